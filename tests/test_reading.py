@@ -1232,13 +1232,14 @@ def test_cells_that_go_on_below_are_whole(tmp_path: Path) -> None:
 
 def test_a_table_that_goes_on_over_pages_has_its_names_on_each(tmp_path: Path) -> None:
     columns = [72, 200, 300]
-    pages = [[["Name", "Town"], ["Ann", "Kobe"]], [["Bob", "Naha"], ["Cy", "Otaru"]]]
+    pages = [[["Name", "Town"], ["Ann", "Kobe"]], [["Bob", "Naha"], ["Cy", "Otaru"]], [["Dan", "Kobe"], ["Ed", "Ise"]]]
     drawings = [table_drawing(rows, columns, top=742, ruled=True) for rows in pages]
-    data = pdf_bytes(["", ""], drawings=drawings)
+    data = pdf_bytes(["", "", ""], drawings=drawings)
     pytest.importorskip("pypdfium2")
     texts = [page.text for page in read_file(write(tmp_path / "a.pdf", data), "a.pdf")]
     names = "| Name | Town |\n| --- | --- |\n"
-    assert texts == [f"{names}| Ann | Kobe |", f"{names}| Bob | Naha |\n| Cy | Otaru |"]
+    rows = ["| Ann | Kobe |", "| Bob | Naha |\n| Cy | Otaru |", "| Dan | Kobe |\n| Ed | Ise |"]
+    assert texts == [names + row for row in rows]
 
 
 LINES = [f"In {1990 + n} the port took {n * 37}" for n in range(9)]

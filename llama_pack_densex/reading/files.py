@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from mimetypes import guess_type
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pygments.lexers import find_lexer_class_for_filename
 
@@ -34,7 +35,32 @@ class UnreadableFileError(ValueError):
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} {reason}")
-        self.path, self.reason = path, reason
+        self.path = path
+        self.reason = reason
+
+
+class Part(NamedTuple):
+    """The text of one of a file's documents.
+
+    Args:
+        text: The text.
+        metadata: What the file says about it.
+        page: What is added to the document's id; empty where the file is one document.
+    """
+
+    text: str
+    metadata: dict[str, Any]
+    page: str = ""
+
+
+# Of a file's name, for one.
+_NO_TITLE = re.compile(r"(?i)^(?:microsoft |powerpoint |untitled|無題|名称未設定)|\.\w{2,5}$")
+
+
+def titled(title: str) -> dict[str, str]:
+    """A title as metadata, but for one that a program made up."""
+    title = title.strip()
+    return {"title": title} if title and not _NO_TITLE.search(title) else {}
 
 
 class Found(NamedTuple):
@@ -81,28 +107,35 @@ def find_files(
         ValueError: One of the paths is an index, or neither a file nor a folder.
     """
     left_out = {os.path.realpath(folder) for folder in leave_out}
-    roots: dict[Path, Path] = {}
     indexed = indexed or {}
+    roots: dict[Path, Path] = {}
     unreadable: list[UnreadableFileError] = []
     other_kinds: list[Path] = []
     for path in paths:
-        if not os.path.lexists(path):
-            raise FileNotFoundError(f"{path} does not exist: give a folder or a file to read")
-        is_given = path.is_file()
-        if not is_given and not path.is_dir():
-            raise ValueError(f"{path} is neither a file nor a folder")
-        root = path.parent.resolve() if is_given else path.resolve()
-        if not is_given and is_index(root):
-            raise ValueError(f"{path} is an index: give the folder that its documents are in")
-        for file in [root / path.name] if is_given else _walk(root, left_out, unreadable):
+        root = _root(path)
+        is_file = path.is_file()
+        for file in [root / path.name] if is_file else _walk(root, left_out, unreadable):
             name = _name(file, root)
             if _matches(name, exclude):
                 continue
-            if is_given or str(file) in indexed or _matches(name, include) or _is_prose(file):
+            if is_file or str(file) in indexed or _matches(name, include) or _is_prose(file):
                 roots.setdefault(file, root)
             else:
                 other_kinds.append(file)
     return Found(_document_ids(roots, indexed), unreadable, [path for path in other_kinds if path not in roots])
+
+
+def _root(path: Path) -> Path:
+    """The folder below which a path's files are named."""
+    if not os.path.lexists(path):
+        raise FileNotFoundError(f"{path} does not exist: give a folder or a file to read")
+    if path.is_file():
+        return path.parent.resolve()
+    if not path.is_dir():
+        raise ValueError(f"{path} is neither a file nor a folder")
+    if is_index(path):
+        raise ValueError(f"{path} is an index: give the folder that its documents are in")
+    return path.resolve()
 
 
 def _matches(name: str, globs: Sequence[str]) -> bool:
@@ -125,19 +158,19 @@ def _document_ids(roots: Mapping[Path, Path], indexed: Mapping[str, str]) -> dic
     """The ids of files' documents, in the order of the files, which come with the folders that they are below."""
     ids = {file: indexed[str(file)] for file in roots if str(file) in indexed}
     taken = {*ids.values(), *(id_ for path, id_ in indexed.items() if os.path.exists(path))}
-    new: defaultdict[str, list[Path]] = defaultdict(list)
+    by_name: defaultdict[str, list[Path]] = defaultdict(list)
     for file, root in roots.items():
         if file not in ids:
-            new[_name(file, root)].append(file)
-    for same_name in new.values():
+            by_name[_name(file, root)].append(file)
+    for files in by_name.values():
         for folders in itertools.count():  # of the roots' own paths
-            names = [_name(file, roots[file], folders) for file in same_name]
-            if len({*names}) == len(names) and taken.isdisjoint(names):
+            names = {_name(file, roots[file], folders): file for file in files}
+            if len(names) == len(files) and taken.isdisjoint(names):
                 break
-        for file, name in zip(same_name, names, strict=True):  # ガ is one character to people, two to macOS
-            composed = unicodedata.normalize("NFC", name)
-            ids[file] = name if composed in taken or composed in new else composed
-        taken.update(ids[file] for file in same_name)
+        for name, file in names.items():
+            composed = unicodedata.normalize("NFC", name)  # ガ is one character to people, two to macOS
+            ids[file] = name if composed in taken or composed in by_name else composed
+        taken.update(ids[file] for file in files)
     return {file: ids[file] for file in roots}
 
 
@@ -147,15 +180,17 @@ def _name(file: Path, root: Path, folders: int = 0) -> str:
 
 
 def _walk(root: Path, left_out: set[str], unreadable: list[UnreadableFileError]) -> Iterator[Path]:
-    def note(error: OSError) -> None:
-        unreadable.append(UnreadableFileError(Path(str(error.filename)), f"cannot be listed: {error.strerror}"))
-
+    errors: list[OSError] = []
     seen = set(left_out)
-    for parent, folders, files in os.walk(root, onerror=note, followlinks=True):
-        here, real = Path(parent), os.path.realpath(parent)
-        if real in seen or Path(real) in root.parents:
+    for name, folders, files in os.walk(root, onerror=errors.append, followlinks=True):
+        folder = Path(name)
+        real = folder.resolve()
+        if str(real) in seen or real in root.parents:
             folders.clear()
             continue
-        seen.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and not is_index(here / name))
-        yield from (here / name for name in sorted(files) if not name.startswith("."))
+        seen.add(str(real))
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and not is_index(folder / name))
+        yield from (folder / name for name in sorted(files) if not name.startswith("."))
+    for error in errors:
+        reason = f"cannot be listed: {error.strerror}"
+        unreadable.append(UnreadableFileError(Path(error.filename), reason))

@@ -1,15 +1,22 @@
-"""The text of an HTML page, as Markdown. Needs the packages beautifulsoup4 and lxml."""
+"""HTML pages, and EPUB books, as Markdown. Needs the packages beautifulsoup4 and lxml."""
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+from xml.etree.ElementTree import fromstring
+from zipfile import ZipFile
 
 import lxml  # noqa: F401  (Beautiful Soup takes it by name, and would not say which package is missing)
 from bs4 import BeautifulSoup
 from bs4.dammit import EncodingDetector
 from bs4.element import Tag
 
+from llama_pack_densex.reading.encoding import decode_file, read_bytes
+from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.tables import Cell, cells_of, lay_out, to_markdown
 from llama_pack_densex.text.tokens import on_one_line
 
@@ -26,19 +33,50 @@ _BLOCKS = [
     "table", "td", "th", "tr", "ul",
 ]  # fmt: skip
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
-_LISTS, _CELLS = ["ol", "ul"], ["td", "th"]
+_LISTS = ["ol", "ul"]
 _LONGEST_CELL = 1_000  # characters
 _MAX_SPAN = 100  # of a table cell
 _DEEPEST_INDENT = 100  # of lists within lists
+_LONGEST_BOLD_LINE = 80  # characters of a paragraph in bold that stands as a heading
+_STRUCK = 's, strike, del, [style*="line-through" i]'
+_TEXT = re.compile(r"\S")
 
 # Marks that no text has.
 _END = "\ufdd0"  # of a block
 _BREAK = "\ufdd1"  # of a line
-_READY = "\ufdd2"  # before the number of a block that is ready
+_COLUMN = "column"  # of the text of an item
+_READY = "\ufdd2"  # before a block that is Markdown already
 _ITEM = "\ufdd3"  # behind the mark of a list's item
 _APART = "\ufdd5"  # before an item that Markdown takes for text unless it stands below an empty line
-_STRUCK = 's, strike, del, [style*="line-through" i]'
-_LONGEST_BOLD_LINE = 80  # characters of a paragraph in bold that stands as a heading
+
+
+def read_page(file: Path) -> list[Part]:
+    """HTML as Markdown, without scripts, styles and navigation; the page's title is metadata."""
+    title, text = _page_text(file, read_bytes(file))
+    return [Part(text, {"title": title} if title else {})]
+
+
+def read_book(file: Path) -> list[Part]:
+    """An EPUB as one text: its pages in the order of reading, but for its contents."""
+    with ZipFile(file) as archive:
+        container = fromstring(archive.read("META-INF/container.xml"))
+        place = container.find(".//{*}rootfile").attrib["full-path"]  # type: ignore[union-attr]
+        package = fromstring(archive.read(place))
+        names: dict[str | None, str] = {}
+        for item in package.iterfind("{*}manifest/{*}item"):
+            if "html" in item.get("media-type", "html") and "nav" not in item.get("properties", ""):
+                names[item.get("id")] = posixpath.normpath(f"{place}/../{unquote(item.attrib['href'])}")
+        order = [item.get("idref") for item in package.iterfind("{*}spine/{*}itemref")]
+        pages = [archive.read(names[key]) for key in order if key in names]
+    texts = [_page_text(file, page)[1] for page in pages]
+    title = package.findtext("{*}metadata/{*}title") or ""
+    return [Part("\n".join(filter(None, texts)), titled(title))]
+
+
+def _page_text(file: Path, data: bytes) -> tuple[str, str]:
+    """The title and the text of a page, in the encoding that it names."""
+    encoding = EncodingDetector.find_declared_encoding(data, is_html=True)
+    return html_to_text(decode_file(file, data, encoding))
 
 
 def html_to_text(html: str) -> tuple[str, str]:
@@ -53,12 +91,20 @@ def html_to_text(html: str) -> tuple[str, str]:
         _write_superscript(tag)
     for tag in soup.select(_STRUCK):
         _strike(tag)
-    return title, _joined(_Blocks(soup).texts())
-
-
-def declared_encoding(data: bytes) -> str | None:
-    """The encoding that a page names in its head."""
-    return EncodingDetector.find_declared_encoding(data, is_html=True)
+    for tag in reversed(soup.find_all([*_HEADINGS, "table", "pre", "summary", "p"])):  # inner ones first
+        block = _ready_block(tag)
+        if block is not None:
+            tag.replace_with(f"{_END}{_READY}{block}{_END}")
+    for term in soup.find_all("dt"):
+        _put_before_definition(term)
+    for tag in soup.find_all("br"):
+        tag.replace_with(_BREAK)
+    for around in soup.find_all(_LISTS):
+        _mark_items(around)
+    for tag in soup.find_all(_BLOCKS):
+        tag.insert(0, _END)
+        tag.append(_END)
+    return title, _joined(soup.get_text())
 
 
 def _drop_menus(soup: Tag) -> None:
@@ -68,7 +114,7 @@ def _drop_menus(soup: Tag) -> None:
         return
     around = {id(tag) for tag in heading.parents}
     for menu in heading.find_all_previous(_LISTS):
-        texts = menu.find_all(string=re.compile(r"\S"))
+        texts = menu.find_all(string=_TEXT)
         if id(menu) not in around and all(text.find_parent("a") for text in texts):
             menu.extract()
 
@@ -92,58 +138,17 @@ def _strike(tag: Tag) -> None:
         tag.string = text.replace(words, f"~~{words}~~")
 
 
-class _Blocks:
-    """The blocks of a page, of which some are ready before the text around them."""
-
-    def __init__(self, soup: Tag) -> None:
-        self._soup = soup
-        self._ready: list[str] = []
-
-    def texts(self) -> Iterator[str]:
-        """The blocks in order, those within lists with the items' marks and indented below them."""
-        for table in reversed(self._soup.find_all("table")):  # those within others first
-            self._put(table, _table(table))
-        for code in self._soup.find_all("pre"):
-            text = code.get_text().strip("\r\n")
-            self._put(code, f"```\n{text}\n```" if text.strip() else "")
-        for heading in self._soup.find_all(_HEADINGS):
-            text = _flat(heading)
-            self._put(heading, text and f"{'#' * int(heading.name[1])} {text}")
-        for line in filter(_is_bold_line, self._soup.find_all(["summary", "p"])):
-            self._put(line, f"**{_flat(line)}**")
-        for term in self._soup.find_all("dt"):
-            _put_before_definition(term)
-        for tag in self._soup.find_all("br"):
-            tag.replace_with(_BREAK)
-        _mark_items(self._soup)
-        for tag in self._soup.find_all(_BLOCKS):
-            tag.insert(0, _END)
-            tag.append(_END)
-        return self._indented()
-
-    def _put(self, tag: Tag, block: str | None) -> None:
-        if block is not None:
-            self._ready.append(block)
-            tag.replace_with(f"{_END}{_READY}{len(self._ready) - 1}{_END}")
-
-    def _indented(self) -> Iterator[str]:
-        mark = ""
-        for part in self._soup.get_text().split(_END):
-            before, is_item, rest = part.rpartition(_ITEM)
-            mark = before if is_item else mark
-            block = self._block(rest)
-            if rest.startswith(_READY) and block.startswith("#"):  # the title of a card, which is no item
-                yield block
-            elif block:
-                indent = " " * len(mark.removeprefix(_APART))
-                yield mark + block.replace("\n", f"\n{indent}")
-                mark = indent
-
-    def _block(self, text: str) -> str:
-        if text.startswith(_READY):
-            return self._ready[int(text.removeprefix(_READY))]
-        lines = map(on_one_line, text.split(_BREAK))
-        return "\n".join(filter(None, lines))
+def _ready_block(tag: Tag) -> str | None:
+    """A table, code, a heading or a line that stands as one, as Markdown; None for other tags."""
+    if tag.name == "table":
+        return _table(tag)
+    if tag.name == "pre":
+        code = tag.get_text().strip("\r\n")
+        return code.strip() and f"```\n{code}\n```"
+    if tag.name in _HEADINGS:
+        text = _flat(tag)
+        return text and f"{'#' * int(tag.name[1])} {text}"
+    return f"**{_flat(tag)}**" if _is_bold_line(tag) else None
 
 
 def _is_bold_line(tag: Tag) -> bool:
@@ -156,7 +161,7 @@ def _is_bold_line(tag: Tag) -> bool:
 
 
 def _is_bold(tag: Tag) -> bool:
-    texts = tag.find_all(string=re.compile(r"\S"))
+    texts = tag.find_all(string=_TEXT)
     return bool(texts) and all(text.find_parent(["b", "strong"]) for text in texts)
 
 
@@ -166,56 +171,76 @@ def _put_before_definition(term: Tag) -> None:
     name = on_one_line(term.get_text())
     if not name or not isinstance(definition, Tag) or definition.name == "dt" or definition.find(_LISTS):
         return
-    if text := definition.find(string=re.compile(r"\S")):
+    if text := definition.find(string=_TEXT):
         text.insert_before(f"{name} " if name.endswith(("?", "？", ":", "：")) else f"{name}: ")
         term.extract()
 
 
-def _mark_items(soup: Tag) -> None:
-    """Put marks before the items of lists, indented to where the text of the item around them begins."""
-    columns: dict[int, int] = {}  # where the texts of items begin
-    for around in soup.find_all(_LISTS):
-        outer = around.find_parent("li") or around.find_previous_sibling("li")
-        indent = " " * columns.get(id(outer), 0)
-        number = _number(around, "start", 1)
-        for item in around.find_all("li", recursive=False):
-            number = _number(item, "value", number)
-            text = item.find(string=re.compile(r"\S"))
-            is_empty = text is not None and text.find_parent("li") is not item  # it only holds another list
-            mark = f"{indent}{number}." if around.name == "ol" else f"{indent}-"
-            is_first = item.find_previous_sibling("li") is None
-            item.insert(0, f"{_END}{_APART if is_first and number != 1 else ''}{mark} {_ITEM}")
-            item.append(f"{_END}{_ITEM}")
-            columns[id(item)] = len(indent) if is_empty else min(len(mark) + 1, _DEEPEST_INDENT)
-            number += 1
+def _mark_items(around: Tag) -> None:
+    """Put marks before the items of a list, indented to where the text of the item around it begins."""
+    outer = around.find_parent("li") or around.find_previous_sibling("li")
+    indent = " " * _number(outer, _COLUMN, 0)
+    number = _number(around, "start", 1)
+    is_first = True
+    for item in around.find_all("li", recursive=False):
+        number = _number(item, "value", number)
+        mark = f"{indent}{number}." if around.name == "ol" else f"{indent}-"
+        text = item.find(string=_TEXT)
+        is_empty = text is not None and text.find_parent("li") is not item  # it only holds another list
+        item[_COLUMN] = str(len(indent) if is_empty else min(len(mark) + 1, _DEEPEST_INDENT))
+        item.insert(0, f"{_END}{_APART if is_first and number != 1 else ''}{mark} {_ITEM}")
+        item.append(f"{_END}{_ITEM}")
+        is_first = False
+        number += 1
 
 
-def _number(tag: Tag, attribute: str, otherwise: int) -> int:
-    value = str(tag.get(attribute, ""))
+def _number(tag: Tag | None, attribute: str, otherwise: int) -> int:
+    value = str(tag.get(attribute, "")) if tag else ""
     return int(value) if value.isdecimal() else otherwise
 
 
-def _joined(blocks: Iterable[str]) -> str:
-    text = ""
-    for block in filter(None, blocks):
-        tight = all(re.match(r" *(?:-|\d+\.) ", line) for line in (block, text.rsplit("\n", 1)[-1]))
+def _joined(text: str) -> str:
+    """The blocks between marks, with the items' marks, and what is in items indented below them."""
+    joined: list[str] = []
+    last_line = ""
+    for block in _indented(text.split(_END)):
+        are_items = all(re.match(r" *(?:-|\d+\.) ", line) for line in (last_line, block))
         block = block.removeprefix(_APART)
-        text += ("\n" if tight else "\n\n") + block if text else block
-    return text + "\n" if text else ""
+        joined += ["\n" if are_items else "\n\n", block]
+        last_line = block.rsplit("\n", 1)[-1]
+    return "".join([*joined[1:], "\n"]) if joined else ""
+
+
+def _indented(parts: list[str]) -> Iterator[str]:
+    mark = ""
+    for part in parts:
+        before, is_item, block = part.rpartition(_ITEM)
+        if is_item:
+            mark = before
+        if block.startswith(_READY):
+            block = block.removeprefix(_READY)
+            if block.startswith("#"):  # the title of a card, which is no item
+                yield block
+                continue
+        else:
+            block = "\n".join(filter(None, map(on_one_line, block.split(_BREAK))))
+        if block:
+            indent = " " * len(mark.removeprefix(_APART))
+            yield mark + block.replace("\n", f"\n{indent}")
+            mark = indent
 
 
 def _table(table: Tag) -> str | None:
     """A table of data below its caption, in one line within another; None for one that only lays out the page."""
-    if table.find([*_HEADINGS, "pre"]) or _READY in table.get_text():
+    if _READY in table.get_text():
         return None
-    grid = lay_out(map(_row, table.find_all("tr")))
+    grid = lay_out(map(_cells, table.find_all("tr")))
     if _is_within_data(table):
         rows = (": ".join(cell.text for cell in cells_of(row)) for row in grid)
         table.replace_with(" ", "; ".join(rows))
         return None
-    cells = {cell for row in grid for cell in row}
-    is_line = len(grid) < 2 and not table.th
-    if not grid or len(grid[0]) < 2 or is_line or any(len(cell.text) > _LONGEST_CELL for cell in cells):
+    has_long_cell = any(len(cell.text) > _LONGEST_CELL for row in grid for cell in row)
+    if len(grid) < (1 if table.th else 2) or len(grid[0]) < 2 or has_long_cell:
         return None
     caption = on_one_line(table.caption.get_text()) if table.caption else ""
     return "\n\n".join(filter(None, [caption, to_markdown(grid)]))
@@ -226,22 +251,12 @@ def _is_within_data(table: Tag) -> bool:
     return around is not None and any(cell.find_parent("table") is around for cell in around.find_all("th"))
 
 
-def _row(row: Tag) -> list[Cell]:
-    return [
-        Cell(
-            _flat(cell),
-            _span(cell, "rowspan"),
-            _span(cell, "colspan"),
-            cell.name == "th" or _is_bold(cell),
-        )
-        for cell in row.find_all(_CELLS)
-    ]
+def _cells(row: Tag) -> Iterator[tuple[Cell, int, int]]:
+    for cell in row.find_all(["td", "th"]):
+        spans = [min(max(_number(cell, name, 1), 1), _MAX_SPAN) for name in ("rowspan", "colspan")]
+        yield Cell(_flat(cell), cell.name == "th" or _is_bold(cell)), spans[0], spans[1]
 
 
 def _flat(tag: Tag) -> str:
     """The text of a tag in one line; words of different lines do not run together."""
     return on_one_line(tag.get_text(" " if tag.find(["br", "p", "li", "div"]) else ""))
-
-
-def _span(cell: Tag, attribute: str) -> int:
-    return min(max(_number(cell, attribute, 1), 1), _MAX_SPAN)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from ctypes import c_float, create_string_buffer
 from pathlib import Path
 from typing import Any
 
+from pypdfium2 import PdfDocument, PdfMatrix, raw  # type: ignore[import-untyped]
+
+from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.pdf_tables import (
     Box,
     PdfTable,
@@ -27,34 +30,25 @@ _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that pa
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
 
 
-def read_pages(file: Path) -> tuple[str, list[tuple[str, dict[str, str]]]]:
-    """The title of a PDF, and its pages with their labels and the section of the bookmarks that all of a page is in."""
-    import pypdfium2  # type: ignore[import-untyped]
-
-    pages: list[tuple[str, dict[str, str]]] = []
-    with _PDFIUM, closing(pypdfium2.PdfDocument(file)) as document:
+def read_pages(file: Path) -> list[Part]:
+    """The pages of a PDF, with its title, their labels and the section of the bookmarks that all of a page is in."""
+    parts: list[Part] = []
+    with _PDFIUM, closing(PdfDocument(file)) as document:
+        title = titled(document.get_metadata_value("Title"))
         begun = _sections_begun(document)
         section = ""
-        tables = _Tables()
-        texts = [_page_text(page, tables) for page in document]
-        for number, text in enumerate(_without_running_lines(texts)):
-            metadata = {"page_label": document.get_page_label(number) or str(number + 1)}
+        for number, text in enumerate(_without_running_lines(_page_texts(document))):
+            page = str(number + 1)
+            metadata = {**title, "page_label": document.get_page_label(number) or page}
             if section and number not in begun:
                 metadata["section"] = section
             text = _CONTROLS.sub("", _HYPHEN.sub(_joined_word, text))
             text = re.sub("(?m)^#", "    #", text)  # comments of code, which nothing else tells from headings
-            for path in begun.get(number, ()):
+            for path in begun[number]:
                 text = _with_heading(text, path)
                 section = ", ".join(path)
-            pages.append((tables.fill_in(text), metadata))
-        title: str = document.get_metadata_value("Title")
-    return title, pages
-
-
-def _page_text(page: Any, tables: _Tables) -> str:
-    text_page = page.get_textpage()
-    text: str = text_page.get_text_range()
-    return tables.mark(text, _find_tables(page, text_page, text)).replace("\r\n", "\n")
+            parts.append(Part(text.strip("\n"), metadata, page))
+    return parts
 
 
 def _joined_word(match: re.Match[str]) -> str:
@@ -62,9 +56,31 @@ def _joined_word(match: re.Match[str]) -> str:
     return f"{'' if match[1][:1].islower() else '-'}{match[1]}\n"
 
 
+def _page_texts(document: Iterable[Any]) -> Iterator[str]:
+    """The text of each page, with its tables as Markdown."""
+    table_before: PdfTable | None = None  # that with which the page before ends
+    for page in document:
+        text_page = page.get_textpage()
+        text = text_page.get_text_range()
+        characters = [*text]
+        tables = _find_tables(page, text_page, text)
+        last_table = None
+        for table in tables:
+            first = min(table.places)
+            if table_before and text.count("\n", 0, first) <= _RUNNING:
+                table = table.below(table_before)
+            for place in table.places:
+                characters[place] = ""
+            characters[first] = f"\n\n{to_markdown(table.grid)}\n\n"
+            if text.count("\n", max(table.places)) <= _RUNNING:
+                last_table = table
+        table_before = last_table
+        text = "".join(characters).replace("\r\n", "\n")
+        yield re.sub(r"\n(?:[^\S\n]*\n)+", "\n\n", text) if tables else text
+
+
 # Tables
 
-_TABLE = re.compile("[\U000f0000-\U000ffffd]")  # stands for a table until running heads are dropped
 _STRAIGHT = 1.5  # points
 _SHORT = 6.0  # points: what is shorter is a mark on a scale
 _LONGEST_NAME = 100  # of a font, in bytes
@@ -73,60 +89,21 @@ _MOST_SEGMENTS = 200  # of a path
 _FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt\d")
 
 
-class _Tables:
-    """The tables of a document, for each of which a character stands until running heads are dropped."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        self._last: PdfTable | None = None  # where the page before ends with it
-
-    def mark(self, text: str, tables: Sequence[PdfTable]) -> str:
-        """The text of the next page with characters in place of its tables, each on a line of its own."""
-        marks: dict[int, str] = {}
-        last = None
-        for table in tables:
-            if self._last and text.count("\n", 0, table.first) <= _RUNNING:
-                table = table.below(self._last)
-            marks[table.first] = chr(0xF0000 + len(self._texts))
-            self._texts[marks[table.first]] = to_markdown(table.grid)
-            if text.count("\n", table.last) <= _RUNNING:
-                last = table
-        self._last = last
-        return _replaced(text, marks, {place for table in tables for place in table.characters})
-
-    def fill_in(self, text: str) -> str:
-        """A page's text with its tables."""
-        return _TABLE.sub(lambda match: f"\n{self._texts[match[0]]}\n", text).strip("\n")
-
-
-def _replaced(text: str, marks: Mapping[int, str], within: Collection[int]) -> str:
-    if not marks:
-        return text
-    parts = (
-        f"\n{marks[place]}\n" if place in marks else character
-        for place, character in enumerate(text)
-        if place in marks or place not in within
-    )
-    return re.sub(r"\n\s*\n", "\n", "".join(parts))
-
-
 def _find_tables(page: Any, text_page: Any, text: str) -> list[PdfTable]:
     """The tables of a page, if it may have some: that is told without the places of its characters, which take long."""
     frames = find_frames(*_rulings(page))
     is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
     if not is_mapped or not (frames or may_have_columns(text)):
         return []
-    boxes = {
-        place: Box(*text_page.get_charbox(place, loose=True))
-        for place, character in enumerate(text)
-        if not character.isspace()
-    }
+    boxes: dict[int, Box] = {}
+    for place, character in enumerate(text):
+        if not character.isspace():
+            left, bottom, right, top = text_page.get_charbox(place, loose=True)
+            boxes[place] = Box(left, -top, right, -bottom)
     return find_tables(text, boxes, frames, lambda place: _is_code(text_page, place))
 
 
 def _is_code(text_page: Any, place: int) -> bool:
-    from pypdfium2 import raw
-
     name = create_string_buffer(_LONGEST_NAME)
     raw.FPDFText_GetFontInfo(text_page, place, name, _LONGEST_NAME, None)
     return _FONT_FOR_CODE.search(name.value) is not None
@@ -134,18 +111,17 @@ def _is_code(text_page: Any, place: int) -> bool:
 
 def _rulings(page: Any) -> tuple[list[Ruling], list[Ruling]]:
     """The straight lines across and down a page, the edges of rectangles among them."""
-    from pypdfium2 import raw
-
     objects = (raw.FPDFPage_GetObject(page, number) for number in range(raw.FPDFPage_CountObjects(page)))
     paths = [thing for thing in objects if raw.FPDFPageObj_GetType(thing) == raw.FPDF_PAGEOBJ_PATH]
     across: list[Ruling] = []
     down: list[Ruling] = []
     for path in paths if len(paths) <= _MOST_PATHS else ():
-        for (x, y), (to_x, to_y) in _edges(path):
-            if abs(y - to_y) < _STRAIGHT and abs(x - to_x) > _SHORT:
-                across.append(Ruling(y, min(x, to_x), max(x, to_x)))
-            elif abs(x - to_x) < _STRAIGHT and abs(y - to_y) > _SHORT:
-                down.append(Ruling(x, min(y, to_y), max(y, to_y)))
+        for start, end in _edges(path):
+            (left, right), (top, bottom) = map(sorted, zip(start, end, strict=True))
+            if bottom - top < _STRAIGHT and right - left > _SHORT:
+                across.append(Ruling(top, left, right))
+            elif right - left < _STRAIGHT and bottom - top > _SHORT:
+                down.append(Ruling(left, top, bottom))
     return across, down
 
 
@@ -153,21 +129,17 @@ _Point = tuple[float, float]
 
 
 def _edges(path: Any) -> Iterator[tuple[_Point, _Point]]:
-    from pypdfium2 import raw
-
+    """The lines of a path, from the top left of the page."""
     x = c_float()
     y = c_float()
     matrix = raw.FS_MATRIX()
     raw.FPDFPageObj_GetMatrix(path, matrix)
-    first: _Point = (0, 0)
-    before = first
+    to_page = PdfMatrix.from_raw(matrix).scale(1, -1)
+    before = first = (0.0, 0.0)
     for number in range(min(raw.FPDFPath_CountSegments(path), _MOST_SEGMENTS)):
         segment = raw.FPDFPath_GetPathSegment(path, number)
         raw.FPDFPathSegment_GetPoint(segment, x, y)
-        point = (
-            matrix.a * x.value + matrix.c * y.value + matrix.e,
-            matrix.b * x.value + matrix.d * y.value + matrix.f,
-        )
+        point = to_page.on_point(x.value, y.value)
         kind = raw.FPDFPathSegment_GetType(segment)
         if kind == raw.FPDF_SEGMENT_LINETO:
             yield before, point
@@ -187,25 +159,27 @@ _DIGITS = re.compile(r"\d{1,5}")
 _LABEL = re.compile(r"(?i)(?!(?:page|p|seite|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0,2}\d+(?!\d| ?(?:/|of\b|頁|ページ))")
 
 
-def _without_running_lines(pages: Sequence[str]) -> list[str]:
+def _without_running_lines(texts: Iterable[str]) -> list[str]:
     """Pages without the heads and feet that recur on those near them, where these have letters but for the first.
 
     Questions and forms that are counted as pages are, stay: what a head has before its number is a title somewhere.
     """
-    left = [page.strip().split("\n") for page in pages]
-    titles = {line.strip().casefold() for page in left for line in page}
+    pages = [text.strip().split("\n") for text in texts]
+    titles = {line.strip().casefold() for page in pages for line in page}
     for edge in (0, -1) * _RUNNING:
-        lines = [page[edge].strip() if page else "" for page in left]
-        for number in range(len(lines)):
+        lines = [page[edge].strip() if page else "" for page in pages]
+        for number, page in enumerate(pages):
             if _is_running(lines, number, titles):
-                del left[number][edge]
-    return ["\n".join(page) for page in left]
+                del page[edge]
+    return ["\n".join(page) for page in pages]
 
 
 def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
     line = lines[number]
+    if not line or line.startswith("|"):
+        return False
     near = range(max(number - _NEAR, 0), min(number + _NEAR + 1, len(lines)))
-    same = [other for other in near if other != number and line and _recurs(line, lines[other], other - number)]
+    same = [other for other in near if other != number and _recurs(line, lines[other], other - number)]
     if len(same) < 3 or (same[0] > number and re.search(r"[^\W\d]", line)):
         return False
     label = _LABEL.match(line)
@@ -224,14 +198,15 @@ def _recurs(line: str, other: str, pages: int) -> bool:
 _SECTION = r"(?:[^\W\d_]*[ \t]*[\dA-Z]{1,3}(?:\.\d{1,3})*[.:章節]?\s*)?"  # "Chapter 2", "2.1."
 
 
-def _sections_begun(document: Any) -> dict[int, list[list[str]]]:
+def _sections_begun(document: Any) -> defaultdict[int, list[list[str]]]:
     """The sections that begin on each page, each below those that it is in."""
     begun: defaultdict[int, list[list[str]]] = defaultdict(list)
     path: list[str] = []
     for bookmark in document.get_toc():
         path[bookmark.level :] = [on_one_line(bookmark.get_title())]
         destination = bookmark.get_dest()
-        if path[-1] and destination is not None and (number := destination.get_index()) is not None:
+        number = destination.get_index() if destination else None
+        if path[-1] and number is not None:
             begun[number].append([*filter(None, path)])
     return begun
 

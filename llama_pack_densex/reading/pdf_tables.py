@@ -1,6 +1,7 @@
-"""Tables on a page of a PDF, by the lines that rule them or by their columns of figures.
+"""Tables on a page of a PDF: cells within ruling lines, or figures below one another.
 
-Where neither tells rows and columns for sure there is no table, and the page's text stays as it is.
+Where neither shows rows and columns for sure there is no table, and the page's text stays as it is. Coordinates are in
+points from the top left.
 """
 
 from __future__ import annotations
@@ -9,46 +10,33 @@ import re
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise, product
-from typing import NamedTuple
+from functools import cache, partial
+from itertools import chain, dropwhile, pairwise, product
+from typing import NamedTuple, TypeVar
 
 from llama_pack_densex.reading.tables import (
     Cell,
     Grid,
+    Row,
     cells_of,
-    count_header_rows,
     is_figure,
-    row_texts,
+    read_header,
     rows_with_text,
 )
-from llama_pack_densex.text.tokens import on_one_line
+from llama_pack_densex.text.tokens import LEADER, on_one_line
 
-_TOUCHING = 3.0  # points between lines that are meant to touch, and between what is meant to be aligned
-_MOST_RULINGS = 2_000  # of a page: what has more is a drawing
-_LONGEST_CELL = 600  # characters
+# Marks of hyphenation, what broken fonts leave, and spaces behind a currency's sign.
+_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]\s*|(?<=[$€£¥￥(△▲]) +(?=\d)")
 _LEAST_FILLED = 0.5  # share of a table's cells in which something stands
-_LEAST_ROWS = 3  # with figures, of a table without lines
-_NEAR_LINES = 7  # of a page's text, among which those have to be
-# Marks of hyphenation, and what broken fonts leave.
-_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]\s*")
-_FIGURE_AT_END = re.compile(r"(?:^|[\s$€£¥￥(△▲−-])\d[\d.,]*[)）%％円]?\s*$")
 
-
-class Box(NamedTuple):
-    """Where something stands on a page, in points from the bottom left."""
-
-    left: float
-    bottom: float
-    right: float
-    top: float
+_Thing = TypeVar("_Thing")
 
 
 class Ruling(NamedTuple):
     """A straight line across or down a page.
 
     Args:
-        place: How high it is, or how far right.
+        place: How far down it is, or how far right.
         start: Where it begins.
         end: Where it ends.
     """
@@ -58,61 +46,50 @@ class Ruling(NamedTuple):
     end: float
 
 
-@dataclass(frozen=True)
-class PdfTable:
-    """A table that was found.
+class Box(NamedTuple):
+    """Where something stands on a page."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @property
+    def middle(self) -> float:
+        """How far right its middle is."""
+        return (self.left + self.right) / 2
+
+    @property
+    def height(self) -> float:
+        """How far down its middle is."""
+        return (self.top + self.bottom) / 2
+
+    @property
+    def size(self) -> float:
+        """How high it is itself, as a measure of its font."""
+        return max(self.bottom - self.top, 1.0)
+
+
+class PdfTable(NamedTuple):
+    """A table of a page.
 
     Args:
         grid: Its cells.
-        characters: The places of its characters in the page's text.
-        edges: Where its columns begin, in points.
+        places: Where its characters are in the page's text.
+        edges: Where its columns begin.
     """
 
     grid: Grid
-    characters: Collection[int]
+    places: Collection[int]
     edges: Sequence[float]
 
-    @property
-    def first(self) -> int:
-        """The place of its first character."""
-        return min(self.characters)
-
-    @property
-    def last(self) -> int:
-        """The place of its last character."""
-        return max(self.characters)
-
     def below(self, upper: PdfTable) -> PdfTable:
-        """This table with the names of the one on the page before, where it goes on with that without them."""
-        is_aligned = len(upper.edges) == len(self.edges) and all(
-            abs(x - y) < _TOUCHING for x, y in zip(upper.edges, self.edges, strict=True)
-        )
-        header = upper.grid[: count_header_rows(upper.grid)]
-        if not is_aligned or row_texts(self.grid[0]) == row_texts(upper.grid[0]):
+        """This table with the names of that on the page before, where it goes on with it without them."""
+        texts, upper_texts = ([cell.text for cell in grid[0]] for grid in (self.grid, upper.grid))
+        if self.edges != upper.edges or texts == upper_texts:
             return self
-        return replace(self, grid=[*header, *self.grid])
-
-
-class Frame(NamedTuple):
-    """Lines that may rule a table.
-
-    Args:
-        across: The lines across.
-        down: The lines down.
-        xs: How far right columns begin and end.
-        ys: How high rows begin and end, from the top.
-    """
-
-    across: Sequence[Ruling]
-    down: Sequence[Ruling]
-    xs: Sequence[float]
-    ys: Sequence[float]
-
-
-def may_have_columns(text: str) -> bool:
-    """Whether a page has enough lines that end with figures near one another for a table without lines."""
-    numbers = [number for number, line in enumerate(text.split("\n")) if _FIGURE_AT_END.search(line)]
-    return any(third - first <= _NEAR_LINES for first, third in zip(numbers, numbers[2:], strict=False))
+        _, depth = read_header(upper.grid)
+        return self._replace(grid=upper.grid[:depth] + self.grid)
 
 
 def find_tables(
@@ -127,410 +104,312 @@ def find_tables(
         text: The page's text.
         boxes: Where its characters stand, by their places in it, without white space.
         frames: The lines on it that may rule tables.
-        is_code: Whether a character, told by its place, is of a font for code.
+        is_code: Whether the character at a place is of a font for code.
     """
-    ruled = (_ruled_table(text, boxes, frame) for frame in frames)
-    tables = [table for table in ruled if table]
-    within = {place for table in tables for place in table.characters}
+    tables = list(filter(None, (_ruled_table(text, boxes, frame) for frame in frames)))
+    within = {place for table in tables for place in table.places}
     free = {place: box for place, box in boxes.items() if place not in within}
-    if may_have_columns(text):
-        aligned = _aligned_tables(text, free)
-        tables += [table for table in aligned if not (is_code(table.first) or is_code(table.last))]
+    for table in _aligned_tables(text, free):
+        if not is_code(min(table.places)) and not is_code(max(table.places)):
+            tables.append(table)
     return tables
 
 
-def _cell_text(text: str, places: Iterable[int]) -> str:
+def _runs(things: Iterable[_Thing], goes_on: Callable[[list[_Thing], _Thing], bool]) -> list[list[_Thing]]:
+    """Things in order, parted where one does not go on with the run before it."""
+    runs: list[list[_Thing]] = []
+    for thing in things:
+        if runs and goes_on(runs[-1], thing):
+            runs[-1].append(thing)
+        else:
+            runs.append([thing])
+    return runs
+
+
+def _text_of(text: str, places: Collection[int]) -> str:
     """The text of a cell, whose lines may stand apart in the page's."""
-    parts: list[str] = []
-    before = -1
-    for place in sorted(places):
-        if parts and place != before + 1:
-            gap = text[before + 1 : place]
-            parts.append("\n" if gap.strip() or "\n" in gap else gap)
-        parts.append(text[place])
-        before = place
-    return on_one_line(_NO_TEXT.sub("", "".join(parts)))
+    if not places:
+        return ""
+    stretch = range(min(places), max(places) + 1)
+    characters = (text[place] if place in places or text[place] == " " else "\n" for place in stretch)
+    return on_one_line(_NO_TEXT.sub("", "".join(characters)))
 
 
 # Tables with lines
 
+_TOUCHING = 3.0  # points between lines that are meant to touch
+_MOST_RULINGS = 2_000  # of a page: what has more is a drawing
+_LONGEST_CELL = 600  # characters
+_MANY_LINES = 3  # of text in each cell: several rows that no line parts
+
+_Slot = tuple[float, float]
+"""How far down and right a row and a column begin."""
+
+_Cells = dict[_Slot, _Slot]
+
+
+class Frame(NamedTuple):
+    """Lines that may rule a table.
+
+    Args:
+        xs: How far right columns begin and end.
+        ys: How far down rows begin and end.
+        cells: For each row and column the first one of its cell, which may span several.
+    """
+
+    xs: Sequence[float]
+    ys: Sequence[float]
+    cells: _Cells
+
 
 def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]:
-    """The lines across with those down that they are as high as, where these make two rows and columns at least."""
+    """The lines down that are next to one another with those across them, where these part rows and columns."""
     if len(across) + len(down) > _MOST_RULINGS:
         return []
     frames: list[Frame] = []
-    band: list[Ruling] = []
-    for ruling in sorted(down, key=lambda ruling: ruling.start):
-        if band and ruling.start > max(other.end for other in band) + _TOUCHING:
-            frames.append(_frame(across, band))
-            band = []
-        band.append(ruling)
-    if band:
-        frames.append(_frame(across, band))
-    return [frame for frame in frames if min(len(frame.xs), len(frame.ys)) > 2]
-
-
-def _frame(across: Sequence[Ruling], down: Sequence[Ruling]) -> Frame:
-    bottom = min(ruling.start for ruling in down) - _TOUCHING
-    top = max(ruling.end for ruling in down) + _TOUCHING
-    left = min(ruling.place for ruling in down) - _TOUCHING
-    right = max(ruling.place for ruling in down) + _TOUCHING
-    rows = [
-        ruling for ruling in across if bottom <= ruling.place <= top and ruling.start <= right and left <= ruling.end
-    ]
-    xs = [ruling.place for ruling in down] + [end for ruling in rows for end in ruling[1:]]
-    ys = [ruling.place for ruling in rows] + [bottom + _TOUCHING, top - _TOUCHING]
-    return Frame(rows, down, _distinct(xs), _distinct(ys)[::-1])
+    heights = sorted({(ruling.start, ruling.end) for ruling in down})
+    for run in _runs(heights, lambda run, height: height[0] <= max(end for _, end in run) + _TOUCHING):
+        top = run[0][0]
+        bottom = max(end for _, end in run)
+        columns = [ruling for ruling in down if top <= ruling.start <= bottom]
+        rows = [ruling for ruling in across if top - _TOUCHING <= ruling.place <= bottom + _TOUCHING]
+        xs = _distinct([ruling.place for ruling in columns] + [end for ruling in rows for end in ruling[1:]])
+        ys = _distinct([top, bottom, *(ruling.place for ruling in rows)])
+        frames.append(Frame(xs, ys, _cells(columns, rows, xs, ys)))
+    return frames
 
 
 def _distinct(values: Iterable[float]) -> list[float]:
-    distinct: list[float] = []
-    for value in sorted(values):
-        if not distinct or value > distinct[-1] + _TOUCHING:
-            distinct.append(value)
-    return distinct
+    return [run[0] for run in _runs(sorted(values), lambda run, value: value <= run[-1] + _TOUCHING)]
 
 
-_Spot = tuple[int, int]
-"""A row and a column."""
+def _cells(columns: Sequence[Ruling], rows: Sequence[Ruling], xs: Sequence[float], ys: Sequence[float]) -> _Cells:
+    """For each row and column the first one of its cell; none where cells overlap or leave gaps, as in a drawing."""
+    below = cache(partial(_crossing, rows, ys))
+    cells: _Cells = {}
+    for top, bottom in pairwise(ys):
+        for left, right in pairwise(_crossing(columns, xs, (top + bottom) / 2)):
+            if (top, left) in cells:
+                continue
+            end = next(y for y in below((left + right) / 2) if y > top)
+            spanned = product((y for y in ys if top <= y < end), (x for x in xs if left <= x < right))
+            slots = dict.fromkeys(spanned, (top, left))
+            if cells.keys() & slots.keys():
+                return {}
+            cells |= slots
+    return cells if len(cells) == (len(xs) - 1) * (len(ys) - 1) else {}
+
+
+def _crossing(rulings: Sequence[Ruling], places: Sequence[float], middle: float) -> list[float]:
+    """The places of the lines that pass a row or column, by its middle; the first and the last one always do."""
+    crossing = {places[bisect(places, ruling.place) - 1] for ruling in rulings if ruling.start <= middle <= ruling.end}
+    return sorted({places[0], *crossing, places[-1]})
 
 
 def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable | None:
     """The table in a frame; None for boxes of text, for drawings, and where no lines part rows."""
-    inside = _inside(boxes, frame)
-    grid = list(rows_with_text(_framed_cells(text, inside, frame)).values())
-    if not _has_rows(boxes, inside) or not _is_table(grid):
-        return None
-    return PdfTable(grid, {place for places in inside.values() for place in places}, frame.xs)
-
-
-def _has_rows(boxes: Mapping[int, Box], inside: Mapping[_Spot, list[int]]) -> bool:
-    """Whether lines part all rows: none has as many lines of text in each column as several rows would."""
-    counts: defaultdict[int, list[int]] = defaultdict(list)
-    for (row, _), places in inside.items():
-        counts[row].append(len(_distinct(_height(boxes[place]) for place in places)))
-    return not any(len(lines) > 1 and min(lines) >= _LEAST_ROWS for lines in counts.values())
-
-
-def _inside(boxes: Mapping[int, Box], frame: Frame) -> dict[_Spot, list[int]]:
-    """The characters within a frame by row and column."""
-    inside: dict[_Spot, list[int]] = {}
-    heights = [-y for y in frame.ys]
+    places: defaultdict[_Slot, set[int]] = defaultdict(set)
+    heights: defaultdict[_Slot, list[float]] = defaultdict(list)
     for place, box in boxes.items():
-        row = bisect(heights, -_height(box)) - 1
-        column = bisect(frame.xs, (box.left + box.right) / 2) - 1
-        if 0 <= row < len(heights) - 1 and 0 <= column < len(frame.xs) - 1:
-            inside.setdefault((row, column), []).append(place)
-    return inside
-
-
-def _framed_cells(text: str, inside: Mapping[_Spot, list[int]], frame: Frame) -> dict[_Spot, Cell]:
-    """The cells of a frame by row and column; where no line parts two neighbours, they are one cell."""
-    below = _walls(frame.across, frame.ys, frame.xs)
-    beside = _walls(frame.down, frame.xs, frame.ys)
-    rows = range(len(frame.ys) - 1)
-    columns = range(len(frame.xs) - 1)
-    cells: dict[_Spot, Cell] = {}
-    for row, column in product(rows, columns):
-        if (row, column) not in cells:
-            right = next(x for x in columns[column:] if x + 1 not in columns or (x + 1, row) in beside)
-            bottom = next(y for y in rows[row:] if y + 1 not in rows or (y + 1, column) in below)
-            spots = list(product(range(row, bottom + 1), range(column, right + 1)))
-            if not cells.keys().isdisjoint(spots):
-                return {}  # what overlaps is a drawing
-            characters = [place for spot in spots for place in inside.get(spot, ())]
-            cell = Cell(_cell_text(text, characters), bottom + 1 - row, right + 1 - column)
-            cells.update(dict.fromkeys(spots, cell))
-    return cells
-
-
-def _walls(rulings: Sequence[Ruling], lines: Sequence[float], ends: Sequence[float]) -> set[tuple[int, int]]:
-    """Where there is a line: the numbers of the line, and of the row or column that it passes."""
-    middles = [(end + following) / 2 for end, following in pairwise(ends)]
-    return {
-        (line, passed)
-        for ruling in rulings
-        for line, place in enumerate(lines)
-        if abs(ruling.place - place) <= _TOUCHING
-        for passed, middle in enumerate(middles)
-        if ruling.start <= middle <= ruling.end
-    }
+        slot = (frame.ys[bisect(frame.ys, box.height) - 1], frame.xs[bisect(frame.xs, box.middle) - 1])
+        if slot in frame.cells:
+            heights[slot].append(box.height)
+            places[frame.cells[slot]].add(place)
+    cells = {first: Cell(_text_of(text, places[first])) for first in frame.cells.values()}
+    grid = list(rows_with_text({slot: cells[first] for slot, first in frame.cells.items()}).values())
+    if not _is_table(grid) or _has_unparted_rows(heights):
+        return None
+    return PdfTable(grid, {*chain(*places.values())}, frame.xs)
 
 
 def _is_table(grid: Grid) -> bool:
     """Whether what lines enclose are rows and columns, and no boxes of text or parts of a drawing."""
     full = [row for row in grid if len(cells_of(row)) > 1]
-    if len(full) < 2:
-        return False
-    cells = {cell for row in grid for cell in row}
-    filled = [cell for cell in cells if cell.text]
-    longest = max(len(cell.text) for cell in filled)
-    return len(filled) >= _LEAST_FILLED * len(cells) and longest <= _LONGEST_CELL
+    texts = [cell.text for cell in {*chain(*grid)}]
+    is_filled = sum(map(bool, texts)) >= _LEAST_FILLED * len(texts)
+    return len(full) > 1 and is_filled and max(map(len, texts)) <= _LONGEST_CELL
+
+
+def _has_unparted_rows(heights: Mapping[_Slot, Sequence[float]]) -> bool:
+    """Whether all cells of a row have as many lines of text as several rows would."""
+    lines: defaultdict[float, list[int]] = defaultdict(list)
+    for (row, _), of_cell in heights.items():
+        lines[row].append(len(_distinct(of_cell)))
+    return any(len(counts) > 1 and min(counts) >= _MANY_LINES for counts in lines.values())
 
 
 # Tables without lines
 
-_WIDE_GAP = 1.2  # of the height of characters: what is farther apart on a line is in two columns
+_LEAST_ROWS = 3  # with figures
+_WIDE_GAP = 1.2  # of the size of characters: what is farther apart on a line is in two columns
 _WIDE_GAP_BEFORE_SIGN = 0.5  # the same before a currency's sign, which stands at the left of its column
-_NEXT_LINE = 2.6  # of the height of characters, from the middle of a line to that of the next of a table
+_WIDE_GAP_BEHIND_SIGN = 20.0
+_NEXT_LINE = 2.6  # of the size of characters, from the middle of a line to that of the next of a table
 _MOST_OTHER_LINES = 2  # without figures, between two with figures
-_MOST_HEADER_LINES = 3
-_OFF_MIDDLE = 0.25  # of the width of columns, that the name of a group may stand beside their middle
-_OF_FIGURES = 0.7  # share of a column's cells that are figures
-_LONG_LINE = 20  # characters
+_MOST_LINES_ABOVE = 5  # of a header and the first section's name
+_MOST = 0.7  # share of a column's cells
+_LONG_LINE = 18.0  # of the size of characters: as long as those in columns of prose
 _NIL = ("-", "–", "—", "―", "−", "n/a", "N/A")
 _SIGNS = ("$", "€", "£", "¥", "￥", "(", "△", "▲")
-_LEADERS = (". . .", "....", "……", "・・・")
+_FIGURE_AT_END = r"(?:^|[\s$€£¥￥(△▲−-])\d[\d.,]*[)）%％円]?[^\S\n]*$"
+_FIGURES_IN_LINES = re.compile(rf"(?m)(?:{_FIGURE_AT_END}(?:\n.*){{1,3}}?){{2}}{_FIGURE_AT_END}")
 
 
-@dataclass(frozen=True)
-class _Fragment:
+def may_have_columns(text: str) -> bool:
+    """Whether a page has lines that end with figures near one another, as a table without lines has."""
+    return _FIGURES_IN_LINES.search(text) is not None
+
+
+class _Piece(NamedTuple):
     """A stretch of a line without a wide gap."""
 
-    box: Box
-    characters: list[int]
     text: str
-
-    @property
-    def middle(self) -> float:
-        return (self.box.left + self.box.right) / 2
-
-    @property
-    def is_amount(self) -> bool:
-        return is_figure(self.text) or self.text in _NIL
+    places: Sequence[int]
+    box: Box
 
 
-_Line = list[_Fragment]
-"""The fragments of a line from the left."""
+_Line = list[_Piece]
+"""The pieces of a line from the left."""
+
+_Columns = Sequence[tuple[float, float]]
+"""Where columns begin and end."""
 
 
 def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
-    lines = _lines(text, boxes)
-    for first, last in _stretches(lines):
-        columns = _columns([line for line in lines[first : last + 1] if _has_figures(line)])
-        if not columns or _is_list(lines[first : last + 1]):
-            continue
-        while last + 1 < len(lines) and _goes_on(lines[last], lines[last + 1], columns):
-            last += 1
-        header, body = _header(lines, first, columns)
-        grid = _aligned_grid(lines[header:body], lines[body : last + 1], columns)
-        parts = [part for line in lines[header : last + 1] for part in line]
-        characters = [place for part in parts for place in part.characters]
-        yield PdfTable(grid, characters, [column.left for column in columns])
+    pieces = sorted(_pieces(text, boxes), key=lambda piece: piece.box.height)
+    runs = _runs(pieces, lambda run, piece: piece.box.height < run[0].box.bottom)
+    lines = [sorted(run, key=lambda piece: piece.box.left) for run in runs]
+    rows = [number for number, line in enumerate(lines) if _has_figures(line)]
+    for stretch in _runs(rows, lambda run, number: _is_near(lines, run[-1], number)):
+        columns = _columns([lines[number] for number in stretch])
+        if columns:
+            end = _end(lines, stretch[-1], columns)
+            table = [*_lines_above(lines, stretch[0], columns), *lines[stretch[0] : end]]
+            places = [place for piece in chain(*table) for place in piece.places]
+            yield PdfTable(_grid(table, columns), places, [left for left, _ in columns])
 
 
-def _lines(text: str, boxes: Mapping[int, Box]) -> list[_Line]:
-    pieces: list[list[int]] = []
-    for place, box in boxes.items():
-        widest = _WIDE_GAP_BEFORE_SIGN if text[place] in _SIGNS else _WIDE_GAP
-        if pieces and _is_next(boxes[pieces[-1][-1]], box, widest):
-            pieces[-1].append(place)
-        else:
-            pieces.append([place])
-    fragments = [
-        _Fragment(_around(boxes[place] for place in piece), piece, _cell_text(text, piece)) for piece in pieces
-    ]
-    lines: list[_Line] = []
-    for fragment in sorted(fragments, key=lambda fragment: -_height(fragment.box)):
-        if lines and lines[-1][0].box.bottom < _height(fragment.box) < lines[-1][0].box.top:
-            lines[-1].append(fragment)
-        else:
-            lines.append([fragment])
-    return [_with_signs(sorted(line, key=lambda fragment: fragment.box.left)) for line in lines]
+def _pieces(text: str, boxes: Mapping[int, Box]) -> Iterator[_Piece]:
+    def goes_on(run: list[int], place: int) -> bool:
+        if place == run[-1] + 1:  # PDFium puts spaces into gaps
+            return True
+        before = boxes[run[-1]]
+        box = boxes[place]
+        widest = _WIDE_GAP
+        if text[place] in _SIGNS:
+            widest = _WIDE_GAP_BEFORE_SIGN
+        if len(run) == 1 and text[run[0]] in _SIGNS:
+            widest = _WIDE_GAP_BEHIND_SIGN
+        gap = (box.left - before.right) / before.size
+        return -1 < gap < widest and before.top < box.height < before.bottom
 
-
-def _height(box: Box) -> float:
-    return (box.bottom + box.top) / 2
-
-
-def _around(boxes: Iterable[Box]) -> Box:
-    lefts, bottoms, rights, tops = zip(*boxes, strict=True)
-    return Box(min(lefts), min(bottoms), max(rights), max(tops))
-
-
-def _is_next(before: Box, box: Box, widest: float) -> bool:
-    size = before.top - before.bottom
-    gap = (box.left - before.right) / size if size else widest
-    return -1 < gap < widest and before.bottom < _height(box) < before.top
-
-
-def _with_signs(line: _Line) -> _Line:
-    """A line in which a currency's sign that stands apart is with its figure."""
-    joined: _Line = []
-    for fragment in line:
-        if joined and (joined[-1].text in _SIGNS or fragment.text in (")", "%")):
-            last = joined[-1]
-            box = _around([last.box, fragment.box])
-            joined[-1] = _Fragment(box, last.characters + fragment.characters, last.text + fragment.text)
-        else:
-            joined.append(fragment)
-    return joined
+    for run in _runs(boxes, goes_on):
+        yield _Piece(_text_of(text, run), run, boxes[run[0]]._replace(right=boxes[run[-1]].right))
 
 
 def _has_figures(line: _Line) -> bool:
-    return any(is_figure(fragment.text) for fragment in line[1:])
+    return any(is_figure(piece.text) for piece in line[1:])
 
 
-def _distance(upper: _Line, lower: _Line) -> float:
-    """From one line to the next, in heights of its characters."""
-    box = upper[0].box
-    return (_height(box) - _height(lower[0].box)) / (box.top - box.bottom)
+def _is_near(lines: Sequence[_Line], first: int, last: int) -> bool:
+    """Whether two lines may be of one table."""
+    box = lines[first][0].box
+    step = (lines[last][0].box.height - box.height) / (last - first)
+    return last - first - 1 <= _MOST_OTHER_LINES and step <= _NEXT_LINE * box.size
 
 
-def _stretches(lines: Sequence[_Line]) -> Iterator[tuple[int, int]]:
-    """The first and last lines with figures of what may be tables."""
-    numbers = [number for number, line in enumerate(lines) if _has_figures(line)]
-    stretch: list[int] = []
-    for number in numbers:
-        if stretch and not _is_near(lines[stretch[-1] : number + 1]):
-            if len(stretch) >= _LEAST_ROWS:
-                yield stretch[0], stretch[-1]
-            stretch = []
-        stretch.append(number)
-    if len(stretch) >= _LEAST_ROWS:
-        yield stretch[0], stretch[-1]
+def _columns(rows: Sequence[_Line]) -> _Columns:
+    """The columns of rows; none where these are no table."""
+    pieces = sorted(chain(*rows), key=lambda piece: piece.box.left)
+    columns = _runs(pieces, lambda run, piece: piece.box.left <= max(other.box.right for other in run))
+    is_sparse = len(pieces) < _LEAST_FILLED * len(rows) * len(columns)
+    if is_sparse or any(len(column) > len(rows) or _is_prose(column) for column in columns):
+        return []
+    if _is_contents(rows) or not any(map(_is_of_figures, columns[1:])):
+        return []
+    return [(column[0].box.left, max(piece.box.right for piece in column)) for column in columns]
 
 
-def _is_near(lines: Sequence[_Line]) -> bool:
-    return len(lines) <= _MOST_OTHER_LINES + 2 and all(
-        _distance(upper, lower) <= _NEXT_LINE for upper, lower in pairwise(lines)
-    )
+def _is_of_figures(cells: Sequence[_Piece]) -> bool:
+    figures = sum(is_figure(cell.text) or cell.text in _NIL for cell in cells)
+    return figures >= max(_LEAST_ROWS, _MOST * len(cells))
 
 
-def _columns(lines: Sequence[_Line]) -> list[Box]:
-    """The columns of lines; none where these have no two columns, or no figures in line below one another."""
-    columns: list[Box] = []
-    for fragment in sorted((part for line in lines for part in line), key=lambda part: part.box.left):
-        if columns and fragment.box.left <= columns[-1].right:
-            columns[-1] = _around([columns[-1], fragment.box])
-        else:
-            columns.append(fragment.box)
-    below: list[list[_Fragment]] = [[] for _ in columns]
-    for line in lines:
-        numbers = [_column_of(fragment, columns) for fragment in line]
-        if len({*numbers}) < len(numbers):
-            return []
-        for number, fragment in zip(numbers, line, strict=True):
-            below[number].append(fragment)
-    has_figures = any(map(_is_of_figures, below[1:]))
-    return columns if has_figures and not any(map(_is_prose, below)) else []
+def _is_prose(cells: Sequence[_Piece]) -> bool:
+    long = [box for _, _, box in cells if box.right - box.left > _LONG_LINE * box.size]
+    return len(long) >= _MOST * len(cells)
 
 
-def _column_of(fragment: _Fragment, columns: Sequence[Box]) -> int:
-    """The number of the column that a fragment begins in, or that is nearest to it."""
-    return min(range(len(columns)), key=lambda n: _apart(fragment.box, columns[n]))
-
-
-def _apart(box: Box, column: Box) -> float:
-    return max(box.left - column.right, column.left - box.right, 0)
-
-
-def _is_of_figures(cells: Sequence[_Fragment]) -> bool:
-    figures = [cell for cell in cells if cell.is_amount]
-    if len(figures) < max(_LEAST_ROWS, _OF_FIGURES * len(cells)):
-        return False
-    sides = ([cell.box.left, cell.middle, cell.box.right] for cell in figures)
-    return any(_is_aligned(side) for side in zip(*sides, strict=True))
-
-
-def _is_prose(cells: Sequence[_Fragment]) -> bool:
-    """Whether long lines end below one another, as those of a paragraph do."""
-    is_long = sum(len(cell.text) > _LONG_LINE for cell in cells) >= _OF_FIGURES * len(cells)
-    return is_long and _is_aligned([cell.box.right for cell in cells])
-
-
-def _is_aligned(values: Sequence[float]) -> bool:
-    """Whether most values are the same, but for a closing bracket or a minus sign."""
-    middle = sorted(values)[len(values) // 2]
-    return sum(abs(value - middle) <= 2 * _TOUCHING for value in values) >= _OF_FIGURES * len(values)
-
-
-def _is_list(lines: Sequence[_Line]) -> bool:
+def _is_contents(rows: Sequence[_Line]) -> bool:
     """Whether the figures are numbers of pages, as in a table of contents."""
-    rows = [line for line in lines if _has_figures(line)]
-    last = [line[-1].text for line in rows]
-    texts = [fragment.text for line in lines for fragment in line]
-    if any(mark in text for text in texts for mark in _LEADERS):
-        return True
-    if any(_has_figures(line[:-1]) for line in rows) or not all(map(str.isdecimal, last)):
-        return False
-    numbers = list(map(int, last))
-    return numbers == sorted(numbers)
+    last = [row[-1].text for row in rows]
+    has_leaders = any(re.search(LEADER, piece.text) for piece in chain(*rows))
+    is_only_column = not any(_has_figures(row[:-1]) for row in rows)
+    rises = all(map(str.isdecimal, last)) and last == sorted(last, key=int)
+    return has_leaders or (is_only_column and rises)
 
 
-def _goes_on(last: _Line, line: _Line, columns: Sequence[Box]) -> bool:
-    """Whether a line below the last row goes on with a cell of it, but not with its first one."""
-    return _distance(last, line) <= _NEXT_LINE / 2 and all(
-        _column_of(fragment, columns) and _spans(fragment, columns) == 1 for fragment in line
-    )
+def _numbers(piece: _Piece, columns: _Columns) -> list[int]:
+    """The numbers of the columns that a piece is above or in, or of that which is nearest to it."""
+    gaps = [max(piece.box.left - right, left - piece.box.right, 0) for left, right in columns]
+    return [number for number, gap in enumerate(gaps) if gap == min(gaps)]
 
 
-def _spans(fragment: _Fragment, columns: Sequence[Box]) -> int:
-    return sum(not _apart(fragment.box, column) for column in columns)
+def _is_label(line: _Line, columns: _Columns) -> bool:
+    return len(line) == 1 and _numbers(line[0], columns) == [0]
 
 
-def _header(lines: Sequence[_Line], first: int, columns: Sequence[Box]) -> tuple[int, int]:
-    """The numbers of the first line of names, and of the one after them.
-
-    Between these and the first line with figures there may be the name of a section.
-    """
-    body = first
-    while first - body < _MOST_OTHER_LINES and _is_above(lines, body) and _is_label(lines[body - 1], columns):
-        body -= 1
-    start = body
-    while body - start < _MOST_HEADER_LINES and _is_above(lines, start) and _is_names(lines[start - 1], columns):
+def _lines_above(lines: Sequence[_Line], first: int, columns: _Columns) -> Iterator[_Line]:
+    """The lines above the first row that have names of columns, and below these that of a section."""
+    start = first
+    while start and first - start < _MOST_LINES_ABOVE and _is_near(lines, start - 1, start):
+        spans = [_numbers(piece, columns) for piece in lines[start - 1]]
+        if any(span[0] == 0 and len(span) > 1 for span in spans):  # a line of text
+            break
         start -= 1
-    return (start, body) if start < body else (first, first)
+    return dropwhile(lambda line: _is_label(line, columns), lines[start:first])
 
 
-def _is_above(lines: Sequence[_Line], number: int) -> bool:
-    return number > 0 and _distance(lines[number - 1], lines[number]) <= _NEXT_LINE
+def _end(lines: Sequence[_Line], last: int, columns: _Columns) -> int:
+    """The number of the line below a table, whose last row may go on over lines beside its first column."""
+    end = last + 1
+    while end < len(lines) and _is_near(lines, end - 1, end):
+        if any(_numbers(piece, columns)[0] == 0 for piece in lines[end]):
+            break
+        end += 1
+    return end
 
 
-def _is_label(line: _Line, columns: Sequence[Box]) -> bool:
-    return len(line) == 1 and _column_of(line[0], columns) == 0 and _spans(line[0], columns) <= 1
+def _grid(lines: Sequence[_Line], columns: _Columns) -> Grid:
+    """The cells of lines: a row of names, if there are any, and of each row below the lines that go on with it."""
+
+    def goes_on(row: list[_Line], line: _Line) -> bool:
+        is_in_row = not _begins_row(row[0], columns) or _numbers(line[0], columns)[0] > 0
+        return is_in_row and not _begins_row(line, columns)
+
+    return [_row(row, columns) for row in _runs(lines, goes_on)]
 
 
-def _is_names(line: _Line, columns: Sequence[Box]) -> bool:
-    is_beside = len(line) > 1 or _column_of(line[0], columns) > 0
-    first_columns = [part for part in line if _column_of(part, columns) == 0]
-    return is_beside and all(_spans(part, columns) <= 1 for part in first_columns)
+def _begins_row(line: _Line, columns: _Columns) -> bool:
+    """Whether a line is not one of names."""
+    return _has_figures(line) or _is_label(line, columns)
 
 
-def _aligned_grid(header: Sequence[_Line], lines: Sequence[_Line], columns: Sequence[Box]) -> Grid:
-    grid = [_names(line, columns) for line in header]
-    rows: list[list[_Line]] = []
-    for line in lines:
-        is_row = _has_figures(line) or _column_of(line[0], columns) == 0
-        if is_row or not rows:
-            rows.append([line])
-        else:
-            rows[-1].append(line)
-    return grid + [_row(row, columns) for row in rows]
+def _row(lines: Sequence[_Line], columns: _Columns) -> Row:
+    is_name = not _begins_row(lines[0], columns)
+    texts = [_texts(line, columns, is_name) for line in lines]
+    return [Cell(on_one_line("\n".join(parts)), is_name) for parts in zip(*texts, strict=True)]
 
 
-def _names(line: _Line, columns: Sequence[Box]) -> list[Cell]:
-    """The names of columns, or of groups of as many columns each, which are above the middles of these."""
-    first = [Cell(line[0].text, is_name=True)] if _column_of(line[0], columns) == 0 else []
-    parts = line[len(first) :]
-    size, rest = divmod(len(columns) - 1, len(parts) or 1)
-    groups = [columns[n : n + size] for n in range(1, len(columns), size)] if size and not rest else []
-    if size < 2 or not groups or not all(map(_is_above_middle, parts, groups)):
-        return _row([line], columns, is_name=True)
-    cells = [cell for part in parts for cell in [Cell(part.text, columns=size, is_name=True)] * size]
-    return [*(first or [Cell()]), *cells]
-
-
-def _is_above_middle(part: _Fragment, columns: Sequence[Box]) -> bool:
-    middle = (columns[0].left + columns[-1].right) / 2
-    return abs(part.middle - middle) <= _OFF_MIDDLE * (columns[-1].right - columns[0].left)
-
-
-def _row(lines: Sequence[_Line], columns: Sequence[Box], is_name: bool = False) -> list[Cell]:
-    texts: dict[int, str] = {}
-    for line in lines:
-        for part in line:
-            column = _column_of(part, columns)
-            texts[column] = on_one_line(f"{texts.get(column, '')}\n{part.text}")
-    return [Cell(texts.get(column, ""), is_name=is_name) for column in range(len(columns))]
+def _texts(line: _Line, columns: _Columns, are_names: bool) -> list[str]:
+    """What a line says in each column; names that are evenly above more columns each say it in all of these."""
+    texts = [""] * len(columns)
+    for piece in line:
+        for number in _numbers(piece, columns):
+            texts[number] = f"{texts[number]} {piece.text}"
+    parts = [piece for piece in line if _numbers(piece, columns) != [0]]
+    if are_names and len(parts) > 1:
+        nearest = [min(parts, key=lambda part: abs(part.box.middle - sum(column) / 2)) for column in columns[1:]]
+        if len({nearest.count(part) for part in parts}) == 1:
+            texts[1:] = [part.text for part in nearest]
+    return texts

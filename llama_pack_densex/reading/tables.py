@@ -1,11 +1,11 @@
-"""Tables as Markdown: pipe tables below one row of columns' names, and records of names beside values."""
+"""Tables of every kind of file as one grid, and the grid as Markdown: pipe tables, records, and lines between them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby, pairwise, product
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby, product, takewhile
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,79 +14,75 @@ class Cell:
 
     Args:
         text: What it says, in one line.
-        rows: How many rows it spans.
-        columns: How many columns it spans.
-        is_name: Whether it is marked as the name of a column or of a row: a header cell, or one in bold.
+        is_name: Whether it is marked as the name of a column or row, as header cells and bold ones are.
     """
 
     text: str = ""
-    rows: int = 1
-    columns: int = 1
     is_name: bool = False
 
 
 Row = list[Cell]
 Grid = list[Row]
-"""Rows of equal length; a cell that spans several places stands in each of them."""
+"""Rows of equal length; a merged cell stands in each place that it spans."""
+
+Places = dict[tuple[float, float], Cell]
+"""Cells by row and column; a merged cell comes first where it begins."""
 
 
-def lay_out(rows: Iterable[Iterable[Cell]]) -> Grid:
-    """Lay cells out in a grid, as HTML does, without the rows and columns in which no text begins."""
-    places: dict[tuple[int, int], Cell] = {}
+def lay_out(rows: Iterable[Iterable[tuple[Cell, int, int]]]) -> Grid:
+    """Lay cells out in a grid as HTML does; each comes with the numbers of rows and columns that it spans."""
+    places: Places = {}
     for y, row in enumerate(rows):
         x = 0
-        for cell in row:
+        for cell, height, width in row:
             while (y, x) in places:
                 x += 1
-            for place in product(range(y, y + cell.rows), range(x, x + cell.columns)):
+            for place in product(range(y, y + height), range(x, x + width)):
                 places.setdefault(place, cell)
-            x += cell.columns
     return list(rows_with_text(places).values())
 
 
-def rows_with_text(places: Mapping[tuple[int, int], Cell]) -> dict[int, Row]:
-    """The rows in which a text begins by their numbers, without the columns in which none does.
-
-    Args:
-        places: Cells by row and column, a merged one first where it begins.
-    """
-    starts: dict[Cell, tuple[int, int]] = {}
-    for place, cell in places.items():
-        if cell.text:
-            starts.setdefault(cell, place)
-    numbers = sorted({y for y, _ in starts.values()})
+def rows_with_text(places: Places) -> dict[float, Row]:
+    """The rows in which a text begins, by their numbers, without the columns in which none does."""
+    starts = {cell: place for place, cell in reversed(places.items()) if cell.text}
+    rows = sorted({y for y, _ in starts.values()})
     columns = sorted({x for _, x in starts.values()})
     blank = Cell()
-    return {y: [places.get((y, x), blank) for x in columns] for y in numbers}
+    return {y: [places.get((y, x), blank) for x in columns] for y in rows}
 
 
 def cells_of(row: Row) -> list[Cell]:
-    """The cells of a row that say something, each once."""
+    """The cells of a row that say something, merged ones once."""
     return [cell for cell in dict.fromkeys(row) if cell.text]
 
 
-def to_markdown(grid: Grid) -> str:
-    """A table as Markdown.
+def row_texts(row: Row) -> list[str]:
+    """What a row says in each column. A merged cell is repeated, but not one that begins the row: a label."""
+    label = row[0]
+    return [label.text] + ["" if cell is label else cell.text for cell in row[1:]]
 
-    Several rows of names become one, in which each column's name begins with those of the groups above it. Names beside
-    values become a record, which has an empty header. What is merged over the whole width is a line of its own, below
-    which the names are repeated.
+
+# Markdown
+
+
+def to_markdown(grid: Grid) -> str:
+    """A table as Markdown: its form, if it begins with one, then its rows below the names of their columns.
+
+    What is merged over the whole width is a line of its own, below which the names are repeated.
     """
-    form = count_form_rows(grid)
-    blocks = form_blocks(grid[:form])
-    grid = grid[form:]
+    blocks, grid = take_form(grid)
     table = [row for row in grid if not _is_line(row)]
     if not table:
         return "\n\n".join(blocks)
-    header = table[: count_header_rows(table)]
-    names = join_names(header, len(table[0]))
-    for is_line, group in groupby(grid, key=_is_line):
-        rows = list(group)
-        body = [row_texts(row) for row in rows if row not in header]
+    names, depth = read_header(table)
+    header = table[:depth]
+    for is_line, rows in groupby(grid, key=_is_line):
         if is_line:
             blocks += [cell.text for cell in dict.fromkeys(row[0] for row in rows)]
-        elif body or rows == table:
-            blocks.append(pipe_table(names, body))
+            continue
+        body = [row_texts(row) for row in rows if row not in header]
+        if body or header == table:
+            blocks.append(_pipe_table(names, body))
     return "\n\n".join(blocks)
 
 
@@ -94,27 +90,20 @@ def _is_line(row: Row) -> bool:
     return len(row) > 1 and len({*row}) == 1
 
 
-def pipe_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown's form with pipes."""
+def record(pairs: Iterable[tuple[str, str]]) -> str:
+    """Names beside values, as a table whose header is empty."""
+    return _pipe_table(["", ""], pairs)
+
+
+def _pipe_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [names, ["---"] * len(names), *rows]
     escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in escaped)
 
 
-def record(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names beside values, as a table whose header is empty."""
-    return pipe_table(["", ""], pairs)
+# The names of columns
 
-
-def row_texts(row: Row) -> list[str]:
-    """What a row says in each column: a merged cell in each that it spans, but a merged label only in the first."""
-    is_label = [x > 0 and cell is row[0] for x, cell in enumerate(row)]
-    return ["" if repeated else cell.text for cell, repeated in zip(row, is_label, strict=True)]
-
-
-# Names of columns
-
-_FIGURE = re.compile(r"[-+−–—△▲(（¥￥$€£<>≤≥±~≈\s]*\d[\d,.\s]*(?:[%％)）円]|\s?[A-Za-zµμΩ°/]{1,4})?")
+_FIGURE = re.compile(r"[-+−–—△▲(（¥￥$€£<>≤≥±~≈\s]*\d+(?:[.,]\d+|\s\d{3})*\s?(?:[%％)）円]|[A-Za-zµμΩ°/]{1,4})?")
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _UNIT = re.compile(
     r"[(（\[［].{1,12}[)）\]］]|[千百万億兆]*(?:円|ドル|人|名|件|個|台|本|枚|株|日|年|月|時間|分|秒)|[%％]|°C|℃|yen|"
@@ -124,66 +113,65 @@ _UNIT = re.compile(
 
 def is_figure(text: str) -> bool:
     """Whether a cell is a number, perhaps with a unit, and not a year, which names columns."""
-    return _FIGURE.fullmatch(text) is not None and not _YEAR.fullmatch(text)
+    return bool(_FIGURE.fullmatch(text)) and not _YEAR.fullmatch(text)
 
 
-def has_figures(cells: Iterable[Cell]) -> bool:
-    """Whether one of the cells is a number."""
-    return any(is_figure(cell.text) for cell in cells)
+def read_header(grid: Grid, least: int = 0) -> tuple[list[str], int]:
+    """The names of the columns, each behind those of the groups that it is in, and the number of rows they take.
 
-
-def count_header_rows(grid: Grid) -> int:
-    """How many of the first rows name columns; 0 where the first one has values already."""
-    marked = 0
-    while marked < len(grid) and _is_marked(grid[marked]):
-        marked += 1
+    Args:
+        grid: The table, which begins with them if it has any.
+        least: How many of the first rows are sure to be names.
+    """
+    marked = len(list(takewhile(_is_marked, grid)))
     if marked == len(grid):
-        marked = min(marked, 1)
-    has_names_beside = len(grid[0]) == 2 and any(cell.is_name for cell in grid[0])
-    depth = marked or int(not has_figures(grid[0]) and not has_names_beside)
-    while 0 < depth < len(grid) - 1:
-        has_parts = _divides_groups(grid[depth - 1], grid[depth])
-        has_parts = has_parts and (not marked or has_figures(grid[depth + 1]))
-        if not has_parts and not _is_row_of_units(grid[depth], below=grid[depth - 1]):
+        marked = 1
+    has_values = grid[0][0].is_name or _has_figures(grid[0])
+    header = grid[: max(least, marked or int(not has_values))]
+    while 0 < len(header) < len(grid) - 1:
+        row, *below = grid[len(header) :]
+        header[-1] = _with_groups(header[-1], row)
+        if not _goes_on(header[-1], row, below):
             break
-        depth += 1
-    return depth
-
-
-def join_names(header: Grid, width: int) -> list[str]:
-    """The name of each column, behind those of the groups that it is in."""
-    columns = [[row[x].text for row in header] for x in range(width)]
-    return [" ".join(dict.fromkeys(filter(None, column))) for column in columns]
-
-
-def has_groups(row: Row) -> bool:
-    """Whether a row has a cell that is merged over some of its columns."""
-    has_merged = any(left is right and left.text for left, right in pairwise(row))
-    return has_merged and len(cells_of(row)) > 1
+        header.append(row)
+    columns = [[row[x].text for row in header] for x in range(len(grid[0]))]
+    names = [" ".join(dict.fromkeys(filter(None, column))) for column in columns]
+    return names, len(header)
 
 
 def _is_marked(row: Row) -> bool:
-    cells = cells_of(row)
-    return bool(cells) and all(cell.is_name for cell in cells)
+    return all(cell.is_name for cell in cells_of(row))
 
 
-def _divides_groups(upper: Row, lower: Row) -> bool:
-    """Whether a row names the columns of which the row above has merged the names."""
-    inside = [x for x in range(1, len(upper)) if upper[x] is upper[x - 1] and upper[x].text]
-    return any(lower[x] is not lower[x - 1] for x in inside) and not has_figures(cells_of(lower))
+def _has_figures(row: Row) -> bool:
+    return any(is_figure(cell.text) for cell in row)
 
 
-def _is_row_of_units(row: Row, below: Row) -> bool:
-    cells = [cell for cell in cells_of(row) if cell not in below]
-    return bool(cells) and all(_UNIT.fullmatch(cell.text) for cell in cells)
+def _with_groups(row: Row, below: Row) -> Row:
+    """A row in which names that stand above several columns each are merged over them, where they are not yet."""
+    merged = [*row]
+    named = [x for x, cell in enumerate(below) if cell.text]
+    for x in named:
+        if x and not row[x].text:
+            merged[x] = merged[x - 1]
+    are_groups = all(merged.count(merged[x]) > 1 for x in named)
+    return merged if are_groups else row
+
+
+def _goes_on(upper: Row, row: Row, below: Grid) -> bool:
+    """Whether a row names the columns of which the row above has merged the names, or gives their units."""
+    added = [cell for cell in cells_of(row) if cell not in upper]
+    if all(_UNIT.fullmatch(cell.text) for cell in added):
+        return bool(added)
+    groups = [x for x in range(1, len(row)) if upper[x] is upper[x - 1] and upper[x].text]
+    has_parts = any(row[x] is not row[x - 1] for x in groups)
+    is_above_values = not _is_marked(upper) or any(map(_has_figures, below))
+    return has_parts and is_above_values and not _has_figures(row)
 
 
 # Forms: names beside values, perhaps several in a row
 
-_LONGEST_LABEL = 30  # characters
 _LARGEST_FORM = 40  # rows: what is longer is a table, which may be cut
-_LEAST_OF_A_KIND = 0.25
-_NUMBER = re.compile(r"[¥￥$€£(]?\d")
 _LABEL = re.compile(
     r"(?:[おご])?(?:氏名|名前|名称|フリガナ|ふりがな|申請[者日]|所属|部[署門]|役職|職種|住所|所在地|郵便番号|電話(?:番号)?|連絡先|"
     r"メール(?:アドレス)?|生年月日|年齢|性別|国籍|期[間日]|日[付時程]|場所|会場|目的|件名|用件|内容|行き?先|出張先|訪問先|担当者?|"
@@ -198,88 +186,54 @@ _LABEL = re.compile(
 )
 
 
-def count_form_rows(grid: Grid) -> int:
-    """How many of the first rows are a form, in which names stand beside values and not above them.
-
-    That is told by the names: they are marked, end with colons, or are what forms often ask for; and of a whole table
-    by its shape.
-    """
+def take_form(grid: Grid) -> tuple[list[str], Grid]:
+    """The records and lines of the form that a grid begins with, if it does, and the rows below it."""
     for count in range(min(len(grid), _LARGEST_FORM), 0, -1):
-        rows = [cells for cells in map(cells_of, grid[:count]) if len(cells) > 1]
-        if rows and _is_form(rows, is_whole=count == len(grid)):
-            return count
-    return 0
+        form = grid[:count]
+        if _is_form(form, is_whole=count == len(grid)):
+            return list(_form_blocks(form)), grid[count:]
+    return [], grid
 
 
-def form_blocks(grid: Grid) -> list[str]:
-    """The records of a form, and between them what stands alone in a row."""
-    blocks: list[str] = []
-    pairs: list[tuple[str, str]] = []
-    for cells in map(cells_of, grid):
-        if len(cells) > 1:
-            pairs += [(label.text, value) for label, value in _pairs(cells)]
-            continue
-        if pairs:
-            blocks.append(record(pairs))
-            pairs = []
-        blocks += [cell.text for cell in cells]
-    if pairs:
-        blocks.append(record(pairs))
-    return blocks
+def _form_blocks(grid: Grid) -> Iterable[str]:
+    for has_pairs, rows in groupby(map(cells_of, grid), key=lambda cells: len(cells) > 1):
+        if has_pairs:
+            pairs = [pair for cells in rows for pair in _pairs(cells)]
+            yield record((label.text, value) for label, value in pairs)
+        else:
+            yield from (cell.text for cells in rows for cell in cells)
 
 
-def _is_form(rows: Sequence[list[Cell]], is_whole: bool) -> bool:
-    pairs = [pair for cells in rows for pair in _pairs(cells)]
-    labels = [label for label, _ in pairs]
-    values = [value for _, value in pairs if value]
-    names_columns = all(map(_is_label, rows[0]))
-    if names_columns or 2 * len(values) <= len(pairs) or not all(map(_may_be_label, labels)):
+def _pairs(cells: Sequence[Cell]) -> list[tuple[Cell, str]]:
+    """The names in a form's row with their values, which may be empty."""
+    pairs: list[tuple[Cell, str]] = []
+    for cell in cells:
+        if pairs and not pairs[-1][1] and not _is_label(cell):
+            pairs[-1] = (pairs[-1][0], cell.text)
+        else:
+            pairs.append((cell, ""))
+    return pairs
+
+
+def _is_form(grid: Grid, is_whole: bool) -> bool:
+    """Whether names stand beside values, not above them.
+
+    The names tell: they are marked, end with colons, or are what forms usually ask for. So does the shape of a whole
+    table: a value that is merged over the names above it, or figures and texts below one another.
+    """
+    rows = [_pairs(cells) for cells in map(cells_of, grid) if len(cells) > 1]
+    pairs = list(chain(*rows))
+    evident = [bool(value) and _is_label(label) for label, value in pairs]
+    if not any(value for _, value in chain(*rows[:1])):
         return False
-    evident = sum(map(_is_label, labels))
-    has_evident_labels = evident > 1 and 2 * evident >= len(labels)
-    if not is_whole:
-        return has_evident_labels and _is_row_of_form(rows[-1])
-    has_shape_of_form = _is_uneven(rows) or _has_values_of_kinds(rows, values)
-    return has_evident_labels or (has_shape_of_form and len(values) == len(labels))
-
-
-def _is_row_of_form(cells: Sequence[Cell]) -> bool:
-    """Whether a row is not the names of a table that stands below a form."""
-    return all(value and _is_label(label) for label, value in _pairs(cells))
-
-
-def _pairs(cells: Sequence[Cell]) -> Iterator[tuple[Cell, str]]:
-    """The names of a form's row with their values, which may be empty; a name of several rows goes before theirs."""
-    rest = [*cells]
-    group = ""
-    while rest:
-        label = rest.pop(0)
-        is_alone = not rest or _is_label(rest[0])
-        if is_alone and rest and label.rows > 1:
-            group = label.text
-            continue
-        value = "" if is_alone else rest.pop(0).text
-        yield replace(label, text=f"{group} {label.text}".strip()), value
-
-
-def _may_be_label(cell: Cell) -> bool:
-    return len(cell.text) <= _LONGEST_LABEL and not is_figure(cell.text)
+    if sum(evident) > 1 and 2 * sum(evident) >= len(pairs):
+        return is_whole or all(evident[-len(rows[-1]) :])
+    if not is_whole or any(not value or is_figure(label.text) for label, value in pairs):
+        return False
+    figures = sum(is_figure(value) for _, value in pairs)
+    is_mixed = len(rows[0]) == 1 and min(figures, len(pairs) - figures) > len(pairs) // 4 + 1
+    return is_mixed or any(row[-1].text and row[-1] is row[-2] for row in grid if len(cells_of(row)) > 1)
 
 
 def _is_label(cell: Cell) -> bool:
-    return cell.is_name or cell.text.endswith((":", "：")) or _LABEL.fullmatch(cell.text) is not None
-
-
-def _is_uneven(rows: Sequence[list[Cell]]) -> bool:
-    """Whether a row merges its value over the names of others."""
-    most = max(map(len, rows))
-    return any(cells[-1].columns > 1 and len(cells) < most for cells in rows)
-
-
-def _has_values_of_kinds(rows: Sequence[list[Cell]], values: Sequence[str]) -> bool:
-    """Whether numbers and texts stand below one another, or names and numbers beside one another."""
-    numbers = sum(_NUMBER.match(value) is not None for value in values[1:])
-    texts = len(values) - 1 - numbers
-    if len(rows[0]) > 2:
-        return all(map(is_figure, values))
-    return min(numbers, texts) > max(1, _LEAST_OF_A_KIND * len(values))
+    return cell.is_name or cell.text.endswith((":", "：")) or bool(_LABEL.fullmatch(cell.text))

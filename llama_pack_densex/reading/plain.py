@@ -1,0 +1,89 @@
+"""Files that are text, more or less: text with front matter, mail, subtitles, notebooks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from email import message_from_bytes
+from email.policy import default
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from llama_pack_densex.reading.encoding import decode_file
+from llama_pack_densex.reading.files import Part, UnreadableFileError
+from llama_pack_densex.text.tokens import on_one_line, strip_surrogates
+
+logger = logging.getLogger(__name__)
+
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*\r?(?:\n|\Z)")
+
+
+def read_text(file: Path) -> list[Part]:
+    """A text without its front matter, which is metadata."""
+    text = decode_file(file)
+    if text.startswith("{\\rtf") or file.suffix.lower() == ".mbox":
+        reason = "is RTF or a mailbox, which cannot be read: save it as .docx, .eml or text"
+        raise UnreadableFileError(file, reason)
+    front = _FRONT_MATTER.match(text)
+    metadata = _front_matter(file, front[1]) if front else None
+    if front is None or metadata is None:
+        return [Part(text, {})]
+    return [Part(text[front.end() :], metadata)]
+
+
+def _front_matter(file: Path, front: str) -> dict[str, Any] | None:
+    """Front matter in one form in every process; None where it is none."""
+    try:
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(front)):
+            raise ValueError("it has aliases, of which some lines make gigabytes")
+        metadata = json.loads(json.dumps(yaml.safe_load(front), default=_to_json), parse_constant=str)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        kind = type(error).__name__
+        logger.warning("%s: its front matter is no YAML (%s) and stays in the text", file, kind)
+        return None
+    if not front.strip():
+        return {}
+    return metadata if isinstance(metadata, dict) else None  # else it is text between two rules
+
+
+def _to_json(value: Any) -> Any:
+    return sorted(value, key=str) if isinstance(value, set) else str(value)
+
+
+def read_mail(file: Path) -> list[Part]:
+    """A message with its subject for a title, or a page that a browser saved as one."""
+    from llama_pack_densex.reading.html import html_to_text  # which needs more packages
+
+    message = message_from_bytes(file.read_bytes(), policy=default)
+    keys = ("subject", "from", "to", "date")
+    header = {key: strip_surrogates(on_one_line(str(message[key]))) for key in keys if message[key]}
+    title = header.pop("subject", "")
+    text = ""
+    body = message.get_body(("plain", "html"))
+    content = body.get_payload(decode=True) if body else None
+    if body and isinstance(content, bytes):
+        text = decode_file(file, content, body.get_content_charset())
+        if body.get_content_subtype() == "html":
+            _, text = html_to_text(text)
+    lines = "\n".join(f"{key.capitalize()}: {value}" for key, value in header.items())
+    blocks = [title and f"# {title}", lines, text]
+    return [Part("\n\n".join(filter(None, blocks)), {**header, "title": title} if title else header)]
+
+
+def read_subtitles(file: Path) -> list[Part]:
+    """What is said, and by whom where that is marked, in lines without the times."""
+    text = re.sub(r"<v[.\w]* ([^<>]*)>", r"\1: ", decode_file(file))
+    lines = re.sub(r"(?m)<[^<>]*>|^(?:WEBVTT.*|(?:\d+[^\S\n]*\n)?.* --> .*)$", "", text).splitlines()
+    return [Part("\n".join(filter(None, lines)), {})]
+
+
+def read_notebook(file: Path) -> list[Part]:
+    """The cells of a Jupyter notebook, without their outputs."""
+    blocks: list[str] = []
+    for cell in json.loads(decode_file(file))["cells"]:
+        text = "".join(cell["source"])
+        blocks.append(f"```\n{text}\n```" if cell["cell_type"] == "code" else text)
+    return [Part("\n\n".join(blocks), {})]

@@ -1,0 +1,97 @@
+"""Word files as Markdown, by way of HTML. Needs the packages mammoth and lxml."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import mammoth
+from lxml import etree
+
+from llama_pack_densex.reading.files import Part, titled
+from llama_pack_densex.reading.html import html_to_text
+
+# Headings beside those that Mammoth knows, and tables of contents, which are left out.
+_STYLES = "p[style-name='Title'] => h1:fresh\np[style-name^='toc '] => !\np[style-name='table of figures'] => !"
+# Readings above kanji, and the marks of elements that Mammoth would leave out together with the text in them.
+_UNKNOWN = re.compile(rb"(?s)<w:rt>(?:(?!<w:rt>).)*?</w:rt>|</?(?:w:(?:ruby|rubyBase|fldSimple|bdo|dir)\b|m:)[^>]*>")
+# The marks of notes, and those of links, which tell menus in a page of the web.
+_NOTE_OR_LINK = re.compile(r'<a href="#(?:foot|end)note-[^>]*>[^<]*</a>|</?a\b[^>]*>')
+_W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+_RUN = "<w:r><w:t>%s</w:t></w:r>"
+_NUMBER = "\ufdd4"  # around the number of an item, which Mammoth does not read
+_NUMBERED_ITEM = re.compile(f"<li>((?:<[^>]*>)*){_NUMBER}(\\d+){_NUMBER}")
+_DOCUMENT = "word/document.xml"
+
+
+def read_word(file: Path) -> list[Part]:
+    """The text of a Word document, with its notes at its end, and its title."""
+    with ZipFile(file) as archive:
+        names = [name for name in archive.namelist() if name.endswith((".xml", ".rels"))]
+        parts = {name: _mended(archive.read(name)) for name in names}
+    document = etree.fromstring(parts[_DOCUMENT])
+    _number_items(document, _parsed(parts, "word/numbering.xml"), _parsed(parts, "word/styles.xml"))
+    parts[_DOCUMENT] = etree.tostring(document)
+    mended = BytesIO()
+    with ZipFile(mended, "w") as copy:
+        for name, part in parts.items():
+            copy.writestr(name, part)
+    html = mammoth.convert_to_html(mended, style_map=_STYLES, convert_image=lambda image: []).value
+    html = _NUMBERED_ITEM.sub(r'<li value="\2">\1', _NOTE_OR_LINK.sub("", html))
+    _, text = html_to_text(re.sub(f"{_NUMBER}\\d*", "", html))
+    title = _parsed(parts, "docProps/core.xml").findtext("{*}title") or ""
+    return [Part(text, titled(title))]
+
+
+def _mended(part: bytes) -> bytes:
+    """Markup that Mammoth reads in place of some that it does not."""
+    part = part.replace(b"<w:dstrike", b"<w:strike")
+    # equations as text, in which powers and fractions can still be told
+    for tag, sign in ((b"<m:sup>", "^"), (b"<m:den>", "/")):
+        part = part.replace(tag, (_RUN % sign).encode())
+    return _UNKNOWN.sub(b"", re.sub(rb"<(/?)m:([rt])(?=[ >])", rb"<\1w:\2", part))
+
+
+def _parsed(parts: dict[str, bytes], name: str) -> Any:
+    return etree.fromstring(parts.get(name, b"<none/>"))
+
+
+def _number_items(document: Any, numbering: Any, styles: Any) -> None:
+    """Put the numbers of items before their texts, in marks.
+
+    They count as in Word: the items of lists of one definition go on, wherever they stand.
+    """
+    counts: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for paragraph in document.iter(f"{{{_W}}}p"):
+        style = _value(paragraph, "w:pPr/w:pStyle")
+        list_id = _list_value(paragraph, styles, style, "numId")
+        level = _list_value(paragraph, styles, style, "ilvl") or "0"
+        definition = _value(numbering, "w:num[@w:numId=$id]/w:abstractNumId", id=list_id)
+        in_definition = "w:abstractNum[@w:abstractNumId=$id]/w:lvl[@w:ilvl=$level]"
+        kind = _value(numbering, f"{in_definition}/w:numFmt", id=definition, level=level)
+        if kind in ("", "bullet", "none"):
+            continue
+        in_list = "w:num[@w:numId=$id]/w:lvlOverride[@w:ilvl=$level]"
+        start = _value(numbering, f"{in_list}/w:startOverride", id=list_id, level=level)
+        levels = counts[definition, list_id if start else ""]
+        start = start or _value(numbering, f"{in_definition}/w:start", id=definition, level=level)
+        levels[level] = levels.get(level, int(start or 1) - 1) + 1
+        for deeper in [other for other in levels if other > level]:
+            del levels[deeper]
+        number = f"{_NUMBER}{levels[level]}{_NUMBER}"
+        paragraph.insert(1, etree.fromstring(f'<w:r xmlns:w="{_W}"><w:t>{number}</w:t></w:r>'))  # behind its properties
+
+
+def _list_value(paragraph: Any, styles: Any, style: str, name: str) -> str:
+    """What a paragraph says about the list that it is in, or else its style."""
+    path = f"w:pPr/w:numPr/w:{name}"
+    return _value(paragraph, path) or _value(styles, f"w:style[@w:styleId=$style]/{path}", style=style)
+
+
+def _value(element: Any, path: str, **names: str) -> str:
+    """The value of an element below another one; empty where there is none."""
+    return str(element.xpath(f"string({path}/@w:val)", namespaces={"w": _W}, **names))
