@@ -330,12 +330,14 @@ def test_a_wrong_argument_is_a_usage_error(arguments: list[str]) -> None:
     assert run(*arguments)[0] == 2
 
 
-@pytest.mark.parametrize(("name", "package"), [("a.html", "bs4"), ("a.pdf", "pypdfium2")])
+@pytest.mark.parametrize(("kind", "package"), [("html", "bs4"), ("pdf", "pypdfium2")])
 def test_a_missing_package_is_named_with_its_extra(
-    tmp_path: Path, name: str, package: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kind: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    name = f"a.{kind}"
     (tmp_path / name).write_text("<p>Tea", encoding="utf-8")
     monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"llama_pack_densex.reading.{kind}", raising=False)
     code, output = run("index", tmp_path / name, "--to", tmp_path / "index")
     assert code == 1
     assert 'pip install "llama-pack-densex[files]"' in " ".join(output.split())

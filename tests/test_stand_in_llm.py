@@ -98,7 +98,7 @@ def test_several_numbered_passages_get_an_object_of_lists(server: StandInLLM) ->
 
 
 def test_a_note_before_the_title_is_no_part_of_the_passage() -> None:
-    note = "This stands before the passage:\nRain fell.\n\n"
+    note = "Text before the passage:\nRain fell.\n\n"
     assert asked_for(f"{note}Title: A. Section: B. C. Content: It stopped.\nContent: yes.") == (
         ["It stopped.\nContent: yes."],
         [],

@@ -30,8 +30,8 @@ from llama_pack_densex.text.tokens import compared, has_letters, strip_surrogate
 _SYSTEM = """\
 Break the passage into propositions: short statements, each true, complete and clear on its own.
 1. Split compound sentences; keep wording and order. Conditions, exceptions and amounts stay with their fact.
-2. Replace pronouns, "we" and "you" by names. Take only a missing subject from title, section or what stands before \
-the passage; state nothing that stands only there.
+2. Replace pronouns, "we" and "you" by names. Take missing subjects from title, section or the text before the \
+passage, and nothing else.
 3. State each list item and table cell, with what leads the list in or its row and column.
 4. Leave out no fact, add none. Greetings, navigation and cut-off text are no facts, nor is a link's address unless \
 it is the point.
@@ -177,7 +177,7 @@ _FAULTS_JA = {
     "grounding": "文章にない語がある", "language": "文章と違う言語である", "self_containedness": "何のことか不明",
     "coverage": "どの命題にも書かれていない", "duplication": "ほかの命題と同じ内容である", "size": "短すぎるか長すぎる",
 }  # fmt: skip
-_BEFORE = "This stands before the passage:"
+_BEFORE = "Text before the passage:"
 _BEFORE_JA = "文章の前には次の文がある。"
 _NOTES = {
     "empty": "it held no propositions. Reply with the propositions of this passage, as JSON.",

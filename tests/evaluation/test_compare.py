@@ -448,7 +448,7 @@ def test_what_a_strategy_failed_with_says_what_to_do_about_the_key() -> None:
     refused = Reply("no", status=401, code="invalid_api_key")
     with OpenAIServer(lambda body: refused) as server:
         report = run(["bm25", "densex"], propositionizer=LLMPropositionizer(reader(server)))
-    assert "check the key (for OpenAI, OPENAI_API_KEY)" in report.skipped[0].reason
+    assert "check the key (OpenAI: OPENAI_API_KEY)" in report.skipped[0].reason
 
 
 def test_a_reader_stops_at_its_budget_and_what_was_found_is_reported(caplog: pytest.LogCaptureFixture) -> None:
