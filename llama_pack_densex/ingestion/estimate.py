@@ -38,6 +38,7 @@ from llama_pack_densex.propositionizers.base import (
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import has_letters
 
@@ -232,7 +233,7 @@ class _Survey:
                 continue
             self.estimate.documents += 1
             for node in parsed.nodes:
-                tokens = count_tokens(node.get_content())
+                tokens = count_tokens(searchable_text(node.get_content()))
                 self.certain += _Amounts(units=1, embedding_tokens=tokens)
                 if node.metadata[GRANULARITY_KEY] == "passage":  # of a section no propositions are made
                     keys = (TITLE_KEY, SECTION_KEY, CONTEXT_KEY)
@@ -308,7 +309,7 @@ class _Survey:
 
     def _expected(self, passage: Passage, request: LLMRequest | None) -> _Amounts:
         """What a model is expected to make of a passage, and what that takes; nothing if it is not asked."""
-        tokens = count_tokens(passage.text)
+        tokens = count_tokens(searchable_text(passage.text))
         ratios = _LATIN if passage.language in ("en", "latin", "") else _OTHERS
         reply = tokens * ratios.reply
         questions = 0.0
@@ -336,7 +337,7 @@ class _Survey:
         units = propositions + questions
         if "sentence" in self.parser.granularity:
             units += len(passage_sentences(passage.text, passage.context)) * new_sentences
-            tokens += count_tokens(passage.text) * new_sentences
+            tokens += count_tokens(searchable_text(passage.text)) * new_sentences
         return _Amounts(propositions=propositions, questions=questions, units=units, embedding_tokens=tokens)
 
 

@@ -91,7 +91,6 @@ class ReplyCache:
             raise ValueError("A reply cache takes the path of a file, not a URL")
         self.path = Path(os.path.realpath(path))
         self.max_age = max_age
-        self._file_lock = FileLock(f"{self.path}.lock", mode=0o600)
         self._connections: dict[int, _Connection] = {}  # by process
 
     def get(self, key: str) -> Reply | Failure | None:
@@ -162,6 +161,11 @@ class ReplyCache:
     def _connection(self) -> _Connection:
         """This process's own: SQLite forbids using, or closing, one that a parent had open when it forked."""
         return self._connections.setdefault(os.getpid(), _Connection())
+
+    @property
+    def _file_lock(self) -> FileLock:
+        """A new one for each use: one that a parent made cannot be used after a fork."""
+        return FileLock(f"{self.path}.lock", mode=0o600)
 
     def _run(self, statement: str, *values: Any) -> list[Any]:
         with self._connection.lock:

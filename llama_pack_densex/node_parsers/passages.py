@@ -70,9 +70,11 @@ class PassageNodeParser(TextSplitter):
     def _with_overlap(self, pieces: Sequence[CuttingPiece], begin: int) -> int:
         """The first piece of a passage with what it repeats of the one before."""
         repeated = 0
-        while begin and repeated + pieces[begin - 1].tokens <= self.chunk_overlap:
+        while begin and repeated < self.chunk_overlap:
+            repeated += pieces[begin - 1].tokens
+            if repeated > self.chunk_overlap:
+                break
             begin -= 1
-            repeated += pieces[begin].tokens
         return begin
 
 

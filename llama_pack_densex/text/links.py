@@ -42,19 +42,22 @@ _MARKS = ("[", "<", "~~", "://", "data:")
 
 
 def readable_text(text: str) -> str:
-    """A text as an LLM reads it: without the bytes of pictures that are written into it.
+    """A text as an LLM reads it: without the bytes of pictures that are written into it, and what was struck out.
 
     Args:
         text: Any text.
 
     Returns:
-        The text without what data URIs hold; links stay.
+        The text without that; links stay.
 
     Examples:
-        >>> readable_text("The tower. ![tower](data:image/png;base64,iVBORw0KGgo=)")
-        'The tower. ![tower]()'
+        >>> readable_text("The fee is ~~80~~ 70 euros. ![tower](data:image/png;base64,iVBORw0KGgo=)")
+        'The fee is 70 euros. ![tower]()'
     """
-    return _DATA_URI.sub("", text) if "data:" in text.lower() else text
+    if not any(mark in text for mark in ("data:", "~~", "<")):
+        return text
+    words = _STRUCK_OUT.sub("", _DATA_URI.sub("", text))
+    return text if words == text else _SPACES.sub(" ", words)
 
 
 def searchable_text(text: str) -> str:
