@@ -182,9 +182,12 @@ def _with_name(number: Number, text: str, end: int) -> Number:
     tail = _TAIL.match(text, end)
     before = head["word"] + head["gap"] if head else ""
     is_word = before.endswith(" ") and before[:-1].lower() in STOP_WORDS
-    if is_word or text[end : end + 1] in (*_COUNTERS, "局", "台"):
-        before = ""
     behind = tail[0] if tail else ""
+    is_glued_behind = len(behind) > _LONGEST_UNIT
+    # "New 37signals", where every first word has a capital
+    is_opening = head is not None and _begins_sentence(text, head.start()) and before.endswith(" ")
+    if is_word or (is_opening and is_glued_behind) or text[end : end + 1] in (*_COUNTERS, "局", "台"):
+        before = ""
     if not before and not behind:
         return number
     is_month = _MONTH.match(before) is not None
@@ -192,8 +195,12 @@ def _with_name(number: Number, text: str, end: int) -> Number:
         number,
         name="" if is_month else f"{before}{number.shown}{behind}",
         key=f"{before.rstrip(' -')} {behind.lstrip('-')}".strip().casefold(),
-        is_glued=(before.isascii() and before[-1:].strip() != "") or len(behind) > _LONGEST_UNIT,
+        is_glued=(before.isascii() and before[-1:].strip() != "") or is_glued_behind,
     )
+
+
+def _begins_sentence(text: str, place: int) -> bool:
+    return _SENTENCE_START.search(text, max(0, place - _MOST_MARKS), place) is not None
 
 
 def _unit_of(text: str, start: int, end: int, is_year: bool) -> str:
@@ -286,6 +293,8 @@ _HEAD = re.compile(
     rf"(?P<word>[{LATIN}]+(?=\Z)|[A-Z][{LATIN}]*|[ァ-ヺー]{{2,}})(?P<gap>[ -]?)"
     r"(?:\d+(?:st|nd|rd|th)?(?:,? and |, | or | to ))*\Z"
 )
+_MOST_MARKS = 8  # characters before a sentence's first word
+_SENTENCE_START = re.compile(r"(?:\A|[.!?:|\n])[\s*_|\"“'(]*\Z")
 _TAIL = re.compile(rf"(?!(?:st|nd|rd|th|s|am|pm|x)\b|{MONTH})(?:-(?=[A-Z]))?(?P<word>[{LATIN}]+)")
 _AFTER = re.compile(r"\A[ -]?(?:[A-Za-z]+|\w{1,2})")
 _THING = re.compile(rf" (?!{_SMALL}\b)([a-z]{{3,}})")
