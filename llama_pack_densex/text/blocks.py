@@ -12,6 +12,7 @@ from llama_pack_densex.text.links import searchable_text, without_pictures
 from llama_pack_densex.text.markdown import Structure, bare_row, grid_table, read_structure
 from llama_pack_densex.text.plain import (
     LIST_MARKER,
+    RULE,
     Line,
     end_of_heading,
     find_lines,
@@ -243,6 +244,8 @@ class _Relations:
             self._start_section()
             return ()
         if block.kind == "nothing":
+            if RULE.fullmatch(self._text, *block.span):
+                self._start_section()
             return ()
         self._leave(block)
         needs = [*map(self._said_of, self._items), *self._leads.values()]

@@ -27,7 +27,7 @@ _ADDRESS = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 STRUCK_OUT = re.compile(
-    r"(?<!~)~~(?![~\s])(?:[^~\n]|\n(?!\s*\n)|~(?!~)){1,2000}?(?<!\s)~~(?!~)"
+    r"(?<![~`])~~(?![~\s])(?:[^~\n]|\n(?!\s*\n)|~(?!~)){1,2000}?(?<!\s)~~(?!~)"
     r"|<(?P<tag>del|s|strike)\b[^<>]{0,200}>.{0,2000}?</(?P=tag)>",
     re.IGNORECASE | re.DOTALL,
 )

@@ -125,6 +125,15 @@ def test_a_heading_ends_what_leads_a_list_in() -> None:
     assert needs(text) == {"- 水": ["次の物："]}
 
 
+def test_a_rule_ends_what_leads_a_list_in() -> None:
+    assert needs("Welcome to the shop.\n\n---\n\n- tea\n\n* * *\n\n- 茶") == {}
+
+
+def test_the_numbers_of_japanese_laws_begin_items() -> None:
+    text = "届出には次の事項を記載する。\n一　氏名\n二　住所\n十一　電話番号"
+    assert list(needs(text)) == ["一　氏名", "二　住所", "十一　電話番号"]
+
+
 # Tables
 
 

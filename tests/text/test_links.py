@@ -42,6 +42,7 @@ def test_words_stay_and_targets_go(text: str, searched: str) -> None:
         "a < b and c > d; x<y",
         "- [ ] to do\n- [x] done[^1]\n\n[^1]: A footnote. [[Wiki page]]",
         "~~~\ncode\n~~~",
+        "Write `~~text~~` to strike it out.",
         "metadata: none",
         "1〜3日、約~5個",
     ],
