@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from llama_pack_densex.text.links import searchable_text, without_pictures
+from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
 from llama_pack_densex.text.markdown import Structure, bare_row, grid_table, read_structure
 from llama_pack_densex.text.plain import (
     LIST_MARKER,
@@ -92,7 +93,16 @@ def _moved(block: Block, by: int) -> Block:
 
 @lru_cache(maxsize=64)  # several checks ask about a passage
 def _find_blocks(text: str) -> tuple[Block, ...]:
-    return tuple(_related(text, _Scanner(text).blocks()))
+    return tuple(_related(text, _said(text, _Scanner(text).blocks())))
+
+
+def _said(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
+    """Blocks, of which those that were struck out with others say nothing."""
+    struck = [found.span() for found in STRUCK_OUT.finditer(text)]
+    for block in blocks:
+        number = bisect_right(struck, (block.start, len(text)))
+        is_struck = number > 0 and block.end <= struck[number - 1][1]
+        yield replace(block, kind="nothing") if is_struck else block
 
 
 class _Scanner:

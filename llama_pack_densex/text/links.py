@@ -27,8 +27,8 @@ _ADDRESS = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 STRUCK_OUT = re.compile(
-    r"(?<![~`])~~(?![~\s])(?:[^~\n]|\n(?!\s*\n)|~(?!~)){1,2000}?(?<!\s)~~(?!~)"
-    r"|<(?P<tag>del|s|strike)\b[^<>]{0,200}>.{0,2000}?</(?P=tag)>",
+    r"(?<![~`])(?:~~(?![~\s])(?:[^~\n]|\n(?!\s*\n)|~(?!~)){1,2000}?(?<!\s)~~(?!~)"
+    r"|<(?P<tag>del|s|strike)\b[^<>]{0,200}>.{0,2000}?</(?P=tag)>)",
     re.IGNORECASE | re.DOTALL,
 )
 _LINE_TAG = re.compile(r"</?(?:br|p|div|li|tr|td|th|dt|dd|hr|h[1-6])\b[^<>]{0,500}>", re.IGNORECASE)

@@ -252,6 +252,11 @@ def test_rules_pictures_badges_tags_and_what_was_struck_out_say_nothing(text: st
     assert kinds(f"潮は高い。\n\n{text}\n\nIt rises.")[1] == ("nothing", text)
 
 
+def test_paragraphs_that_were_struck_out_together_say_nothing() -> None:
+    text = "<del>\n\nDogs may come.\n\n- 猫も来てよい。\n\n</del>\n\nBirds may come."
+    assert passage_sentences(text) == ("Birds may come.",)
+
+
 # What holds for any document
 
 PARTS = (

@@ -43,6 +43,7 @@ def test_words_stay_and_targets_go(text: str, searched: str) -> None:
         "- [ ] to do\n- [x] done[^1]\n\n[^1]: A footnote. [[Wiki page]]",
         "~~~\ncode\n~~~",
         "Write `~~text~~` to strike it out.",
+        "取り消しは`<del>`で始まり`</del>`で終わる。",
         "metadata: none",
         "1〜3日、約~5個",
     ],
