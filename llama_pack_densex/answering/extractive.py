@@ -28,6 +28,7 @@ from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import Segment, segment, sentence_spans, statements
 from llama_pack_densex.text.sentences import Span
 from llama_pack_densex.text.tokens import content_words, on_one_line, tokenize
@@ -197,6 +198,8 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
     ]
     if any("\n" in text for text in texts) or any(_row_of(fact) for fact in ordered):
         return "\n\n".join(quoted)
+    if any(map(LIST_MARKER.match, texts)):
+        return "\n".join(quoted)
     return ("" if is_japanese else " ").join(quoted)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -14,6 +14,7 @@ from llama_index.core.node_parser import TextSplitter
 from llama_pack_densex.llm.usage import tokens_of
 from llama_pack_densex.text.blocks import Block, find_blocks, says_nothing
 from llama_pack_densex.text.links import readable_text, searchable_text
+from llama_pack_densex.text.markdown import PIPE
 from llama_pack_densex.text.sentences import Span, after_space, split_sentences
 from llama_pack_densex.text.tokens import CJK
 
@@ -200,21 +201,33 @@ def _parts(text: str, block: Block, chunk_size: int) -> Iterator[Span]:
     else:
         spans = [block.span]
     for span in spans:
-        yield from _divided(text, span, chunk_size, _DIVISIONS)
+        yield from _divided(text, span, chunk_size, (*_OUTER_DIVISIONS.get(block.kind, ()), *_DIVISIONS))
+
+
+_Division = Callable[[str], Sequence[int]]
+
+
+def _after(pattern: str) -> _Division:
+    return lambda text: [place.end() for place in re.finditer(pattern, text)]
 
 
 # Where to cut what is too long for a passage, the best places first.
-_DIVISIONS: Sequence[Callable[[str], Sequence[int]]] = (
-    lambda text: [line.end() for line in re.finditer(r"\n", text)],
+_LINES = _after(r"\n")
+_OUTER_DIVISIONS: Mapping[str, Sequence[_Division]] = {
+    "code": (_LINES,),
+    "columns": (_LINES, _after(PIPE)),
+    "row": (_LINES, _after(PIPE)),
+}
+_DIVISIONS: Sequence[_Division] = (
     lambda text: [end for _, end in split_sentences(text)],
-    lambda text: [cell.end() for cell in re.finditer(r"(?<!\\)\|", text)],
-    lambda text: [clause.end() for clause in re.finditer(r"[,;:、，；：](?!\d)\s*", text)],
-    lambda text: [space.end() for space in re.finditer(r"\s+", text)],
+    _after(r"[,;:]\s+|[、，；：](?!\d)\s*"),
+    _after(r"\s+"),
+    _after(r"[,;:](?!\d)"),
     lambda text: range(1, len(text)),
 )
 
 
-def _divided(text: str, span: Span, chunk_size: int, divisions: Sequence[Callable[[str], Sequence[int]]]) -> list[Span]:
+def _divided(text: str, span: Span, chunk_size: int, divisions: Sequence[_Division]) -> list[Span]:
     """A stretch in as few parts as possible, none longer than a passage."""
     start, end = span
     own = text[start:end]

@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 _MAX_TEXT = 32_000
 _MAX_PROPOSITION = 500  # characters
 _MAX_NAME = 200  # characters
+_MAX_CONTEXT = 2_000  # characters, the last of which stand directly above a passage
 _MAX_PROPOSITIONS = 5  # of those that found a passage
 _NOTHING = "Nothing was found: ask in other words, or in the documents' language (see list_documents)."
 _INSTRUCTIONS = """\
@@ -214,11 +215,12 @@ def _shown(hit: NodeWithScore, number: int, offset: int = 0) -> Passage:
     source = Source.of(1, hit)
     node = hit.node
     end = min(offset + _MAX_TEXT // number, len(source.text))
-    names = {name: getattr(source, name)[:_MAX_NAME] for name in ("title", "section", "context", "page")}
+    names = {name: getattr(source, name)[:_MAX_NAME] for name in ("title", "section", "page")}
     return Passage(
         id=source.node_id,
         document=source.document,
         **names,
+        context=source.context[-_MAX_CONTEXT:],
         span=source.span and (source.span[0] + offset, source.span[0] + end),
         text=source.text[offset:end],
         next_offset=end if end < len(source.text) else None,

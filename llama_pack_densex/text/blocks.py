@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from llama_pack_densex.text.links import searchable_text, without_pictures
+from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
 from llama_pack_densex.text.markdown import Structure, bare_row, grid_table, read_structure
 from llama_pack_densex.text.plain import (
     LIST_MARKER,
+    RULE,
     Line,
     end_of_heading,
     find_lines,
     is_bold_line,
     join_wrapped,
 )
-from llama_pack_densex.text.sentences import Span, split_sentences
+from llama_pack_densex.text.sentences import Span, after_space, split_sentences
 
 BlockKind = Literal["heading", "prose", "item", "columns", "group", "row", "code", "nothing"]
 
@@ -40,7 +42,7 @@ class Block:
             for what says nothing: a rule, a picture, tags.
         level: Of a heading, 1 for the outermost; of what is in a list, how deep, 1 for the outermost.
         needs: Where what has to be read before it stands, in order: the line that leads a list in, the items above,
-            the header of its table, the question that it answers.
+            the header of its table, the question that it answers, the term that it defines.
         until: Of a heading, where its section ends at the latest; None where the next heading decides.
         names: Of a row, the names of its columns, as far as they are known.
         cells: Of a row, what stands in it.
@@ -91,7 +93,16 @@ def _moved(block: Block, by: int) -> Block:
 
 @lru_cache(maxsize=64)  # several checks ask about a passage
 def _find_blocks(text: str) -> tuple[Block, ...]:
-    return tuple(_related(text, _Scanner(text).blocks()))
+    return tuple(_related(text, _said(text, _Scanner(text).blocks())))
+
+
+def _said(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
+    """Blocks, of which those that were struck out with others say nothing."""
+    struck = [found.span() for found in STRUCK_OUT.finditer(text)]
+    for block in blocks:
+        number = bisect_right(struck, (block.start, len(text)))
+        is_struck = number > 0 and block.end <= struck[number - 1][1]
+        yield replace(block, kind="nothing") if is_struck else block
 
 
 class _Scanner:
@@ -134,11 +145,14 @@ class _Scanner:
         if level:
             last = next(self._lines[n].end for n in range(after - 1, place - 1, -1) if self._lines[n].text)
             return after, (Block(line.start, last, "heading", level),)
-        summary = self._summary_at(place)
-        if summary is not None:
-            until = self._end_of_details(summary)
-            after = self._place_of(summary.number + 1, place)
-            return after, (Block(line.start, summary.end, "heading", SUMMARY_LEVEL, until=until),)
+        summary = _SUMMARY.match(self._text, line.start)
+        if summary:
+            until = self._end_of_details(summary.end())
+            heading = Block(*summary.span(), "heading", SUMMARY_LEVEL, until=until)
+            while place < len(self._lines) and self._lines[place].end <= summary.end():
+                place += 1
+            after, answer = self._rest_of_line(place, summary.end())
+            return after, (heading, *answer)
         if self._is_bold_heading(place):
             return place + 1, (Block(line.start, line.end, "heading", BOLD_LEVEL),)
         cells = bare_row(line.text)
@@ -152,14 +166,12 @@ class _Scanner:
             place += 1
         return place
 
-    def _summary_at(self, place: int) -> Line | None:
-        """The line of a summary, which begins on a line, or below the tag that opens its details there."""
-        line = self._lines[place]
-        if _SUMMARY.match(line.text):
-            return line
-        below = self._lines[place + 1] if place + 1 < len(self._lines) else None
-        is_opened = below is not None and _DETAILS_LINE.fullmatch(line.text) and _SUMMARY.match(below.text)
-        return below if is_opened else None
+    def _rest_of_line(self, place: int, start: int) -> tuple[int, Iterable[Block]]:
+        """What stands on a line from a place in the text on, and the place of the line after it."""
+        if place == len(self._lines) or self._lines[place].start >= start:
+            return place, ()
+        span = after_space(self._text, start), self._lines[place].end
+        return place + 1, (self._paragraph(span),)
 
     def _is_bold_heading(self, place: int) -> bool:
         line = self._lines[place]
@@ -167,9 +179,9 @@ class _Scanner:
         is_last = place == len(self._lines) - 1
         return is_bold_line(line.text) and not any(around) and not is_last and line.number not in self._structure.depths
 
-    def _end_of_details(self, summary: Line) -> int | None:
+    def _end_of_details(self, start: int) -> int | None:
         depth = 1
-        for tag in _DETAILS.finditer(self._text, summary.end):
+        for tag in _DETAILS.finditer(self._text, start):
             depth += -1 if tag[1] else 1
             if not depth:
                 return tag.start()
@@ -181,9 +193,10 @@ class _Scanner:
             span = first.start, lines[-1].end
             depth = self._structure.items.get(first.number) or self._plain_depth(first)
             kind: BlockKind = "item" if depth else "prose"
-            if says_nothing(self._text[slice(*span)]):
-                kind = "nothing"
-            yield Block(*span, kind, depth or self._structure.depths.get(first.number, 0))
+            yield self._paragraph(span, kind, depth or self._structure.depths.get(first.number, 0))
+
+    def _paragraph(self, span: Span, kind: BlockKind = "prose", level: int = 0) -> Block:
+        return Block(*span, "nothing" if says_nothing(self._text[slice(*span)]) else kind, level)
 
     def _plain_depth(self, line: Line) -> int:
         """How deep an item is that its mark and its indentation tell, as in plain text; 0 for a line that is none."""
@@ -195,9 +208,8 @@ class _Scanner:
         return len(self._indents)
 
 
-_SUMMARY = re.compile(r"(?:<details\b[^<>]*>)?\s*<summary\b", re.IGNORECASE)
+_SUMMARY = re.compile(r"(?:<details\b[^<>]*>\s*)?<summary\b.{0,1000}?</summary>", re.IGNORECASE | re.DOTALL)
 _DETAILS = re.compile(r"<(/?)details\b", re.IGNORECASE)
-_DETAILS_LINE = re.compile(r"<details\b[^<>]*>", re.IGNORECASE)
 _LINKS_ALONE = re.compile(r"(?:[\W_]*\[[^\[\]]*\]\([^()]*\)){3,}[\W_]*|\W*\[[^\[\]]*\]\(#[^()]*\)\W*")
 
 
@@ -232,6 +244,7 @@ class _Relations:
         self._items: list[Block] = []  # the current item and those around it
         self._columns: Block | None = None  # the header of the current table
         self._group: Block | None = None  # the heading of the current rows
+        self._term: Block | None = None
         self._question: Block | None = None
         self._answers = 0  # paragraphs since the question
 
@@ -241,11 +254,15 @@ class _Relations:
             self._start_section()
             return ()
         if block.kind == "nothing":
+            if RULE.fullmatch(self._text, *block.span):
+                self._start_section()
             return ()
         self._leave(block)
         needs = [*map(self._said_of, self._items), *self._leads.values()]
         if self._question is not None:
             needs.append(self._question.span)
+        if self._term is not None and self._defines(block):
+            needs.append(self._term.span)
         if block.kind in ("group", "row") and self._columns is not None and self._columns.names == block.names:
             needs.append(self._columns.span)
             if block.kind == "row" and self._group is not None:
@@ -275,6 +292,8 @@ class _Relations:
     def _enter(self, block: Block) -> None:
         """Note what a block is to those below it."""
         self._paragraph = block if block.kind == "prose" else None
+        if not self._defines(block):
+            self._term = self._paragraph
         if block.kind == "item":
             self._items.append(block)
         elif block.kind == "columns":
@@ -285,6 +304,10 @@ class _Relations:
         elif block.kind == "prose" and not block.level and is_question(self._text[slice(*block.span)]):
             self._question = block
             self._answers = 0
+
+    def _defines(self, block: Block) -> bool:
+        """Whether a block is the definition of the term above it."""
+        return _DEFINITION.match(self._text, block.start) is not None
 
     def _lead_in(self, block: Block) -> Span:
         """A paragraph, or as many of its last sentences as are not too long; the last one at least."""
@@ -302,6 +325,7 @@ class _Relations:
 
 
 _LONGEST_LEAD = 300  # characters
+_DEFINITION = re.compile(r"[:：]\s|<dd\b", re.IGNORECASE)
 _LED_IN = ("item", "columns", "group", "row", "code")
 _MARKED_QUESTION = re.compile(r"[*_\s]*(?:[QＱ](?:\d{0,3}[.．:：)）]|\d{1,3}\b)|(?:質問|問)\d{0,3}[.．:：)）])")
 _QUESTION_END = re.compile(r"(?:[?？]|(?:です|ます|ません|でしょう|のでしょう)か[。．]?)[*_」』”\"'）)]*\Z")

@@ -26,8 +26,9 @@ _ADDRESS = re.compile(
     r"(?P<host>[A-Za-z0-9.-]{1,255})[!#-;=?-Z_a-z~]*(?<![.,;:!?'\")\]])>?",
     re.IGNORECASE | re.ASCII,
 )
-_STRUCK_OUT = re.compile(
-    r"(?<!~)~~(?![~\s])(?:[^~\n]|~(?!~)){1,2000}?(?<!\s)~~(?!~)|<(?P<tag>del|s|strike)\b[^<>]{0,200}>.{0,2000}?</(?P=tag)>",
+STRUCK_OUT = re.compile(
+    r"(?<![~`])(?:~~(?![~\s])(?:[^~\n]|\n(?!\s*\n)|~(?!~)){1,2000}?(?<!\s)~~(?!~)"
+    r"|<(?P<tag>del|s|strike)\b[^<>]{0,200}>.{0,2000}?</(?P=tag)>)",
     re.IGNORECASE | re.DOTALL,
 )
 _LINE_TAG = re.compile(r"</?(?:br|p|div|li|tr|td|th|dt|dd|hr|h[1-6])\b[^<>]{0,500}>", re.IGNORECASE)
@@ -56,7 +57,7 @@ def readable_text(text: str) -> str:
     """
     if not any(mark in text for mark in ("data:", "~~", "<")):
         return text
-    words = _STRUCK_OUT.sub("", _DATA_URI.sub("", text))
+    words = STRUCK_OUT.sub("", _DATA_URI.sub("", text))
     return text if words == text else _SPACES.sub(" ", words)
 
 
@@ -83,7 +84,7 @@ def searchable_text(text: str) -> str:
     words = _PICTURE.sub(r"\g<words>", words)
     words = _LINK.sub(r"\g<words>", words)
     words = _DEFINITION.sub("", words)
-    words = _STRUCK_OUT.sub("", words)
+    words = STRUCK_OUT.sub("", words)
     words = _ADDRESS.sub(r"\g<host>", words)
     words = _TAG.sub("", _LINE_TAG.sub(" ", words))
     return text if words == text else _SPACES.sub(" ", words)

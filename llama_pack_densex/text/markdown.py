@@ -57,7 +57,7 @@ class Structure:
         elements: Code and tables by the line that they begin on.
         items: The depths of list items, 1 for the outermost, by the line that they begin on.
         depths: How deep in lists the lines of paragraphs are.
-        continued: The lines below the first of an item's paragraph that are indented as it is.
+        continued: The lines below the first of an item's paragraph that are indented as it is, and of a footnote.
     """
 
     elements: dict[int, Element] = field(default_factory=dict)
@@ -84,6 +84,7 @@ def read_structure(text: str, lines: Sequence[Line]) -> Structure:
     structure.elements.update(_tables(tokens, by_number))
     structure.elements.update(_code(tokens, by_number))
     _note_items(tokens, raw, structure)
+    structure.continued.update(_footnote_lines(raw))
     return structure
 
 
@@ -166,6 +167,19 @@ def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structur
                 structure.continued.update(n for n in range(first + 1, after) if _indentation(raw[n]) > indentation)
 
 
+_FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]:")
+
+
+def _footnote_lines(raw: Sequence[str]) -> Iterator[int]:
+    """The lines below the first of a footnote."""
+    is_footnote = False
+    for number, line in enumerate(raw):
+        if is_footnote and line.strip() and _indentation(line):
+            yield number
+        else:
+            is_footnote = _FOOTNOTE.match(line) is not None
+
+
 def _indentation(line: str) -> int:
     return len(line) - len(line.lstrip())
 
@@ -239,18 +253,19 @@ def _cell_text(content: str) -> str:
 
 
 _DELIMITERS = re.compile(r"[|:+=\- \t]*")
-_PIPE = re.compile(r"(?<!\\)\|")
+PIPE = r"(?<!\\)\|"
+"""What parts the cells of a row."""
 
 
 def bare_row(line: str) -> tuple[str, ...] | None:
     """The cells of a row of pipes whose header stands elsewhere; None for a line that is none."""
-    if not line.startswith("|") or not line.endswith("|") or len(_PIPE.findall(line)) < 2:
+    if not line.startswith("|") or not line.endswith("|") or len(re.findall(PIPE, line)) < 2:
         return None
     return () if _DELIMITERS.fullmatch(line) else _cells(line)
 
 
 def _cells(line: str) -> tuple[str, ...]:
-    return tuple(_cell_text(cell.replace(r"\|", "|")) for cell in _PIPE.split(line)[1:-1])
+    return tuple(_cell_text(cell.replace(r"\|", "|")) for cell in re.split(PIPE, line)[1:-1])
 
 
 _BORDERS = ("+-", "+=")
@@ -288,14 +303,16 @@ def _grid_cells(row: Sequence[Line]) -> tuple[str, ...]:
 # HTML within Markdown
 
 _ELEMENT_TAG = re.compile(r"<(/?)(table|pre)\b[^<>]*(?:>|\Z)", re.IGNORECASE)
-_ROW = re.compile(r"<tr\b.*?(?=<tr\b|</t(?:able|body|head|foot)\b|\Z)", re.IGNORECASE | re.DOTALL)
+_ROW_END = r"(?<!\s)(?=\s*(?:<tr\b|</t(?:able|body|head|foot)\b|\Z))"
+_ROW = re.compile(rf"<tr\b.*?{_ROW_END}", re.IGNORECASE | re.DOTALL)
 _CELL = re.compile(r"<(t[hd])\b([^<>]*)>(.*?)(?=<t[hd]\b|</tr\b|\Z)", re.IGNORECASE | re.DOTALL)
 _ROWS_OR_COLUMNS = re.compile(r"\b(row|col)span\s*=\s*[\"']?(\d{1,3})", re.IGNORECASE)
+_ENDS_WITH_ROW = re.compile(r"</t[dhr]>\s*\Z", re.IGNORECASE)
 _MOST_CELLS = 100  # that one cell spans
 
 
 def _html_elements(text: str, lines: Sequence[Line]) -> Iterator[tuple[int, Element]]:
-    """Tables and preformatted text that begin a line; what is never closed is left out."""
+    """Tables and preformatted text that begin a line; of what is never closed, tables that end with a row."""
     opened: dict[str, list[Line | None]] = {"table": [], "pre": []}
     after_last = 0
     pairs: list[tuple[Line, Line, str]] = []
@@ -307,6 +324,8 @@ def _html_elements(text: str, lines: Sequence[Line]) -> Iterator[tuple[int, Elem
             elif opened[name]:
                 first = opened[name].pop()
                 pairs += [(first, line, name)] if first is not None else []
+    if opened["table"] and opened["table"][0] and _ENDS_WITH_ROW.search(text):
+        pairs.append((opened["table"][0], next(line for line in reversed(lines) if line.text), "table"))
     for first, last, name in sorted(pairs, key=lambda pair: (pair[0].number, -pair[1].number)):
         if first.number >= after_last:  # else it is within another one
             after_last = last.number + 1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from llama_pack_densex.text.blocks import Block, find_blocks
+from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.markdown import PIPE
 from llama_pack_densex.text.plain import heading_text
 from llama_pack_densex.text.sentences import Span, split_sentences
 
@@ -16,6 +18,10 @@ from llama_pack_densex.text.sentences import Span, split_sentences
 class _Section:
     headings: tuple[Block, ...]  # that it is below, the outermost first, and its own
     path: tuple[str, ...]  # what they say
+
+
+def _holds(details: Block, heading: Block) -> bool:
+    return details.until is not None and heading.start < details.until
 
 
 class Outline:
@@ -46,7 +52,7 @@ class Outline:
             if heading.kind != "heading":
                 continue
             self._close_details(opened, heading.start)
-            opened = [outer for outer in opened if outer.level < heading.level]
+            opened = [outer for outer in opened if outer.level < heading.level or _holds(outer, heading)]
             opened.append(heading)
             self._begin_section(heading.start, opened)
         self._close_details(opened, len(self._text))
@@ -105,7 +111,7 @@ class Outline:
         """
         within = self._within(start, end)
         spans = {span for block in within for span in block.needs if span[1] <= start}
-        spans |= {_beginning(self._text, block) for block in within if block.start < start}
+        spans.update(*(_beginnings(self._text, block, start) for block in within if block.start < start))
         stating = next((block for block in within if block.kind != "nothing"), None)
         headings = self._section_at(max(stating.start, start)).headings if stating else ()
         spans |= {heading.span for heading in headings[len(self._common_path(start, end)) :] if heading.end <= start}
@@ -135,6 +141,8 @@ class Outline:
         between = self._text[end:start]
         if not between.strip():
             return between
+        if "\n" not in between:  # within a row, of which cells are left out, or an item
+            return "|" * len(re.findall(PIPE, between)) + " "
         return ("\n\n" if "\n\n" in between else "\n") + self._indentation(start)
 
     def _indentation(self, start: int) -> str:
@@ -146,20 +154,31 @@ class Outline:
 _LONGEST_BEGINNING = 80  # characters of an item that a passage begins within
 
 
-def _beginning(text: str, block: Block) -> Span:
-    """The beginning of a block that is cut: the first line of code, the first cell of a row, an item's first words.
+_HEAD = re.compile(r"\|[| ]*\n.*(?:\n.*(?=\n))?")  # of a record: the empty header, and its first line
+_FIRST_CELL = re.compile(r"\|?[^|\n]*\|")
 
-    Of a paragraph it is nothing: its parts are prose by themselves.
+
+def _beginnings(text: str, block: Block, start: int) -> Iterator[Span]:
+    """What a part of a block needs of it: the first line of code, an item's first words, a row's first cell.
+
+    A record has a line for each cell: it is its first line, and the name of the cell that is cut. Of a paragraph
+    it is nothing: its parts are prose by themselves.
+
+    Args:
+        text: The text.
+        block: The block.
+        start: Where the part begins.
     """
-    first_line = text[block.start : block.end].split("\n", 1)[0]
+    first_line = text[block.start : start].split("\n", 1)[0]
     if block.kind == "row":
-        first_cell = re.match(r"\|?[^|]*\|", first_line)
-        return block.start, block.start + (first_cell.end() if first_cell else 0)
-    if block.kind == "code":
-        return block.start, block.start + len(first_line)
-    if block.kind == "item":
-        return block.start, block.start + min(len(first_line), _LONGEST_BEGINNING)
-    return block.start, block.start
+        line_start = max(text.rfind("\n", 0, start) + 1, block.start)
+        for beginning in (_HEAD.match(text, block.start, start), _FIRST_CELL.match(text, line_start, start)):
+            if beginning:
+                yield beginning.span()
+    elif block.kind == "code":
+        yield block.start, block.start + len(first_line)
+    elif block.kind == "item":
+        yield block.start, block.start + min(len(first_line), _LONGEST_BEGINNING)
 
 
 _LONGEST_SEARCHED = 120  # characters
@@ -175,7 +194,7 @@ def searched_context(context: str) -> str:
         text = context[slice(*block.span)]
         if block.kind in ("prose", "item"):
             start, end = split_sentences(text)[-1]
-            kept.append(text[start:end][-_LONGEST_SEARCHED:])
+            kept.append(searchable_text(text[start:end])[-_LONGEST_SEARCHED:])
         elif block.kind != "heading":
             kept.append(text)
     return "\n".join(kept)

@@ -149,19 +149,20 @@ def _underlined(lines: list[Line], i: int) -> str:
     long ones below what announces an example, are rules and fences of code.
     """
     text, below = (lines[n].text if 0 <= n < len(lines) else "" for n in (i, i + 1))
-    if not text or not _UNDERLINE.fullmatch(below) or _RULE.fullmatch(text):
+    if not text or not _UNDERLINE.fullmatch(below) or RULE.fullmatch(text):
         return ""
-    is_alone = i == 0 or not lines[i - 1].text or _RULE.fullmatch(lines[i - 1].text)
+    is_alone = i == 0 or not lines[i - 1].text or RULE.fullmatch(lines[i - 1].text)
     is_exact = is_alone and 0 <= len(below) - _width(text) <= _LONGER and text[-1] not in ":："
     return below[0] if is_exact or (below[0] in "=-" and text[0] != "[" and not LIST_MARKER.match(text)) else ""
 
 
 FENCE = re.compile(r"(?:`{3,}(?!`)|~{3,}(?!~))[^`]*")
-_RULE = re.compile(r"(?:([-*_=~#+─━—–・])[ \t]*)\1(?:[ \t]*\1)+")
+RULE = re.compile(r"(?:([-*_=~#+─━—–・])[ \t]*)\1(?:[ \t]*\1)+")
+"""A line that parts what is above it from what is below it."""
 LIST_MARKER = re.compile(
     r"[-*+–—][ \t\u3000]+"
     r"|[•‣◦▪▫●○■□◆◇►▶➢✓✔※・･·](?![・･·])\s*"
-    r"|[①-⓿❶-➓㉑-㉟㊱-㊿㈠-㈩]\s*"
+    r"|[①-⓿❶-➓㉑-㉟㊱-㊿㈠-㈩]\s*|[一二三四五六七八九十]{1,3}\u3000"
     r"|[(（](?:[0-9０-９]{1,3}|[A-Za-z]|[ivxIVX]{1,5}|[一二三四五六七八九十]{1,3})[)）]\s*"
     r"|(?P<number>[0-9０-９]{1,3}(?:[.-][0-9]{1,3}){0,4}|[a-z]|[ivx]{1,5}|[IVX]{1,5})"
     r"(?:[)）](?=\D)|[.．](?:[ \t\u3000]+|(?=[^\x00-\x7f０-９])))"
@@ -221,8 +222,8 @@ def _goes_on(above: Line, below: Line, margin: int, is_prose: bool) -> bool:
         "\u3000" in below.indent and "\u3000" not in above.indent
     )
     is_rule = (
-        _RULE.fullmatch(above.text)
-        or _RULE.fullmatch(below.text)
+        RULE.fullmatch(above.text)
+        or RULE.fullmatch(below.text)
         or FENCE.fullmatch(below.text)
         or (_SAID.match(above.text) and _SAID.match(below.text))
     )

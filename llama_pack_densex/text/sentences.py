@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 
+from llama_pack_densex.text.links import STRUCK_OUT
 from llama_pack_densex.text.tokens import STOP_WORDS, words
 
 Span = tuple[int, int]
@@ -97,7 +98,7 @@ _LONGEST_QUOTATION = 400  # characters; a longer one is a text of its own, or a 
 def _pair_brackets(run: str) -> tuple[dict[int, int], list[tuple[int, int]]]:
     """Where the opening bracket or quotation mark of each closing one is, and the spans of the outermost pairs.
 
-    One that is never closed does not count.
+    One that is never closed does not count. What is struck out is a pair too, of which no part is read as said.
     """
     opening: dict[int, int] = {}
     stack: list[tuple[str, int]] = []
@@ -115,7 +116,9 @@ def _pair_brackets(run: str) -> tuple[dict[int, int], list[tuple[int, int]]]:
                 pending[expected] -= 1
             opening[position] = opened
     outer: list[tuple[int, int]] = []
-    for opened, closed in sorted((a, b) for b, a in opening.items() if b - a <= _LONGEST_QUOTATION):
+    pairs = [(opened, closed) for closed, opened in opening.items() if closed - opened <= _LONGEST_QUOTATION]
+    pairs += [(struck.start(), struck.end() - 1) for struck in STRUCK_OUT.finditer(run)]
+    for opened, closed in sorted(pairs):
         if not outer or opened > outer[-1][1]:
             outer.append((opened, closed))
     return opening, outer

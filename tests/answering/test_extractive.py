@@ -281,3 +281,13 @@ def test_a_sentence_of_several_lines_is_quoted_on_one() -> None:
     text = "霧浜灯台の塔は、技師の佐伯が設計したものであるが、今のものは鉄筋コン\nクリートで建て直されている。"
     pack = DenseXRetrievalPack([Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none")
     assert without_footnotes(str(pack.run("鉄筋コンクリートの塔は？"))) == text.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("lead", "item"), [("Bring to the harbour:", "- a coat of the size {}"), ("次の物を港に持参：", "- 寸法{}の上着")]
+)
+def test_items_of_a_list_are_quoted_as_a_list(lead: str, item: str) -> None:
+    items = [item.format(number) for number in range(1, 4)]
+    text = "\n".join([lead, "", *items])
+    response = DenseXRetrievalPack([Document(text=text)], "none", "none", "none").run(item.strip("- {}"))
+    assert str(response).splitlines()[-3:] == [f"{one}[^1]" for one in items]

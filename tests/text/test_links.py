@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +42,8 @@ def test_words_stay_and_targets_go(text: str, searched: str) -> None:
         "a < b and c > d; x<y",
         "- [ ] to do\n- [x] done[^1]\n\n[^1]: A footnote. [[Wiki page]]",
         "~~~\ncode\n~~~",
+        "Write `~~text~~` to strike it out.",
+        "取り消しは`<del>`で始まり`</del>`で終わる。",
         "metadata: none",
         "1〜3日、約~5個",
     ],
@@ -65,7 +65,5 @@ def test_nothing_is_made_up(text: str) -> None:
 @pytest.mark.parametrize(
     "piece", ["[", "[a](", "![", "~~a", "<a ", "data:", "http://", "(", "<!--", "[x][y]", "<s>", "[a", "[![a](b)]("]
 )
-def test_time_is_linear(piece: str) -> None:
-    started = time.monotonic()
-    searchable_text(piece * 20_000)
-    assert time.monotonic() - started < 60  # seconds, of which a quadratic expression would take thousands
+def test_beginnings_without_ends_are_read_to_the_end_of_a_long_text(piece: str) -> None:
+    assert searchable_text(f"{piece * 5_000}\n\nIt rained.").endswith("It rained.")

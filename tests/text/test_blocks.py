@@ -1,0 +1,309 @@
+"""What a document is made of, and what has to be read before each part of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from llama_pack_densex.text.blocks import find_blocks
+from llama_pack_densex.text.outline import Outline
+from llama_pack_densex.text.segments import passage_sentences
+
+
+def kinds(text: str) -> list[tuple[str, str]]:
+    """What each block of a text is, and what stands there."""
+    return [(block.kind, text[block.start : block.end]) for block in find_blocks(text)]
+
+
+def needs(text: str) -> dict[str, list[str]]:
+    """What has to be read before each block that needs anything."""
+    blocks = find_blocks(text)
+    spans = {block.span: block.needs for block in blocks if block.needs}
+    return {text[slice(*own)]: [text[slice(*span)] for span in above] for own, above in spans.items()}
+
+
+def sections(text: str) -> dict[str, str]:
+    """The headings above each block that is none itself."""
+    outline = Outline(text)
+    return {
+        text[slice(*block.span)]: outline.section_of(*block.span)
+        for block in outline.blocks
+        if block.kind not in ("heading", "nothing")
+    }
+
+
+# Headings
+
+
+def test_a_summary_is_a_heading_of_what_its_details_hold_and_of_nothing_below_them() -> None:
+    text = "# FAQ\n\n<details>\n<summary>返品できますか？</summary>\n\n30日以内なら可能。\n\n</details>\n\nAsk us."
+    assert sections(text) == {"30日以内なら可能。": "FAQ, 返品できますか？", "Ask us.": "FAQ"}
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        "<details><summary>Can I return it?</summary>\n\nYes.\n\n</details>",
+        "<details>\n  <summary>\n    Can I return it?\n  </summary>\n\n  Yes.\n\n</details>",
+        "<details open><summary><b>Can I return it?</b></summary>Yes.</details>",
+    ],
+    ids=["on a line", "over several lines", "with its answer on the line"],
+)
+def test_a_summary_is_a_heading_however_its_tags_are_laid_out(details: str) -> None:
+    (answer, above), after = sections(f"# FAQ\n\n{details}\n\nAsk us.").items()
+    assert (answer.removesuffix("</details>"), above) == ("Yes.", "FAQ, Can I return it?")
+    assert after == ("Ask us.", "FAQ")
+
+
+def test_details_within_details_are_sections_within_sections() -> None:
+    inner = "<details>\n<summary>色</summary>\n\n赤い。\n\n</details>"
+    text = f"<details>\n<summary>塔</summary>\n\n{inner}\n\n高い。\n\n</details>\n\n終わり。"
+    assert sections(text) == {"赤い。": "塔, 色", "高い。": "塔", "終わり。": ""}
+
+
+@pytest.mark.parametrize("heading", ["**返品の方法**", "__How to return it__", "***Who pays?***"])
+def test_a_bold_line_between_blank_ones_is_a_heading_below_all_others(heading: str) -> None:
+    text = f"###### Deep\n\n{heading}\n\nText.\n\n## Next\n\nMore."
+    assert sections(text) == {"Text.": f"Deep, {heading.strip('*_')}", "More.": "Next"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "**The shop is closed today.**\n\nCome again.",
+        "**本日は休業です。**\n\nまたどうぞ。",
+        "**Note:**\n\nThe shop is closed.",
+        "**Bold** at the beginning\n\nText.",
+        "Text.\n**Directly below**\n\nMore.",
+        "- An item\n\n  **Within it**\n\n  More of it.",
+        "The end is\n\n**bold**",
+    ],
+)
+def test_a_bold_line_that_says_something_or_goes_on_is_no_heading(text: str) -> None:
+    assert "heading" not in dict(kinds(text))
+
+
+def test_what_looks_like_a_heading_in_code_or_in_a_row_is_none() -> None:
+    text = "# A\n\n```\n# 見出しではない\n```\n\n| # B |\n|---|\n| ## C |\n"
+    assert [kind for kind, _ in kinds(text)] == ["heading", "code", "columns", "row"]
+
+
+# Lists
+
+
+def test_an_item_needs_the_line_that_leads_its_list_in_and_the_items_around_it() -> None:
+    text = "Bring:\n\n- fruit\n  - apples\n    - red ones\n  - pears\n- bread"
+    assert needs(text) == {
+        "- fruit": ["Bring:"],
+        "- apples": ["Bring:", "- fruit"],
+        "- red ones": ["Bring:", "- fruit", "- apples"],
+        "- pears": ["Bring:", "- fruit"],
+        "- bread": ["Bring:"],
+    }
+
+
+def test_an_item_in_japanese_plain_text_needs_it_too() -> None:
+    text = "次のものを持参すること：\n・果物\n・パン"
+    assert needs(text) == {item: ["次のものを持参すること："] for item in ("・果物", "・パン")}
+
+
+def test_a_paragraph_of_an_item_needs_the_item() -> None:
+    text = "Steps:\n\n1. Open the box.\n\n   It is heavy.\n\n2. Close it."
+    assert needs(text)["It is heavy."] == ["Steps:", "1. Open the box."]
+
+
+def test_of_a_long_paragraph_the_last_sentences_lead_a_list_in() -> None:
+    text = f"{'It was a long day at the sea. ' * 20}Bring these:\n\n- a coat"
+    (lead,) = needs(text)["- a coat"]
+    assert lead.endswith("sea. Bring these:")
+    assert len(lead) <= 300
+
+
+def test_a_heading_ends_what_leads_a_list_in() -> None:
+    text = "# 持ち物\n\n次の物：\n\n- 水\n\n# 注意\n\n- 走らない"
+    assert needs(text) == {"- 水": ["次の物："]}
+
+
+def test_a_rule_ends_what_leads_a_list_in() -> None:
+    assert needs("Welcome to the shop.\n\n---\n\n- tea\n\n* * *\n\n- 茶") == {}
+
+
+def test_the_numbers_of_japanese_laws_begin_items() -> None:
+    text = "届出には次の事項を記載する。\n一　氏名\n二　住所\n十一　電話番号"
+    assert list(needs(text)) == ["一　氏名", "二　住所", "十一　電話番号"]
+
+
+# Tables
+
+
+NAMES = "| Item | Unit | Price |\n|---|---|---|"
+
+
+def test_a_row_needs_the_names_of_its_columns_and_what_leads_its_table_in() -> None:
+    text = f"Prices in yen:\n\n{NAMES}\n| Tea | kg | 900 |"
+    assert needs(text)["| Tea | kg | 900 |"] == ["Prices in yen:", NAMES]
+
+
+def test_a_row_of_a_name_alone_is_a_heading_of_the_full_rows_below_it() -> None:
+    text = f"{NAMES}\n| Fruit | | |\n| Apple | kg | 3 |\n| 野菜 | | |\n| 人参 | 本 | 2 |"
+    assert needs(text)["| Apple | kg | 3 |"] == [NAMES, "| Fruit | | |"]
+    assert needs(text)["| 人参 | 本 | 2 |"] == [NAMES, "| 野菜 | | |"]
+
+
+def test_groups_state_nothing_by_themselves() -> None:
+    text = f"{NAMES}\n| 果物 | | |\n| りんご | 個 | 3 |"
+    assert passage_sentences(text) == ("Item: りんご; Unit: 個; Price: 3",)
+
+
+def test_a_row_of_a_table_of_two_columns_is_no_group() -> None:
+    text = "| Day | Plan |\n|---|---|\n| Monday | |\n| Tuesday | Swim |"
+    assert passage_sentences(text) == ("Day: Monday", "Day: Tuesday; Plan: Swim")
+
+
+def test_a_row_may_hold_code_and_escaped_pipes() -> None:
+    text = "| Option | Example |\n|---|---|\n| `-v` | `a \\| b` |\n| `-q` | |\n| 出力 | `x \\| y` |"
+    assert passage_sentences(text) == (
+        "Option: `-v`; Example: `a | b`",
+        "Option: `-q`",
+        "Option: 出力; Example: `x | y`",
+    )
+
+
+def test_the_line_below_a_table_is_no_row() -> None:
+    assert kinds(f"{NAMES}\n| Tea | kg | 9 |\nAll is fresh.")[-1] == ("prose", "All is fresh.")
+
+
+def test_a_table_in_an_item_needs_the_item() -> None:
+    table = "   | a | b |\n   |---|---|\n   | 1 | 2 |"
+    assert needs(f"1. 料金は次のとおり。\n\n{table}")["| 1 | 2 |"][0] == "1. 料金は次のとおり。"
+
+
+# Questions, terms, footnotes, quotations, code
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Can I return it?", "Yes, within 30 days."),
+        ("Q: Can I return it?", "A: Yes, within 30 days."),
+        ("Q1. 返品できますか。", "A1. 30日以内なら可能です。"),
+        ("返品できますか？", "30日以内なら可能です。"),
+    ],
+)
+def test_an_answer_needs_its_question(question: str, answer: str) -> None:
+    text = f"Welcome to the shop.\n\n{question}\n\n{answer}"
+    assert needs(text) == {answer: [question]}
+
+
+def test_what_follows_an_answer_needs_no_question() -> None:
+    text = "返品できますか？\n\n30日以内なら可能です。\n\n店は毎日開いています。"
+    assert needs(text) == {"30日以内なら可能です。": ["返品できますか？"]}
+
+
+def test_all_up_to_the_next_question_answers_one_that_is_marked() -> None:
+    text = "Q: Can I return it?\n\nA: Yes.\n\nBring the receipt.\n\nQ: 送料は？\n\nA: 無料です。"
+    question = "Q: Can I return it?"
+    assert needs(text) == {
+        "A: Yes.": [question],
+        "Bring the receipt.": [question],
+        "A: 無料です。": ["Q: 送料は？"],
+    }
+
+
+def test_a_definition_needs_its_term() -> None:
+    text = "Miso\n: A paste of soybeans. It is salty.\n\n有給休暇\n:   給与のある休暇。\n: 年に20日ある。"
+    assert needs(text) == {
+        ": A paste of soybeans. It is salty.": ["Miso"],
+        ":   給与のある休暇。": ["有給休暇"],
+        ": 年に20日ある。": ["有給休暇"],
+    }
+
+
+def test_a_definition_in_tags_needs_its_term() -> None:
+    assert needs("<dl>\n<dt>味噌</dt>\n<dd>調味料。</dd>\n</dl>") == {"<dd>調味料。</dd>": ["<dt>味噌</dt>"]}
+
+
+def test_a_footnote_is_a_block_with_the_lines_that_are_indented_below_it() -> None:
+    text = "Tides are high.[^1]\n\n[^1]: Measured in\n    2019.\n[^注]: 満潮の時に\n    計測した。"
+    assert kinds(text) == [
+        ("prose", "Tides are high.[^1]"),
+        ("prose", "[^1]: Measured in\n    2019."),
+        ("prose", "[^注]: 満潮の時に\n    計測した。"),
+    ]
+
+
+def test_quoted_lines_are_blocks_beside_what_is_said_of_them() -> None:
+    text = "彼は言った。\n\n> 行く。\n> 待て。\n\nそして去った。"
+    assert [said for _, said in kinds(text)] == ["彼は言った。", "> 行く。", "> 待て。", "そして去った。"]
+
+
+def test_code_needs_the_line_that_leads_it_in() -> None:
+    assert needs("Run this:\n\n```sh\nmake test\n```") == {"```sh\nmake test\n```": ["Run this:"]}
+
+
+def test_front_matter_is_one_block_above_the_document() -> None:
+    text = "---\ntitle: 潮\ntags:\n  - sea\n---\n\n# Tides\n\nThey rise."
+    assert [kind for kind, _ in kinds(text)] == ["code", "heading", "prose"]
+
+
+@pytest.mark.parametrize("text", ["* * *", "![](tower.png)", "[![ok](b.svg)](/ci)", "<br>", "~~Gone.~~"])
+def test_rules_pictures_badges_tags_and_what_was_struck_out_say_nothing(text: str) -> None:
+    assert kinds(f"潮は高い。\n\n{text}\n\nIt rises.")[1] == ("nothing", text)
+
+
+def test_paragraphs_that_were_struck_out_together_say_nothing() -> None:
+    text = "<del>\n\nDogs may come.\n\n- 猫も来てよい。\n\n</del>\n\nBirds may come."
+    assert passage_sentences(text) == ("Birds may come.",)
+
+
+# What holds for any document
+
+PARTS = (
+    "# 見出し", "## Heading ##", "Title\n=====", "**Bold**", "Rain fell. It was cold.", "雨が降った。寒かった。",
+    "- one\n  - two\n\n    more\n- three", "・果物\n・パン", "1. Open it.\n2. 閉じる。", "Bring:", "次の物：",
+    "| a | b |\n|---|---|\n| 1 | x \\| y |", "|  |  |\n|---|---|\n| k | v |\n| l | w |",
+    "| a | b | c |\n|---|---|---|\n| 果物 | | |\n| p | q | r |\n| | | s |", "```py\nx = 1\n\n# y\n```", "~~~\nz",
+    "> He said.\n> > Inner.", "---\nk: v\n---", "<details><summary>Q?</summary>A.", "Can I?\n\nYes.",
+    "<details>\n<summary>問</summary>\n\n答。\n\n</details>", "Q1. 可か。\n\nA1. 可。", "[a](https://x.example/b)",
+    "Term\n: Its meaning.\n: Another.", "[^1]: A note\n    goes on.", "![p](data:image/png;base64,iVBORw0KGg=)",
+    "<table><tr><th>a<th>b</tr><tr><td>1<td>2</tr>\n<tr><td>3</tr></table>", "~~Old.~~ New. <del>A. B.</del>",
+    "+---+---+\n| a | b |\n+===+===+\n| 1 | 2 |\n+---+---+", "第１条　この規則は、就業を定める。", "\u3000", "***",
+    "\tTabbed text.",
+)  # fmt: skip
+DOCUMENTS = st.lists(
+    st.tuples(st.sampled_from(PARTS), st.sampled_from(["\n", "\n\n", "\r\n\r\n", "\n\n\n  "])), max_size=12
+).map(lambda parts: "".join(f"{text}{gap}" for text, gap in parts))
+
+
+@given(DOCUMENTS)
+@example("<details><summary>Q?</summary>A.\n\n</details>\n\n")
+def test_blocks_cover_a_document_in_order(text: str) -> None:
+    end = 0
+    for block in find_blocks(text):
+        assert not text[end : block.start].strip()
+        assert block.start < block.end
+        assert text[block.start : block.end].strip() == text[block.start : block.end]
+        end = block.end
+    assert not text[end:].strip()
+
+
+@given(DOCUMENTS)
+def test_what_a_block_needs_stands_before_it(text: str) -> None:
+    for block in find_blocks(text):
+        ends = [0]
+        for start, end in block.needs:
+            assert ends[-1] <= start < end
+            ends.append(end)
+        assert ends[-1] <= block.start
+
+
+@given(DOCUMENTS)
+def test_a_row_says_the_same_below_its_context_as_in_the_document(text: str) -> None:
+    outline = Outline(text)
+    for block in outline.blocks:
+        own = text[slice(*block.span)]
+        found = find_blocks(own, outline.context_of(*block.span))
+        if block.kind == "row":
+            rows = [(part.kind, part.names, part.cells) for part in found]
+            assert rows == [("row", block.names, block.cells)]
