@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from llama_index.core.llms import LLM, ChatMessage, MessageRole
@@ -129,14 +130,16 @@ class ConversationQuery(PromptMixin):
         query = by_rules(message, history)
         if self._llm is None or not history or query.kind in ("small_talk", "conversation"):
             return query
-        return _read(self._llm.predict(self._prompt(message), **_values(message, history)), message, query)
+        reply = self._llm.predict(self._prompt(message), **_values(message, history))
+        return _read(reply, message, query)
 
     async def aform(self, message: str, history: Sequence[ChatMessage] = ()) -> Query:
         """What `form` does, asynchronously."""
         query = by_rules(message, history)
         if self._llm is None or not history or query.kind in ("small_talk", "conversation"):
             return query
-        return _read(await self._llm.apredict(self._prompt(message), **_values(message, history)), message, query)
+        reply = await self._llm.apredict(self._prompt(message), **_values(message, history))
+        return _read(reply, message, query)
 
     def _prompt(self, message: str) -> BasePromptTemplate:
         return self._prompts[JAPANESE_PROMPT_KEY if detect_language(message) == "ja" else PROMPT_KEY]
@@ -153,53 +156,103 @@ class ConversationQuery(PromptMixin):
 
 def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
     """The query that a message asks for, without an LLM: what it lacks of a subject comes from the messages before."""
-    text = " ".join(message.split())
-    is_short, plain = len(text) <= _SHORT, unicodedata.normalize("NFKC", text)
+    newest = _Message(message, history)
+    return next(query for rule in _RULES if (query := rule(newest)))
+
+
+class _Message:
+    """The newest message of a conversation, with what the rules look at."""
+
+    def __init__(self, message: str, history: Sequence[ChatMessage]) -> None:
+        self.text = " ".join(message.split())
+        self.short = unicodedata.normalize("NFKC", self.text) if len(self.text) <= _SHORT else ""
+        self.history = history
+
+    @cached_property
+    def is_empty(self) -> bool:
+        """Whether it says nothing itself, as "And when?" and "Tell me more"."""
+        return not _says_something(self.text)
+
+    @cached_property
+    def subject(self) -> str:
+        """What the messages before are about; of "And when?" that is the whole question before."""
+        recent = (turn for turn in reversed(self.history[-_LOOKED:]) if turn.role == MessageRole.USER)
+        texts = [_short(str(turn.content or "")) for turn in recent]
+        questions = [text for text in texts if by_rules(text).kind == "question"]
+        subject = next(filter(None, map(_subject, questions)), "")
+        if not (subject and self.is_empty and _ASKS_FOR.search(self.text)):
+            return subject
+        previous = _cleaned(questions[0])[1].rstrip("?!.？。 ")
+        return previous if all(part in previous for part in subject.split()) else f"{subject} {previous}"
+
+
+def _small_talk(message: _Message) -> Query | None:
     for pattern, phrases in ((_GREETING, GREETING), (_THANKS, THANKS)):
-        if is_short and pattern.fullmatch(plain):
-            return Query("small_talk", text, reply=in_language(phrases, text))
-    if is_short and _ABOUT_CONVERSATION.fullmatch(plain):
-        return Query("conversation", text) if history else Query("vague", text, reply=in_language(VAGUE, text))
-    said = [_short(str(one.content or "")) for one in reversed(history[-_LOOKED:]) if one.role == MessageRole.USER]
-    asked = [each for each in said if by_rules(each).kind == "question"]
-    about = next((subject for subject in map(_subject, asked) if subject), "")
-    nothing_said = not _says_something(text)
-    if nothing_said and about and _ASKS_FOR.search(text):  # "And when?" is about the question before
-        before = _cleaned(asked[0])[1].rstrip("?!.？。 ")
-        about = before if all(part in before for part in about.split()) else f"{about} {before}"
-    if nothing_said and (not about or not any(map(str.isalnum, text))):
+        if pattern.fullmatch(message.short):
+            return Query("small_talk", message.text, reply=in_language(phrases, message.text))
+    return None
+
+
+def _about_conversation(message: _Message) -> Query | None:
+    if message.history and _ABOUT_CONVERSATION.fullmatch(message.short):
+        return Query("conversation", message.text)
+    return None
+
+
+def _vague(message: _Message) -> Query | None:
+    text = message.text
+    lacks_sense = message.is_empty and not (message.subject and any(map(str.isalnum, text)))
+    if lacks_sense or _ABOUT_CONVERSATION.fullmatch(message.short):
         return Query("vague", text, reply=in_language(VAGUE, text))
-    sentence, terms = _cleaned(text)
-    if about and (nothing_said or _lacks_subject(text)):
-        return Query("question", f"{about}: {text}", f"{about} {terms}")
-    return Query("question", sentence, terms)
+    return None
+
+
+def _follow_up(message: _Message) -> Query | None:
+    if message.subject and (message.is_empty or _lacks_subject(message.text)):
+        terms = _cleaned(message.text)[1]
+        return Query("question", f"{message.subject}: {message.text}", f"{message.subject} {terms}")
+    return None
+
+
+def _question(message: _Message) -> Query:
+    return Query("question", *_cleaned(message.text))
+
+
+_RULES: list[Callable[[_Message], Query | None]] = [
+    _small_talk,
+    _about_conversation,
+    _vague,
+    _follow_up,
+    _question,
+]
 
 
 def _read(reply: str, message: str, otherwise: Query) -> Query:
     """What an LLM made of a conversation; what is no query, or one about something else, is not used."""
-    said = _THOUGHTS.sub("", reply).strip()
-    lines = [_LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-") for line in said.splitlines()]
+    text = _THOUGHTS.sub("", reply).strip()
+    lines = [_LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-") for line in text.splitlines()]
     lines = [line for line in lines if any(map(str.isalnum, line)) and not line.endswith((":", "："))]
-    named = _names(message)
-    if _NO_QUERY.search(said) and len(said) <= _SHORT:
-        is_asked = named and _ASKS.search(message)
-        return otherwise if is_asked else Query("conversation", " ".join(message.split()))
+    names = _names(message)
+    if _NO_QUERY.search(text) and len(text) <= _SHORT:
+        is_question = names and _ASKS.search(message)
+        return otherwise if is_question else Query("conversation", " ".join(message.split()))
     if not lines or count_tokens(lines[0]) > 2 * MOST_TOKENS:
         return otherwise
-    sentence, terms = lines[0], lines[1] if len(lines) == 2 else _cleaned(lines[0])[1]
-    if not named <= {*tokenize(f"{sentence} {terms}")}:
+    sentence = lines[0]
+    terms = lines[1] if len(lines) == 2 else _cleaned(sentence)[1]
+    if not names <= {*tokenize(f"{sentence} {terms}")}:
         logger.info("The LLM replaced the subject of the newest message, which is searched for as it is instead.")
         return otherwise
     return Query("question", sentence, terms if count_tokens(terms) <= 2 * MOST_TOKENS else sentence)
 
 
 def _values(message: str, history: Sequence[ChatMessage]) -> dict[str, str]:
-    said = [
-        f"{one.role.value.capitalize()}: {_short(plain_answer(str(one.content or '')))}"
-        for one in history[-_READ:]
-        if one.role in (MessageRole.USER, MessageRole.ASSISTANT)
+    lines = [
+        f"{turn.role.value.capitalize()}: {_short(plain_answer(str(turn.content or '')))}"
+        for turn in history[-_READ:]
+        if turn.role in (MessageRole.USER, MessageRole.ASSISTANT)
     ]
-    return {"chat_history": strip_surrogates("\n".join(said)), "question": strip_surrogates(_short(message))}
+    return {"chat_history": strip_surrogates("\n".join(lines)), "question": strip_surrogates(_short(message))}
 
 
 def _short(text: str) -> str:
@@ -211,28 +264,26 @@ def _cleaned(text: str) -> tuple[str, str]:
     """A question without politeness and filler, as a sentence and as terms."""
     sentence = _FILLER.sub("", text).strip() or text
     for pattern, overview in ((_WHAT_IS, "{} overview"), (_WHAT_IS_JA, "{}の概要")):
-        if found := pattern.fullmatch(sentence):
-            return sentence, overview.format(found[1].strip())
+        if match := pattern.fullmatch(sentence):
+            return sentence, overview.format(match[1].strip())
     return sentence, sentence
 
 
 def _says_something(text: str) -> bool:
     if not text.isupper() and _ACRONYM.search(text):  # of letters that are a word of no content else: IT, the WHO
         return True
-    left = _PARTICLE_JA.sub(" ", _EMPTY_JA.sub(" ", _FILLER.sub("", text)))
-    return any(word not in _EMPTY for word in tokenize(left))
+    rest = _PARTICLE_JA.sub(" ", _EMPTY_JA.sub(" ", _FILLER.sub("", text)))
+    return not _EMPTY.issuperset(tokenize(rest))
 
 
 def _lacks_subject(text: str) -> bool:
     if detect_language(text) == "ja":
-        if _REFERS_JA.search(text):
-            return True
-        return not _topics(text) and not _WHAT_IS_JA.fullmatch(text)
+        return bool(_REFERS_JA.search(text)) or not (_topics(text) or _WHAT_IS_JA.fullmatch(text))
     if _REFERS.search(text):
         return True
-    is_about = _WHAT_IS.fullmatch(text) or _ABOUT.match(text)
-    is_little = len(content_words(tokenize(text)) - _EMPTY) <= 2
-    return not _named(text) and not is_about and (bool(_GOES_ON.match(text)) or is_little)
+    if _named(text) or _WHAT_IS.fullmatch(text) or _ABOUT.match(text):
+        return False
+    return bool(_GOES_ON.match(text)) or len(content_words(tokenize(text)) - _EMPTY) <= 2
 
 
 def _subject(text: str) -> str:
@@ -256,9 +307,9 @@ def _topics(text: str) -> list[str]:
     What anything may have (its length, its cost, a year) is none.
     """
     plain = unicodedata.normalize("NFKC", text)
-    marked = dict.fromkeys(found[1] for found in _TOPIC_JA.finditer(plain))
-    named = [*_FIRST_TOPIC_JA.findall(plain), *filter(_NAME_JA.search, marked)]
-    return [one for one in named if not all(map(_NO_TOPIC_JA.fullmatch, one.split("と")))]
+    marked = dict.fromkeys(match[1] for match in _TOPIC_JA.finditer(plain))
+    topics = [*_FIRST_TOPIC_JA.findall(plain), *filter(_NAME_JA.search, marked)]
+    return [topic for topic in topics if not all(map(_NO_TOPIC_JA.fullmatch, topic.split("と")))]
 
 
 def _names(text: str) -> set[str]:

@@ -17,9 +17,10 @@ from llama_pack_densex.answering.citations import (
     in_language,
     parted,
     share_held,
+    sources_of,
     without_footnotes,
 )
-from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
+from llama_pack_densex.answering.synthesizer import PendingAnswer, SourcedSynthesizer
 from llama_pack_densex.node_parsers.metadata import context_of
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks import check_propositions
@@ -63,7 +64,7 @@ NEEDS_LLM = {
 
 _ALIKE_LEAD = 0.5  # of the question's words
 _ASKING = ("?", "？", "ですか。", "ますか。", "せんか。", "しょうか。")
-_ASKED = re.compile(r"[\W_]*[QＱ](?:\d*[.．]|[:：])")  # of a FAQ, whatever it ends with; "Q1:" may be a quarter
+_ENTRY_OF_FAQ = re.compile(r"[\W_]*[QＱ](?:\d*[.．]|[:：])")  # of a FAQ, whatever it ends with; "Q1:" may be a quarter
 _DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}|(?: [.．]){2,} *\d*\Z")  # that lead to the number of a page
 
 
@@ -86,13 +87,13 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
         self._trust = trust
         super().__init__(None, None, streaming, callback_manager)
 
-    def _ask(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str) -> Asked:
+    def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str) -> PendingAnswer:
         question = query.query_str
         if conversation:
-            return Asked(CitedAnswer(question, (), checked=False), quoted=in_language(NEEDS_LLM, question))
-        sources = [Source.of(number, found) for number, found in enumerate(nodes, start=1)]
+            return PendingAnswer(CitedAnswer(question, (), checked=False), quoted=in_language(NEEDS_LLM, question))
+        sources = sources_of(nodes)
         text = extract(question, nodes) if is_answerable(question, sources, self._trust) else ""
-        return Asked(CitedAnswer(question, sources, checked=False), quoted=text)
+        return PendingAnswer(CitedAnswer(question, sources, checked=False), quoted=text)
 
 
 def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
@@ -127,7 +128,7 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
 
     paragraphs: defaultdict[str, list[Fact]] = defaultdict(list)
     for fact in choose_facts(ranked, LIST_WORDS, fits):
-        paragraphs[fact.source.node.node_id].append(fact)
+        paragraphs[fact.source.node_id].append(fact)
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
 
 
@@ -147,7 +148,7 @@ def _below_leads(asked: Collection[str], nodes: Sequence[NodeWithScore], stating
     least = share_held(asked, stating[0].unit.text) if stating else 0.0
     above = max((abs(fact.unit.score) for fact in stating), default=1.0) / (_AS_GOOD * _ALIKE_LEAD**2)
     for source in nodes:
-        text, context = source.node.get_content(), context_of(source.node)
+        text, context = source.get_content(), context_of(source.node)
         leads = [part.span for part in segment(text, context) if _leads(part, text)]
         stated = statements(text, context)
         for (start, end), (next_start, _) in pairwise([*leads, (len(text), len(text))]):
@@ -169,7 +170,7 @@ def _stated(nodes: Sequence[NodeWithScore]) -> list[Fact]:
     return [
         _fact(source, stated.text, stated.span, 0.0)
         for source in nodes
-        for stated in statements(source.node.get_content(), context_of(source.node))
+        for stated in statements(source.get_content(), context_of(source.node))
     ]
 
 
@@ -177,12 +178,12 @@ def _fact(source: NodeWithScore, statement: str, span: Span, score: float) -> Fa
     """A sentence of a node's text, or what a row of it says, as a unit that found it."""
     offset = getattr(source.node, "start_char_idx", None) or 0
     place = (offset + span[0], offset + span[1])
-    return Fact(MatchedUnit(source.node.node_id, statement, score, "sentence", "", span=place), source)
+    return Fact(MatchedUnit(source.node_id, statement, score, "sentence", "", span=place), source)
 
 
 def _states_nothing(text: str) -> bool:
     """Whether a sentence is a question or an entry of a table of contents, which states nothing."""
-    return bool(text.rstrip("*_").endswith(_ASKING) or _ASKED.match(text) or _DOTS.search(text))
+    return bool(text.rstrip("*_").endswith(_ASKING) or _ENTRY_OF_FAQ.match(text) or _DOTS.search(text))
 
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:
@@ -214,7 +215,7 @@ def _as_it_stands(fact: Fact) -> str:
     """The text of the span of a fact."""
     offset = getattr(fact.source.node, "start_char_idx", None) or 0
     start, end = fact.unit.span or (0, 0)
-    return fact.source.node.get_content()[max(start - offset, 0) : max(end - offset, 0)]
+    return fact.source.get_content()[max(start - offset, 0) : max(end - offset, 0)]
 
 
 def _row_of(fact: Fact) -> bool:

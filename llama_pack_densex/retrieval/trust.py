@@ -15,7 +15,8 @@ from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import tokenize
 
-FIRST_PLACES, ORDER = 0.75, 0.98
+FIRST_PLACES = 0.75
+ORDER = 0.98
 """A model that is below both does not know a language.
 
 Among 30 to 300 passages all-MiniLM-L6-v2 has 0.80 to 0.99 of the first places in English and 0.98 to 1 of the order, in
@@ -105,25 +106,27 @@ class TrustMeter:
             self._looked = True
             taken = {text for texts in self._passages.values() for text in texts}
             self.add(text for text in islice(indexed(), _LOOKED_AT) if searchable_text(text) not in taken)
-        strangers = []
+        unsupported = []
         for language, taken_in in sorted(self._passages.items()):
             texts = list(dict.fromkeys(taken_in))[:ENOUGH_PASSAGES]
-            before = self.known.get(language, LanguageTrust(language, 0))
-            wanted = min(2 * before.passages, ENOUGH_PASSAGES)
+            earlier = self.known.get(language, LanguageTrust(language, 0))
+            least = min(2 * earlier.passages, ENOUGH_PASSAGES)
             if len(texts) < LEAST_PASSAGES:
-                self.known[language] = replace(before, passages=max(before.passages, len(texts)))
-            elif before.passages < LEAST_PASSAGES or len(texts) >= wanted > before.passages:
-                trust = self.known[language] = measured(language, texts, embed)
-                strangers += [trust] if before.known and not trust.known else []
-        return strangers
+                self.known[language] = replace(earlier, passages=max(earlier.passages, len(texts)))
+            elif earlier.passages < LEAST_PASSAGES or len(texts) >= least > earlier.passages:
+                trust = measure_language(language, texts, embed)
+                self.known[language] = trust
+                if earlier.known and not trust.known:
+                    unsupported.append(trust)
+        return unsupported
 
     def _wants(self, language: str) -> bool:
-        before = self.known.get(language)
-        enough = before is not None and before.passages >= ENOUGH_PASSAGES
-        return not enough and len(self._passages[language]) < ENOUGH_PASSAGES
+        known = self.known.get(language)
+        is_measured = known is not None and known.passages >= ENOUGH_PASSAGES
+        return not is_measured and len(self._passages[language]) < ENOUGH_PASSAGES
 
 
-def measured(language: str, passages: Sequence[str], embed: Embed) -> LanguageTrust:
+def measure_language(language: str, passages: Sequence[str], embed: Embed) -> LanguageTrust:
     """Measure a model on passages of a language.
 
     Args:
@@ -131,30 +134,44 @@ def measured(language: str, passages: Sequence[str], embed: Embed) -> LanguageTr
         passages: The passages, all different.
         embed: Embeds texts.
     """
-    words = [frozenset(tokenize(passage)) for passage in passages]
-    telling = []
+    sentences, places = _telling_sentences(passages)
+    if len(np.unique(places)) < LEAST_PASSAGES / 2:
+        return LanguageTrust(language, len(passages))
+    vectors = np.array(embed([*passages, *sentences]), dtype=np.float64)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    scores = vectors[len(passages) :] @ vectors[: len(passages)].T
+    rows = np.arange(len(places))
+    own = scores[rows, places][:, None]
+    first = (scores >= own).sum(axis=1) == 1
+    ties = (scores == own).sum(axis=1) - 1
+    order = ((scores < own).sum(axis=1) + ties / 2) / (len(passages) - 1)  # half of the ties are taken to be behind
+    known = np.mean(first) >= FIRST_PLACES or _highest(order, places) >= ORDER
+    scores[rows, places] = -1.0
+    return LanguageTrust(
+        language,
+        len(passages),
+        float(np.mean(first)),
+        float(np.mean(order)),
+        bool(known),
+        unrelated=float(np.mean(scores.max(axis=1))),
+    )
+
+
+def _telling_sentences(passages: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Sentences that share few words with any other passage, and the places of their own ones."""
+    tokens = [frozenset(tokenize(passage)) for passage in passages]
+    telling: list[str] = []
+    places: list[int] = []
     for place, passage in enumerate(passages):
         sentences = passage_sentences(passage)
         chosen = np.linspace(0, len(sentences) - 1, min(_SENTENCES, len(sentences)))
         for sentence in (sentences[round(number)] for number in chosen):  # the first, the middle and the last
-            said, others = frozenset(tokenize(sentence)), [*words[:place], *words[place + 1 :]]
-            if said and all(len(said & other) <= _TELLING * len(said) for other in others):
-                telling.append((place, sentence))
-    places = np.array([place for place, _ in telling])
-    if len(np.unique(places)) < LEAST_PASSAGES / 2:
-        return LanguageTrust(language, len(passages))
-    vectors = np.array(embed([*passages, *(sentence for _, sentence in telling)]), dtype=np.float64)
-    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    scores = vectors[len(passages) :] @ vectors[: len(passages)].T
-    own = scores[np.arange(len(places)), places][:, None]
-    first = (scores >= own).sum(axis=1) == 1
-    # of equal ones half are taken to be behind
-    order = ((scores < own).sum(axis=1) + ((scores == own).sum(axis=1) - 1) / 2) / (len(passages) - 1)
-    known = np.mean(first) >= FIRST_PLACES or _highest(order, places) >= ORDER
-    scores[np.arange(len(places)), places] = -1.0
-    unrelated = float(np.mean(scores.max(axis=1)))
-    found = float(np.mean(first)), float(np.mean(order))
-    return LanguageTrust(language, len(passages), *found, bool(known), unrelated)
+            own = frozenset(tokenize(sentence))
+            shared = (len(own & tokens[other]) for other in range(len(passages)) if other != place)
+            if own and all(count <= _TELLING * len(own) for count in shared):
+                telling.append(sentence)
+                places.append(place)
+    return telling, np.array(places, dtype=np.int64)
 
 
 def _highest(values: npt.NDArray[np.float64], places: npt.NDArray[np.int64]) -> float:
