@@ -1,4 +1,4 @@
-"""Questions and conversations over an index: each message becomes a question that stands alone, and is answered."""
+"""Questions and conversations over an index: each message becomes a question that stands alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _READ = 4  # messages that "summarise that" and the like are about
 class PropositionQueryEngine(RetrieverQueryEngine):
     """Answers from the found propositions and the passages they came from.
 
-    A greeting, thanks and a question without any content get a short fixed reply: nothing is retrieved for them.
+    A greeting, thanks and a question without any content get a short fixed reply; nothing is retrieved.
 
     Args:
         retriever: One of our retrievers.
@@ -45,10 +45,10 @@ class PropositionQueryEngine(RetrieverQueryEngine):
 
 @dataclass
 class StreamingChatResponse(StreamingAgentChatResponse):
-    """LlamaIndex's streaming response of a chat, with what was cited (see `CitedAnswer.metadata`) once it has ended.
+    """LlamaIndex's streaming response of a chat; once it has ended, its metadata says what was cited.
 
-    The answer is made while `response_gen` (or `async_response_gen`) is gone through, and is in the history then. Where
-    that is stopped, what was shown so far is.
+    The answer is made while `response_gen` (or `async_response_gen`) is gone through, and is in the history
+    then. Where that is stopped, what was shown so far is.
     """
 
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -82,8 +82,7 @@ class _Turn:
     conversation: str = ""
 
     def about(self, response: RESPONSE_TYPE) -> dict[str, Any]:
-        """What a response of a chat says beside its text: the retrieval as core's chat engines report it, what was
-        cited (of a stream once it has ended)."""
+        """The retrieval as core's chat engines report it, and what was cited (once a stream has ended)."""
         sources: list[ToolOutput] = []
         if self.query.kind == "question":
             question = {"message": self.query.sentence}
@@ -94,9 +93,9 @@ class _Turn:
 class PropositionChatEngine(BaseChatEngine, PromptMixin):
     """A conversation over an index.
 
-    Each message becomes a query that stands alone (`ConversationQuery`); what that finds is answered from, with
-    footnotes. "Summarise that" and the like are answered from the conversation and its last sources, without a search;
-    greetings, thanks and messages without any content get a short fixed reply.
+    Each message becomes a query that stands alone (`ConversationQuery`); what that finds is answered from,
+    with footnotes. "Summarise that" and the like are answered from the conversation and its last sources,
+    without a search; greetings, thanks and messages without any content get a short fixed reply.
 
     Args:
         retriever: Any retriever.

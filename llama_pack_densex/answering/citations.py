@@ -1,4 +1,4 @@
-"""Footnotes: what an answer cites, checked as it comes, and which propositions support each of its sentences."""
+"""Footnotes: what an answer cites, checked as it streams, and what supports each of its sentences."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ _OWN = re.compile(r"\[\^([^\]\n]{0,40})\]")  # a footnote in a document; what ta
 _FENCE = re.compile(r"`{3,}|~{3,}")
 _BLOCK_END = re.compile(r"(?:\n[ \t]*(?:`{3,}|~{3,})|(?P<row>\|))[ \t]*\Z")  # of code, of a table
 _LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", states nothing
-# What is shown once it has come: up to the last letter or digit that is not of a footnote. Behind it, a footnote may
-# follow, a sentence end, or what begins the next sentence.
+# What is shown once it has come: up to the last letter or digit that is not of a footnote. Behind it, a
+# footnote may follow, a sentence end, or what begins the next sentence.
 _PIECES = re.compile(
     r"\n[ \t]*\[\^\d+\]:[^\n]*|[\[【［]\s*[\^＾][^\]】］\n]{0,40}(?:[\]】］]|\Z)"
     rf"|[\[【［]{_LISTED}(?:[\]】］]|\Z)|[^\W_]"
@@ -59,7 +59,7 @@ _PIECES = re.compile(
 
 
 _THINK = "<think>"  # before an answer of models whose server does not part their thoughts from it
-# The part of a sentence that has to come before it is looked through again: a long table is not, for each of its words.
+# A sentence is looked through again when it has grown by this part: a long table is not, for each word of it.
 _LOOKED_THROUGH = 20
 
 
@@ -79,7 +79,7 @@ class Source:
         title: Its document's title; empty where it has none.
         section: The headings above it, outermost first, joined by ", ".
         page: The page it is on; empty where that is not known.
-        span: The (start, end) of the node in its document's text, in characters; None where that is not known.
+        span: The (start, end) of the node in its document's text, in characters; None if unknown.
         text: The node's text.
         units: The propositions (or sentences) that found it, best first.
         context: What has to be read before it: the line that leads its list in, the header of its table.
@@ -118,7 +118,7 @@ class Source:
         )
 
     def citation(self, units: Sequence[MatchedUnit]) -> dict[str, Any]:
-        """The source as JSON, with the propositions of it that support an answer; its section is that of the first."""
+        """The source as JSON, with the propositions that support an answer; the first gives the section."""
         facts = [{"id": unit.id, "text": unit.text, **placed(unit.span)} for unit in units]
         section = next((unit.section for unit in units if unit.section), self.section)
         plain = {name: value for name, value in vars(self).items() if name not in ("span", "units")}
@@ -150,7 +150,7 @@ def name_of(citation: Mapping[str, Any]) -> str:
 
 
 def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-    """Copies of retrieved nodes that show the LLM the footnote of each; footnotes of their own look otherwise."""
+    """Copies of retrieved nodes that show the LLM their footnotes; a document's own ones look different."""
     copies = []
     for number, node in enumerate(nodes, start=1):
         copy = node.node.model_copy()
@@ -167,15 +167,15 @@ def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
 class CitedAnswer:
     """An answer as it comes: footnotes that lead nowhere are taken out, sentences without any are marked.
 
-    Nothing is shown before the first footnote that leads somewhere, so that an answer without any can be replaced by
-    `NOT_FOUND` where the sources do not say it either. What was shown is never taken back. Who sets `is_cut` before the
-    end has it said behind the answer.
+    Nothing is shown before the first footnote that leads somewhere, so that an answer without any can be
+    replaced by `NOT_FOUND` where the sources do not say it either. What was shown is never taken back. Who
+    sets `is_cut` before the end has it said behind the answer.
 
     Args:
         question: The question; its language is that of what is written here.
         sources: What can be cited.
-        checked: Whether sentences without a footnote are marked, and answers without any replaced. False for an answer
-            that nobody asked to cite.
+        checked: Whether sentences without a footnote are marked, and answers without any replaced. False for
+            an answer that nobody asked to cite.
     """
 
     def __init__(self, question: str, sources: Sequence[Source], checked: bool = True) -> None:
@@ -221,7 +221,8 @@ class CitedAnswer:
         return self.text
 
     def metadata(self) -> dict[str, Any]:
-        """What a response says about itself: `citations`, `sentences`, `markdown`, `outcome`, `cut_off`, as JSON."""
+        """The metadata of a response, as JSON: citations, sentences, Markdown, outcome, whether it was cut
+        off."""
         sentences: list[dict[str, Any]] = []
         backing: dict[int, dict[str, MatchedUnit]] = {}
         for start, end in _sentences(self.text) if self.outcome == "answered" else ():
@@ -264,9 +265,9 @@ class CitedAnswer:
         return begins_so and not closing
 
     def _clean(self, text: str) -> str:
-        before = self._begun[-1:]
-        text = before + _DEFINITION.sub("", strip_surrogates(text))
-        return _CITED.sub(self._valid, text)[len(before) :]
+        last = self._begun[-1:]  # it tells whether white space stands before a footnote
+        text = last + _DEFINITION.sub("", strip_surrogates(text))
+        return _CITED.sub(self._valid, text)[len(last) :]
 
     def _valid(self, match: re.Match[str]) -> str:
         """A footnote as it is shown: nothing, where it leads nowhere."""
@@ -283,7 +284,8 @@ class CitedAnswer:
         return parted(match.string[: match.start()], match[0]) + footnotes
 
     def _is_meant(self, match: re.Match[str], numbers: Collection[int]) -> bool:
-        """Whether something in another form than was asked for is a footnote, and not the sources' own or code."""
+        """Whether brackets that are not in the requested form are a footnote: not a source's own, nor
+        code."""
         if not self._checked or self._is_proper or not numbers or not self.sources.keys() >= {*numbers}:
             return False
         in_code = (self.text + self._held + match.string[: match.start()]).count("`") % 2
@@ -327,7 +329,7 @@ class CitedAnswer:
         return shown
 
     def _is_answer(self, text: str) -> bool:
-        """Whether a whole answer is shown: it cites, or half of its words are in the sources, sentence by sentence."""
+        """Whether to show a whole answer: it cites, or the best sources hold half of its sentences' words."""
         if text in ("", *NOT_FOUND.values()):
             return False
         if self._cites:
@@ -339,7 +341,7 @@ class CitedAnswer:
 
 
 def supporting(words: Collection[str], units: Sequence[MatchedUnit]) -> dict[str, MatchedUnit]:
-    """By id the propositions that say a sentence: the one with most of its words, then those that add a quarter."""
+    """Propositions that say a sentence, by id: that with most of its words, then those that add a quarter."""
     left = set(words)
     least = max(_ADDS * len(words), 1)
     tokens = [set(tokenize(unit.text)) for unit in units]
@@ -361,7 +363,7 @@ def share_held(words: Collection[str], text: str, named: Collection[str] = ()) -
 
 
 def parted(text: str, note: str = "\n") -> str:
-    """What has to stand between a text and a footnote: Markdown drops one behind a table, and lets code go on.
+    """What separates a text from a footnote: Markdown drops one behind a table, and lets code go on.
 
     Args:
         text: The text.

@@ -1,7 +1,7 @@
 """From a conversation to a question that stands alone, or to the insight that there is none.
 
-What can be told by rules (greetings, thanks, "summarise that", questions without a subject) needs no LLM. Where there
-is one, it forms the query of a follow-up.
+What can be told by rules (greetings, thanks, "summarise that", questions without a subject) needs no LLM.
+Where there is one, it forms the query of a follow-up.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ class Query:
     """What a message of a conversation asks for.
 
     Args:
-        kind: "question"; "conversation", where it is about what was said (summarise that); "small_talk" or "vague",
-            which `reply` answers.
-        sentence: The question, to be understood alone; for search by embeddings, and for the LLM that answers. Where
-            no question is asked, the message.
+        kind: "question"; "conversation", where it is about what was said (summarise that); "small_talk" or
+            "vague", which `reply` answers.
+        sentence: The question, to be understood alone; for search by embeddings, and for the LLM that
+            answers. Where no question is asked, the message.
         terms: Its terms, for search by words.
         reply: The answer where no question is asked; empty otherwise.
     """
@@ -105,12 +105,12 @@ class Query:
 class ConversationQuery(PromptMixin):
     """Makes one stand-alone query of a conversation's history and its newest message.
 
-    The first message stands alone, so that nothing is asked of the LLM for it. The prompts, `condense_prompt` and
-    `japanese_condense_prompt`, can be replaced.
+    The first message stands alone, so that nothing is asked of the LLM for it. The prompts, `condense_prompt`
+    and `japanese_condense_prompt`, can be replaced.
 
     Args:
-        llm: Forms the queries of follow-ups; None leaves them to rules: the subject of the messages before is put in
-            where one is missing.
+        llm: Forms the queries of follow-ups; None leaves them to rules: the subject of the messages before is
+            put in where one is missing.
     """
 
     def __init__(self, llm: LLM | None = None) -> None:
@@ -155,7 +155,8 @@ class ConversationQuery(PromptMixin):
 
 
 def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
-    """The query that a message asks for, without an LLM: what it lacks of a subject comes from the messages before."""
+    """Form a query without an LLM, by the first rule that applies; earlier messages give a missing
+    subject."""
     newest = _Message(message, history)
     return next(query for rule in _RULES if (query := rule(newest)))
 
@@ -287,7 +288,7 @@ def _lacks_subject(text: str) -> bool:
 
 
 def _subject(text: str) -> str:
-    """What a question is about: its names, in their order; nothing, where it is about what was asked before."""
+    """The names in a question, in their order; nothing if it is about the question before."""
     if _lacks_subject(text):
         return ""
     named = _topics(text) if detect_language(text) == "ja" else _named(text)
@@ -295,14 +296,15 @@ def _subject(text: str) -> str:
 
 
 def _named(text: str) -> list[str]:
-    """The names in an English text that may be a subject: a year or another number is none, nor is a word that asks."""
+    """The names in an English text that may be its subject: not a number, nor a word that asks."""
     first = [name for name in _FIRST_NAME.findall(text) if {*tokenize(name)} - _EMPTY]
     return [name for name in dict.fromkeys([*first, *_NAME.findall(text)]) if not name[0].isdigit()]
 
 
 def _topics(text: str) -> list[str]:
-    """What a Japanese text marks as its topic by a particle: names, words in Han or katakana, a first one in hiragana;
-    or the name that it is.
+    """What a Japanese text marks as its topic by a particle, or the name that it is.
+
+    Topics are names, words in Han or katakana, and a first word in hiragana.
 
     What anything may have (its length, its cost, a year) is none.
     """

@@ -1,4 +1,4 @@
-"""Answers without an LLM: the best propositions, word for word, or that the documents do not hold the answer."""
+"""Answers without an LLM: the best propositions word for word, or that there is no answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from llama_pack_densex.text.tokens import content_words, on_one_line, tokenize
 ANSWER_WORDS = 60
 """Words of an answer; a Chinese, Japanese or Korean character counts as half a word."""
 LIST_WORDS = 100
-"""The same with propositions of the first passage that are about as good as the best: they are the items of a list."""
+"""The same with propositions of the first passage about as good as the best: items of a list."""
 _AS_GOOD = 0.8  # of the best proposition's score
 _ALIKE = 0.7  # of the words of the shorter one
 
@@ -48,7 +48,7 @@ _LEAST_ELSEWHERE = 0.1  # the same in scripts where nothing was measured: pairs 
 LEAST_EVIDENCE = 0.6
 """Coverage and similarity together that an answer takes, where embeddings were searched.
 
-Of 500 questions of SQuAD that half of the articles answer 2 % are refused so, of 500 about the other half 87 %."""
+Of 500 questions of SQuAD that half of the articles answer 2 % are refused, of 500 others 87 %."""
 
 _NAMES = re.compile(
     r"(?<=.)\b[A-Z][\w'’-]*|\d[\d,.]*|[ァ-ヺー]{2,}|[々一-鿿]{2,}|(?<=[ぁ-ヿ一-鿿])[A-Za-z]+"
@@ -98,10 +98,10 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
 def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     """The best propositions of retrieved nodes, word for word, as a text with footnotes.
 
-    Each passage gives a paragraph, that of the best proposition first. In it, the best one and those that are about as
-    good come first, then the others, each in the order of the passage. None says what another says. A node that no
-    proposition found is quoted from its beginning. What stands below a heading or question that is worded as the
-    question comes before the best proposition.
+    Each passage gives a paragraph, that of the best proposition first. In it, the best one and those that are
+    about as good come first, then the others, each in the order of the passage. None says what another says.
+    A node that no proposition found is quoted from its beginning. What stands below a heading or question
+    that is worded as the question comes before the best proposition.
 
     Args:
         question: The question.
@@ -134,15 +134,15 @@ def _gains(words: Collection[str], best: Fact, facts: Sequence[Fact]) -> bool:
         best: The best fact.
         facts: The facts, best first.
     """
-    *others, last = facts
-    if not others:
+    *earlier, last = facts
+    if not earlier:
         return True
     if _is_row(last) and share_held(words, last.unit.text) < share_held(words, best.unit.text):
         return False  # another row says the same of something that was not asked about
     limit = LIST_WORDS if _is_item(last, best) else ANSWER_WORDS
     if sum(count_words(fact.unit.text) for fact in facts) > limit:
         return False
-    return not any(_is_said_by(last, other) for other in others)
+    return not any(_is_said_by(last, other) for other in earlier)
 
 
 def _below_leads(words: Collection[str], nodes: Sequence[NodeWithScore], stating: Sequence[Fact]) -> list[Fact]:
@@ -154,8 +154,8 @@ def _below_leads(words: Collection[str], nodes: Sequence[NodeWithScore], stating
         stating: The propositions, of which the best one has to hold less.
 
     Returns:
-        That, up to the next heading or question; first what stands below the one with the largest share. None of
-        `stating` is about as good.
+        That, up to the next heading or question; first what stands below the one with the largest share. None
+        of `stating` is about as good.
     """
     below: list[Fact] = []
     least = share_held(words, stating[0].unit.text) if stating else 0.0
@@ -208,7 +208,7 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
 
 
 def _quotation(fact: Fact) -> str:
-    """A fact as it is quoted: a sentence as it stands in the document, with its links; a row with its columns' names.
+    """A fact as it is quoted: a sentence as in the document, with its links; a row with its columns' names.
 
     A document's own footnotes are left out, since they lead elsewhere.
     """
@@ -226,7 +226,8 @@ def _is_row(fact: Fact) -> bool:
 
 
 def _goes_first(fact: Fact, best: Fact) -> bool:
-    """Whether a proposition is about as good as the best one, or is the sentence before it, which says who "it" is."""
+    """Whether a proposition is about as good as the best, or the sentence before it, which says who "it"
+    is."""
     if _is_as_good(fact, best):
         return True
     text = best.unit.text
@@ -246,12 +247,12 @@ def _flowing(text: str) -> str:
 
 
 def _is_item(fact: Fact, best: Fact) -> bool:
-    """Whether a proposition is about as good as the best one, and says the same of something else in its passage."""
+    """Whether a proposition is about as good as the best, and says the same of something in its passage."""
     if fact.source is not best.source or not _is_as_good(fact, best):
         return False
     tokens = set(tokenize(fact.unit.text))
-    others = set(tokenize(best.unit.text))
-    return len(tokens & others) >= _ALIKE * min(len(tokens), len(others))
+    of_best = set(tokenize(best.unit.text))
+    return len(tokens & of_best) >= _ALIKE * min(len(tokens), len(of_best))
 
 
 def _is_said_by(fact: Fact, other: Fact) -> bool:
@@ -266,15 +267,16 @@ def _is_said_by(fact: Fact, other: Fact) -> bool:
 def is_answerable(question: str, sources: Sequence[Source], trust: Mapping[str, LanguageTrust] | None = None) -> bool:
     """Tell whether what was retrieved may hold the answer to a question.
 
-    Fused scores do not tell: their best is 1 for every question. What does is how much of the question it holds
-    (`coverage`), and how near the nearest unit is by embedding: from 0, as near as sentences of the index are to other
-    passages, to 1. That level is measured while documents are indexed, and kept with the index.
+    Fused scores do not tell: their best is 1 for every question. What does is how much of the question it
+    holds (`coverage`), and how near the nearest unit is by embedding: from 0, as near as sentences of the
+    index are to other passages, to 1. That level is measured while documents are indexed, and kept with the
+    index.
 
     Args:
         question: The question.
         sources: What was retrieved for it.
-        trust: What was measured of the index's embedding model, by language; where that is nothing for the question's
-            language, the words decide.
+        trust: What was measured of the index's embedding model, by language; where that is nothing for the
+            question's language, the words decide.
     """
     held = coverage(question, sources)
     near = [unit.similarity for source in sources for unit in source.units if unit.similarity is not None]
@@ -290,8 +292,8 @@ def is_answerable(question: str, sources: Sequence[Source], trust: Mapping[str, 
 def coverage(question: str, sources: Sequence[Source]) -> float:
     """The share of a question's telling words that the best source and the best unit hold, the mean of both.
 
-    Names and numbers count twice: a question about something else shares common words with any document. Titles and
-    headings count as said by what is below them.
+    Names and numbers count twice: a question about something else shares common words with any document.
+    Titles and headings count as said by what is below them.
     """
     words = content_words(tokenize(question))
     names = {token for name in _NAMES.findall(question) for token in tokenize(name)}

@@ -67,7 +67,7 @@ dispatcher = get_dispatcher(__name__)
 
 @dataclass
 class PendingAnswer:
-    """An answer in the making: what the LLM is sent for it and said, or what is quoted ("": nothing was found)."""
+    """An answer in the making: the LLM's request and reply, or what is quoted ("" if nothing was found)."""
 
     cited: CitedAnswer
     prompt: BasePromptTemplate | None = None
@@ -106,11 +106,13 @@ class SourcedSynthesizer(BaseSynthesizer):
 
     Args:
         llm: The LLM; None for answers that are quoted.
-        context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the passages.
+        context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the
+            passages.
         streaming: Whether answers come as a stream.
 
-    `synthesize` and `asynthesize` take a `conversation` besides, where a question is about what was said in it. Where
-    there are neither nodes nor a conversation, a greeting and the like get a fixed reply (see `by_rules`).
+    `synthesize` and `asynthesize` take a `conversation` besides, where a question is about what was said in
+    it. Where there are neither nodes nor a conversation, a greeting and the like get a fixed reply (see
+    `by_rules`).
     """
 
     _defaults: Mapping[str, BasePromptTemplate] = {}
@@ -230,19 +232,22 @@ class SourcedSynthesizer(BaseSynthesizer):
 class CitedSynthesizer(SourcedSynthesizer):
     """Has an LLM answer from retrieved nodes with footnotes, and checks these as they come.
 
-    Footnotes that lead nowhere are taken out, sentences without any are marked. An answer that the nodes do not say,
-    and one that the LLM does not find in them, becomes `NOT_FOUND` in the question's language. It works with any
-    retriever. What was cited is in the response's metadata (see `CitedAnswer.metadata`), of a stream once it has ended.
+    Footnotes that lead nowhere are taken out, sentences without any are marked. An answer that the nodes do
+    not say, and one that the LLM does not find in them, becomes `NOT_FOUND` in the question's language. It
+    works with any retriever. What was cited is in the response's metadata (see `CitedAnswer.metadata`), of a
+    stream once it has ended.
 
-    Documents stand between lines that no text of theirs can hold, since what they say is part of them; of nodes that do
-    not fit into the LLM's context window the first sentences are read, and those of which not even one does left out.
+    Documents stand between lines that no text of theirs can hold, since what they say is part of them; of
+    nodes that do not fit into the LLM's context window the first sentences are read, and those of which not
+    even one does left out.
 
-    The prompts, `text_qa_template` and `japanese_text_qa_template`, can be replaced. An answer to a prompt of your own
-    is not marked or replaced, unless it was cut off.
+    The prompts, `text_qa_template` and `japanese_text_qa_template`, can be replaced. An answer to a prompt of
+    your own is not marked or replaced, unless it was cut off.
 
     Args:
         llm: The LLM.
-        context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the passages.
+        context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the
+            passages.
         streaming: Whether answers come as a stream.
 
     Examples:
@@ -283,7 +288,7 @@ class CitedSynthesizer(SourcedSynthesizer):
         return PendingAnswer(cited, self._get_prompts()[key], values)
 
     def _fitting(self, nodes: list[NodeWithScore], question: str) -> list[NodeWithScore]:
-        """What the LLM can read beside a question and its own answer: whole nodes, or their first sentences."""
+        """What the LLM can read beside a question and its answer: whole nodes, or their first sentences."""
         window = self._llm.metadata.context_window
         written = min(max(self._llm.metadata.num_output, 0), window // 2)
         left = max(1, window - written - _RULES - count_tokens(question))

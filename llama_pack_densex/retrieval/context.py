@@ -33,8 +33,9 @@ from llama_pack_densex.text.tokens import CJK, tokenize
 ContextMode = Literal["passages", "propositions", "propositions+passages", "window"]
 DEFAULT_MODE: ContextMode = "propositions+passages"
 WORDS_A_NODE = 125
-"""Words that are read for each retrieved node. Against reading all that was retrieved, of SQuAD's questions 0.2 in 100
-lose their answer, of those in other words 1.2 (without an LLM 0.6 and 0.4), and 35 % fewer words are read."""
+"""Words that are read for each retrieved node. Against reading all that was retrieved, of SQuAD's questions
+0.2 in 100 lose their answer, of those in other words 1.2 (without an LLM 0.6 and 0.4), and 35 % fewer words
+are read."""
 
 _FACTS = "facts"
 _BETWEEN_NODES = 2  # characters, or tokens at most, of what core's synthesizers put between nodes
@@ -43,8 +44,8 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex/context")
 FACT_WORDS = 200
 """Words of matched units above the passages; a Chinese, Japanese or Korean character counts as half a word.
 
-Of 50 to 500 words, 200 had the highest answer recall within 200 words of context, or came within a question or two of
-it, for lexical, dense and fused scores; within 100 and 500 words it lost nothing against 100."""
+Of 50 to 500 words, 200 had the highest answer recall within 200 words of context, or came within a question
+or two of it, for lexical, dense and fused scores; within 100 and 500 words it lost nothing against 100."""
 
 FACT_SHARE = 0.1
 """The share of a budget for them, where there is one: what they say stands in the passages too."""
@@ -52,13 +53,13 @@ FACT_SHARE = 0.1
 PASSAGE_WEIGHT = 0.5
 """What a passage's score counts beside the unit's own; both are shares of the best.
 
-Of 0, 0.3, 0.5, 1 and 2, 0.3 and 0.5 had the highest answer recall within 100 and 200 words of context, or came within
-a question or two of it, for lexical, dense and fused scores."""
+Of 0, 0.3, 0.5, 1 and 2, 0.3 and 0.5 had the highest answer recall within 100 and 200 words of context, or
+came within a question or two of it, for lexical, dense and fused scores."""
 
 NEAR_DUPLICATE = 0.8
-"""A unit is left out where one above it has at least this share of its tokens: a sentence and its proposition, say."""
+"""A unit is left out if a better one has this share of its tokens: a sentence and its proposition, say."""
 
-# What makes two otherwise equal sentences say different things; the tokens of lexical search lack the negations.
+# What makes two otherwise equal sentences differ in meaning; the tokens of keyword search lack negations.
 _DISTINCTIVE = re.compile(
     r"\d+(?:[.,]\d+)*|\b(?:no|not|never|neither|nor|without|cannot)\b|n['’]t\b|ない|なかっ|ません|ずに", re.IGNORECASE
 )
@@ -76,26 +77,28 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
     """Turns retrieved nodes into what the LLM reads, within a budget.
 
     Modes:
-        - "propositions+passages": one node with the best of the matched units, "- ..." each, under the titles of their
-          documents and without near-duplicates (a tenth of the budget, 200 words without one); then the passages:
-          whole where they fit, else of each the sentences around its matched units, as in "window".
+        - "propositions+passages": one node with the best of the matched units, "- ..." each, under the titles
+          of their documents and without near-duplicates (a tenth of the budget, 200 words without one); then
+          the passages: whole where they fit, else of each the sentences around its matched units, as in
+          "window".
         - "propositions": that node alone, with as many of the units as the budget allows.
-        - "window": of each passage the sentences around its matched units, in reading order, overlaps merged; around
-          as many of the units as the budget allows (200 words of units without one).
+        - "window": of each passage the sentences around its matched units, in reading order, overlaps merged;
+          around as many of the units as the budget allows (200 words of units without one).
         - "passages": the retrieved nodes as they are.
 
-    Nothing is cut in two. A unit that does not fit into the budget is left out for shorter ones below it; a passage
-    that does not fit and has no matched units is replaced by as many of its first sentences as do, and left out where
-    not even one does. The budget counts the whole text for the LLM, with titles and the metadata that a node shows.
+    Nothing is cut in two. A unit that does not fit into the budget is left out for shorter ones below it; a
+    passage that does not fit and has no matched units is replaced by as many of its first sentences as do,
+    and left out where not even one does. The budget counts the whole text for the LLM, with titles and the
+    metadata that a node shows.
 
-    It works on what any retriever returns, and leaves an assembled context as it is. A proposition or sentence that was
-    itself retrieved is a matched unit, of its passage where that was retrieved too; nodes that no unit found are
-    passages, passed on in every mode.
+    It works on what any retriever returns, and leaves an assembled context as it is. A proposition or
+    sentence that was itself retrieved is a matched unit, of its passage where that was retrieved too; nodes
+    that no unit found are passages, passed on in every mode.
 
     Args:
         mode: What is read; see above.
-        budget: The most that may be read; "auto" means 125 words for each retrieved node, and no limit in mode
-            "passages"; None means no limit.
+        budget: The most that may be read; "auto" means 125 words for each retrieved node, and no limit in
+            mode "passages"; None means no limit.
         unit: What the budget counts, where it is a number.
         window: Sentences before and after each unit.
 
@@ -177,8 +180,8 @@ class _Context:
         """Add of each passage the sentences around its matched units, in reading order; overlaps are merged.
 
         Args:
-            facts: The matched units, best first. One whose window does not fit gets its own sentences alone, or is
-                left out; a passage stands where its best unit stood.
+            facts: The matched units, best first. One whose window does not fit gets its own sentences alone,
+                or is left out; a passage stands where its best unit stood.
             width: Sentences before and after each unit.
             fill: Whether the windows grow, the best unit's first, until nothing more fits.
         """
@@ -188,7 +191,7 @@ class _Context:
         above = self.nodes
         shown: dict[str, frozenset[int]] = {}
         while True:
-            before = shown
+            last_shown = shown
             for fact, own in zip(facts, places, strict=True):
                 node_id = fact.source.node_id
                 for wanted in (passages[node_id].around(own, width), own):
@@ -201,12 +204,12 @@ class _Context:
                         shown = attempt
                         self.nodes = nodes
                         break
-            if not fill or shown == before:
+            if not fill or shown == last_shown:
                 break
             width += 1
 
     def add_facts_and_passages(self, ranked: Sequence[Fact], nodes: Sequence[NodeWithScore], width: int) -> None:
-        """Add the best facts, then the passages: whole where all fit, else of each the sentences around its facts."""
+        """Add the best facts, then the passages: whole if all fit, else the sentences around their facts."""
         words = FACT_WORDS if self._limit is None else FACT_SHARE * self._limit / _A_WORD[self._unit]
         shown = {fact.unit.id for fact in self.add_facts(ranked, words)}
         passages = [node for node in nodes if not is_unit(node) or node.node_id not in shown]
@@ -248,9 +251,9 @@ def units_of(node: NodeWithScore) -> list[MatchedUnit]:
 def rank_facts(nodes: Sequence[NodeWithScore]) -> list[Fact]:
     """All units that found these nodes, best first, none twice and none that one above it says.
 
-    A unit ranks by its own score plus half the score of the node it found, each as a share of the best one's, so that
-    a good unit of a good passage comes first. A unit that was itself retrieved counts as found by itself, and belongs
-    to its passage where that was retrieved too.
+    A unit ranks by its own score plus half the score of the node it found, each as a share of the best one's,
+    so that a good unit of a good passage comes first. A unit that was itself retrieved counts as found by
+    itself, and belongs to its passage where that was retrieved too.
     """
     by_id = {node.node_id: node for node in nodes}
     facts: dict[str, Fact] = {}
@@ -288,7 +291,7 @@ def choose_facts(
 
 
 def render_facts(facts: Sequence[Fact]) -> str:
-    """Write facts as a list, "- ..." each, with the footnotes of their sources, under the titles of their documents.
+    """Write facts as a list, with the footnotes of their sources, under the titles of their documents.
 
     Args:
         facts: Facts, best first; a title stands where its best fact would.
@@ -315,7 +318,7 @@ def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
         tokens = set(tokenize(fact.unit.text))
         distinctive = set(_DISTINCTIVE.findall(fact.unit.text.casefold()))
         least = NEAR_DUPLICATE * len(tokens)
-        if not any(len(tokens & other) >= least and distinctive <= others for other, others in earlier):
+        if not any(len(tokens & above) >= least and distinctive <= signs for above, signs in earlier):
             earlier.append((tokens, distinctive))
             yield fact
 
@@ -337,7 +340,7 @@ class _Passage:
 
     @functools.cached_property
     def _tokens(self) -> list[frozenset[str]]:
-        """The tokens of each sentence; a table's header, which names what its rows hold, is the source of nothing."""
+        """The tokens of each sentence; a table's header, which states nothing, has none."""
         return [
             frozenset(() if part.kind == "columns" else tokenize(self.text[part.start : part.end]))
             for part in self._segments
@@ -345,7 +348,7 @@ class _Passage:
 
     @functools.cached_property
     def _needed(self) -> list[frozenset[int]]:
-        """Which sentences have to be read before each: the header of its table, the line that leads its list in."""
+        """The sentences that each one needs: the header of its table, the line that leads its list in."""
         starts = [block.start for block in self._blocks]
         blocks = [self._blocks[bisect_right(starts, part.start) - 1] for part in self._segments]
         return [frozenset().union(*(self._within(*span) for span in block.needs)) for block in blocks]
@@ -356,7 +359,7 @@ class _Passage:
         return frozenset(range(first, bisect_left(self._spans, end, key=lambda span: span[0])))
 
     def places(self, unit: str) -> frozenset[int]:
-        """The sentences a unit was made of: where it stands word for word, else the one that shares most with it.
+        """The sentences a unit was made of: where it stands word for word, else the most similar one.
 
         Of an empty one, the first sentence.
         """
@@ -378,7 +381,7 @@ class _Passage:
         return frozenset([max(range(len(self._spans)), key=likeness)])
 
     def around(self, places: frozenset[int], width: int) -> frozenset[int]:
-        """Sentences with those before and after them; units do not stand beside each other, so they are alone."""
+        """Sentences with those before and after them; units have no neighbours."""
         if is_unit(self.node):
             return places
         wanted = (range(place - width, place + width + 1) for place in places)
@@ -418,6 +421,6 @@ def size_of(text: str, unit: BudgetUnit) -> float:
 def count_words(text: str) -> float:
     """Words of a text; a Chinese, Japanese or Korean character counts as half a word.
 
-    What stands between two spaces counts as one word at least, a dash as well: `len(text.split())` is never more.
+    What stands between two spaces, a dash as well, is at least one word: `len(text.split())` is never more.
     """
     return sum(max(1.0, sum(0.5 if match["cjk"] else 1.0 for match in _WORD.finditer(piece))) for piece in text.split())

@@ -20,23 +20,23 @@ PASSAGE_SHARE = 0.3
 """What a passage's own similarity counts beside that of its best unit."""
 
 ANSWER_SHARE = 0.7
-"""What a proposition counts that a question led to: that it answers the question is told by their words alone."""
+"""What a proposition counts that a question led to: only their words say that it answers the question."""
 
 
 @dataclass(frozen=True)
 class MatchedUnit:
-    """A unit that a query found; retrieved nodes carry theirs under the metadata key `densex_matched`, best first.
+    """A unit that matches a query; retrieved nodes carry theirs under `densex_matched`, best first.
 
     Args:
         id: The unit's node id.
         text: Its text.
-        score: Its own score: a cosine, a BM25 score in lexical search, or in hybrid search a share of the best.
+        score: Its own score: a cosine, in keyword search BM25, in hybrid search a share of the best.
         granularity: "proposition" or "sentence".
-        status: How its passage's propositions came about: "ok", "repaired" or "fallback"; empty for sentences.
+        status: Of its passage's propositions: "ok", "repaired" or "fallback"; empty for sentences.
         section: The headings above it, outermost first, joined by ", ".
-        question: The question that led to this proposition, which answers it; empty where it was found itself.
-        span: The (start, end) in its document of what it is from: the first to the last of a proposition's sentences,
-            or its passage, where no sentence says it. None where that is not known.
+        question: The question that led to this proposition, which answers it; otherwise empty.
+        span: The (start, end) in its document of what it is from: the first to the last of a proposition's
+            sentences, or its passage, where no sentence says it. None where that is not known.
         unverified: Whether it is a proposition that no sentence of its passage says.
         similarity: The cosine of its embedding and the question's; None where it was not found by embeddings.
     """
@@ -55,7 +55,8 @@ class MatchedUnit:
     @classmethod
     def of_record(cls, record: NodeRecord, score: float, similarity: float | None = None) -> list[MatchedUnit]:
         """What is shown of a unit that was found: of a question, the propositions that answer it."""
-        status, section = record.status, record.section
+        status = record.status
+        section = record.section
         if record.granularity != "question":
             return [
                 cls(
@@ -116,9 +117,9 @@ def rounds(search: Callable[[int], SearchResult], k: int) -> Iterator[SearchResu
 def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tuple[PassageHit, ...]:
     """Gather units by the passage they lead to.
 
-    A passage scores as its best unit (Dense X Retrieval, section 4.3), which may be a question that it answers. Where
-    passages were searched too, its score is the mean of that and its own, which counts `PASSAGE_SHARE` of it; one that
-    was not found counts as the last found.
+    A passage scores as its best unit (Dense X Retrieval, section 4.3), which may be a question that it
+    answers. Where passages were searched too, its score is the mean of that and its own, which counts
+    `PASSAGE_SHARE` of it; one that was not found counts as the last found.
 
     Args:
         units: What was found, best first.

@@ -1,4 +1,4 @@
-"""From found units to what is returned: the passages they lead to, or what contains enough of them; reranked."""
+"""From matched units to retrieved nodes: their passages, or what contains enough of them; reranked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROOT = "units"
 
 
 class _UnitRetriever(BaseRetriever):
-    """What both retrievers share: a question is embedded asynchronously, and answered from one state of the index."""
+    """What both retrievers share: questions are embedded asynchronously, and answered from one state."""
 
     _units: UnitSearch
     _index: NodeIndex
@@ -50,15 +50,16 @@ class _UnitRetriever(BaseRetriever):
 class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
     """Searches units and returns the passages they lead to, each once, with the units that found it.
 
-    Core's `RecursiveRetriever` with what it lacks: the passages are read from the store in one batch (there is no
-    `node_dict` to keep), scores stay as they are (core turns 0.0 into 1.0), it waits asynchronously, it goes on until
-    there are `similarity_top_k` distinct passages, and a unit whose passage is missing costs that hit, not the query.
+    Core's `RecursiveRetriever` with what it lacks: the passages are read from the store in one batch (there
+    is no `node_dict` to keep), scores stay as they are (core turns 0.0 into 1.0), it waits asynchronously, it
+    goes on until there are `similarity_top_k` distinct passages, and a unit whose passage is missing costs
+    that hit, not the query.
 
     Args:
         units: Searches the units.
         index: Where passages are read.
         similarity_top_k: Passages to return.
-        fetch_k: Units in the first round of the search; None means five times `similarity_top_k`, at least 20.
+        fetch_k: Units in the first round; None means five times `similarity_top_k`, at least 20.
         **core: What core's takes: `verbose`, to print what is entered, and `callback_manager`.
     """
 
@@ -75,9 +76,9 @@ class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
         top_k = self._similarity_top_k
         passages: list[NodeWithScore] = []
         missing: set[str] = set()
-        for found in rounds(partial(self._units.search, query), self._fetch_k):
-            hits = found.passages
-            if len(hits) < top_k and not found.exhausted:
+        for result in rounds(partial(self._units.search, query), self._fetch_k):
+            hits = result.passages
+            if len(hits) < top_k and not result.exhausted:
                 continue  # what the larger round finds is read in one batch
             passages = self._read(hits[:top_k])
             lost = {hit.passage_id for hit in hits[:top_k]} - {passage.node_id for passage in passages}
@@ -95,13 +96,17 @@ class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
         """The passages that are there, with the units that found them."""
         unit_ids = [unit.id for hit in hits for unit in hit.units]
         nodes, records = self._index.read([hit.passage_id for hit in hits], unit_ids)
-        there = [hit for hit in hits if hit.passage_id in nodes]
-        return [with_matches(nodes[hit.passage_id], hit.score, hit.units, records) for hit in there]
+        return [
+            with_matches(nodes[hit.passage_id], hit.score, hit.units, records)
+            for hit in hits
+            if hit.passage_id in nodes
+        ]
 
 
 DEFAULT_RATIO_THRESH = 0.4
-"""Of 0 to 0.5 with 10 to 160 counted units, 0.4 with ten units a node finds the most answers for the words it makes a
-reader read; core's 0.5 seldom merges ten propositions to a passage, and from 0.3 on, long sections are merged into."""
+"""Of 0 to 0.5 with 10 to 160 counted units, 0.4 with ten units a node finds the most answers for the words it
+makes a reader read; core's 0.5 seldom merges ten propositions to a passage, and from 0.3 on, long sections
+are merged into."""
 
 _STATING_SHARE = 0.3  # of a question's score: what a statement beside it needs, to stand for their passage
 _UNITS_A_NODE = 10
@@ -109,20 +114,22 @@ _MIN_UNITS = 40
 
 
 class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
-    """Searches units and returns, for each found passage, its best unit, the passage, or the section around it.
+    """Searches units and returns, for each found passage, its best unit, the passage, or the section around
+    it.
 
-    Core's `AutoMergingRetriever` with what it lacks: a level of parents is read in one batch, no node is returned
-    together with one above it, merged nodes keep the best score under them, it waits asynchronously, and each returned
-    node carries the units that found it. `similarity_top_k` counts returned nodes.
+    Core's `AutoMergingRetriever` with what it lacks: a level of parents is read in one batch, no node is
+    returned together with one above it, merged nodes keep the best score under them, it waits asynchronously,
+    and each returned node carries the units that found it. `similarity_top_k` counts returned nodes.
 
     Args:
         units: Searches the units.
         index: Where passages and sections are read.
         similarity_top_k: Nodes to return.
-        simple_ratio_thresh: A parent takes the place of its children where more than this share of them was found.
-        fetch_k: Units in the first round of the search, and the number of the best ones that count as found when a
-            share is taken: weak hits, of which hybrid search has many, merge nothing. None means ten times
-            `similarity_top_k`, at least 40.
+        simple_ratio_thresh: A parent takes the place of its children where more than this share of them was
+            found.
+        fetch_k: Units in the first round of the search, and the number of the best ones that count as found
+            when a share is taken: weak hits, of which hybrid search has many, merge nothing. None means ten
+            times `similarity_top_k`, at least 40.
         **core: What core's takes: `verbose`, to print merges, and `callback_manager`.
     """
 
@@ -150,21 +157,23 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
     def _find(self, query: QueryBundle) -> tuple[list[NodeWithScore], set[str]]:
         merger = _Merger(self._index, self._simple_ratio_thresh)
         results: list[Merged] = []
-        for found in rounds(partial(self._units.search, query), self._fetch_k):
-            results = self._arrange(found.passages, merger)
+        for hits_so_far in rounds(partial(self._units.search, query), self._fetch_k):
+            results = self._arrange(hits_so_far.passages, merger)
             if len(results) >= self._similarity_top_k:
                 break
         results = results[: self._similarity_top_k]
         unit_ids = [unit.id for result in results for unit in result.units]
-        nodes, records = self._index.read([result.node_id for result in results if not result.whole], unit_ids)
-        nodes = merger.nodes | nodes
-        missing = merger.missing | ({result.node_id for result in results} - nodes.keys())
-        there = [result for result in results if result.node_id in nodes]
-        if self._verbose:
-            for result in there:
-                if result.whole and result.units:  # as core's AutoMergingRetriever says it
-                    print(f"> Merging {len(result.units)} nodes into parent node.\n> Parent node id: {result.node_id}.")
-        return [with_matches(nodes[result.node_id], result.score, result.units, records) for result in there], missing
+        units, records = self._index.read([result.node_id for result in results if not result.whole], unit_ids)
+        nodes = merger.nodes | units
+        retrieved: list[NodeWithScore] = []
+        for result in results:
+            if result.node_id not in nodes:
+                merger.missing.add(result.node_id)
+                continue
+            if self._verbose and result.whole and result.units:  # as core's AutoMergingRetriever says it
+                print(f"> Merging {len(result.units)} nodes into parent node.\n> Parent node id: {result.node_id}.")
+            retrieved.append(with_matches(nodes[result.node_id], result.score, result.units, records))
+        return retrieved, merger.missing
 
     def _arrange(self, hits: Sequence[PassageHit], merger: _Merger) -> list[Merged]:
         units = (unit for hit in hits for unit in hit.units if unit.granularity != "question")
@@ -237,9 +246,10 @@ class Merged:
 def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], ratio_thresh: float) -> Merged:
     """Return a passage where enough of its propositions were found, else its best unit.
 
-    The ratio counts propositions alone: sentence units are not among a passage's children. A proposition between two
-    found ones counts as found, as core's retriever fills such gaps. A passage that was found without any unit, by its
-    words or by a question alone, beside which its other units count nothing, is returned whole.
+    The ratio counts propositions alone: sentence units are not among a passage's children. A proposition
+    between two found ones counts as found, as core's retriever fills such gaps. A passage that was found
+    without any unit, by its words or by a question alone, beside which its other units count nothing, is
+    returned whole.
 
     Args:
         hit: The passage with the units that were found.
@@ -247,12 +257,12 @@ def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], rat
         counted: The ids of the units that count as found.
         ratio_thresh: The share of propositions above which the passage is returned.
     """
-    found = {unit.id for unit in hit.units if unit.granularity == "proposition" and unit.id in counted}
+    present = {unit.id for unit in hit.units if unit.granularity == "proposition" and unit.id in counted}
     stating = next((unit for unit in hit.units if unit.granularity != "question"), None)
     if stating is not None:
         best = hit.units[0].score
         is_weak = stating.score < min(best, _STATING_SHARE * best)
-        is_merged = passage.child_nodes and _ratio(passage, found) > ratio_thresh
+        is_merged = passage.child_nodes and _ratio(passage, present) > ratio_thresh
         if not is_weak and not is_merged:
             return Merged(stating.id, _above(passage), hit.score, hit.units, whole=False)
     return Merged(passage.node_id, _above(passage), hit.score, hit.units, whole=True)
@@ -261,8 +271,8 @@ def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], rat
 def merge_level(results: Sequence[Merged], parents: Mapping[str, BaseNode], ratio_thresh: float) -> list[Merged]:
     """Merge base nodes into their parents once, where enough of a parent's children are there.
 
-    A merged parent takes over everything under it, units of passages that were not merged included, so that no node
-    is returned together with one above it.
+    A merged parent takes over everything under it, units of passages that were not merged included, so that
+    no node is returned together with one above it.
 
     Args:
         results: What there is so far.
@@ -292,14 +302,14 @@ def _above(node: BaseNode) -> str | None:
     return node.parent_node.node_id if node.parent_node else None
 
 
-def _ratio(parent: BaseNode, found: set[str]) -> float:
+def _ratio(parent: BaseNode, present: set[str]) -> float:
     """The share of a node's children that was found; 1 for one without any."""
     children = [child.node_id for child in parent.child_nodes or []]
     if not children:
         return 1.0
     between = zip(children, children[1:], children[2:], strict=False)
-    filled = {middle for left, middle, right in between if left in found and right in found}
-    return len((found | filled).intersection(children)) / len(children)
+    filled = {middle for left, middle, right in between if left in present and right in present}
+    return len((present | filled).intersection(children)) / len(children)
 
 
 MIN_CANDIDATES = 20
@@ -309,9 +319,10 @@ MIN_CANDIDATES = 20
 class RerankingRetriever(BaseRetriever):
     """Retrieves more nodes than are wanted, has them scored anew, and returns the best.
 
-    What is scored are distinct passages, so that no passage takes the place of several. Scored by their propositions,
-    each counts as its best one (as in Dense X Retrieval, section 4.3), and its matched units carry the new scores; a
-    proposition that auto-merging would return gives way to the one of its passage that now is the best.
+    What is scored are distinct passages, so that no passage takes the place of several. Scored by their
+    propositions, each counts as its best one (as in Dense X Retrieval, section 4.3), and its matched units
+    carry the new scores; a proposition that auto-merging would return gives way to the one of its passage
+    that now is the best.
 
     Args:
         retriever: Finds the candidates; one of ours.
@@ -363,7 +374,8 @@ class RerankingRetriever(BaseRetriever):
         return self._reranker.model_copy(update={"top_n": len(candidates)})
 
     def _best(self, nodes: Sequence[NodeWithScore], scored: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-        # cross-encoders give numpy's numbers, which are no JSON, and sometimes NaN, which has no place in an order
+        # cross-encoders give numpy's numbers, which are no JSON, and sometimes NaN, which has no place in an
+        # order
         best = [NodeWithScore(node=node.node, score=float(np.nan_to_num(node.score or 0.0))) for node in scored]
         if self._by_units:
             scores = {unit.node_id: unit.get_score() for unit in best}
@@ -372,7 +384,8 @@ class RerankingRetriever(BaseRetriever):
         return self._with_best_units(best[: self._similarity_top_k])
 
     def _with_best_units(self, nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-        """The nodes, where a retrieved unit is not the best one of its passage any more, with that in its place."""
+        """The nodes, where a retrieved unit is not the best one of its passage any more, with that in its
+        place."""
         best = {node.node_id: matched_units(node.node)[0].id for node in nodes if is_unit(node)}
         units = self._index.fetch([best_id for node_id, best_id in best.items() if best_id != node_id])
         results = []

@@ -21,18 +21,19 @@ from llama_pack_densex.stores.words import Words
 from llama_pack_densex.text.tokens import IS_CJK, content_words, strip_surrogates, tokenize
 
 LEAST_UNITS = 100
-"""Units that are looked through for the passages of those that are wanted, whose own similarity counts too: among 20
-the right passage came first for 2 of 100 questions less."""
+"""Units that are looked through for the passages of those that are wanted, whose own similarity counts too:
+among 20 the right passage came first for 2 of 100 questions less."""
 
 DENSE_UNITS = 200
-"""Units that the dense side of a hybrid search is asked for at first: among 200, one question of SQuAD in 11 has fewer
-passages than the scale of relative scores needs, which then costs another search; of 300, one in 140."""
+"""Units that the dense side of a hybrid search is asked for at first: among 200, one question of SQuAD in 11
+has fewer passages than the scale of relative scores needs, which then costs another search; of 300, one in
+140."""
 
 HEAD_PASSAGES = 30
 """Passages of each side between whose best and last score the scale of relative scores lies.
 
-Of 20 to 50, all within a question in a hundred of one another; a fixed number keeps a ranking as it is when more is
-fetched."""
+Of 20 to 50, all within a question in a hundred of one another; a fixed number keeps a ranking as it is when
+more is fetched."""
 
 HEAD_UNITS = 100
 """The same for units, of which a passage has several."""
@@ -45,7 +46,8 @@ _SPARE = 8  # passages that are fetched beyond those asked for, to see whether o
 _PAIRS_READ = 1_000  # passages with a single character that are looked at for the words that it is in
 
 
-# Japanese words that ask, as English stop words do: rare in documents, they would find those that ask something else.
+# Japanese words that ask, as English stop words do: rare in documents, they would find those that ask
+# something else.
 _ASKING = frozenset(
     tokenize(
         "とは何ですか 何でしょうか 何の 何が 何を 何に 何は ますか どのくらいですか どれくらい どのように どうすれば "
@@ -55,21 +57,22 @@ _ASKING = frozenset(
 
 
 class UnitSearch:
-    """Finds units, and the passages they lead to: by embeddings, by words (BM25), or by both, fused by relative score.
+    """Finds units, and the passages they lead to: by embeddings, by words (BM25), or by both, fused by
+    relative score.
 
-    Where both are asked (see `fuse`), the side by words counts as far as words go: by the share of the question's words
-    that its best passage holds, so that a passage with one of ten words is no better than it is. A question none of
-    whose words occurs is answered by the embeddings alone.
+    Where both are asked (see `fuse`), the side by words counts as far as words go: by the share of the
+    question's words that its best passage holds, so that a passage with one of ten words is no better than it
+    is. A question none of whose words occurs is answered by the embeddings alone.
 
     Args:
         index: The nodes. Without an embedding model they are searched by words alone.
         granularity: The units that are searched.
         filters: Only nodes whose metadata pass are searched; None means all.
-        dense_weight: The embeddings' share for a question, from 0 to 1; None leaves it to the words. At 0 only words
-            decide, and the question is not even embedded unless they find nothing; at 1 only embeddings, as for all
-            questions where this is None.
-        of_store: How the vector store is asked in its own hybrid mode, by fields of `VectorStoreQuery`; None means by
-            the embedding alone.
+        dense_weight: The embeddings' share for a question, from 0 to 1; None leaves it to the words. At 0
+            only words decide, and the question is not even embedded unless they find nothing; at 1 only
+            embeddings, as for all questions where this is None.
+        of_store: How the vector store is asked in its own hybrid mode, by fields of `VectorStoreQuery`; None
+            means by the embedding alone.
     """
 
     def __init__(
@@ -119,16 +122,17 @@ class UnitSearch:
     def by_embedding(self, query: QueryBundle, k: int) -> SearchResult:
         """Find the units whose embeddings are nearest to the question's.
 
-        The store holds other nodes beside the searched units. They are fetched too and dropped: filters by granularity
-        slow some stores down fiftyfold.
+        The store holds other nodes beside the searched units. They are fetched too and dropped: filters by
+        granularity slow some stores down fiftyfold.
         """
         return self._begin_by_embedding(query, k)()
 
     def by_words(self, query: QueryBundle, k: int) -> SearchResult:
-        """Find passages by BM25, and rank the units of each found passage among themselves; see `find_by_words`.
+        """Find passages by BM25, and rank the units of each found passage among themselves; see
+        `find_by_words`.
 
-        BM25 is that of LanceDB's full-text index over our tokens: the textbook's, with k1 1.2 and b 0.75, over the rows
-        that have tokens in a column. The index knows the tokenizer.
+        BM25 is that of LanceDB's full-text index over our tokens: the textbook's, with k1 1.2 and b 0.75,
+        over the rows that have tokens in a column. The index knows the tokenizer.
         """
         words = self._index.words
         assert words is not None, "an index without words is not searched by words"
@@ -156,7 +160,8 @@ class UnitSearch:
             query.embedding = self._index.embed_model.get_agg_embedding_from_queries(_embeddable(query))
         if not math.isfinite(sum(query.embedding)):
             raise ValueError("the embedding of the question is not finite: look into the embedding model")
-        # other nodes are dropped: there is a passage for every few units, and a section for every few passages
+        # other nodes are dropped: there is a passage for every few units, and a section for every few
+        # passages
         limit = k + 4 + k // 2
         if "passage" in self._granularity:
             limit = max(k + 4 + k // 8, LEAST_UNITS)
@@ -172,7 +177,8 @@ class UnitSearch:
         )
 
     def _enough(self, query: QueryBundle, k: int, limit: int, nearest: list[FoundNode]) -> SearchResult:
-        """The best `k` units of the nearest nodes; more nodes are fetched while too few of them are searched units."""
+        """The best `k` units of the nearest nodes; more nodes are fetched while too few of them are searched
+        units."""
         while True:
             units = [node for node in nearest if node.granularity in self._granularity]
             if not self._of_store and units and units[0].similarity is None:
@@ -192,9 +198,10 @@ def dense_weight(
 
     Args:
         trust: What was found out about the embedding model, by language; read at every question.
-        chosen: The user's choice for all questions. None leaves it to the words of the question, but for questions in
-            a language that the model does not know: these are left to search by words. Where it knows none of the
-            documents' languages, that holds for numbers and for questions in other languages too.
+        chosen: The user's choice for all questions. None leaves it to the words of the question, but for
+            questions in a language that the model does not know: these are left to search by words. Where it
+            knows none of the documents' languages, that holds for numbers and for questions in other
+            languages too.
         known: Languages that the user says it knows.
 
     Returns:
@@ -216,8 +223,9 @@ def dense_weight(
 def fuse(dense: Sequence[PassageHit], lexical: Sequence[PassageHit], dense_weight: float) -> tuple[PassageHit, ...]:
     """Merge what two searches found, by node id: passages among passages, units among units.
 
-    Scores are made relative first (min-max over the best of each side: 1 for the best, 0 for the last one of the
-    head and for what is not in it), then added by weight. Core's `QueryFusionRetriever` merges nodes of equal text.
+    Scores are made relative first (min-max over the best of each side: 1 for the best, 0 for the last one of
+    the head and for what is not in it), then added by weight. Core's `QueryFusionRetriever` merges nodes of
+    equal text.
 
     Args:
         dense: What the embeddings found, best first.
@@ -266,8 +274,8 @@ def relative_scores(scores: Mapping[str, float], head: int, floor: float | None 
 def _fused(sides: Sequence[Mapping[str, float]], head: int, dense_weight: float) -> dict[str, float]:
     """The fused scores by id, best first.
 
-    Equal ones are ordered by a score that goes below 0 for what no side has in its head, then by the weight of the
-    sides that found them.
+    Equal ones are ordered by a score that goes below 0 for what no side has in its head, then by the weight
+    of the sides that found them.
     """
     dense = relative_scores(sides[0], head)
     lexical = relative_scores(sides[1], head, floor=0.0)  # BM25 is 0 for none
@@ -304,31 +312,33 @@ def find_by_words(
         passing: The passages to search; None means all.
 
     Returns:
-        The passages, of equal ones first that with the smaller id; of their units, equal ones in reading order.
+        The passages, of equal ones first that with the smaller id; of their units, equal ones in reading
+        order.
     """
     tokens = words.tokens(question)
     tokens = [token for token in tokens if token not in _ASKING] or tokens
     single = {token for token in tokens if words.pairs and len(token) == 1 and IS_CJK.match(token)}
-    others = [token for token in tokens if token not in single]
+    longer = [token for token in tokens if token not in single]
     passages, has_more = _best_passages(now, tokens, k, passing)
     tokens_of_best = _begin_tokens(now, passages[:1])
-    if single and tokens_of_best().isdisjoint(others) and not _best_passages(now, others, 1, passing)[0]:
-        # a single character may be hidden in the pairs of others; where nothing else is known, these are searched for
-        tokens = [*tokens, *_pairs_with(now, single)]
+    if single and tokens_of_best().isdisjoint(longer) and not _best_passages(now, longer, 1, passing)[0]:
+        # a single character may be hidden in the pairs of others; where nothing else is known, these are
+        # searched for
+        tokens += _pairs_with(now, single)
         passages, has_more = _best_passages(now, tokens, k, passing)
         tokens_of_best = _begin_tokens(now, passages[:1])
     if not passages:
         return _NOTHING
-    units: defaultdict[str, list[FoundNode]] = defaultdict(list)
-    if {*granularity} != {"passage"}:
-        for unit in _matching_units(now, tokens, passages):
-            if unit.score > 0 and unit.granularity in granularity:
-                units[unit.passage_id].append(unit)
+    units = _matching_units(now, tokens, passages, granularity)
     hits = tuple(PassageHit(passage.id, passage.score, tuple(units[passage.id])) for passage in passages)
-    content = content_words([*others, *single])
-    in_best = tokens_of_best()
-    in_best |= {character for character in single if any(character in token for token in in_best)}
-    return SearchResult(hits, not has_more, len(content & in_best) / len(content))
+    return SearchResult(hits, not has_more, _coverage(content_words([*longer, *single]), single, tokens_of_best()))
+
+
+def _coverage(content: set[str], single: set[str], tokens: set[str]) -> float:
+    """The share of a question's content words that are among some tokens, or in one, as single characters may
+    be."""
+    in_pairs = {character for character in single if any(character in token for token in tokens)}
+    return len(content & (tokens | in_pairs)) / len(content)
 
 
 def _best_passages(
@@ -348,17 +358,27 @@ def _best_passages(
         passages = [row for row in rows if row.score > 0 and (passing is None or row.id in passing.ids)]
         passages.sort(key=lambda passage: (-passage.score, passage.id))
         has_more = len(passages) > k
-        # of equal scores LanceDB returns any: one that is out of reach must not be as good as the last one returned
+        # of equal scores LanceDB returns any: one that is out of reach must not be as good as the last one
+        # returned
         if len(rows) < limit or (has_more and passages[k - 1].score > rows[-1].score):
             return passages[:k], has_more
         limit *= 4
 
 
-def _matching_units(now: TableVersion, tokens: Sequence[str], passages: Sequence[FoundNode]) -> list[FoundNode]:
+def _matching_units(
+    now: TableVersion, tokens: Sequence[str], passages: Sequence[FoundNode], granularity: Collection[str]
+) -> Mapping[str, list[FoundNode]]:
+    """The units of some passages that have any of some tokens, by passage, best first."""
+    units: defaultdict[str, list[FoundNode]] = defaultdict(list)
+    if {*granularity} == {"passage"}:
+        return units
     condition = ""
     if len(passages) <= _MOST_PASSAGES:
         condition = is_any_of("passage_id", [passage.id for passage in passages])
-    return now.begin_match(" ".join(tokens), UNIT_WORDS, None, condition)()
+    for unit in now.begin_match(" ".join(tokens), UNIT_WORDS, None, condition)():
+        if unit.score > 0 and unit.granularity in granularity:
+            units[unit.passage_id].append(unit)
+    return units
 
 
 def _begin_tokens(now: TableVersion, passages: Sequence[FoundNode]) -> Callable[[], set[str]]:

@@ -19,8 +19,8 @@ FIRST_PLACES = 0.75
 ORDER = 0.98
 """A model that is below both does not know a language.
 
-Among 30 to 300 passages all-MiniLM-L6-v2 has 0.80 to 0.99 of the first places in English and 0.98 to 1 of the order, in
-Japanese 0.26 to 0.75 and 0.80 to 0.95."""
+Among 30 to 300 passages all-MiniLM-L6-v2 has 0.80 to 0.99 of the first places in English and 0.98 to 1 of the
+order, in Japanese 0.26 to 0.75 and 0.80 to 0.95."""
 
 LEAST_PASSAGES = 30
 """Passages of a language before anything is said of it."""
@@ -44,11 +44,14 @@ class LanguageTrust:
     Args:
         language: A key of `LANGUAGE_NAMES`.
         passages: How many passages there were.
-        first: The share of sentences whose own passage is the nearest by embedding; None where there were too few
-            passages, or these are too much alike, to say anything.
-        order: Of the other passages, the mean share that is farther from a sentence than its own; 0.5 is chance.
-        known: Whether the model may know the language: False where that is ruled out, with an interval of 95 %.
-        unrelated: The mean similarity of sentences and the nearest other passage; None where nothing was measured.
+        first: The share of sentences whose own passage is the nearest by embedding; None where there were too
+            few passages, or these are too much alike, to say anything.
+        order: Of the other passages, the mean share that is farther from a sentence than its own; 0.5 is
+            chance.
+        known: Whether the model may know the language: False where that is ruled out, with an interval of 95
+            %.
+        unrelated: The mean similarity of sentences and the nearest other passage; None where nothing was
+            measured.
     """
 
     language: str
@@ -68,10 +71,10 @@ def trust_in(trust: Mapping[str, LanguageTrust], question: str) -> LanguageTrust
 class TrustMeter:
     """Measures an embedding model on passages of each language that is indexed.
 
-    A sentence says what its passage says, so a model that knows the language has that passage nearest, where its words
-    are not those of other passages too. What an index had before counts as much as what is new, so that a language of
-    which a few passages come at a time is measured on all of them; and again when there are twice as many, until there
-    are enough.
+    A sentence says what its passage says, so a model that knows the language has that passage nearest, where
+    its words are not those of other passages too. What an index had before counts as much as what is new, so
+    that a language of which a few passages come at a time is measured on all of them; and again when there
+    are twice as many, until there are enough.
 
     Args:
         known: What was measured before.
@@ -97,7 +100,8 @@ class TrustMeter:
 
         Args:
             embed: Embeds texts.
-            indexed: Reads the passages of the index, in any order; called where those taken in are not enough.
+            indexed: Reads the passages of the index, in any order; called where those taken in are not
+                enough.
 
         Returns:
             The languages of which it now first turned out that the model may not know them.
