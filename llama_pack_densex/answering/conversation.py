@@ -51,9 +51,11 @@ _OF_MESSAGE = 1_000  # characters of each of them
 _SYSTEM = """\
 Write the search query that the newest message of a conversation asks for. It has to be understood without \
 the conversation.
-1. The newest message decides. Where it lacks its subject (it, that, he, or none), fill it in from the messages \
+1. The newest message decides. Where it lacks its subject (it, that, he, or none), fill it in from the \
+messages \
 before; never replace a subject that it has.
-2. "What is X?" asks for an overview of X. Leave out politeness and endings as "tell me about". Ask for nothing that \
+2. "What is X?" asks for an overview of X. Leave out politeness and endings as "tell me about". Ask for \
+nothing that \
 the message does not ask for; two questions stay two.
 3. Keep the language of the newest message. At most 30 tokens a line.
 4. Reply with two lines and nothing else: a sentence that asks, then the search terms alone.
@@ -183,7 +185,7 @@ class _Message:
         subject = next(filter(None, map(_subject, questions)), "")
         if not (subject and self.is_empty and _ASKS_FOR.search(self.text)):
             return subject
-        previous = _cleaned(questions[0])[1].rstrip("?!.？。 ")
+        previous = _terms(questions[0]).rstrip("?!.？。 ")
         return previous if all(part in previous for part in subject.split()) else f"{subject} {previous}"
 
 
@@ -210,13 +212,13 @@ def _vague(message: _Message) -> Query | None:
 
 def _follow_up(message: _Message) -> Query | None:
     if message.subject and (message.is_empty or _lacks_subject(message.text)):
-        terms = _cleaned(message.text)[1]
-        return Query("question", f"{message.subject}: {message.text}", f"{message.subject} {terms}")
+        terms = f"{message.subject} {_terms(message.text)}"
+        return Query("question", f"{message.subject}: {message.text}", terms)
     return None
 
 
 def _question(message: _Message) -> Query:
-    return Query("question", *_cleaned(message.text))
+    return Query("question", _without_filler(message.text), _terms(message.text))
 
 
 _RULES: list[Callable[[_Message], Query | None]] = [
@@ -240,7 +242,7 @@ def _read(reply: str, message: str, otherwise: Query) -> Query:
     if not lines or count_tokens(lines[0]) > 2 * MOST_TOKENS:
         return otherwise
     sentence = lines[0]
-    terms = lines[1] if len(lines) == 2 else _cleaned(sentence)[1]
+    terms = lines[1] if len(lines) == 2 else _terms(sentence)
     if not names <= {*tokenize(f"{sentence} {terms}")}:
         logger.info("The LLM replaced the subject of the newest message, which is searched for as it is instead.")
         return otherwise
@@ -261,13 +263,18 @@ def _short(text: str) -> str:
     return text if len(text) <= _OF_MESSAGE else f"{text[:_OF_MESSAGE]}…"
 
 
-def _cleaned(text: str) -> tuple[str, str]:
-    """A question without politeness and filler, as a sentence and as terms."""
-    sentence = _FILLER.sub("", text).strip() or text
+def _without_filler(text: str) -> str:
+    """A question without politeness and filler."""
+    return _FILLER.sub("", text).strip() or text
+
+
+def _terms(text: str) -> str:
+    """The search terms of a question; "What is X?" asks for an overview of X."""
+    sentence = _without_filler(text)
     for pattern, overview in ((_WHAT_IS, "{} overview"), (_WHAT_IS_JA, "{}の概要")):
         if match := pattern.fullmatch(sentence):
-            return sentence, overview.format(match[1].strip())
-    return sentence, sentence
+            return overview.format(match[1].strip())
+    return sentence
 
 
 def _says_something(text: str) -> bool:
@@ -292,7 +299,7 @@ def _subject(text: str) -> str:
     if _lacks_subject(text):
         return ""
     named = _topics(text) if detect_language(text) == "ja" else _named(text)
-    return (" ".join(named) or _cleaned(text)[1].rstrip("?!. "))[:_OF_SUBJECT]
+    return (" ".join(named) or _terms(text).rstrip("?!. "))[:_OF_SUBJECT]
 
 
 def _named(text: str) -> list[str]:
@@ -329,7 +336,8 @@ _GREETING = re.compile(
 _THANKS = re.compile(
     r"""(?:(?: (?:(?:ok(?:ay)?|no|(?:that(?:'s|\ is|\ was)\ )?(?:great|perfect|nice|awesome))[,!.]?\ )?
              (?:many\ )? (?:thanks?(?:\ you)?|thx|cheers|got\ it|great
-            |perfect|ok(?:ay)?|(?:good)?bye) (?:\ (?:so|very)\ much|\ a\ lot)? (?:[,!.]?\ (?:that|for)\b[\w' ]{0,40})?
+            |perfect|ok(?:ay)?|(?:good)?bye)
+             (?:\ (?:so|very)\ much|\ a\ lot)? (?:[,!.]?\ (?:that|for)\b[\w' ]{0,40})?
     | (?:どうも|本当に|ご?(?:回答|説明|対応))?[、\s]*
       (?:(?:ありがと|有難)う(?:ございま(?:す|した))?|感謝します|助かり(?:ます|ました)|(?:了解|承知)(?:です|しました)?
       |(?:わか|分か)(?:りました|った)|さよ(?:う)?なら|お疲れ様(?:です|でした)?|サンキュー|なるほど
@@ -339,7 +347,8 @@ _THANKS = re.compile(
 _ABOUT_CONVERSATION = re.compile(
     r"""(?:(?:please|now|can\ you|could\ you|would\ you)\ )*
     (?:(?:summari[sz]e|translate|shorten|rephrase|rewrite|repeat|simplify|say|put)
-       (?:\ (?:that|this|it|all|everything|(?:that|this|your|the)\ (?:last\ )?(?:answer|reply|above|conversation)))?
+       (?:\ (?:that|this|it|all|everything
+         |(?:that|this|your|the)\ (?:last\ )?(?:answer|reply|above|conversation)))?
        (?:\ again)? (?:\ (?:in|into|to|as|for)\ (?!wh(?:at|ich|om|ose|ere)\b|how\b)[\w ]{1,30})?
     | in\ (?:english|japanese|one\ sentence|short|other\ words|bullet\ points)
     | make\ (?:it|that)\ (?:shorter|simpler|longer) | (?:give\ me|write)\ a\ (?:short\ )?summary)
@@ -361,7 +370,8 @@ _LABEL = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _FILLER = re.compile(
-    r"""^(?:(?:please|can\ you|could\ you|would\ you|i\ want\ to\ know|i(?:'d|\ would)\ like\ to\ know|tell\ me|explain
+    r"""^(?:(?:please|can\ you|could\ you|would\ you|i\ want\ to\ know|i(?:'d|\ would)\ like\ to\ know
+           |tell\ me|explain
            |describe|do\ you\ know)(?:\ to\ me)?(?:\ about)?,?\ )+
     | ,?\ please(?=[?.!\s]*$)
     | (?:(?:について|に関して)[、\s]*|(?<![、\s])[、\s]*)
@@ -376,8 +386,8 @@ _WHAT_IS = re.compile(
 _WHAT_IS_JA = re.compile(r"(.{1,30}?)(?:とは(?:何|なん|なに)?|って(?:何|なん|なに|誰))(?:です|でしょう)?か?[？?。\s]*")
 _EMPTY = frozenset(
     tokenize(
-        "tell more explain help detail details info information question know want something anything thing continue "
-        "go on why how what when where who elaborate else example ask show give describe answer further"
+        "tell more explain help detail details info information question know want something anything thing "
+        "continue go on why how what when where who elaborate else example ask show give describe answer further"
     )
 )
 _EMPTY_JA = re.compile(
@@ -392,7 +402,8 @@ _EMPTY_JA = re.compile(
 _PARTICLE_JA = re.compile(r"(?<![ぁ-ん])[ぁ-ん](?![ぁ-ん])")
 _ACRONYM = re.compile(r"\b(?!OK\b)[A-Z]{2,}\b")
 _REFERS = re.compile(
-    r"""\b(?:it|its|he|him|his|she|her|hers|they|them|their|(?:that|this)\ one|the\ former|the\ latter|there|those
+    r"""\b(?:it|its|he|him|his|she|her|hers|they|them|their
+        |(?:that|this)\ one|the\ former|the\ latter|there|those
         |these)\b
     | \b(?:that|this)(?=[?.!]*$)""",
     re.IGNORECASE | re.VERBOSE,

@@ -171,7 +171,8 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
                 merger.missing.add(result.node_id)
                 continue
             if self._verbose and result.whole and result.units:  # as core's AutoMergingRetriever says it
-                print(f"> Merging {len(result.units)} nodes into parent node.\n> Parent node id: {result.node_id}.")
+                print(f"> Merging {len(result.units)} nodes into parent node.")
+                print(f"> Parent node id: {result.node_id}.")
             retrieved.append(with_matches(nodes[result.node_id], result.score, result.units, records))
         return retrieved, merger.missing
 

@@ -125,8 +125,8 @@ class TrustMeter:
         return unsupported
 
     def _wants(self, language: str) -> bool:
-        known = self.known.get(language)
-        is_measured = known is not None and known.passages >= ENOUGH_PASSAGES
+        trust = self.known.get(language)
+        is_measured = trust is not None and trust.passages >= ENOUGH_PASSAGES
         return not is_measured and len(self._passages[language]) < ENOUGH_PASSAGES
 
 
@@ -149,14 +149,14 @@ def measure_language(language: str, passages: Sequence[str], embed: Embed) -> La
     first = (scores >= own).sum(axis=1) == 1
     ties = (scores == own).sum(axis=1) - 1
     order = ((scores < own).sum(axis=1) + ties / 2) / (len(passages) - 1)  # half of the ties are taken to be behind
-    known = np.mean(first) >= FIRST_PLACES or _highest(order, places) >= ORDER
+    is_known = np.mean(first) >= FIRST_PLACES or _highest(order, places) >= ORDER
     scores[rows, places] = -1.0
     return LanguageTrust(
         language,
         len(passages),
         float(np.mean(first)),
         float(np.mean(order)),
-        bool(known),
+        bool(is_known),
         unrelated=float(np.mean(scores.max(axis=1))),
     )
 
