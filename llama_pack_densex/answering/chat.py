@@ -1,4 +1,4 @@
-"""Questions and conversations over an index: each message becomes a question that stands alone, and is answered."""
+"""Questions and conversations over an index: each message becomes a question that stands alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _READ = 4  # messages that "summarise that" and the like are about
 class PropositionQueryEngine(RetrieverQueryEngine):
     """Answers from the found propositions and the passages they came from.
 
-    A greeting, thanks and a question without any content get a short fixed reply: nothing is retrieved for them.
+    A greeting, thanks and a question without any content get a short fixed reply; nothing is retrieved.
 
     Args:
         retriever: One of our retrievers.
@@ -45,10 +45,10 @@ class PropositionQueryEngine(RetrieverQueryEngine):
 
 @dataclass
 class StreamingChatResponse(StreamingAgentChatResponse):
-    """LlamaIndex's streaming response of a chat, with what was cited (see `CitedAnswer.metadata`) once it has ended.
+    """LlamaIndex's streaming response of a chat; once it has ended, its metadata says what was cited.
 
-    The answer is made while `response_gen` (or `async_response_gen`) is gone through, and is in the history then. Where
-    that is stopped, what was shown so far is.
+    The answer is made while `response_gen` (or `async_response_gen`) is gone through, and is in the history
+    then. Where that is stopped, what was shown so far is.
     """
 
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -82,20 +82,20 @@ class _Turn:
     conversation: str = ""
 
     def about(self, response: RESPONSE_TYPE) -> dict[str, Any]:
-        """What a response of a chat says beside its text: the retrieval as core's chat engines report it, what was
-        cited (of a stream once it has ended)."""
-        asked = {"message": self.query.sentence}
-        retrieval = ToolOutput("retriever", content=str(self.nodes), raw_input=asked, raw_output=self.nodes)
-        sources = [retrieval] if self.query.kind == "question" else []
+        """The retrieval as core's chat engines report it, and what was cited (once a stream has ended)."""
+        sources: list[ToolOutput] = []
+        if self.query.kind == "question":
+            question = {"message": self.query.sentence}
+            sources = [ToolOutput("retriever", str(self.nodes), raw_input=question, raw_output=self.nodes)]
         return {"sources": sources, "source_nodes": self.nodes, "metadata": response.metadata}
 
 
 class PropositionChatEngine(BaseChatEngine, PromptMixin):
     """A conversation over an index.
 
-    Each message becomes a query that stands alone (`ConversationQuery`); what that finds is answered from, with
-    footnotes. "Summarise that" and the like are answered from the conversation and its last sources, without a search;
-    greetings, thanks and messages without any content get a short fixed reply.
+    Each message becomes a query that stands alone (`ConversationQuery`); what that finds is answered from,
+    with footnotes. "Summarise that" and the like are answered from the conversation and its last sources,
+    without a search; greetings, thanks and messages without any content get a short fixed reply.
 
     Args:
         retriever: Any retriever.
@@ -113,7 +113,8 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         memory: BaseMemory | None = None,
         chat_history: Sequence[ChatMessage] = (),
     ) -> None:
-        self._retriever, self._queries = retriever, queries if queries is not None else ConversationQuery()
+        self._retriever = retriever
+        self._queries = queries or ConversationQuery()
         self._synthesizer = copy.copy(synthesizer)  # prompts that are replaced are this conversation's
         self._memory = memory if memory is not None else ChatMemoryBuffer.from_defaults(token_limit=_TOKENS)
         if chat_history:
@@ -170,36 +171,38 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         """What was said so far."""
         return self._memory.get_all()
 
-    def _begin(self, message: str, given: list[ChatMessage] | None, streaming: bool) -> tuple[_Turn, RESPONSE_TYPE]:
-        if given is not None:
-            self._memory.set([*given])
+    def _begin(
+        self, message: str, chat_history: list[ChatMessage] | None, streaming: bool
+    ) -> tuple[_Turn, RESPONSE_TYPE]:
+        if chat_history is not None:
+            self._memory.set([*chat_history])
             self._nodes = []
         history = self._memory.get(input=_checked(message))
         turn = self._turn(message, self._queries.form(message, history), history)
         if turn.query.kind == "question":
             turn.nodes = self._retriever.retrieve(turn.query.as_bundle())
-        asked = turn.query.sentence, turn.nodes
-        return turn, self._answering(streaming).synthesize(*asked, conversation=turn.conversation)
+        synthesizer = self._answering(streaming)
+        return turn, synthesizer.synthesize(turn.query.sentence, turn.nodes, conversation=turn.conversation)
 
     async def _abegin(
-        self, message: str, given: list[ChatMessage] | None, streaming: bool
+        self, message: str, chat_history: list[ChatMessage] | None, streaming: bool
     ) -> tuple[_Turn, RESPONSE_TYPE]:
-        if given is not None:
-            await self._memory.aset([*given])
+        if chat_history is not None:
+            await self._memory.aset([*chat_history])
             self._nodes = []
         history = await self._memory.aget(input=_checked(message))
         turn = self._turn(message, await self._queries.aform(message, history), history)
         if turn.query.kind == "question":
             turn.nodes = await self._retriever.aretrieve(turn.query.as_bundle())
-        asked = turn.query.sentence, turn.nodes
-        return turn, await self._answering(streaming).asynthesize(*asked, conversation=turn.conversation)
+        synthesizer = self._answering(streaming)
+        return turn, await synthesizer.asynthesize(turn.query.sentence, turn.nodes, conversation=turn.conversation)
 
     def _turn(self, message: str, query: Query, history: Sequence[ChatMessage]) -> _Turn:
         if query.kind != "conversation":
             return _Turn(message, query)
         # without the footnotes of answers, of which older ones lead elsewhere by now
-        said = [f"{one.role.value}: {plain_answer(str(one.content or ''))}" for one in history[-_READ:]]
-        return _Turn(message, query, self._nodes, "\n".join(said))
+        lines = [f"{turn.role.value}: {plain_answer(str(turn.content or ''))}" for turn in history[-_READ:]]
+        return _Turn(message, query, self._nodes, "\n".join(lines))
 
     def _answering(self, streaming: bool) -> SourcedSynthesizer:
         synthesizer = copy.copy(self._synthesizer)

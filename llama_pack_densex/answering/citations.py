@@ -1,4 +1,4 @@
-"""Footnotes: what an answer cites, checked as it comes, and which propositions support each of its sentences."""
+"""Footnotes: what an answer cites, checked as it streams, and what supports each of its sentences."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ _OWN = re.compile(r"\[\^([^\]\n]{0,40})\]")  # a footnote in a document; what ta
 _FENCE = re.compile(r"`{3,}|~{3,}")
 _BLOCK_END = re.compile(r"(?:\n[ \t]*(?:`{3,}|~{3,})|(?P<row>\|))[ \t]*\Z")  # of code, of a table
 _LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", states nothing
-# What is shown once it has come: up to the last letter or digit that is not of a footnote. Behind it, a footnote may
-# follow, a sentence end, or what begins the next sentence.
+# What is shown once it has come: up to the last letter or digit that is not of a footnote. Behind it, a
+# footnote may follow, a sentence end, or what begins the next sentence.
 _PIECES = re.compile(
     r"\n[ \t]*\[\^\d+\]:[^\n]*|[\[【［]\s*[\^＾][^\]】］\n]{0,40}(?:[\]】］]|\Z)"
     rf"|[\[【［]{_LISTED}(?:[\]】］]|\Z)|[^\W_]"
@@ -59,7 +59,7 @@ _PIECES = re.compile(
 
 
 _THINK = "<think>"  # before an answer of models whose server does not part their thoughts from it
-# The part of a sentence that has to come before it is looked through again: a long table is not, for each of its words.
+# A sentence is looked through again when it has grown by this part: a long table is not, for each word of it.
 _LOOKED_THROUGH = 20
 
 
@@ -79,7 +79,7 @@ class Source:
         title: Its document's title; empty where it has none.
         section: The headings above it, outermost first, joined by ", ".
         page: The page it is on; empty where that is not known.
-        span: The (start, end) of the node in its document's text, in characters; None where that is not known.
+        span: The (start, end) of the node in its document's text, in characters; None if unknown.
         text: The node's text.
         units: The propositions (or sentences) that found it, best first.
         context: What has to be read before it: the line that leads its list in, the header of its table.
@@ -97,29 +97,37 @@ class Source:
     context: str = ""
 
     @classmethod
-    def of(cls, number: int, found: NodeWithScore) -> Source:
+    def of(cls, number: int, retrieved: NodeWithScore) -> Source:
         """What a footnote leads to that stands for a retrieved node."""
-        node = found.node
-        known = {key: str(node.metadata.get(key) or "") for key in (TITLE_KEY, SECTION_KEY, "title", "page_label")}
+        node = retrieved.node
+
+        def text_at(key: str) -> str:
+            return str(node.metadata.get(key) or "")
+
         return cls(
             number,
             node.node_id,
             node.ref_doc_id or node.node_id,
-            known[TITLE_KEY] or known["title"],
-            known[SECTION_KEY],
-            known["page_label"],
+            text_at(TITLE_KEY) or text_at("title"),
+            text_at(SECTION_KEY),
+            text_at("page_label"),
             span_of(node),
             readable_text(node.get_content()),
-            tuple(units_of(found)),
+            tuple(units_of(retrieved)),
             readable_text(context_of(node)),
         )
 
     def citation(self, units: Sequence[MatchedUnit]) -> dict[str, Any]:
-        """The source as JSON, with the propositions of it that support an answer; its section is that of the first."""
+        """The source as JSON, with the propositions that support an answer; the first gives the section."""
         facts = [{"id": unit.id, "text": unit.text, **placed(unit.span)} for unit in units]
         section = next((unit.section for unit in units if unit.section), self.section)
-        about = {name: value for name, value in vars(self).items() if name not in ("span", "units")}
-        return {**about, "section": section, **placed(self.span), "propositions": facts}
+        plain = {name: value for name, value in vars(self).items() if name not in ("span", "units")}
+        return {**plain, "section": section, **placed(self.span), "propositions": facts}
+
+
+def sources_of(nodes: Sequence[NodeWithScore]) -> list[Source]:
+    """The sources of an answer, numbered in the order of retrieval."""
+    return [Source.of(number, node) for number, node in enumerate(nodes, start=1)]
 
 
 def placed(span: tuple[int, int] | None) -> dict[str, int | None]:
@@ -130,68 +138,70 @@ def placed(span: tuple[int, int] | None) -> dict[str, int | None]:
 
 def name_of(citation: Mapping[str, Any]) -> str:
     """Where a cited source is, to be read: title, section and page, or the document's id."""
-    title, section, page = (str(citation[key]) for key in ("title", "section", "page"))
-    at = f"p. {page}" if page not in ("", section) else ""  # both are a sheet's name
+    title = str(citation["title"])
+    section = str(citation["section"])
+    page = ""
+    if citation["page"] not in ("", section):  # both are a sheet's name
+        page = f"p. {citation['page']}"
     if title and f"{section}, ".startswith(f"{title}, "):  # the document's title is the heading above the others
         section = section.removeprefix(title).removeprefix(", ")
-    return " ".join((" – ".join(filter(None, [title, section, at])) or str(citation["document"])).split())
+    name = " – ".join(filter(None, [title, section, page]))
+    return " ".join((name or str(citation["document"])).split())
 
 
 def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-    """Copies of retrieved nodes that show the LLM the footnote of each; footnotes of their own look otherwise."""
+    """Copies of retrieved nodes that show the LLM their footnotes; a document's own ones look different."""
     copies = []
-    for number, found in enumerate(nodes, start=1):
-        copy = found.node.model_copy()
-        others = {key: value for key, value in found.node.metadata.items() if key != FOOTNOTE_KEY}
-        copy.metadata = {FOOTNOTE_KEY: f"[^{number}]", **others}
-        if units := others.get(MATCHED_KEY):
+    for number, node in enumerate(nodes, start=1):
+        copy = node.node.model_copy()
+        footnote = {FOOTNOTE_KEY: f"[^{number}]"}
+        copy.metadata = footnote | copy.metadata | footnote  # first, also in place of one of an earlier answer
+        if units := copy.metadata.get(MATCHED_KEY):
             copy.metadata[MATCHED_KEY] = [{**unit, "text": _OWN.sub(r"(^\1)", unit["text"])} for unit in units]
         copy.set_content(_OWN.sub(r"(^\1)", readable_text(copy.get_content())))
         copy.excluded_llm_metadata_keys = [key for key in copy.excluded_llm_metadata_keys if key != FOOTNOTE_KEY]
-        copies.append(NodeWithScore(node=copy, score=found.score))
+        copies.append(NodeWithScore(node=copy, score=node.score))
     return copies
 
 
 class CitedAnswer:
     """An answer as it comes: footnotes that lead nowhere are taken out, sentences without any are marked.
 
-    Nothing is shown before the first footnote that leads somewhere, so that an answer without any can be replaced by
-    `NOT_FOUND` where the sources do not say it either. What was shown is never taken back. Who sets `is_cut` before the
-    end has it said behind the answer.
+    Nothing is shown before the first footnote that leads somewhere, so that an answer without any can be
+    replaced by `NOT_FOUND` where the sources do not say it either. What was shown is never taken back. Who
+    sets `is_cut` before the end has it said behind the answer.
 
     Args:
         question: The question; its language is that of what is written here.
         sources: What can be cited.
-        checked: Whether sentences without a footnote are marked, and answers without any replaced. False for an answer
-            that nobody asked to cite.
+        checked: Whether sentences without a footnote are marked, and answers without any replaced. False for
+            an answer that nobody asked to cite.
     """
 
     def __init__(self, question: str, sources: Sequence[Source], checked: bool = True) -> None:
         self.sources = {source.number: source for source in sources}
         self.outcome: Outcome = "answered"
-        self.text, self.is_cut = "", False
-        self._question, self._checked = question, checked
+        self.text = ""
+        self.is_cut = False
+        self._question = question
+        self._checked = checked
         self._raw = "\n"  # what has come and may be half a footnote, from where a line may begin
         self._held = ""  # what is not shown yet
         self._begun = ""  # the last sentence, which may go on
         self._cites = not checked
-        self._as_asked = False  # whether a footnote came in the form that the prompt asks for
+        self._is_proper = False  # whether a footnote came in the form that the prompt asks for
 
     def add(self, delta: str) -> str:
         """Take in what came, and return what can be shown now."""
         self._raw += delta
-        if not self.text and (not self._held or ">" in self._raw):
-            before, closing, answer = (self._held + self._raw).partition("</think>")
-            begins_so = _THINK.startswith(before.lstrip()[: len(_THINK)])
-            if begins_so and not closing:
-                return ""
-            if closing and (begins_so or _THINK not in before):  # a server's template may begin it
-                self._raw, self._held, self._begun = f"\n{answer}", "", ""
+        if not self.text and (not self._held or ">" in self._raw) and self._is_thinking():
+            return ""
         if len(self._raw) < len(self._begun) // _LOOKED_THROUGH:
             return ""
         ends = [piece.end() for piece in _PIECES.finditer(self._raw) if piece[0].isalnum()]
         ready = max((end for end in ends if end < len(self._raw)), default=0)  # a full stop may follow the last one
-        shown, self._raw = self._clean(self._raw[:ready]), self._raw[ready:]
+        shown = self._clean(self._raw[:ready])
+        self._raw = self._raw[ready:]
         return self._show(self._mark(shown))
 
     def close(self) -> str:
@@ -199,40 +209,42 @@ class CitedAnswer:
         if not (self.text or self._held) and self._raw.lstrip().startswith(_THINK):  # it was cut off
             self._raw = ""
         cut = in_language(CUT_OFF, self._question) if self.is_cut else ""
-        rest = self._mark(self._clean(self._raw).rstrip()) + (cut or self._mark_of(self._begun))
+        rest = self._mark(self._clean(self._raw).rstrip())
+        rest += cut or self._mark_of(self._begun)
         self._begun = ""
-        whole = plain_answer(self._held + rest)
-        if self.text or (whole not in ("", *NOT_FOUND.values()) and (self._cites or self._is_said(whole))):
+        if self.text or self._is_answer(plain_answer(self._held + rest)):
             self._cites = True
             return self._show(rest)
-        self.outcome, self._held = "not_found", ""
+        self.outcome = "not_found"
+        self._held = ""
         self.text = in_language(NOT_FOUND, self._question) + cut
         return self.text
 
     def metadata(self) -> dict[str, Any]:
-        """What a response says about itself: `citations`, `sentences`, `markdown`, `outcome`, `cut_off`, as JSON."""
+        """The metadata of a response, as JSON: citations, sentences, Markdown, outcome, whether it was cut
+        off."""
         sentences: list[dict[str, Any]] = []
         backing: dict[int, dict[str, MatchedUnit]] = {}
         for start, end in _sentences(self.text) if self.outcome == "answered" else ():
             sentence = self.text[start:end].strip()
             words = content_words(tokenize(_BEHIND.sub("", sentence)))
-            numbers = dict.fromkeys(int(number) for number in re.findall(r"\[\^(\d+)\]", sentence))
+            numbers = dict.fromkeys(map(int, re.findall(r"\[\^(\d+)\]", sentence)))
             cited = [self.sources[number] for number in numbers if number in self.sources]
-            used: dict[str, MatchedUnit] = {}
+            propositions: dict[str, MatchedUnit] = {}
             for source in cited:
-                found = supporting(words, source.units)
-                backing.setdefault(source.number, {}).update(found)
-                used |= found
-            said = share_held(words, "\n".join(f"{source.title}\n{source.context}{source.text}" for source in cited))
+                units = supporting(words, source.units)
+                backing.setdefault(source.number, {}).update(units)
+                propositions |= units
+            text = "\n".join(f"{source.title}\n{source.context}{source.text}" for source in cited)
             sentences.append(
                 {
                     "text": sentence,
                     "footnotes": [source.number for source in cited],
-                    "propositions": list(used),
-                    "supported": bool(cited) and said >= SUPPORTED,
+                    "propositions": list(propositions),
+                    "supported": bool(cited) and share_held(words, text) >= SUPPORTED,
                 }
             )
-        citations = [self.sources[number].citation([*backing[number].values()]) for number in sorted(backing)]
+        citations = [self.sources[number].citation([*units.values()]) for number, units in sorted(backing.items())]
         notes = [f"[^{citation['number']}]: {name_of(citation)}" for citation in citations]
         return {
             "citations": citations,
@@ -242,27 +254,42 @@ class CitedAnswer:
             "cut_off": self.is_cut,
         }
 
+    def _is_thinking(self) -> bool:
+        """Whether the answer is still to come; thoughts that have ended are dropped."""
+        thoughts, closing, answer = (self._held + self._raw).partition("</think>")
+        begins_so = _THINK.startswith(thoughts.lstrip()[: len(_THINK)])
+        if closing and (begins_so or _THINK not in thoughts):  # a server's template may begin it
+            self._raw = f"\n{answer}"
+            self._held = ""
+            self._begun = ""
+        return begins_so and not closing
+
     def _clean(self, text: str) -> str:
-        def valid(found: re.Match[str]) -> str:
-            told = unicodedata.normalize("NFKC", found[0]).strip()
-            numbers = dict.fromkeys(int(number) for number in re.findall(r"\b\d{1,9}\b", told))
-            self._as_asked = self._as_asked or bool(found[1])
-            if not found[1] and not self._is_meant(found, numbers):
-                return found[0]
-            kept = "".join(f"[^{number}]" for number in numbers if number in self.sources)
-            self._cites = self._cites or bool(kept)
-            return kept and parted(found.string[: found.start()], found[0]) + kept
+        last = self._begun[-1:]  # it tells whether white space stands before a footnote
+        text = last + _DEFINITION.sub("", strip_surrogates(text))
+        return _CITED.sub(self._valid, text)[len(last) :]
 
-        before = self._begun[-1:]
-        return _CITED.sub(valid, before + _DEFINITION.sub("", strip_surrogates(text)))[len(before) :]
+    def _valid(self, match: re.Match[str]) -> str:
+        """A footnote as it is shown: nothing, where it leads nowhere."""
+        digits = re.findall(r"\b\d{1,9}\b", unicodedata.normalize("NFKC", match[0]).strip())
+        numbers = dict.fromkeys(map(int, digits))
+        if match[1]:
+            self._is_proper = True
+        elif not self._is_meant(match, numbers):
+            return match[0]
+        footnotes = "".join(f"[^{number}]" for number in numbers if number in self.sources)
+        if not footnotes:
+            return ""
+        self._cites = True
+        return parted(match.string[: match.start()], match[0]) + footnotes
 
-    def _is_meant(self, found: re.Match[str], numbers: Collection[int]) -> bool:
-        """Whether something in another form than was asked for is a footnote, and not the sources' own or code."""
-        in_code = (self.text + self._held + found.string[: found.start()]).count("`") % 2
-        texts = [source.text for source in self.sources.values()]
-        is_theirs = in_code or any(found[0].strip() in text for text in texts)
-        is_known = bool(numbers) and {*numbers} <= self.sources.keys()
-        return self._checked and is_known and not (self._as_asked or is_theirs)
+    def _is_meant(self, match: re.Match[str], numbers: Collection[int]) -> bool:
+        """Whether brackets that are not in the requested form are a footnote: not a source's own, nor
+        code."""
+        if not self._checked or self._is_proper or not numbers or not self.sources.keys() >= {*numbers}:
+            return False
+        in_code = (self.text + self._held + match.string[: match.start()]).count("`") % 2
+        return not in_code and not any(match[0].strip() in source.text for source in self.sources.values())
 
     def _mark(self, text: str) -> str:
         """Mark the sentences that have come to their end."""
@@ -271,63 +298,72 @@ class CitedAnswer:
         shown = len(self._begun)
         self._begun += text
         ahead = "." if self._raw.startswith(".") else ""  # "z. B" would be the end of a sentence, "z. B." is none
-        found = _sentences(self._begun + ahead) or [(0, 0)]
-        opened = (place for place, (begin, end) in enumerate(found) if _FENCE.fullmatch(self._begun[begin:end].strip()))
-        last_one = next(opened, len(found) - 1)  # code that has no end yet may go on
-        ended, start = found[:last_one], found[last_one][0]
-        marked, last = "", shown
-        for begin, end in ended:
-            place = max(begin + len(self._begun[begin:end].rstrip()), shown)
-            marked += self._begun[last:place] + self._mark_of(self._begun[begin:place])
-            last = place
-        marked += self._begun[last:]
-        self._begun = self._begun[start:]
+        sentences = _sentences(self._begun + ahead) or [(0, 0)]
+        unended = len(sentences) - 1
+        for place, (start, end) in enumerate(sentences):
+            if _FENCE.fullmatch(self._begun[start:end].strip()):  # code that has no end yet may go on
+                unended = place
+                break
+        marked = ""
+        for start, end in sentences[:unended]:
+            place = max(start + len(self._begun[start:end].rstrip()), shown)
+            marked += self._begun[shown:place] + self._mark_of(self._begun[start:place])
+            shown = place
+        marked += self._begun[shown:]
+        self._begun = self._begun[sentences[unended][0] :]
         return marked
 
     def _mark_of(self, sentence: str) -> str:
         states = any(map(str.isalnum, sentence)) and not _LEADS_ON.search(sentence)
-        needless = not self._checked or not states or _FOOTNOTE.search(sentence)
-        return "" if needless else parted(sentence) + in_language(NO_SOURCE, self._question)
+        if not self._checked or not states or _FOOTNOTE.search(sentence):
+            return ""
+        return parted(sentence) + in_language(NO_SOURCE, self._question)
 
     def _show(self, text: str) -> str:
         self._held += text
         if not self._cites or (not self.text and plain_answer(self._held) in NOT_FOUND.values()):
             return ""
-        shown, self._held = self._held if self.text else self._held.lstrip(), ""
+        shown = self._held if self.text else self._held.lstrip()
+        self._held = ""
         self.text += shown
         return shown
 
-    def _is_said(self, text: str) -> bool:
-        """Whether half of an answer's words are said, of each sentence by the source that says most of it."""
+    def _is_answer(self, text: str) -> bool:
+        """Whether to show a whole answer: it cites, or the best sources hold half of its sentences' words."""
+        if text in ("", *NOT_FOUND.values()):
+            return False
+        if self._cites:
+            return True
         words = [content_words(tokenize(text[start:end])) for start, end in _sentences(text)]
-        there = [set(tokenize(source.text)) for source in self.sources.values()]
-        said = sum(max((len(some & held) for held in there), default=0) for some in words)
-        return said > 0 and said >= SUPPORTED * sum(map(len, words))
+        held = [set(tokenize(source.text)) for source in self.sources.values()]
+        shared = sum(max((len(sentence & source) for source in held), default=0) for sentence in words)
+        return shared > 0 and shared >= SUPPORTED * sum(map(len, words))
 
 
 def supporting(words: Collection[str], units: Sequence[MatchedUnit]) -> dict[str, MatchedUnit]:
-    """By id the propositions that say a sentence: the one with most of its words, then those that add a quarter."""
-    left, least = set(words), max(_ADDS * len(words), 1)
-    saying = [(unit, set(tokenize(unit.text))) for unit in units]
-    found: dict[str, MatchedUnit] = {}
-    while saying and left:
-        unit, said = max(saying, key=lambda one: len(left & one[1]))
-        if len(left & said) < least:
+    """Propositions that say a sentence, by id: that with most of its words, then those that add a quarter."""
+    left = set(words)
+    least = max(_ADDS * len(words), 1)
+    tokens = [set(tokenize(unit.text)) for unit in units]
+    chosen: dict[str, MatchedUnit] = {}
+    while tokens and left:
+        best = max(range(len(units)), key=lambda place: len(left & tokens[place]))
+        if len(left & tokens[best]) < least:
             break
-        found[unit.id] = unit
-        left -= said
-    return found
+        chosen[units[best].id] = units[best]
+        left -= tokens[best]
+    return chosen
 
 
 def share_held(words: Collection[str], text: str, named: Collection[str] = ()) -> float:
     """The share of some words that a text holds; 0 where there are none. Those in `named` count twice."""
     counted = [*words, *(word for word in words if word in named)]
-    there = set(tokenize(text))
-    return sum(word in there for word in counted) / (len(counted) or 1)
+    tokens = set(tokenize(text))
+    return sum(word in tokens for word in counted) / (len(counted) or 1)
 
 
 def parted(text: str, note: str = "\n") -> str:
-    """What has to stand between a text and a footnote: Markdown drops one behind a table, and lets code go on.
+    """What separates a text from a footnote: Markdown drops one behind a table, and lets code go on.
 
     Args:
         text: The text.
@@ -364,10 +400,9 @@ def _sentences(text: str) -> list[tuple[int, int]]:
     plain = ""
     places: list[int] = []  # where each character of the text without footnotes is in the text
     last = 0
-    for note in [*_BEHIND.finditer(text), None]:
-        end = note.start() if note else len(text)
-        places += range(last, end)
-        plain += text[last:end]
-        last = note.end() if note else end
+    for start, end in [*(note.span() for note in _BEHIND.finditer(text)), (len(text), len(text))]:
+        places += range(last, start)
+        plain += text[last:start]
+        last = end
     ends = [*(places[start] for start in _sentence_starts(plain)[1:]), len(text)]
     return list(zip([0, *ends], ends, strict=False)) if plain.strip() else []

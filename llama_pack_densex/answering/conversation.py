@@ -1,7 +1,7 @@
 """From a conversation to a question that stands alone, or to the insight that there is none.
 
-What can be told by rules (greetings, thanks, "summarise that", questions without a subject) needs no LLM. Where there
-is one, it forms the query of a follow-up.
+What can be told by rules (greetings, thanks, "summarise that", questions without a subject) needs no LLM.
+Where there is one, it forms the query of a follow-up.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from llama_index.core.llms import LLM, ChatMessage, MessageRole
@@ -50,9 +51,11 @@ _OF_MESSAGE = 1_000  # characters of each of them
 _SYSTEM = """\
 Write the search query that the newest message of a conversation asks for. It has to be understood without \
 the conversation.
-1. The newest message decides. Where it lacks its subject (it, that, he, or none), fill it in from the messages \
+1. The newest message decides. Where it lacks its subject (it, that, he, or none), fill it in from the \
+messages \
 before; never replace a subject that it has.
-2. "What is X?" asks for an overview of X. Leave out politeness and endings as "tell me about". Ask for nothing that \
+2. "What is X?" asks for an overview of X. Leave out politeness and endings as "tell me about". Ask for \
+nothing that \
 the message does not ask for; two questions stay two.
 3. Keep the language of the newest message. At most 30 tokens a line.
 4. Reply with two lines and nothing else: a sentence that asks, then the search terms alone.
@@ -83,10 +86,10 @@ class Query:
     """What a message of a conversation asks for.
 
     Args:
-        kind: "question"; "conversation", where it is about what was said (summarise that); "small_talk" or "vague",
-            which `reply` answers.
-        sentence: The question, to be understood alone; for search by embeddings, and for the LLM that answers. Where
-            no question is asked, the message.
+        kind: "question"; "conversation", where it is about what was said (summarise that); "small_talk" or
+            "vague", which `reply` answers.
+        sentence: The question, to be understood alone; for search by embeddings, and for the LLM that
+            answers. Where no question is asked, the message.
         terms: Its terms, for search by words.
         reply: The answer where no question is asked; empty otherwise.
     """
@@ -104,12 +107,12 @@ class Query:
 class ConversationQuery(PromptMixin):
     """Makes one stand-alone query of a conversation's history and its newest message.
 
-    The first message stands alone, so that nothing is asked of the LLM for it. The prompts, `condense_prompt` and
-    `japanese_condense_prompt`, can be replaced.
+    The first message stands alone, so that nothing is asked of the LLM for it. The prompts, `condense_prompt`
+    and `japanese_condense_prompt`, can be replaced.
 
     Args:
-        llm: Forms the queries of follow-ups; None leaves them to rules: the subject of the messages before is put in
-            where one is missing.
+        llm: Forms the queries of follow-ups; None leaves them to rules: the subject of the messages before is
+            put in where one is missing.
     """
 
     def __init__(self, llm: LLM | None = None) -> None:
@@ -129,14 +132,16 @@ class ConversationQuery(PromptMixin):
         query = by_rules(message, history)
         if self._llm is None or not history or query.kind in ("small_talk", "conversation"):
             return query
-        return _read(self._llm.predict(self._prompt(message), **_values(message, history)), message, query)
+        reply = self._llm.predict(self._prompt(message), **_values(message, history))
+        return _read(reply, message, query)
 
     async def aform(self, message: str, history: Sequence[ChatMessage] = ()) -> Query:
         """What `form` does, asynchronously."""
         query = by_rules(message, history)
         if self._llm is None or not history or query.kind in ("small_talk", "conversation"):
             return query
-        return _read(await self._llm.apredict(self._prompt(message), **_values(message, history)), message, query)
+        reply = await self._llm.apredict(self._prompt(message), **_values(message, history))
+        return _read(reply, message, query)
 
     def _prompt(self, message: str) -> BasePromptTemplate:
         return self._prompts[JAPANESE_PROMPT_KEY if detect_language(message) == "ja" else PROMPT_KEY]
@@ -152,54 +157,105 @@ class ConversationQuery(PromptMixin):
 
 
 def by_rules(message: str, history: Sequence[ChatMessage] = ()) -> Query:
-    """The query that a message asks for, without an LLM: what it lacks of a subject comes from the messages before."""
-    text = " ".join(message.split())
-    is_short, plain = len(text) <= _SHORT, unicodedata.normalize("NFKC", text)
+    """Form a query without an LLM, by the first rule that applies; earlier messages give a missing
+    subject."""
+    newest = _Message(message, history)
+    return next(query for rule in _RULES if (query := rule(newest)))
+
+
+class _Message:
+    """The newest message of a conversation, with what the rules look at."""
+
+    def __init__(self, message: str, history: Sequence[ChatMessage]) -> None:
+        self.text = " ".join(message.split())
+        self.short = unicodedata.normalize("NFKC", self.text) if len(self.text) <= _SHORT else ""
+        self.history = history
+
+    @cached_property
+    def is_empty(self) -> bool:
+        """Whether it says nothing itself, as "And when?" and "Tell me more"."""
+        return not _says_something(self.text)
+
+    @cached_property
+    def subject(self) -> str:
+        """What the messages before are about; of "And when?" that is the whole question before."""
+        recent = (turn for turn in reversed(self.history[-_LOOKED:]) if turn.role == MessageRole.USER)
+        texts = [_short(str(turn.content or "")) for turn in recent]
+        questions = [text for text in texts if by_rules(text).kind == "question"]
+        subject = next(filter(None, map(_subject, questions)), "")
+        if not (subject and self.is_empty and _ASKS_FOR.search(self.text)):
+            return subject
+        previous = _terms(questions[0]).rstrip("?!.？。 ")
+        return previous if all(part in previous for part in subject.split()) else f"{subject} {previous}"
+
+
+def _small_talk(message: _Message) -> Query | None:
     for pattern, phrases in ((_GREETING, GREETING), (_THANKS, THANKS)):
-        if is_short and pattern.fullmatch(plain):
-            return Query("small_talk", text, reply=in_language(phrases, text))
-    if is_short and _ABOUT_CONVERSATION.fullmatch(plain):
-        return Query("conversation", text) if history else Query("vague", text, reply=in_language(VAGUE, text))
-    said = [_short(str(one.content or "")) for one in reversed(history[-_LOOKED:]) if one.role == MessageRole.USER]
-    asked = [each for each in said if by_rules(each).kind == "question"]
-    about = next((subject for subject in map(_subject, asked) if subject), "")
-    nothing_said = not _says_something(text)
-    if nothing_said and about and _ASKS_FOR.search(text):  # "And when?" is about the question before
-        before = _cleaned(asked[0])[1].rstrip("?!.？。 ")
-        about = before if all(part in before for part in about.split()) else f"{about} {before}"
-    if nothing_said and (not about or not any(map(str.isalnum, text))):
+        if pattern.fullmatch(message.short):
+            return Query("small_talk", message.text, reply=in_language(phrases, message.text))
+    return None
+
+
+def _about_conversation(message: _Message) -> Query | None:
+    if message.history and _ABOUT_CONVERSATION.fullmatch(message.short):
+        return Query("conversation", message.text)
+    return None
+
+
+def _vague(message: _Message) -> Query | None:
+    text = message.text
+    lacks_sense = message.is_empty and not (message.subject and any(map(str.isalnum, text)))
+    if lacks_sense or _ABOUT_CONVERSATION.fullmatch(message.short):
         return Query("vague", text, reply=in_language(VAGUE, text))
-    sentence, terms = _cleaned(text)
-    if about and (nothing_said or _lacks_subject(text)):
-        return Query("question", f"{about}: {text}", f"{about} {terms}")
-    return Query("question", sentence, terms)
+    return None
+
+
+def _follow_up(message: _Message) -> Query | None:
+    if message.subject and (message.is_empty or _lacks_subject(message.text)):
+        terms = f"{message.subject} {_terms(message.text)}"
+        return Query("question", f"{message.subject}: {message.text}", terms)
+    return None
+
+
+def _question(message: _Message) -> Query:
+    return Query("question", _without_filler(message.text), _terms(message.text))
+
+
+_RULES: list[Callable[[_Message], Query | None]] = [
+    _small_talk,
+    _about_conversation,
+    _vague,
+    _follow_up,
+    _question,
+]
 
 
 def _read(reply: str, message: str, otherwise: Query) -> Query:
     """What an LLM made of a conversation; what is no query, or one about something else, is not used."""
-    said = _THOUGHTS.sub("", reply).strip()
-    lines = [_LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-") for line in said.splitlines()]
+    text = _THOUGHTS.sub("", reply).strip()
+    lines = [_LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-") for line in text.splitlines()]
     lines = [line for line in lines if any(map(str.isalnum, line)) and not line.endswith((":", "："))]
-    named = _names(message)
-    if _NO_QUERY.search(said) and len(said) <= _SHORT:
-        is_asked = named and _ASKS.search(message)
-        return otherwise if is_asked else Query("conversation", " ".join(message.split()))
+    names = _names(message)
+    if _NO_QUERY.search(text) and len(text) <= _SHORT:
+        is_question = names and _ASKS.search(message)
+        return otherwise if is_question else Query("conversation", " ".join(message.split()))
     if not lines or count_tokens(lines[0]) > 2 * MOST_TOKENS:
         return otherwise
-    sentence, terms = lines[0], lines[1] if len(lines) == 2 else _cleaned(lines[0])[1]
-    if not named <= {*tokenize(f"{sentence} {terms}")}:
+    sentence = lines[0]
+    terms = lines[1] if len(lines) == 2 else _terms(sentence)
+    if not names <= {*tokenize(f"{sentence} {terms}")}:
         logger.info("The LLM replaced the subject of the newest message, which is searched for as it is instead.")
         return otherwise
     return Query("question", sentence, terms if count_tokens(terms) <= 2 * MOST_TOKENS else sentence)
 
 
 def _values(message: str, history: Sequence[ChatMessage]) -> dict[str, str]:
-    said = [
-        f"{one.role.value.capitalize()}: {_short(plain_answer(str(one.content or '')))}"
-        for one in history[-_READ:]
-        if one.role in (MessageRole.USER, MessageRole.ASSISTANT)
+    lines = [
+        f"{turn.role.value.capitalize()}: {_short(plain_answer(str(turn.content or '')))}"
+        for turn in history[-_READ:]
+        if turn.role in (MessageRole.USER, MessageRole.ASSISTANT)
     ]
-    return {"chat_history": strip_surrogates("\n".join(said)), "question": strip_surrogates(_short(message))}
+    return {"chat_history": strip_surrogates("\n".join(lines)), "question": strip_surrogates(_short(message))}
 
 
 def _short(text: str) -> str:
@@ -207,58 +263,62 @@ def _short(text: str) -> str:
     return text if len(text) <= _OF_MESSAGE else f"{text[:_OF_MESSAGE]}…"
 
 
-def _cleaned(text: str) -> tuple[str, str]:
-    """A question without politeness and filler, as a sentence and as terms."""
-    sentence = _FILLER.sub("", text).strip() or text
+def _without_filler(text: str) -> str:
+    """A question without politeness and filler."""
+    return _FILLER.sub("", text).strip() or text
+
+
+def _terms(text: str) -> str:
+    """The search terms of a question; "What is X?" asks for an overview of X."""
+    sentence = _without_filler(text)
     for pattern, overview in ((_WHAT_IS, "{} overview"), (_WHAT_IS_JA, "{}の概要")):
-        if found := pattern.fullmatch(sentence):
-            return sentence, overview.format(found[1].strip())
-    return sentence, sentence
+        if match := pattern.fullmatch(sentence):
+            return overview.format(match[1].strip())
+    return sentence
 
 
 def _says_something(text: str) -> bool:
     if not text.isupper() and _ACRONYM.search(text):  # of letters that are a word of no content else: IT, the WHO
         return True
-    left = _PARTICLE_JA.sub(" ", _EMPTY_JA.sub(" ", _FILLER.sub("", text)))
-    return any(word not in _EMPTY for word in tokenize(left))
+    rest = _PARTICLE_JA.sub(" ", _EMPTY_JA.sub(" ", _FILLER.sub("", text)))
+    return not _EMPTY.issuperset(tokenize(rest))
 
 
 def _lacks_subject(text: str) -> bool:
     if detect_language(text) == "ja":
-        if _REFERS_JA.search(text):
-            return True
-        return not _topics(text) and not _WHAT_IS_JA.fullmatch(text)
+        return bool(_REFERS_JA.search(text)) or not (_topics(text) or _WHAT_IS_JA.fullmatch(text))
     if _REFERS.search(text):
         return True
-    is_about = _WHAT_IS.fullmatch(text) or _ABOUT.match(text)
-    is_little = len(content_words(tokenize(text)) - _EMPTY) <= 2
-    return not _named(text) and not is_about and (bool(_GOES_ON.match(text)) or is_little)
+    if _named(text) or _WHAT_IS.fullmatch(text) or _ABOUT.match(text):
+        return False
+    return bool(_GOES_ON.match(text)) or len(content_words(tokenize(text)) - _EMPTY) <= 2
 
 
 def _subject(text: str) -> str:
-    """What a question is about: its names, in their order; nothing, where it is about what was asked before."""
+    """The names in a question, in their order; nothing if it is about the question before."""
     if _lacks_subject(text):
         return ""
     named = _topics(text) if detect_language(text) == "ja" else _named(text)
-    return (" ".join(named) or _cleaned(text)[1].rstrip("?!. "))[:_OF_SUBJECT]
+    return (" ".join(named) or _terms(text).rstrip("?!. "))[:_OF_SUBJECT]
 
 
 def _named(text: str) -> list[str]:
-    """The names in an English text that may be a subject: a year or another number is none, nor is a word that asks."""
+    """The names in an English text that may be its subject: not a number, nor a word that asks."""
     first = [name for name in _FIRST_NAME.findall(text) if {*tokenize(name)} - _EMPTY]
     return [name for name in dict.fromkeys([*first, *_NAME.findall(text)]) if not name[0].isdigit()]
 
 
 def _topics(text: str) -> list[str]:
-    """What a Japanese text marks as its topic by a particle: names, words in Han or katakana, a first one in hiragana;
-    or the name that it is.
+    """What a Japanese text marks as its topic by a particle, or the name that it is.
+
+    Topics are names, words in Han or katakana, and a first word in hiragana.
 
     What anything may have (its length, its cost, a year) is none.
     """
     plain = unicodedata.normalize("NFKC", text)
-    marked = dict.fromkeys(found[1] for found in _TOPIC_JA.finditer(plain))
-    named = [*_FIRST_TOPIC_JA.findall(plain), *filter(_NAME_JA.search, marked)]
-    return [one for one in named if not all(map(_NO_TOPIC_JA.fullmatch, one.split("と")))]
+    marked = dict.fromkeys(match[1] for match in _TOPIC_JA.finditer(plain))
+    topics = [*_FIRST_TOPIC_JA.findall(plain), *filter(_NAME_JA.search, marked)]
+    return [topic for topic in topics if not all(map(_NO_TOPIC_JA.fullmatch, topic.split("と")))]
 
 
 def _names(text: str) -> set[str]:
@@ -276,7 +336,8 @@ _GREETING = re.compile(
 _THANKS = re.compile(
     r"""(?:(?: (?:(?:ok(?:ay)?|no|(?:that(?:'s|\ is|\ was)\ )?(?:great|perfect|nice|awesome))[,!.]?\ )?
              (?:many\ )? (?:thanks?(?:\ you)?|thx|cheers|got\ it|great
-            |perfect|ok(?:ay)?|(?:good)?bye) (?:\ (?:so|very)\ much|\ a\ lot)? (?:[,!.]?\ (?:that|for)\b[\w' ]{0,40})?
+            |perfect|ok(?:ay)?|(?:good)?bye)
+             (?:\ (?:so|very)\ much|\ a\ lot)? (?:[,!.]?\ (?:that|for)\b[\w' ]{0,40})?
     | (?:どうも|本当に|ご?(?:回答|説明|対応))?[、\s]*
       (?:(?:ありがと|有難)う(?:ございま(?:す|した))?|感謝します|助かり(?:ます|ました)|(?:了解|承知)(?:です|しました)?
       |(?:わか|分か)(?:りました|った)|さよ(?:う)?なら|お疲れ様(?:です|でした)?|サンキュー|なるほど
@@ -286,7 +347,8 @@ _THANKS = re.compile(
 _ABOUT_CONVERSATION = re.compile(
     r"""(?:(?:please|now|can\ you|could\ you|would\ you)\ )*
     (?:(?:summari[sz]e|translate|shorten|rephrase|rewrite|repeat|simplify|say|put)
-       (?:\ (?:that|this|it|all|everything|(?:that|this|your|the)\ (?:last\ )?(?:answer|reply|above|conversation)))?
+       (?:\ (?:that|this|it|all|everything
+         |(?:that|this|your|the)\ (?:last\ )?(?:answer|reply|above|conversation)))?
        (?:\ again)? (?:\ (?:in|into|to|as|for)\ (?!wh(?:at|ich|om|ose|ere)\b|how\b)[\w ]{1,30})?
     | in\ (?:english|japanese|one\ sentence|short|other\ words|bullet\ points)
     | make\ (?:it|that)\ (?:shorter|simpler|longer) | (?:give\ me|write)\ a\ (?:short\ )?summary)
@@ -308,7 +370,8 @@ _LABEL = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _FILLER = re.compile(
-    r"""^(?:(?:please|can\ you|could\ you|would\ you|i\ want\ to\ know|i(?:'d|\ would)\ like\ to\ know|tell\ me|explain
+    r"""^(?:(?:please|can\ you|could\ you|would\ you|i\ want\ to\ know|i(?:'d|\ would)\ like\ to\ know
+           |tell\ me|explain
            |describe|do\ you\ know)(?:\ to\ me)?(?:\ about)?,?\ )+
     | ,?\ please(?=[?.!\s]*$)
     | (?:(?:について|に関して)[、\s]*|(?<![、\s])[、\s]*)
@@ -323,8 +386,8 @@ _WHAT_IS = re.compile(
 _WHAT_IS_JA = re.compile(r"(.{1,30}?)(?:とは(?:何|なん|なに)?|って(?:何|なん|なに|誰))(?:です|でしょう)?か?[？?。\s]*")
 _EMPTY = frozenset(
     tokenize(
-        "tell more explain help detail details info information question know want something anything thing continue "
-        "go on why how what when where who elaborate else example ask show give describe answer further"
+        "tell more explain help detail details info information question know want something anything thing "
+        "continue go on why how what when where who elaborate else example ask show give describe answer further"
     )
 )
 _EMPTY_JA = re.compile(
@@ -339,7 +402,8 @@ _EMPTY_JA = re.compile(
 _PARTICLE_JA = re.compile(r"(?<![ぁ-ん])[ぁ-ん](?![ぁ-ん])")
 _ACRONYM = re.compile(r"\b(?!OK\b)[A-Z]{2,}\b")
 _REFERS = re.compile(
-    r"""\b(?:it|its|he|him|his|she|her|hers|they|them|their|(?:that|this)\ one|the\ former|the\ latter|there|those
+    r"""\b(?:it|its|he|him|his|she|her|hers|they|them|their
+        |(?:that|this)\ one|the\ former|the\ latter|there|those
         |these)\b
     | \b(?:that|this)(?=[?.!]*$)""",
     re.IGNORECASE | re.VERBOSE,

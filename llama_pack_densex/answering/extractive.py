@@ -1,4 +1,4 @@
-"""Answers without an LLM: the best propositions, word for word, or that the documents do not hold the answer."""
+"""Answers without an LLM: the best propositions word for word, or that there is no answer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from llama_pack_densex.answering.citations import (
     in_language,
     parted,
     share_held,
+    sources_of,
     without_footnotes,
 )
-from llama_pack_densex.answering.synthesizer import Asked, SourcedSynthesizer
+from llama_pack_densex.answering.synthesizer import PendingAnswer, SourcedSynthesizer
 from llama_pack_densex.node_parsers.metadata import context_of
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks import check_propositions
@@ -29,14 +30,13 @@ from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.plain import LIST_MARKER
-from llama_pack_densex.text.segments import Segment, segment, sentence_spans, statements
-from llama_pack_densex.text.sentences import Span
+from llama_pack_densex.text.segments import Segment, Statement, segment, sentence_spans, statements
 from llama_pack_densex.text.tokens import content_words, on_one_line, tokenize
 
 ANSWER_WORDS = 60
 """Words of an answer; a Chinese, Japanese or Korean character counts as half a word."""
 LIST_WORDS = 100
-"""The same with propositions of the first passage that are about as good as the best: they are the items of a list."""
+"""The same with propositions of the first passage about as good as the best: items of a list."""
 _AS_GOOD = 0.8  # of the best proposition's score
 _ALIKE = 0.7  # of the words of the shorter one
 
@@ -49,7 +49,7 @@ _LEAST_ELSEWHERE = 0.1  # the same in scripts where nothing was measured: pairs 
 LEAST_EVIDENCE = 0.6
 """Coverage and similarity together that an answer takes, where embeddings were searched.
 
-Of 500 questions of SQuAD that half of the articles answer 2 % are refused so, of 500 about the other half 87 %."""
+Of 500 questions of SQuAD that half of the articles answer 2 % are refused, of 500 others 87 %."""
 
 _NAMES = re.compile(
     r"(?<=.)\b[A-Z][\w'’-]*|\d[\d,.]*|[ァ-ヺー]{2,}|[々一-鿿]{2,}|(?<=[ぁ-ヿ一-鿿])[A-Za-z]+"
@@ -64,7 +64,7 @@ NEEDS_LLM = {
 
 _ALIKE_LEAD = 0.5  # of the question's words
 _ASKING = ("?", "？", "ですか。", "ますか。", "せんか。", "しょうか。")
-_ASKED = re.compile(r"[\W_]*[QＱ](?:\d*[.．]|[:：])")  # of a FAQ, whatever it ends with; "Q1:" may be a quarter
+_ENTRY_OF_FAQ = re.compile(r"[\W_]*[QＱ](?:\d*[.．]|[:：])")  # of a FAQ, whatever it ends with; "Q1:" may be a quarter
 _DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}|(?: [.．]){2,} *\d*\Z")  # that lead to the number of a page
 
 
@@ -87,22 +87,22 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
         self._trust = trust
         super().__init__(None, None, streaming, callback_manager)
 
-    def _ask(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str) -> Asked:
+    def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str) -> PendingAnswer:
         question = query.query_str
         if conversation:
-            return Asked(CitedAnswer(question, (), checked=False), quoted=in_language(NEEDS_LLM, question))
-        sources = [Source.of(number, found) for number, found in enumerate(nodes, start=1)]
+            return PendingAnswer(CitedAnswer(question, (), checked=False), quoted=in_language(NEEDS_LLM, question))
+        sources = sources_of(nodes)
         text = extract(question, nodes) if is_answerable(question, sources, self._trust) else ""
-        return Asked(CitedAnswer(question, sources, checked=False), quoted=text)
+        return PendingAnswer(CitedAnswer(question, sources, checked=False), quoted=text)
 
 
 def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     """The best propositions of retrieved nodes, word for word, as a text with footnotes.
 
-    Each passage gives a paragraph, that of the best proposition first. In it, the best one and those that are about as
-    good come first, then the others, each in the order of the passage. None says what another says. A node that no
-    proposition found is quoted from its beginning. What stands below a heading or question that is worded as the
-    question comes before the best proposition.
+    Each passage gives a paragraph, that of the best proposition first. In it, the best one and those that are
+    about as good come first, then the others, each in the order of the passage. None says what another says.
+    A node that no proposition found is quoted from its beginning. What stands below a heading or question
+    that is worded as the question comes before the best proposition.
 
     Args:
         question: The question.
@@ -111,53 +111,68 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     Returns:
         The text; empty where there are no nodes.
     """
-    numbers = {found.node.node_id: number for number, found in enumerate(nodes, start=1)}
-    facts, asked = rank_facts(nodes), content_words(tokenize(question))
+    words = content_words(tokenize(question))
+    facts = rank_facts(nodes)
     stating = [fact for fact in facts if not _states_nothing(fact.unit.text)]
-    ranked = [*_below_leads(asked, nodes, stating), *stating] or facts or _stated(nodes[:1])
-
-    held = share_held(asked, ranked[0].unit.text) if ranked else 0.0
-
-    def fits(some: Sequence[Fact]) -> bool:
-        *others, last = some
-        if others and _row_of(last) and share_held(asked, last.unit.text) < held:
-            return False  # another row says the same of something that was not asked about
-        limit = LIST_WORDS if _is_item(last, ranked[0]) else ANSWER_WORDS
-        has_room = not others or sum(count_words(fact.unit.text) for fact in some) <= limit
-        return has_room and not any(_is_said_by(last, other) for other in others)
-
+    ranked = [*_below_leads(words, nodes, stating), *stating] or facts
+    if not ranked:  # no proposition found any of them
+        for node in nodes[:1]:
+            ranked = [
+                _fact(node, statement, 0.0) for statement in statements(node.get_content(), context_of(node.node))
+            ]
     paragraphs: defaultdict[str, list[Fact]] = defaultdict(list)
-    for fact in choose_facts(ranked, LIST_WORDS, fits):
-        paragraphs[fact.source.node.node_id].append(fact)
+    for fact in choose_facts(ranked, LIST_WORDS, lambda facts: _gains(words, ranked[0], facts)):
+        paragraphs[fact.source.node_id].append(fact)
+    numbers = {node.node_id: number for number, node in enumerate(nodes, start=1)}
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
 
 
-def _below_leads(asked: Collection[str], nodes: Sequence[NodeWithScore], stating: Sequence[Fact]) -> list[Fact]:
+def _gains(words: Collection[str], best: Fact, facts: Sequence[Fact]) -> bool:
+    """Whether an answer of some facts, of which all but the last are in it, gains by the last one.
+
+    Args:
+        words: The question's words.
+        best: The best fact.
+        facts: The facts, best first.
+    """
+    *earlier, last = facts
+    if not earlier:
+        return True
+    if _is_row(last) and share_held(words, last.unit.text) < share_held(words, best.unit.text):
+        return False  # another row says the same of something that was not asked about
+    limit = LIST_WORDS if _is_item(last, best) else ANSWER_WORDS
+    if sum(count_words(fact.unit.text) for fact in facts) > limit:
+        return False
+    return not any(_is_said_by(last, other) for other in earlier)
+
+
+def _below_leads(words: Collection[str], nodes: Sequence[NodeWithScore], stating: Sequence[Fact]) -> list[Fact]:
     """What stands below headings and questions in the documents that hold half of the words of a question.
 
     Args:
-        asked: The question's words.
+        words: The question's words.
         nodes: What was retrieved.
         stating: The propositions, of which the best one has to hold less.
 
     Returns:
-        That, up to the next heading or question; first what stands below the one with the largest share. None of
-        `stating` is about as good.
+        That, up to the next heading or question; first what stands below the one with the largest share. None
+        of `stating` is about as good.
     """
-    found: list[Fact] = []
-    least = share_held(asked, stating[0].unit.text) if stating else 0.0
+    below: list[Fact] = []
+    least = share_held(words, stating[0].unit.text) if stating else 0.0
     above = max((abs(fact.unit.score) for fact in stating), default=1.0) / (_AS_GOOD * _ALIKE_LEAD**2)
     for source in nodes:
-        text, context = source.node.get_content(), context_of(source.node)
+        text = source.get_content()
+        context = context_of(source.node)
         leads = [part.span for part in segment(text, context) if _leads(part, text)]
-        stated = statements(text, context)
         for (start, end), (next_start, _) in pairwise([*leads, (len(text), len(text))]):
-            share = share_held(asked, text[start:end])
+            share = share_held(words, text[start:end])
             if share < _ALIKE_LEAD or share <= least:
                 continue
-            below = [statement for statement in stated if end <= statement.span[0] < next_start]
-            found += [_fact(source, statement.text, statement.span, share * above) for statement in below]
-    return sorted(found, key=lambda fact: -fact.unit.score)
+            for statement in statements(text, context):
+                if end <= statement.span[0] < next_start:
+                    below.append(_fact(source, statement, share * above))
+    return sorted(below, key=lambda fact: -fact.unit.score)
 
 
 def _leads(part: Segment, text: str) -> bool:
@@ -165,75 +180,67 @@ def _leads(part: Segment, text: str) -> bool:
     return part.kind == "heading" or _states_nothing(text[part.start : part.end])
 
 
-def _stated(nodes: Sequence[NodeWithScore]) -> list[Fact]:
-    """The sentences of nodes that no proposition found."""
-    return [
-        _fact(source, stated.text, stated.span, 0.0)
-        for source in nodes
-        for stated in statements(source.node.get_content(), context_of(source.node))
-    ]
-
-
-def _fact(source: NodeWithScore, statement: str, span: Span, score: float) -> Fact:
-    """A sentence of a node's text, or what a row of it says, as a unit that found it."""
+def _fact(source: NodeWithScore, statement: Statement, score: float) -> Fact:
+    """What a node's text states, as a unit that found it."""
     offset = getattr(source.node, "start_char_idx", None) or 0
-    place = (offset + span[0], offset + span[1])
-    return Fact(MatchedUnit(source.node.node_id, statement, score, "sentence", "", span=place), source)
+    start, end = statement.span
+    span = (offset + start, offset + end)
+    return Fact(MatchedUnit(source.node_id, statement.text, score, "sentence", "", span=span), source)
 
 
 def _states_nothing(text: str) -> bool:
     """Whether a sentence is a question or an entry of a table of contents, which states nothing."""
-    return bool(text.rstrip("*_").endswith(_ASKING) or _ASKED.match(text) or _DOTS.search(text))
+    return bool(text.rstrip("*_").endswith(_ASKING) or _ENTRY_OF_FAQ.match(text) or _DOTS.search(text))
 
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:
     ordered = sorted(facts, key=lambda fact: (not _goes_first(fact, facts[0]), fact.unit.span or (0, 0)))
     texts = [_quotation(fact) for fact in ordered]
     is_japanese = detect_language(texts[0]) == "ja"
-    remark = UNVERIFIED["ja" if is_japanese else "en"]
-    quoted = [
-        f"{text[start:end]}{parted(text[start:end])}{remark if fact.unit.unverified else ''}[^{number}]"
-        for text, fact in zip(texts, ordered, strict=True)
-        for start, end in sentence_spans(text)
-    ]
-    if any("\n" in text for text in texts) or any(_row_of(fact) for fact in ordered):
-        return "\n\n".join(quoted)
+    sentences: list[str] = []
+    for text, fact in zip(texts, ordered, strict=True):
+        remark = UNVERIFIED["ja" if is_japanese else "en"] if fact.unit.unverified else ""
+        for start, end in sentence_spans(text):
+            sentence = text[start:end]
+            sentences.append(f"{sentence}{parted(sentence)}{remark}[^{number}]")
+    if "\n" in "".join(texts) or any(map(_is_row, ordered)):
+        return "\n\n".join(sentences)
     if any(map(LIST_MARKER.match, texts)):
-        return "\n".join(quoted)
-    return ("" if is_japanese else " ").join(quoted)
+        return "\n".join(sentences)
+    return ("" if is_japanese else " ").join(sentences)
 
 
 def _quotation(fact: Fact) -> str:
-    """A fact as it is quoted: a sentence as it stands in the document, with its links; a row with its columns' names.
+    """A fact as it is quoted: a sentence as in the document, with its links; a row with its columns' names.
 
     A document's own footnotes are left out, since they lead elsewhere.
     """
-    raw = _as_it_stands(fact)
+    offset = getattr(fact.source.node, "start_char_idx", None) or 0
+    start, end = fact.unit.span or (0, 0)
+    raw = fact.source.get_content()[max(start - offset, 0) : max(end - offset, 0)]
     is_same = searchable_text(raw).strip() == fact.unit.text.strip()
     return _flowing(without_footnotes(raw if is_same else fact.unit.text).strip().removeprefix(": "))
 
 
-def _as_it_stands(fact: Fact) -> str:
-    """The text of the span of a fact."""
-    offset = getattr(fact.source.node, "start_char_idx", None) or 0
-    start, end = fact.unit.span or (0, 0)
-    return fact.source.node.get_content()[max(start - offset, 0) : max(end - offset, 0)]
-
-
-def _row_of(fact: Fact) -> bool:
+def _is_row(fact: Fact) -> bool:
     """Whether a fact is a row of a table."""
-    node = fact.source.node
-    return any(part.row == fact.unit.text for part in segment(node.get_content(), context_of(node)) if part.row)
+    segments = segment(fact.source.get_content(), context_of(fact.source.node))
+    return any(part.row and part.row == fact.unit.text for part in segments)
 
 
 def _goes_first(fact: Fact, best: Fact) -> bool:
-    """Whether a proposition is about as good as the best one, or is the sentence before it, which says who "it" is."""
-    text, span, then = best.unit.text, fact.unit.span, best.unit.span
-    if fact.unit.score >= _AS_GOOD * best.unit.score:
+    """Whether a proposition is about as good as the best, or the sentence before it, which says who "it"
+    is."""
+    if _is_as_good(fact, best):
         return True
-    if span is None or then is None or not 0 <= then[0] - span[1] <= 2:
+    text = best.unit.text
+    if not (fact.unit.span and best.unit.span and 0 <= best.unit.span[0] - fact.unit.span[1] <= 2):
         return False
     return any(finding.kind == "self_containedness" for finding in check_propositions(Passage(text), [text]))
+
+
+def _is_as_good(fact: Fact, best: Fact) -> bool:
+    return fact.unit.score >= _AS_GOOD * best.unit.score
 
 
 def _flowing(text: str) -> str:
@@ -243,53 +250,63 @@ def _flowing(text: str) -> str:
 
 
 def _is_item(fact: Fact, best: Fact) -> bool:
-    """Whether a proposition is about as good as the best one, and says the same of something else in its passage."""
-    tokens, others = set(tokenize(fact.unit.text)), set(tokenize(best.unit.text))
-    is_alike = fact.source is best.source and len(tokens & others) >= _ALIKE * min(len(tokens), len(others))
-    return is_alike and fact.unit.score >= _AS_GOOD * best.unit.score
+    """Whether a proposition is about as good as the best, and says the same of something in its passage."""
+    if fact.source is not best.source or not _is_as_good(fact, best):
+        return False
+    tokens = set(tokenize(fact.unit.text))
+    of_best = set(tokenize(best.unit.text))
+    return len(tokens & of_best) >= _ALIKE * min(len(tokens), len(of_best))
 
 
 def _is_said_by(fact: Fact, other: Fact) -> bool:
     """Whether one is a sentence, and the other a proposition that was made of it, or holds it."""
     if fact.source is not other.source:
         return False
-    kinds = {fact.unit.granularity, other.unit.granularity}
-    is_same = len(kinds) == 2 and fact.unit.span == other.unit.span is not None
+    is_other_kind = fact.unit.granularity != other.unit.granularity
+    is_same = is_other_kind and fact.unit.span == other.unit.span is not None
     return is_same or fact.unit.text in other.unit.text
 
 
 def is_answerable(question: str, sources: Sequence[Source], trust: Mapping[str, LanguageTrust] | None = None) -> bool:
     """Tell whether what was retrieved may hold the answer to a question.
 
-    Fused scores do not tell: their best is 1 for every question. What does is how much of the question it holds
-    (`coverage`), and how near the nearest unit is by embedding: from 0, as near as sentences of the index are to other
-    passages, to 1. That level is measured while documents are indexed, and kept with the index.
+    Fused scores do not tell: their best is 1 for every question. What does is how much of the question it
+    holds (`coverage`), and how near the nearest unit is by embedding: from 0, as near as sentences of the
+    index are to other passages, to 1. That level is measured while documents are indexed, and kept with the
+    index.
 
     Args:
         question: The question.
         sources: What was retrieved for it.
-        trust: What was measured of the index's embedding model, by language; where that is nothing for the question's
-            language, the words decide.
+        trust: What was measured of the index's embedding model, by language; where that is nothing for the
+            question's language, the words decide.
     """
     held = coverage(question, sources)
     near = [unit.similarity for source in sources for unit in source.units if unit.similarity is not None]
-    known = trust_in(trust or {}, question)
-    if not near or known is None or not known.known or known.unrelated is None:
-        is_measured = detect_language(question) in ("en", "ja", "latin", "")
-        return held >= (LEAST_COVERAGE if is_measured else _LEAST_ELSEWHERE)
-    place = (max(near) - known.unrelated) / max(1 - known.unrelated, 1e-6)
-    return held + place >= LEAST_EVIDENCE
+    support = trust_in(trust or {}, question)
+    if near and support and support.known and support.unrelated is not None:
+        place = (max(near) - support.unrelated) / max(1 - support.unrelated, 1e-6)
+        return held + place >= LEAST_EVIDENCE
+    if detect_language(question) in ("en", "ja", "latin", ""):
+        return held >= LEAST_COVERAGE
+    return held >= _LEAST_ELSEWHERE
 
 
 def coverage(question: str, sources: Sequence[Source]) -> float:
     """The share of a question's telling words that the best source and the best unit hold, the mean of both.
 
-    Names and numbers count twice: a question about something else shares common words with any document. Titles and
-    headings count as said by what is below them.
+    Names and numbers count twice: a question about something else shares common words with any document.
+    Titles and headings count as said by what is below them.
     """
-    asked = content_words(tokenize(question))
-    named = {token for name in _NAMES.findall(question) for token in tokenize(name)}
-    passages = [f"{source.title} {source.section} {source.context} {source.text}" for source in sources]
-    units = [f"{source.title} {unit.section} {unit.text}" for source in sources for unit in source.units]
-    best = [max((share_held(asked, text, named) for text in some), default=0.0) for some in (passages, units)]
-    return (best[0] + (best[1] if units else best[0])) / 2
+    words = content_words(tokenize(question))
+    names = {token for name in _NAMES.findall(question) for token in tokenize(name)}
+    best_source = 0.0
+    best_unit = 0.0
+    for source in sources:
+        text = f"{source.title} {source.section} {source.context} {source.text}"
+        best_source = max(best_source, share_held(words, text, names))
+        for unit in source.units:
+            best_unit = max(best_unit, share_held(words, f"{source.title} {unit.section} {unit.text}", names))
+    if not any(source.units for source in sources):
+        return best_source
+    return (best_source + best_unit) / 2

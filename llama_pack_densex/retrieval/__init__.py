@@ -1,1 +1,2 @@
-"""Recursive and auto-merging retrieval over propositions, lexical search, and the context that the LLM reads."""
+"""Dense, keyword and hybrid search of propositions, retrievers over it, and the context that the LLM
+reads."""

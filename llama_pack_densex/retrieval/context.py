@@ -33,8 +33,9 @@ from llama_pack_densex.text.tokens import CJK, tokenize
 ContextMode = Literal["passages", "propositions", "propositions+passages", "window"]
 DEFAULT_MODE: ContextMode = "propositions+passages"
 WORDS_A_NODE = 125
-"""Words that are read for each retrieved node. Against reading all that was retrieved, of SQuAD's questions 0.2 in 100
-lose their answer, of those in other words 1.2 (without an LLM 0.6 and 0.4), and 35 % fewer words are read."""
+"""Words that are read for each retrieved node. Against reading all that was retrieved, of SQuAD's questions
+0.2 in 100 lose their answer, of those in other words 1.2 (without an LLM 0.6 and 0.4), and 35 % fewer words
+are read."""
 
 _FACTS = "facts"
 _BETWEEN_NODES = 2  # characters, or tokens at most, of what core's synthesizers put between nodes
@@ -43,8 +44,8 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex/context")
 FACT_WORDS = 200
 """Words of matched units above the passages; a Chinese, Japanese or Korean character counts as half a word.
 
-Of 50 to 500 words, 200 had the highest answer recall within 200 words of context, or came within a question or two of
-it, for lexical, dense and fused scores; within 100 and 500 words it lost nothing against 100."""
+Of 50 to 500 words, 200 had the highest answer recall within 200 words of context, or came within a question
+or two of it, for lexical, dense and fused scores; within 100 and 500 words it lost nothing against 100."""
 
 FACT_SHARE = 0.1
 """The share of a budget for them, where there is one: what they say stands in the passages too."""
@@ -52,13 +53,13 @@ FACT_SHARE = 0.1
 PASSAGE_WEIGHT = 0.5
 """What a passage's score counts beside the unit's own; both are shares of the best.
 
-Of 0, 0.3, 0.5, 1 and 2, 0.3 and 0.5 had the highest answer recall within 100 and 200 words of context, or came within
-a question or two of it, for lexical, dense and fused scores."""
+Of 0, 0.3, 0.5, 1 and 2, 0.3 and 0.5 had the highest answer recall within 100 and 200 words of context, or
+came within a question or two of it, for lexical, dense and fused scores."""
 
 NEAR_DUPLICATE = 0.8
-"""A unit is left out where one above it has at least this share of its tokens: a sentence and its proposition, say."""
+"""A unit is left out if a better one has this share of its tokens: a sentence and its proposition, say."""
 
-# What makes two otherwise equal sentences say different things; the tokens of lexical search lack the negations.
+# What makes two otherwise equal sentences differ in meaning; the tokens of keyword search lack negations.
 _DISTINCTIVE = re.compile(
     r"\d+(?:[.,]\d+)*|\b(?:no|not|never|neither|nor|without|cannot)\b|n['’]t\b|ない|なかっ|ません|ずに", re.IGNORECASE
 )
@@ -68,9 +69,6 @@ _A_WORD: dict[BudgetUnit, float] = {"words": 1, "tokens": 4 / 3, "characters": 6
 
 _WORD = re.compile(rf"(?P<cjk>[{CJK}])|[^\W_{CJK}]+(?:['’.,-][^\W_{CJK}]+)*")
 
-Said = tuple[NodeWithScore, str | None]
-"""A retrieved node, and the text of a unit that found it; None stands for the node's beginning."""
-
 GAP = "\n…\n"
 """What stands for the sentences left out between two that are shown."""
 
@@ -79,26 +77,28 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
     """Turns retrieved nodes into what the LLM reads, within a budget.
 
     Modes:
-        - "propositions+passages": one node with the best of the matched units, "- ..." each, under the titles of their
-          documents and without near-duplicates (a tenth of the budget, 200 words without one); then the passages:
-          whole where they fit, else of each the sentences around its matched units, as in "window".
+        - "propositions+passages": one node with the best of the matched units, "- ..." each, under the titles
+          of their documents and without near-duplicates (a tenth of the budget, 200 words without one); then
+          the passages: whole where they fit, else of each the sentences around its matched units, as in
+          "window".
         - "propositions": that node alone, with as many of the units as the budget allows.
-        - "window": of each passage the sentences around its matched units, in reading order, overlaps merged; around
-          as many of the units as the budget allows (200 words of units without one).
+        - "window": of each passage the sentences around its matched units, in reading order, overlaps merged;
+          around as many of the units as the budget allows (200 words of units without one).
         - "passages": the retrieved nodes as they are.
 
-    Nothing is cut in two. A unit that does not fit into the budget is left out for shorter ones below it; a passage
-    that does not fit and has no matched units is replaced by as many of its first sentences as do, and left out where
-    not even one does. The budget counts the whole text for the LLM, with titles and the metadata that a node shows.
+    Nothing is cut in two. A unit that does not fit into the budget is left out for shorter ones below it; a
+    passage that does not fit and has no matched units is replaced by as many of its first sentences as do,
+    and left out where not even one does. The budget counts the whole text for the LLM, with titles and the
+    metadata that a node shows.
 
-    It works on what any retriever returns, and leaves an assembled context as it is. A proposition or sentence that was
-    itself retrieved is a matched unit, of its passage where that was retrieved too; nodes that no unit found are
-    passages, passed on in every mode.
+    It works on what any retriever returns, and leaves an assembled context as it is. A proposition or
+    sentence that was itself retrieved is a matched unit, of its passage where that was retrieved too; nodes
+    that no unit found are passages, passed on in every mode.
 
     Args:
         mode: What is read; see above.
-        budget: The most that may be read; "auto" means 125 words for each retrieved node, and no limit in mode
-            "passages"; None means no limit.
+        budget: The most that may be read; "auto" means 125 words for each retrieved node, and no limit in
+            mode "passages"; None means no limit.
         unit: What the budget counts, where it is a number.
         window: Sentences before and after each unit.
 
@@ -125,31 +125,25 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        limit, unit = self.budget, self.unit
+        limit = self.budget
+        unit = self.unit
         if limit == "auto":
-            limit, unit = None if self.mode == "passages" else max(1, WORDS_A_NODE * len(nodes)), "words"
+            limit = None if self.mode == "passages" else max(1, WORDS_A_NODE * len(nodes))
+            unit = "words"
         context = _Context(limit, unit)
-        words = FACT_WORDS if limit is None else FACT_SHARE * limit / _A_WORD[unit]
-        is_assembled = any(node.node.metadata.get(GRANULARITY_KEY) == _FACTS for node in nodes)
-        ranked = [] if self.mode == "passages" or is_assembled else rank_facts(nodes)
-        if not ranked:
+        is_assembled = any(node.metadata.get(GRANULARITY_KEY) == _FACTS for node in nodes)
+        facts = [] if self.mode == "passages" or is_assembled else rank_facts(nodes)
+        if not facts:
             context.add(nodes)
         elif self.mode == "propositions+passages":
-            shown = {fact.unit.id for fact in context.add_facts(ranked, words)}
-            left = [node for node in nodes if not is_unit(node) or node.node.node_id not in shown]
-            if context.holds([*context.nodes, *left]):
-                context.nodes += left
-            else:
-                said = [(fact.source, fact.unit.text) for fact in ranked if fact.source in left]
-                context.add_windows(said, self.window, fill=True)
-                around = {source.node.node_id for source, _ in said}  # not those whose units all repeat others
-                context.add([node for node in left if node.node.node_id not in around])
+            context.add_facts_and_passages(facts, nodes, self.window)
         else:
             if self.mode == "propositions":
-                context.add_facts(ranked, math.inf)
-            else:  # windows around everything that was found would be the passages again
-                chosen = choose_facts(ranked, words) if limit is None else ranked
-                context.add_windows([(fact.source, fact.unit.text) for fact in chosen], self.window)
+                context.add_facts(facts, math.inf)
+            elif limit is None:  # windows around everything that was found would be the passages again
+                context.add_windows(choose_facts(facts, FACT_WORDS), self.window)
+            else:
+                context.add_windows(facts, self.window)
             context.add([node for node in nodes if not units_of(node)])
         return context.nodes
 
@@ -158,20 +152,20 @@ class _Context:
     """A context that grows within a budget."""
 
     def __init__(self, limit: int | None, unit: BudgetUnit) -> None:
-        self._limit, self._unit = limit, unit
+        self._limit = limit
+        self._unit = unit
         self.nodes: list[NodeWithScore] = []
         # the same texts are tried again and again beside others
         self._size = functools.cache(functools.partial(size_of, unit=unit))
 
     def holds(self, nodes: Sequence[NodeWithScore]) -> bool:
         """Whether these nodes are no more than the budget allows."""
-        return self._hold([node.node.get_content(MetadataMode.LLM) for node in nodes])
-
-    def _hold(self, texts: list[str]) -> bool:
         if self._limit is None:
             return True
-        between = 0 if self._unit == "words" else _BETWEEN_NODES * (len(texts) - 1)
-        return sum(map(self._size, texts)) + between <= self._limit
+        size = sum(self._size(node.get_content(MetadataMode.LLM)) for node in nodes)
+        if self._unit != "words":
+            size += _BETWEEN_NODES * (len(nodes) - 1)
+        return size <= self._limit
 
     def add(self, nodes: Sequence[NodeWithScore]) -> None:
         """Add nodes, whole or as many of their first sentences as fit."""
@@ -179,45 +173,59 @@ class _Context:
             if self.holds([*self.nodes, node]):
                 self.nodes.append(node)
             else:
-                self.add_windows([(node, None)], 0, fill=True)
+                beginning = MatchedUnit(node.node_id, "", 0.0, "passage", "")
+                self.add_windows([Fact(beginning, node)], 0, fill=True)
 
-    def add_windows(self, said: Sequence[Said], width: int, fill: bool = False) -> None:
+    def add_windows(self, facts: Sequence[Fact], width: int, fill: bool = False) -> None:
         """Add of each passage the sentences around its matched units, in reading order; overlaps are merged.
 
         Args:
-            said: The matched units, best first. One whose window does not fit gets its own sentences alone, or is left
-                out; a passage stands where its best unit stood.
+            facts: The matched units, best first. One whose window does not fit gets its own sentences alone,
+                or is left out; a passage stands where its best unit stood.
             width: Sentences before and after each unit.
             fill: Whether the windows grow, the best unit's first, until nothing more fits.
         """
-        sources = {source.node.node_id: source for source, _ in reversed(said)}
+        sources = {fact.source.node_id: fact.source for fact in reversed(facts)}
         passages = {node_id: _Passage(source) for node_id, source in sources.items()}
-        own = [(source.node.node_id, passages[source.node.node_id].places(unit)) for source, unit in said]
-        above, shown = self.nodes, dict[str, frozenset[int]]()
+        places = [passages[fact.source.node_id].places(fact.unit.text) for fact in facts]
+        above = self.nodes
+        shown: dict[str, frozenset[int]] = {}
         while True:
-            before = shown
-            for node_id, places in own:
-                for more in (passages[node_id].around(places, width), places):
-                    there = shown.get(node_id, frozenset())
-                    if not places or more <= there:
+            last_shown = shown
+            for fact, own in zip(facts, places, strict=True):
+                node_id = fact.source.node_id
+                for wanted in (passages[node_id].around(own, width), own):
+                    already = shown.get(node_id, frozenset())
+                    if wanted <= already:
                         continue
-                    attempt = {**shown, node_id: there | more}
-                    nodes = [*above, *(passages[key].show(some) for key, some in attempt.items())]
+                    attempt = {**shown, node_id: already | wanted}
+                    nodes = [*above, *(passages[key].show(parts) for key, parts in attempt.items())]
                     if self.holds(nodes):
-                        shown, self.nodes = attempt, nodes
+                        shown = attempt
+                        self.nodes = nodes
                         break
-            if not fill or shown == before:
+            if not fill or shown == last_shown:
                 break
             width += 1
 
+    def add_facts_and_passages(self, ranked: Sequence[Fact], nodes: Sequence[NodeWithScore], width: int) -> None:
+        """Add the best facts, then the passages: whole if all fit, else the sentences around their facts."""
+        words = FACT_WORDS if self._limit is None else FACT_SHARE * self._limit / _A_WORD[self._unit]
+        shown = {fact.unit.id for fact in self.add_facts(ranked, words)}
+        passages = [node for node in nodes if not is_unit(node) or node.node_id not in shown]
+        if self.holds([*self.nodes, *passages]):
+            self.nodes += passages
+            return
+        facts = [fact for fact in ranked if fact.source in passages]
+        self.add_windows(facts, width, fill=True)
+        around = {fact.source.node_id for fact in facts}  # not those whose units all repeat others
+        self.add([node for node in passages if node.node_id not in around])
+
     def add_facts(self, ranked: Sequence[Fact], words: float) -> list[Fact]:
         """Begin with a node of facts, and return them."""
-        facts = choose_facts(ranked, words, lambda some: self._hold([render_facts(some)]))
+        facts = choose_facts(ranked, words, lambda facts: self.holds([_facts_node(facts)]))
         if facts:
-            text = render_facts(facts)
-            node = TextNode(id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata={GRANULARITY_KEY: _FACTS})
-            node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
-            self.nodes.append(carrying(node, facts[0].source.score, [fact.unit for fact in facts]))
+            self.nodes.append(_facts_node(facts))
         return facts
 
 
@@ -231,7 +239,7 @@ class Fact:
 
 def is_unit(node: NodeWithScore) -> bool:
     """Whether a retrieved node is a unit itself, as retrievers that follow no links return."""
-    return node.node.metadata.get(GRANULARITY_KEY) in ("proposition", "sentence", "question")
+    return node.metadata.get(GRANULARITY_KEY) in ("proposition", "sentence", "question")
 
 
 def units_of(node: NodeWithScore) -> list[MatchedUnit]:
@@ -243,23 +251,23 @@ def units_of(node: NodeWithScore) -> list[MatchedUnit]:
 def rank_facts(nodes: Sequence[NodeWithScore]) -> list[Fact]:
     """All units that found these nodes, best first, none twice and none that one above it says.
 
-    A unit ranks by its own score plus half the score of the node it found, each as a share of the best one's, so that
-    a good unit of a good passage comes first. A unit that was itself retrieved counts as found by itself, and belongs
-    to its passage where that was retrieved too.
+    A unit ranks by its own score plus half the score of the node it found, each as a share of the best one's,
+    so that a good unit of a good passage comes first. A unit that was itself retrieved counts as found by
+    itself, and belongs to its passage where that was retrieved too.
     """
-    by_id = {node.node.node_id: node for node in nodes}
+    by_id = {node.node_id: node for node in nodes}
     facts: dict[str, Fact] = {}
     for node in nodes:
         passage = by_id.get(node.node.index_id, node) if isinstance(node.node, IndexNode) else node
         for unit in units_of(node):
             facts.setdefault(unit.id, Fact(unit, passage))
-    found = list(facts.values())
-    best_unit = max((abs(fact.unit.score) for fact in found), default=0.0) or 1.0
-    best_node = max((abs(fact.source.score or 0.0) for fact in found), default=0.0) or 1.0
-    found.sort(
-        key=lambda fact: -(fact.unit.score / best_unit + PASSAGE_WEIGHT * (fact.source.score or 0.0) / best_node)
-    )
-    return list(_without_repetition(found))
+    best_unit = max((abs(fact.unit.score) for fact in facts.values()), default=0.0) or 1.0
+    best_node = max((abs(fact.source.score or 0.0) for fact in facts.values()), default=0.0) or 1.0
+
+    def rank(fact: Fact) -> float:
+        return fact.unit.score / best_unit + PASSAGE_WEIGHT * (fact.source.score or 0.0) / best_node
+
+    return list(_without_repetition(sorted(facts.values(), key=rank, reverse=True)))
 
 
 def choose_facts(
@@ -283,26 +291,35 @@ def choose_facts(
 
 
 def render_facts(facts: Sequence[Fact]) -> str:
-    """Write facts as a list, "- ..." each, with the footnotes of their sources, under the titles of their documents.
+    """Write facts as a list, with the footnotes of their sources, under the titles of their documents.
 
     Args:
         facts: Facts, best first; a title stands where its best fact would.
     """
     groups: dict[str, list[str]] = {}
     for fact in facts:
-        about = fact.source.node.metadata
-        line = f"- {fact.unit.text.strip()} {about.get(FOOTNOTE_KEY, '')}".rstrip()
-        groups.setdefault(str(about.get(TITLE_KEY, "")).strip(), []).append(line)
+        metadata = fact.source.metadata
+        line = f"- {fact.unit.text.strip()} {metadata.get(FOOTNOTE_KEY, '')}".rstrip()
+        groups.setdefault(str(metadata.get(TITLE_KEY, "")).strip(), []).append(line)
     return "\n\n".join("\n".join([title, *lines] if title else lines) for title, lines in groups.items())
 
 
+def _facts_node(facts: Sequence[Fact]) -> NodeWithScore:
+    text = render_facts(facts)
+    node = TextNode(id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata={GRANULARITY_KEY: _FACTS})
+    node.excluded_embed_metadata_keys = list(BOOKKEEPING_KEYS)
+    node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
+    return carrying(node, facts[0].source.score, [fact.unit for fact in facts])
+
+
 def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
-    said: list[tuple[set[str], set[str]]] = []
+    earlier: list[tuple[set[str], set[str]]] = []
     for fact in facts:
-        tokens, distinctive = set(tokenize(fact.unit.text)), set(_DISTINCTIVE.findall(fact.unit.text.casefold()))
+        tokens = set(tokenize(fact.unit.text))
+        distinctive = set(_DISTINCTIVE.findall(fact.unit.text.casefold()))
         least = NEAR_DUPLICATE * len(tokens)
-        if not any(len(tokens & other) >= least and distinctive <= others for other, others in said):
-            said.append((tokens, distinctive))
+        if not any(len(tokens & above) >= least and distinctive <= signs for above, signs in earlier):
+            earlier.append((tokens, distinctive))
             yield fact
 
 
@@ -311,19 +328,19 @@ class _Passage:
 
     def __init__(self, node: NodeWithScore) -> None:
         self.node = node
-        self.text = node.node.get_content()
+        self.text = node.get_content()
         context = context_of(node.node)
         if is_unit(node):
             self.text = "\n".join(unit.text for unit in units_of(node))
             context = ""
         self._segments = segment(self.text, context)
-        self._statements = {stated.text: stated.span for stated in statements(self.text, context)}
+        self._statements = {statement.text: statement.span for statement in statements(self.text, context)}
         self._blocks = find_blocks(self.text, context)
-        self.spans = [part.span for part in self._segments]
+        self._spans = [part.span for part in self._segments]
 
     @functools.cached_property
     def _tokens(self) -> list[frozenset[str]]:
-        """The tokens of each sentence; a table's header, which names what its rows hold, is the source of nothing."""
+        """The tokens of each sentence; a table's header, which states nothing, has none."""
         return [
             frozenset(() if part.kind == "columns" else tokenize(self.text[part.start : part.end]))
             for part in self._segments
@@ -331,20 +348,23 @@ class _Passage:
 
     @functools.cached_property
     def _needed(self) -> list[frozenset[int]]:
-        """Which sentences have to be read before each: the header of its table, the line that leads its list in."""
+        """The sentences that each one needs: the header of its table, the line that leads its list in."""
         starts = [block.start for block in self._blocks]
         blocks = [self._blocks[bisect_right(starts, part.start) - 1] for part in self._segments]
         return [frozenset().union(*(self._within(*span) for span in block.needs)) for block in blocks]
 
     def _within(self, start: int, end: int) -> frozenset[int]:
         """The sentences that a stretch of the text holds, wholly or in part."""
-        first = bisect_right(self.spans, start, key=lambda span: span[1])
-        return frozenset(range(first, bisect_left(self.spans, end, key=lambda span: span[0])))
+        first = bisect_right(self._spans, start, key=lambda span: span[1])
+        return frozenset(range(first, bisect_left(self._spans, end, key=lambda span: span[0])))
 
-    def places(self, unit: str | None) -> frozenset[int]:
-        """The sentences a unit was made of: where it stands word for word, else the one that shares most with it."""
-        if unit is None or not self.spans:
-            return frozenset(range(len(self.spans[:1])))
+    def places(self, unit: str) -> frozenset[int]:
+        """The sentences a unit was made of: where it stands word for word, else the most similar one.
+
+        Of an empty one, the first sentence.
+        """
+        if not unit or not self._spans:
+            return frozenset(range(len(self._spans[:1])))
         unit = unit.strip()
         if unit in self._statements:
             return self._within(*self._statements[unit])
@@ -352,23 +372,27 @@ class _Passage:
         if start >= 0:
             return self._within(start, start + len(unit))
         tokens = set(tokenize(unit))
-        shared = [len(tokens & sentence) for sentence in self._tokens]
+
+        def likeness(place: int) -> tuple[int, int]:
+            shared = len(tokens & self._tokens[place])
+            return shared, shared and -len(self._tokens[place])
+
         # of two that share as much the shorter one; where none shares anything, the first
-        return frozenset([max(range(len(shared)), key=lambda i: (shared[i], shared[i] and -len(self._tokens[i]), -i))])
+        return frozenset([max(range(len(self._spans)), key=likeness)])
 
     def around(self, places: frozenset[int], width: int) -> frozenset[int]:
-        """Sentences with those before and after them; units do not stand beside each other, so they are alone."""
+        """Sentences with those before and after them; units have no neighbours."""
         if is_unit(self.node):
             return places
         wanted = (range(place - width, place + width + 1) for place in places)
-        return frozenset().union(*wanted) & frozenset(range(len(self.spans)))
+        return frozenset().union(*wanted) & {*range(len(self._spans))}
 
     def show(self, places: frozenset[int]) -> NodeWithScore:
         """A copy with some of the sentences; runs of them stand as they do in the text."""
         places = places.union(*(self._needed[place] for place in places))
         runs: list[tuple[int, int]] = []
         for place in sorted(places):
-            start, end = self.spans[place]
+            start, end = self._spans[place]
             if runs and place - 1 in places:
                 start = runs.pop()[0]
             runs.append((start, end))
@@ -376,10 +400,14 @@ class _Passage:
         copy.set_content(GAP.join(self.text[start:end] for start, end in runs))
         copy.embedding = None
         if isinstance(copy, TextNode):
+            start, end = runs[0]
             offset = copy.start_char_idx
-            if len(runs) > 1 or self.text != self.node.node.get_content():
-                offset = None
-            copy.start_char_idx, copy.end_char_idx = (None if offset is None else offset + at for at in runs[0])
+            if offset is None or len(runs) > 1 or self.text != self.node.get_content():
+                copy.start_char_idx = None
+                copy.end_char_idx = None
+            else:
+                copy.start_char_idx = offset + start
+                copy.end_char_idx = offset + end
         return NodeWithScore(node=copy, score=self.node.score)
 
 
@@ -393,6 +421,6 @@ def size_of(text: str, unit: BudgetUnit) -> float:
 def count_words(text: str) -> float:
     """Words of a text; a Chinese, Japanese or Korean character counts as half a word.
 
-    What stands between two spaces counts as one word at least, a dash as well: `len(text.split())` is never more.
+    What stands between two spaces, a dash as well, is at least one word: `len(text.split())` is never more.
     """
     return sum(max(1.0, sum(0.5 if match["cjk"] else 1.0 for match in _WORD.finditer(piece))) for piece in text.split())

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
 from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
 from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
-
-T = TypeVar("T")
 
 MIN_FETCH = 20
 """Units in the first round of a search, at least."""
@@ -22,23 +20,23 @@ PASSAGE_SHARE = 0.3
 """What a passage's own similarity counts beside that of its best unit."""
 
 ANSWER_SHARE = 0.7
-"""What a proposition counts that a question led to: that it answers the question is told by their words alone."""
+"""What a proposition counts that a question led to: only their words say that it answers the question."""
 
 
 @dataclass(frozen=True)
 class MatchedUnit:
-    """A unit that a query found; retrieved nodes carry theirs under the metadata key `densex_matched`, best first.
+    """A unit that matches a query; retrieved nodes carry theirs under `densex_matched`, best first.
 
     Args:
         id: The unit's node id.
         text: Its text.
-        score: Its own score: a cosine, a BM25 score in lexical search, or in hybrid search a share of the best.
+        score: Its own score: a cosine, in keyword search BM25, in hybrid search a share of the best.
         granularity: "proposition" or "sentence".
-        status: How its passage's propositions came about: "ok", "repaired" or "fallback"; empty for sentences.
+        status: Of its passage's propositions: "ok", "repaired" or "fallback"; empty for sentences.
         section: The headings above it, outermost first, joined by ", ".
-        question: The question that led to this proposition, which answers it; empty where it was found itself.
-        span: The (start, end) in its document of what it is from: the first to the last of a proposition's sentences,
-            or its passage, where no sentence says it. None where that is not known.
+        question: The question that led to this proposition, which answers it; otherwise empty.
+        span: The (start, end) in its document of what it is from: the first to the last of a proposition's
+            sentences, or its passage, where no sentence says it. None where that is not known.
         unverified: Whether it is a proposition that no sentence of its passage says.
         similarity: The cosine of its embedding and the question's; None where it was not found by embeddings.
     """
@@ -57,15 +55,24 @@ class MatchedUnit:
     @classmethod
     def of_record(cls, record: NodeRecord, score: float, similarity: float | None = None) -> list[MatchedUnit]:
         """What is shown of a unit that was found: of a question, the propositions that answer it."""
-        about: dict[str, Any] = {"status": record.status, "section": record.section, "similarity": similarity}
+        status = record.status
+        section = record.section
         if record.granularity != "question":
-            where: dict[str, Any] = {"span": record.span, "unverified": record.unverified}
-            return [cls(record.id, record.text, score, record.granularity, **about, **where)]
-        about |= {"score": ANSWER_SHARE * score, "granularity": "proposition", "question": record.text}
+            return [
+                cls(
+                    record.id, record.text, score, record.granularity, status, section,
+                    span=record.span, unverified=record.unverified, similarity=similarity,
+                )
+            ]  # fmt: skip
+        score *= ANSWER_SHARE
         return [
-            cls(node_id, text, **about, span=None if end is None else (start, end), unverified=unverified)
+            cls(
+                node_id, text, score, "proposition", status, section,
+                question=record.text, span=None if end is None else (start, end),
+                unverified=unverified, similarity=similarity,
+            )
             for node_id, text, start, end, unverified in json.loads(record.metadata or "[]")
-        ]
+        ]  # fmt: skip
 
 
 class PassageHit(NamedTuple):
@@ -89,40 +96,30 @@ class SearchResult:
     Args:
         passages: Best first, each once.
         exhausted: Whether a larger round would find nothing more.
-        share: Of a search by words, the share of the question's distinct words that the best passage holds.
+        coverage: Of a keyword search, the share of the question's distinct words that the best passage holds.
     """
 
     passages: tuple[PassageHit, ...]
     exhausted: bool
-    share: float = 1.0
+    coverage: float = 1.0
 
 
-def gather(
-    search: Callable[[int], SearchResult], top_k: int, fetch_k: int | None, arrange: Callable[[SearchResult], list[T]]
-) -> list[T]:
-    """Search in rounds, each twice as large as the last, until there are `top_k` results or no more to find.
-
-    Args:
-        search: Searches for a number of units.
-        top_k: Results wanted.
-        fetch_k: Units in the first round; None means five times `top_k`, at least 20.
-        arrange: Makes results, best first, of what a round found.
-    """
-    k = fetch_k or max(MIN_FETCH, 5 * top_k)
+def rounds(search: Callable[[int], SearchResult], k: int) -> Iterator[SearchResult]:
+    """Search for `k` units, and go on with twice as many while there are more to find."""
     while True:
-        found = search(k)
-        results = arrange(found)
-        if len(results) >= top_k or found.exhausted:
-            return results[:top_k]
+        result = search(k)
+        yield result
+        if result.exhausted:
+            return
         k *= 2
 
 
 def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tuple[PassageHit, ...]:
     """Gather units by the passage they lead to.
 
-    A passage scores as its best unit (Dense X Retrieval, section 4.3), which may be a question that it answers. Where
-    passages were searched too, its score is the mean of that and its own, which counts `PASSAGE_SHARE` of it; one that
-    was not found counts as the last found.
+    A passage scores as its best unit (Dense X Retrieval, section 4.3), which may be a question that it
+    answers. Where passages were searched too, its score is the mean of that and its own, which counts
+    `PASSAGE_SHARE` of it; one that was not found counts as the last found.
 
     Args:
         units: What was found, best first.
@@ -135,9 +132,9 @@ def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tu
     for unit in units:
         by_passage[unit.passage_id or unit.id].append(unit)  # a question finds hundreds: `leads_to` takes longer
     hits = []
-    for passage_id, found in by_passage.items():
-        score = (found[0].score + share * own.get(passage_id, last)) / (1 + share)
-        hits.append(PassageHit(passage_id, score, tuple([unit for unit in found if unit.passage_id])))
+    for passage_id, matched in by_passage.items():
+        score = (matched[0].score + share * own.get(passage_id, last)) / (1 + share)
+        hits.append(PassageHit(passage_id, score, tuple([unit for unit in matched if unit.passage_id])))
     return tuple(sorted(hits, key=lambda hit: -hit.score))
 
 
@@ -154,10 +151,13 @@ def with_matches(
     """
     matched: dict[str, MatchedUnit] = {}
     for unit in units:
-        for shown in MatchedUnit.of_record(records[unit.id], unit.score, unit.similarity) if unit.id in records else ():
-            if (first := matched.setdefault(shown.id, shown)) is not shown:  # found itself, and by questions
-                best, question = max(first.score, shown.score), first.question or shown.question
-                matched[shown.id] = replace(first, score=best, question=question)
+        if unit.id not in records:
+            continue
+        for shown in MatchedUnit.of_record(records[unit.id], unit.score, unit.similarity):
+            first = matched.setdefault(shown.id, shown)
+            if first is not shown:  # found itself, and by questions
+                score_of_both = max(first.score, shown.score)
+                matched[shown.id] = replace(first, score=score_of_both, question=first.question or shown.question)
     return carrying(node, score, sorted(matched.values(), key=lambda unit: -unit.score))
 
 

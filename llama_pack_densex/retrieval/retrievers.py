@@ -1,11 +1,12 @@
-"""From found units to what is returned: the passages they lead to, or what contains enough of them; reranked."""
+"""From matched units to retrieved nodes: their passages, or what contains enough of them; reranked."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from llama_index.core.utils import print_text
 
 from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
 from llama_pack_densex.retrieval.context import is_unit
-from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, carrying, gather, matched_units, with_matches
+from llama_pack_densex.retrieval.hits import MIN_FETCH, PassageHit, carrying, matched_units, rounds, with_matches
 from llama_pack_densex.retrieval.search import UnitSearch
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode
@@ -28,84 +29,107 @@ from llama_pack_densex.stores.node_store import FoundNode
 _ROOT = "units"
 
 
-class PropositionRecursiveRetriever(RecursiveRetriever):
-    """Searches units and returns the passages they lead to, each once, with the units that found it.
+class _UnitRetriever(BaseRetriever):
+    """What both retrievers share: questions are embedded asynchronously, and answered from one state."""
 
-    Core's `RecursiveRetriever` with what it lacks: the passages are read from the store in one batch (there is no
-    `node_dict` to keep), scores stay as they are (core turns 0.0 into 1.0), it waits asynchronously, it goes on until
-    there are `similarity_top_k` distinct passages, and a unit whose passage is missing costs that hit, not the query.
-
-    Args:
-        units: Searches the units.
-        index: Where passages are read.
-        similarity_top_k: Passages to return.
-        fetch_k: Units in the first round of the search; None means five times `similarity_top_k`, at least 20.
-        **core: What core's takes: `verbose`, to print what is entered, and `callback_manager`.
-    """
-
-    def __init__(
-        self, units: UnitSearch, index: NodeIndex, similarity_top_k: int = 4, fetch_k: int | None = None, **core: Any
-    ) -> None:
-        self._units, self._index = units, index
-        self._similarity_top_k, self._fetch_k = similarity_top_k, fetch_k
-        super().__init__(root_id=_ROOT, retriever_dict={_ROOT: self}, **core)
+    _units: UnitSearch
+    _index: NodeIndex
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         await self._units.prepare(query_bundle)
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        results = self._index.answer(partial(self._find, query_bundle))
-        if self._verbose:
-            for result in results:
-                print_text(f"Retrieved node with id, entering: {result.node.node_id}\n", color="pink")
-        return results
+        return self._index.answer(partial(self._find, query_bundle))
 
-    def _find(self, query_bundle: QueryBundle) -> tuple[list[NodeWithScore], set[str]]:
+    @abstractmethod
+    def _find(self, query: QueryBundle) -> tuple[list[NodeWithScore], set[str]]:
+        """The nodes to return, and the ids of nodes that units lead to and that are not there."""
+
+
+class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
+    """Searches units and returns the passages they lead to, each once, with the units that found it.
+
+    Core's `RecursiveRetriever` with what it lacks: the passages are read from the store in one batch (there
+    is no `node_dict` to keep), scores stay as they are (core turns 0.0 into 1.0), it waits asynchronously, it
+    goes on until there are `similarity_top_k` distinct passages, and a unit whose passage is missing costs
+    that hit, not the query.
+
+    Args:
+        units: Searches the units.
+        index: Where passages are read.
+        similarity_top_k: Passages to return.
+        fetch_k: Units in the first round; None means five times `similarity_top_k`, at least 20.
+        **core: What core's takes: `verbose`, to print what is entered, and `callback_manager`.
+    """
+
+    def __init__(
+        self, units: UnitSearch, index: NodeIndex, similarity_top_k: int = 4, fetch_k: int | None = None, **core: Any
+    ) -> None:
+        self._units = units
+        self._index = index
+        self._similarity_top_k = similarity_top_k
+        self._fetch_k = fetch_k or max(MIN_FETCH, 5 * similarity_top_k)
+        super().__init__(root_id=_ROOT, retriever_dict={_ROOT: self}, **core)
+
+    def _find(self, query: QueryBundle) -> tuple[list[NodeWithScore], set[str]]:
+        top_k = self._similarity_top_k
+        passages: list[NodeWithScore] = []
         missing: set[str] = set()
+        for result in rounds(partial(self._units.search, query), self._fetch_k):
+            hits = result.passages
+            if len(hits) < top_k and not result.exhausted:
+                continue  # what the larger round finds is read in one batch
+            passages = self._read(hits[:top_k])
+            lost = {hit.passage_id for hit in hits[:top_k]} - {passage.node_id for passage in passages}
+            if lost:
+                missing |= lost
+                passages = self._read(hits)
+            if len(passages) >= top_k:
+                break
+        if self._verbose:
+            for passage in passages[:top_k]:
+                print_text(f"Retrieved node with id, entering: {passage.node_id}\n", color="pink")
+        return passages[:top_k], missing
 
-        def passages(found: SearchResult) -> list[NodeWithScore]:
-            hits, top_k = found.passages, self._similarity_top_k
-            if len(hits) < top_k and not found.exhausted:
-                return []  # a larger round follows; what that finds is read in one batch
-            for some in (hits[:top_k], hits):  # all of them, where one of the first is not there
-                ids, units = [hit.passage_id for hit in some], [unit.id for hit in some for unit in hit.units]
-                nodes, records = self._index.read(ids, units)
-                lost = {hit.passage_id for hit in hits[:top_k]} - nodes.keys()
-                if not lost:
-                    break
-                missing.update(lost)
-            there = [hit for hit in some if hit.passage_id in nodes]
-            return [with_matches(nodes[hit.passage_id], hit.score, hit.units, records) for hit in there]
-
-        search = partial(self._units.search, query_bundle)
-        return gather(search, self._similarity_top_k, self._fetch_k, passages), missing
+    def _read(self, hits: Sequence[PassageHit]) -> list[NodeWithScore]:
+        """The passages that are there, with the units that found them."""
+        unit_ids = [unit.id for hit in hits for unit in hit.units]
+        nodes, records = self._index.read([hit.passage_id for hit in hits], unit_ids)
+        return [
+            with_matches(nodes[hit.passage_id], hit.score, hit.units, records)
+            for hit in hits
+            if hit.passage_id in nodes
+        ]
 
 
 DEFAULT_RATIO_THRESH = 0.4
-"""Of 0 to 0.5 with 10 to 160 counted units, 0.4 with ten units a node finds the most answers for the words it makes a
-reader read; core's 0.5 seldom merges ten propositions to a passage, and from 0.3 on, long sections are merged into."""
+"""Of 0 to 0.5 with 10 to 160 counted units, 0.4 with ten units a node finds the most answers for the words it
+makes a reader read; core's 0.5 seldom merges ten propositions to a passage, and from 0.3 on, long sections
+are merged into."""
 
 _STATING_SHARE = 0.3  # of a question's score: what a statement beside it needs, to stand for their passage
 _UNITS_A_NODE = 10
 _MIN_UNITS = 40
 
 
-class PropositionAutoMergingRetriever(AutoMergingRetriever):
-    """Searches units and returns, for each found passage, its best unit, the passage, or the section around it.
+class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
+    """Searches units and returns, for each found passage, its best unit, the passage, or the section around
+    it.
 
-    Core's `AutoMergingRetriever` with what it lacks: a level of parents is read in one batch, no node is returned
-    together with one above it, merged nodes keep the best score under them, it waits asynchronously, and each returned
-    node carries the units that found it. `similarity_top_k` counts returned nodes.
+    Core's `AutoMergingRetriever` with what it lacks: a level of parents is read in one batch, no node is
+    returned together with one above it, merged nodes keep the best score under them, it waits asynchronously,
+    and each returned node carries the units that found it. `similarity_top_k` counts returned nodes.
 
     Args:
         units: Searches the units.
         index: Where passages and sections are read.
         similarity_top_k: Nodes to return.
-        simple_ratio_thresh: A parent takes the place of its children where more than this share of them was found.
-        fetch_k: Units in the first round of the search, and the number of the best ones that count as found when a
-            share is taken: weak hits, of which hybrid search has many, merge nothing. None means ten times
-            `similarity_top_k`, at least 40.
+        simple_ratio_thresh: A parent takes the place of its children where more than this share of them was
+            found.
+        fetch_k: Units in the first round of the search, and the number of the best ones that count as found
+            when a share is taken: weak hits, of which hybrid search has many, merge nothing. None means ten
+            times `similarity_top_k`, at least 40.
         **core: What core's takes: `verbose`, to print merges, and `callback_manager`.
     """
 
@@ -118,9 +142,11 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
         fetch_k: int | None = None,
         **core: Any,
     ) -> None:
-        self._units, self._index, store = units, index, index.store
+        self._units = units
+        self._index = index
         self._similarity_top_k = similarity_top_k
         self._fetch_k = fetch_k or max(_MIN_UNITS, _UNITS_A_NODE * similarity_top_k)
+        store = index.store
         super().__init__(
             vector_retriever=units,  # type: ignore[arg-type]  # core calls nothing but `retrieve`
             storage_context=StorageContext.from_defaults(docstore=store.docstore, vector_store=store.vector_store),
@@ -128,53 +154,75 @@ class PropositionAutoMergingRetriever(AutoMergingRetriever):
             **core,
         )
 
-    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        await self._units.prepare(query_bundle)
-        return await asyncio.to_thread(self._retrieve, query_bundle)
+    def _find(self, query: QueryBundle) -> tuple[list[NodeWithScore], set[str]]:
+        merger = _Merger(self._index, self._simple_ratio_thresh)
+        results: list[Merged] = []
+        for hits_so_far in rounds(partial(self._units.search, query), self._fetch_k):
+            results = self._arrange(hits_so_far.passages, merger)
+            if len(results) >= self._similarity_top_k:
+                break
+        results = results[: self._similarity_top_k]
+        unit_ids = [unit.id for result in results for unit in result.units]
+        units, records = self._index.read([result.node_id for result in results if not result.whole], unit_ids)
+        nodes = merger.nodes | units
+        retrieved: list[NodeWithScore] = []
+        for result in results:
+            if result.node_id not in nodes:
+                merger.missing.add(result.node_id)
+                continue
+            if self._verbose and result.whole and result.units:  # as core's AutoMergingRetriever says it
+                print(f"> Merging {len(result.units)} nodes into parent node.")
+                print(f"> Parent node id: {result.node_id}.")
+            retrieved.append(with_matches(nodes[result.node_id], result.score, result.units, records))
+        return retrieved, merger.missing
 
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self._index.answer(partial(self._find, query_bundle))
+    def _arrange(self, hits: Sequence[PassageHit], merger: _Merger) -> list[Merged]:
+        units = (unit for hit in hits for unit in hit.units if unit.granularity != "question")
+        best = sorted(units, key=lambda unit: -unit.score)[: self._fetch_k]
+        counted = {unit.id for unit in best}
+        most = self._fetch_k
+        while True:  # as weak units merge nothing, neither do weak passages, unless too little is left without them
+            results = merger.merge(hits[:most], counted)
+            if len(results) >= self._similarity_top_k or most >= len(hits):
+                return results
+            most *= 2
 
-    def _find(self, query_bundle: QueryBundle) -> tuple[list[NodeWithScore], set[str]]:
-        read: dict[str, BaseNode] = {}
-        missing: set[str] = set()
 
-        def fetch(node_ids: Iterable[str | None]) -> None:
-            known = read.keys() | missing
-            read.update(self._index.fetch([one for one in dict.fromkeys(node_ids) if one and one not in known]))
+@dataclass
+class _Merger:
+    """Merges hits into what contains enough of them, and keeps the nodes it reads for that.
 
-        def merged(found: Sequence[PassageHit], counted: Container[str]) -> list[Merged]:
-            fetch(hit.passage_id for hit in found)
-            missing.update({hit.passage_id for hit in found} - read.keys())
-            there = ((hit, read[hit.passage_id]) for hit in found if hit.passage_id in read)
-            results = [merge_units(hit, passage, counted, self._simple_ratio_thresh) for hit, passage in there]
-            changed = True
-            while changed:
-                fetch(result.parent_id for result in results if result.whole)
-                results, changed = merge_level(results, read, self._simple_ratio_thresh)
-            return results
+    Args:
+        index: Where they are read.
+        ratio_thresh: A parent takes the place of its children where more than this share of them was found.
+        nodes: The passages and sections that were read, by id.
+        missing: The ids of passages that are not there.
+    """
 
-        def arrange(found: SearchResult) -> list[Merged]:
-            stating = (unit for hit in found.passages for unit in hit.units if unit.granularity != "question")
-            ranked = sorted(stating, key=lambda unit: -unit.score)
-            counted, looked_at = {unit.id for unit in ranked[: self._fetch_k]}, self._fetch_k
-            while True:  # as weak units merge nothing, neither do weak passages, unless too little is left without them
-                results = merged(found.passages[:looked_at], counted)
-                if len(results) >= self._similarity_top_k or looked_at >= len(found.passages):
-                    return results
-                looked_at *= 2
+    index: NodeIndex
+    ratio_thresh: float
+    nodes: dict[str, BaseNode] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
 
-        search = partial(self._units.search, query_bundle)
-        results = gather(search, self._similarity_top_k, self._fetch_k, arrange)
-        units = [unit.id for result in results for unit in result.units]
-        nodes, records = self._index.read([result.node_id for result in results if not result.whole], units)
-        read.update(nodes)
-        missing.update({result.node_id for result in results} - read.keys())
-        there = [result for result in results if result.node_id in read]
-        for result in there if self._verbose else ():
-            if result.whole and result.units:  # as core's AutoMergingRetriever says it
-                print(f"> Merging {len(result.units)} nodes into parent node.\n> Parent node id: {result.node_id}.")
-        return [with_matches(read[one.node_id], one.score, one.units, records) for one in there], missing
+    def merge(self, hits: Sequence[PassageHit], counted: Container[str]) -> list[Merged]:
+        """Passages, or what is above or below them, best first; units in `counted` count as found."""
+        self._fetch(hit.passage_id for hit in hits)
+        self.missing |= {hit.passage_id for hit in hits} - self.nodes.keys()
+        results = [
+            merge_units(hit, self.nodes[hit.passage_id], counted, self.ratio_thresh)
+            for hit in hits
+            if hit.passage_id in self.nodes
+        ]
+        while True:
+            self._fetch(result.parent_id for result in results if result.whole)
+            merged = merge_level(results, self.nodes, self.ratio_thresh)
+            if merged == results:
+                return results
+            results = merged
+
+    def _fetch(self, node_ids: Iterable[str | None]) -> None:
+        unread = {*filter(None, node_ids)} - self.nodes.keys() - self.missing
+        self.nodes |= self.index.fetch(sorted(unread))
 
 
 @dataclass(frozen=True)
@@ -199,9 +247,10 @@ class Merged:
 def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], ratio_thresh: float) -> Merged:
     """Return a passage where enough of its propositions were found, else its best unit.
 
-    The ratio counts propositions alone: sentence units are not among a passage's children. A proposition between two
-    found ones counts as found, as core's retriever fills such gaps. A passage that was found without any unit, by its
-    words or by a question alone, beside which its other units count nothing, is returned whole.
+    The ratio counts propositions alone: sentence units are not among a passage's children. A proposition
+    between two found ones counts as found, as core's retriever fills such gaps. A passage that was found
+    without any unit, by its words or by a question alone, beside which its other units count nothing, is
+    returned whole.
 
     Args:
         hit: The passage with the units that were found.
@@ -209,22 +258,22 @@ def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], rat
         counted: The ids of the units that count as found.
         ratio_thresh: The share of propositions above which the passage is returned.
     """
-    found = {u.id for u in hit.units if u.granularity == "proposition" and u.id in counted}
+    present = {unit.id for unit in hit.units if unit.granularity == "proposition" and unit.id in counted}
     stating = next((unit for unit in hit.units if unit.granularity != "question"), None)
-    if stating is not None and stating.score < min(hit.units[0].score, _STATING_SHARE * hit.units[0].score):
-        stating = None
-    if stating is None or (passage.child_nodes and _ratio(passage, found) > ratio_thresh):
-        return Merged(passage.node_id, _above(passage), hit.score, hit.units, whole=True)
-    return Merged(stating.id, _above(passage), hit.score, hit.units, whole=False)
+    if stating is not None:
+        best = hit.units[0].score
+        is_weak = stating.score < min(best, _STATING_SHARE * best)
+        is_merged = passage.child_nodes and _ratio(passage, present) > ratio_thresh
+        if not is_weak and not is_merged:
+            return Merged(stating.id, _above(passage), hit.score, hit.units, whole=False)
+    return Merged(passage.node_id, _above(passage), hit.score, hit.units, whole=True)
 
 
-def merge_level(
-    results: Sequence[Merged], parents: Mapping[str, BaseNode], ratio_thresh: float
-) -> tuple[list[Merged], bool]:
+def merge_level(results: Sequence[Merged], parents: Mapping[str, BaseNode], ratio_thresh: float) -> list[Merged]:
     """Merge base nodes into their parents once, where enough of a parent's children are there.
 
-    A merged parent takes over everything under it, units of passages that were not merged included, so that no node
-    is returned together with one above it.
+    A merged parent takes over everything under it, units of passages that were not merged included, so that
+    no node is returned together with one above it.
 
     Args:
         results: What there is so far.
@@ -232,37 +281,36 @@ def merge_level(
         ratio_thresh: The share of children above which a parent takes their place.
 
     Returns:
-        The results, best first, and whether anything merged.
+        The results, best first.
     """
     groups: defaultdict[str, list[Merged]] = defaultdict(list)
     for result in results:
-        if result.parent_id is not None and result.parent_id in parents:
+        if result.parent_id and result.parent_id in parents:
             groups[result.parent_id].append(result)
     merged: dict[str, Merged] = {}
     for parent_id, group in groups.items():
+        parent = parents[parent_id]
         whole = {result.node_id for result in group if result.whole}
-        if whole and _ratio(parents[parent_id], whole) > ratio_thresh:
+        if whole and _ratio(parent, whole) > ratio_thresh:
             units = sorted((unit for result in group for unit in result.units), key=lambda unit: -unit.score)
-            best = max(result.score for result in group)
-            merged[parent_id] = Merged(parent_id, _above(parents[parent_id]), best, tuple(units), whole=True)
-    others = [result for result in results if result.parent_id not in merged]
-    return sorted([*others, *merged.values()], key=lambda result: -result.score), bool(merged)
+            score = max(result.score for result in group)
+            merged[parent_id] = Merged(parent_id, _above(parent), score, tuple(units), whole=True)
+    unmerged = (result for result in results if result.parent_id not in merged)
+    return sorted([*unmerged, *merged.values()], key=lambda result: -result.score)
 
 
 def _above(node: BaseNode) -> str | None:
     return node.parent_node.node_id if node.parent_node else None
 
 
-def _ratio(parent: BaseNode, found: set[str]) -> float:
+def _ratio(parent: BaseNode, present: set[str]) -> float:
     """The share of a node's children that was found; 1 for one without any."""
     children = [child.node_id for child in parent.child_nodes or []]
-    filled = {
-        middle
-        for before, middle, after in zip(children, children[1:], children[2:], strict=False)
-        if before in found and after in found
-    }
-    present = (found | filled).intersection(children)
-    return len(present) / len(children) if children else 1.0
+    if not children:
+        return 1.0
+    between = zip(children, children[1:], children[2:], strict=False)
+    filled = {middle for left, middle, right in between if left in present and right in present}
+    return len((present | filled).intersection(children)) / len(children)
 
 
 MIN_CANDIDATES = 20
@@ -272,9 +320,10 @@ MIN_CANDIDATES = 20
 class RerankingRetriever(BaseRetriever):
     """Retrieves more nodes than are wanted, has them scored anew, and returns the best.
 
-    What is scored are distinct passages, so that no passage takes the place of several. Scored by their propositions,
-    each counts as its best one (as in Dense X Retrieval, section 4.3), and its matched units carry the new scores; a
-    proposition that auto-merging would return gives way to the one of its passage that now is the best.
+    What is scored are distinct passages, so that no passage takes the place of several. Scored by their
+    propositions, each counts as its best one (as in Dense X Retrieval, section 4.3), and its matched units
+    carry the new scores; a proposition that auto-merging would return gives way to the one of its passage
+    that now is the best.
 
     Args:
         retriever: Finds the candidates; one of ours.
@@ -294,61 +343,74 @@ class RerankingRetriever(BaseRetriever):
         by_units: bool = False,
         callback_manager: CallbackManager | None = None,
     ) -> None:
-        self._retriever, self._index, self._reranker = retriever, index, reranker
-        self._similarity_top_k, self._by_units = similarity_top_k, by_units
+        self._retriever = retriever
+        self._index = index
+        self._reranker = reranker
+        self._similarity_top_k = similarity_top_k
+        self._by_units = by_units
         super().__init__(callback_manager=callback_manager)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = self._retriever.retrieve(query_bundle)
-        candidates, reranker = self._candidates(found)
-        return self._best(found, reranker.postprocess_nodes(candidates, query_bundle)) if candidates else []
+        nodes = self._retriever.retrieve(query_bundle)
+        candidates = self._candidates(nodes)
+        scored = self._reranker_of(candidates).postprocess_nodes(candidates, query_bundle) if candidates else []
+        return self._best(nodes, scored)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = await self._retriever.aretrieve(query_bundle)
-        candidates, reranker = self._candidates(found)
-        scored = await reranker.apostprocess_nodes(candidates, query_bundle) if candidates else []
-        return await asyncio.to_thread(self._best, found, scored)
+        nodes = await self._retriever.aretrieve(query_bundle)
+        candidates = self._candidates(nodes)
+        scored = await self._reranker_of(candidates).apostprocess_nodes(candidates, query_bundle) if candidates else []
+        return await asyncio.to_thread(self._best, nodes, scored)
 
-    def _candidates(self, found: Sequence[NodeWithScore]) -> tuple[list[NodeWithScore], BaseNodePostprocessor]:
-        """Copies to score, since postprocessors change the nodes that they get; and what has room for all of them."""
-        candidates = [NodeWithScore(node=node.node, score=node.score) for node in found]
+    def _candidates(self, nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+        """Copies to score, since postprocessors change the nodes that they get."""
         if self._by_units:
-            candidates = [unit for node in found for unit in _units(node)]
-        all_of_them = {"top_n": len(candidates)} if "top_n" in type(self._reranker).model_fields else {}
-        return candidates, self._reranker.model_copy(update=all_of_them) if all_of_them else self._reranker
+            return [unit for node in nodes for unit in _units(node)]
+        return [node.model_copy() for node in nodes]
 
-    def _best(self, found: Sequence[NodeWithScore], scored: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-        # cross-encoders give numpy's numbers, which are no JSON, and sometimes NaN, which has no place in an order
+    def _reranker_of(self, candidates: Sequence[NodeWithScore]) -> BaseNodePostprocessor:
+        """The reranker with room for all candidates."""
+        if "top_n" not in type(self._reranker).model_fields:
+            return self._reranker
+        return self._reranker.model_copy(update={"top_n": len(candidates)})
+
+    def _best(self, nodes: Sequence[NodeWithScore], scored: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+        # cross-encoders give numpy's numbers, which are no JSON, and sometimes NaN, which has no place in an
+        # order
         best = [NodeWithScore(node=node.node, score=float(np.nan_to_num(node.score or 0.0))) for node in scored]
         if self._by_units:
-            scores = {unit.node.node_id: unit.score or 0.0 for unit in best}
-            best = [rescored for node in found if (rescored := _rescored(node, scores)) is not None]
-            best.sort(key=lambda node: -(node.score or 0.0))
+            scores = {unit.node_id: unit.get_score() for unit in best}
+            rescored = [_rescored(node, scores) for node in nodes]
+            best = sorted(filter(None, rescored), key=NodeWithScore.get_score, reverse=True)
         return self._with_best_units(best[: self._similarity_top_k])
 
     def _with_best_units(self, nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-        """The nodes, where a retrieved unit is not the best one of its passage any more, with that in its place."""
-        best = {node.node.node_id: matched_units(node.node)[0].id for node in nodes if is_unit(node)}
+        """The nodes, where a retrieved unit is not the best one of its passage any more, with that in its
+        place."""
+        best = {node.node_id: matched_units(node.node)[0].id for node in nodes if is_unit(node)}
         units = self._index.fetch([best_id for node_id, best_id in best.items() if best_id != node_id])
-        shown = ((node, units.get(best.get(node.node.node_id, ""))) for node in nodes)
-        return [node if unit is None else carrying(unit, node.score, matched_units(node.node)) for node, unit in shown]
+        results = []
+        for node in nodes:
+            unit = units.get(best.get(node.node_id, ""))
+            results.append(node if unit is None else carrying(unit, node.score, matched_units(node.node)))
+        return results
 
 
 def _units(node: NodeWithScore) -> list[NodeWithScore]:
     """The matched units of a node as nodes; the node itself, where no unit found it."""
-    about = {key: value for key, value in node.node.metadata.items() if key != MATCHED_KEY}
-    found = []
+    metadata = {key: value for key, value in node.metadata.items() if key != MATCHED_KEY}
+    units = []
     for unit in matched_units(node.node):
-        own = {"id_": unit.id, "text": unit.text, "metadata": dict(about), "embedding": None}
-        found.append(NodeWithScore(node=node.node.model_copy(update=own), score=unit.score))
-    return found or [NodeWithScore(node=node.node, score=node.score)]
+        own = {"id_": unit.id, "text": unit.text, "metadata": dict(metadata), "embedding": None}
+        units.append(NodeWithScore(node=node.node.model_copy(update=own), score=unit.score))
+    return units or [node.model_copy()]
 
 
 def _rescored(node: NodeWithScore, scores: dict[str, float]) -> NodeWithScore | None:
     """A node with its units' new scores; None where the reranker dropped all of them."""
     units = [replace(unit, score=scores[unit.id]) for unit in matched_units(node.node) if unit.id in scores]
     if not units:
-        own = scores.get(node.node.node_id)
+        own = scores.get(node.node_id)
         return None if own is None else NodeWithScore(node=node.node, score=own)
     units.sort(key=lambda unit: -unit.score)
     return carrying(node.node, units[0].score, units)

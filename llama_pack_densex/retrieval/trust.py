@@ -15,11 +15,12 @@ from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import tokenize
 
-FIRST_PLACES, ORDER = 0.75, 0.98
+FIRST_PLACES = 0.75
+ORDER = 0.98
 """A model that is below both does not know a language.
 
-Among 30 to 300 passages all-MiniLM-L6-v2 has 0.80 to 0.99 of the first places in English and 0.98 to 1 of the order, in
-Japanese 0.26 to 0.75 and 0.80 to 0.95."""
+Among 30 to 300 passages all-MiniLM-L6-v2 has 0.80 to 0.99 of the first places in English and 0.98 to 1 of the
+order, in Japanese 0.26 to 0.75 and 0.80 to 0.95."""
 
 LEAST_PASSAGES = 30
 """Passages of a language before anything is said of it. Japanese and Chinese ones say twice as much and count twice.
@@ -45,11 +46,14 @@ class LanguageTrust:
     Args:
         language: A key of `LANGUAGE_NAMES`.
         passages: How many passages there were.
-        first: The share of sentences whose own passage is the nearest by embedding; None where there were too few
-            passages, or these are too much alike, to say anything.
-        order: Of the other passages, the mean share that is farther from a sentence than its own; 0.5 is chance.
-        known: Whether the model may know the language: False where that is ruled out, with an interval of 95 %.
-        unrelated: The mean similarity of sentences and the nearest other passage; None where nothing was measured.
+        first: The share of sentences whose own passage is the nearest by embedding; None where there were too
+            few passages, or these are too much alike, to say anything.
+        order: Of the other passages, the mean share that is farther from a sentence than its own; 0.5 is
+            chance.
+        known: Whether the model may know the language: False where that is ruled out, with an interval of 95
+            %.
+        unrelated: The mean similarity of sentences and the nearest other passage; None where nothing was
+            measured.
     """
 
     language: str
@@ -69,10 +73,10 @@ def trust_in(trust: Mapping[str, LanguageTrust], question: str) -> LanguageTrust
 class TrustMeter:
     """Measures an embedding model on passages of each language that is indexed.
 
-    A sentence says what its passage says, so a model that knows the language has that passage nearest, where its words
-    are not those of other passages too. What an index had before counts as much as what is new, so that a language of
-    which a few passages come at a time is measured on all of them; and again when there are twice as many, until there
-    are enough.
+    A sentence says what its passage says, so a model that knows the language has that passage nearest, where
+    its words are not those of other passages too. What an index had before counts as much as what is new, so
+    that a language of which a few passages come at a time is measured on all of them; and again when there
+    are twice as many, until there are enough.
 
     Args:
         known: What was measured before.
@@ -98,7 +102,8 @@ class TrustMeter:
 
         Args:
             embed: Embeds texts.
-            indexed: Reads the passages of the index, in any order; called where those taken in are not enough.
+            indexed: Reads the passages of the index, in any order; called where those taken in are not
+                enough.
 
         Returns:
             The languages of which it now first turned out that the model may not know them.
@@ -107,25 +112,26 @@ class TrustMeter:
             self._looked = True
             taken = {text for texts in self._passages.values() for text in texts}
             self.add(text for text in islice(indexed(), _LOOKED_AT) if searchable_text(text) not in taken)
-        strangers = []
+        unsupported = []
         for language, taken_in in sorted(self._passages.items()):
             texts = list(dict.fromkeys(taken_in))[:ENOUGH_PASSAGES]
             parts = [part for text in texts for part in _parts(text, language)]
-            before = self.known.get(language, LanguageTrust(language, 0))
-            wanted = min(2 * before.passages, ENOUGH_PASSAGES)
-            is_new = before.first is None and before.passages < LEAST_PASSAGES
+            earlier = self.known.get(language, LanguageTrust(language, 0))
+            least = min(2 * earlier.passages, ENOUGH_PASSAGES)
+            is_new = earlier.first is None and earlier.passages < LEAST_PASSAGES
             if len(parts) < LEAST_PASSAGES:
-                self.known[language] = replace(before, passages=max(before.passages, len(texts)))
-            elif is_new or len(texts) >= wanted > before.passages:
-                trust = replace(measured(language, parts, embed), passages=len(texts))
+                self.known[language] = replace(earlier, passages=max(earlier.passages, len(texts)))
+            elif is_new or len(texts) >= least > earlier.passages:
+                trust = replace(measure_language(language, parts, embed), passages=len(texts))
                 self.known[language] = trust
-                strangers += [trust] if before.known and not trust.known else []
-        return strangers
+                if earlier.known and not trust.known:
+                    unsupported.append(trust)
+        return unsupported
 
     def _wants(self, language: str) -> bool:
-        before = self.known.get(language)
-        enough = before is not None and before.passages >= ENOUGH_PASSAGES
-        return not enough and len(self._passages[language]) < ENOUGH_PASSAGES
+        trust = self.known.get(language)
+        is_measured = trust is not None and trust.passages >= ENOUGH_PASSAGES
+        return not is_measured and len(self._passages[language]) < ENOUGH_PASSAGES
 
 
 def _parts(passage: str, language: str) -> list[str]:
@@ -137,7 +143,7 @@ def _parts(passage: str, language: str) -> list[str]:
     return ["\n".join(sentences[:middle]), "\n".join(sentences[middle:])]
 
 
-def measured(language: str, passages: Sequence[str], embed: Embed) -> LanguageTrust:
+def measure_language(language: str, passages: Sequence[str], embed: Embed) -> LanguageTrust:
     """Measure a model on passages of a language.
 
     Args:
@@ -145,30 +151,44 @@ def measured(language: str, passages: Sequence[str], embed: Embed) -> LanguageTr
         passages: The passages, all different.
         embed: Embeds texts.
     """
-    words = [frozenset(tokenize(passage)) for passage in passages]
-    telling = []
+    sentences, places = _telling_sentences(passages)
+    if len(np.unique(places)) < LEAST_PASSAGES / 2:
+        return LanguageTrust(language, len(passages))
+    vectors = np.array(embed([*passages, *sentences]), dtype=np.float64)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    scores = vectors[len(passages) :] @ vectors[: len(passages)].T
+    rows = np.arange(len(places))
+    own = scores[rows, places][:, None]
+    first = (scores >= own).sum(axis=1) == 1
+    ties = (scores == own).sum(axis=1) - 1
+    order = ((scores < own).sum(axis=1) + ties / 2) / (len(passages) - 1)  # half of the ties are taken to be behind
+    is_known = np.mean(first) >= FIRST_PLACES or _highest(order, places) >= ORDER
+    scores[rows, places] = -1.0
+    return LanguageTrust(
+        language,
+        len(passages),
+        float(np.mean(first)),
+        float(np.mean(order)),
+        bool(is_known),
+        unrelated=float(np.mean(scores.max(axis=1))),
+    )
+
+
+def _telling_sentences(passages: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Sentences that share few words with any other passage, and the places of their own ones."""
+    tokens = [frozenset(tokenize(passage)) for passage in passages]
+    telling: list[str] = []
+    places: list[int] = []
     for place, passage in enumerate(passages):
         sentences = passage_sentences(passage)
         chosen = np.linspace(0, len(sentences) - 1, min(_SENTENCES, len(sentences)))
         for sentence in (sentences[round(number)] for number in chosen):  # the first, the middle and the last
-            said, others = frozenset(tokenize(sentence)), [*words[:place], *words[place + 1 :]]
-            if said and all(len(said & other) <= _TELLING * len(said) for other in others):
-                telling.append((place, sentence))
-    places = np.array([place for place, _ in telling])
-    if len(np.unique(places)) < LEAST_PASSAGES / 2:
-        return LanguageTrust(language, len(passages))
-    vectors = np.array(embed([*passages, *(sentence for _, sentence in telling)]), dtype=np.float64)
-    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    scores = vectors[len(passages) :] @ vectors[: len(passages)].T
-    own = scores[np.arange(len(places)), places][:, None]
-    first = (scores >= own).sum(axis=1) == 1
-    # of equal ones half are taken to be behind
-    order = ((scores < own).sum(axis=1) + ((scores == own).sum(axis=1) - 1) / 2) / (len(passages) - 1)
-    known = np.mean(first) >= FIRST_PLACES or _highest(order, places) >= ORDER
-    scores[np.arange(len(places)), places] = -1.0
-    unrelated = float(np.mean(scores.max(axis=1)))
-    found = float(np.mean(first)), float(np.mean(order))
-    return LanguageTrust(language, len(passages), *found, bool(known), unrelated)
+            own = frozenset(tokenize(sentence))
+            shared = (len(own & tokens[other]) for other in range(len(passages)) if other != place)
+            if own and all(count <= _TELLING * len(own) for count in shared):
+                telling.append(sentence)
+                places.append(place)
+    return telling, np.array(places, dtype=np.int64)
 
 
 def _highest(values: npt.NDArray[np.float64], places: npt.NDArray[np.int64]) -> float:

@@ -117,7 +117,7 @@ def test_it_is_told_whether_there_are_more(few: Searched) -> None:
 
 @pytest.mark.parametrize("query", ["zebra", "", "the of and", "?!", "\ud800", "\x00"])
 def test_a_query_none_of_whose_words_occurs_finds_nothing(few: Searched, query: str) -> None:
-    assert few(query) == SearchResult((), exhausted=True, share=0.0)
+    assert few(query) == SearchResult((), exhausted=True, coverage=0.0)
 
 
 def test_each_question_has_its_own_filter(few: Searched) -> None:
@@ -173,7 +173,7 @@ def test_the_share_of_the_questions_words_that_the_best_passage_has_is_told(
     if "塔" in query:
         share = len(tokens & {*few.words.tokens(RECORDS[6].text)}) / len(tokens)
         assert 0 < share < 1
-    assert few(query).share == pytest.approx(share)
+    assert few(query).coverage == pytest.approx(share)
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", "?"], ["fox"], ["fox", ""]])
@@ -224,7 +224,7 @@ def test_tokens_of_any_kind_are_found(odd: str) -> None:
 
     searched = Searched([record("p", "passage", f"one|{odd}"), record("q", "passage", "New|York|x")], tokenizer)
     assert ids(searched(odd)) == ["p"]
-    assert searched(odd).share == 1.0
+    assert searched(odd).coverage == 1.0
 
 
 def test_a_tokenizer_may_return_a_generator() -> None:
@@ -251,8 +251,8 @@ MADE = [
 def test_a_passage_is_found_by_the_words_of_its_propositions() -> None:
     found = Searched(MADE)("Akashi Bridge")
     assert ids(found) == ["p"]
-    assert found.share == 1.0
-    assert Searched(MADE, propositions=False)("Akashi Bridge") == SearchResult((), exhausted=True, share=0.0)
+    assert found.coverage == 1.0
+    assert Searched(MADE, propositions=False)("Akashi Bridge") == SearchResult((), exhausted=True, coverage=0.0)
 
 
 def test_propositions_that_stand_in_add_nothing() -> None:
