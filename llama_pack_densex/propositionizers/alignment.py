@@ -1,8 +1,8 @@
 """Which sentences of a passage say a proposition. Pure, by shared words.
 
-No model is asked: what it says of its own sources would have to be checked in the same way. The figures below were
-chosen on half of the articles of SQuAD and JSQuAD with recorded propositions; what they come to on the other half is in
-docs/measurements.md.
+No model is asked: what it says of its own sources would have to be checked in the same way. The figures below
+were chosen on half of the articles of SQuAD and JSQuAD with recorded propositions; what they come to on the
+other half is in docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _COMMON = 100  # words in more sentences than this tell none from the others, an
 def align(passage: str, propositions: Sequence[str], context: str = "") -> list[tuple[Span, ...]]:
     """Find the sentences that say each proposition.
 
-    A proposition that stands in the passage word for word is where it stands, and so is a row of a table that is said
-    with the names of its columns. The chief source of any other is the
-    sentence that shares most of its words: those that are rare in the passage count more, those that many propositions
-    have (a subject that stands for a pronoun) less, numbers and later ones more. A further sentence is added where it
-    has a quarter of the proposition that the others lack.
+    A proposition that stands in the passage word for word is where it stands, and so is a row of a table that
+    is said with the names of its columns. The chief source of any other is the sentence that shares most of
+    its words: those that are rare in the passage count more, those that many propositions have (a subject
+    that stands for a pronoun) less, numbers and later ones more. A further sentence is added where it has a
+    quarter of the proposition that the others lack.
 
     Args:
         passage: The text of a passage.
@@ -49,7 +49,8 @@ def align(passage: str, propositions: Sequence[str], context: str = "") -> list[
         context: The Markdown that stands before the passage; it names the columns of rows.
 
     Returns:
-        For each proposition the (start, end) of its sentences in the passage, in order; none where no sentence says it.
+        For each proposition the (start, end) of its sentences in the passage, in order; none where no
+        sentence says it.
     """
     exact = list(_where(passage, propositions, context))
     if all(exact):  # sentences that are their own propositions
@@ -58,10 +59,12 @@ def align(passage: str, propositions: Sequence[str], context: str = "") -> list[
 
 
 def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[int]]:
-    """Which propositions answer each question: those that share most with it, the words that few of them have first.
+    """Which propositions answer each question: those that share most with it, the words that few of them have
+    first.
 
     Returns:
-        For each question the places of propositions, the likeliest first; the first of all where none shares a word.
+        For each question the places of propositions, the likeliest first; the first of all where none shares
+        a word.
     """
     words = [set(tokenize(text)) for text in propositions]
     frequency = Counter(word for found in words for word in found)

@@ -24,21 +24,22 @@ from llama_pack_densex.propositionizers.base import (
     Status,
 )
 from llama_pack_densex.propositionizers.checks import checked
-from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import compared
 
 _WRITING = threading.Lock()
 
 
 class RecordedPropositionizer(DelegatingPropositionizer):
-    """Looks propositions up by the passage's text in a JSONL file, and asks another propositionizer for the rest.
+    """Looks propositions up by the passage's text in a JSONL file, and asks another propositionizer for the
+    rest.
 
-    A line of the file is `{"title": ..., "section": ..., "text": ..., "propositions": [...], "questions": [...]}`, and
-    may have the passage's "context", and the propositions' "status" and "reason". A line may have but one of both
-    lists: what other lines have of the same passage joins it. White space and Unicode normalisation (NFKC) do not count
-    when texts are compared. Of several lines with one text that one counts whose title, section and context are the
-    passage's too, else the last. Node ids do not hang on what is in the file: a line added for one document must not
-    change those of all others.
+    A line of the file is `{"title": ..., "section": ..., "text": ..., "propositions": [...], "questions":
+    [...]}`, and may have the passage's "context", and the propositions' "status" and "reason". A line may
+    have but one of both
+    lists: what other lines have of the same passage joins it. White space and Unicode normalisation (NFKC) do
+    not count when texts are compared. Of several lines with one text that one counts whose title, section and
+    context are the passage's too, else the last. Node ids do not hang on what is in the file: a line added
+    for one document must not change those of all others.
 
     Args:
         path: The JSONL file, in UTF-8.
@@ -46,8 +47,8 @@ class RecordedPropositionizer(DelegatingPropositionizer):
 
     Raises:
         FileNotFoundError: The file is not there.
-        ValueError: A line of the file cannot be read, or (on use) a passage is not in the file and there is no
-            `otherwise`.
+        ValueError: A line of the file cannot be read, or (on use) a passage is not in the file and there is
+            no `otherwise`.
     """
 
     path: str = Field(description="The JSONL file with the recorded propositions.")
@@ -86,12 +87,11 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         if recorded.texts:
             return checked(passage, recorded)
         reason = "no propositions were recorded for this passage"
-        return replace(
-            recorded, texts=passage_sentences(passage.text, passage.context), status="fallback", reason=reason
-        )
+        return replace(recorded, texts=passage.sentences, status="fallback", reason=reason)
 
     def purge(self, texts: Iterable[str]) -> int:
-        """Leave out the lines of some passages in the file and in memory, and forget what `otherwise` keeps of them.
+        """Leave out the lines of some passages in the file and in memory, and forget what `otherwise` keeps
+        of them.
 
         Raises:
             OSError: The file cannot be written.
@@ -147,7 +147,8 @@ def _texts(given: Any) -> tuple[str, ...]:
 
 
 def open_recording(path: str | Path) -> None:
-    """Create the file if it is not there (readable by its owner only), and take off half a line that a kill left.
+    """Create the file if it is not there (readable by its owner only), and take off half a line that a kill
+    left.
 
     Raises:
         OSError: The file cannot be written.
@@ -184,7 +185,8 @@ def append_recording(path: str | Path, passage: Passage, propositions: Propositi
 
 
 def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
-    """Write a recording anew without the lines of some passages, compared as `RecordedPropositionizer` looks them up.
+    """Write a recording anew without the lines of some passages, compared as `RecordedPropositionizer` looks
+    them up.
 
     Half a line that a kill left may be of any passage, and is left out too.
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,10 @@ from llama_pack_densex.propositionizers.base import (
     PropositionSet,
 )
 from llama_pack_densex.propositionizers.checks import checked
-from llama_pack_densex.propositionizers.prompts import fall_back, join_parts, judge, split_in_two
+from llama_pack_densex.propositionizers.prompts import split_in_two
+from llama_pack_densex.propositionizers.replies import fall_back, join_parts, judge
 from llama_pack_densex.text.language import LANGUAGE_NAMES, is_english
 from llama_pack_densex.text.links import readable_text
-from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import has_letters, strip_surrogates
 
 PROPOSITIONIZER = "chentong00/propositionizer-wiki-flan-t5-large"
@@ -35,17 +36,18 @@ PROPOSITIONIZER = "chentong00/propositionizer-wiki-flan-t5-large"
 _LONGEST_INPUT = 512  # tokens, what Flan-T5 was trained with; a tokenizer may say less
 _LONGEST_HEADING = 150  # characters of the title, and of the section: the rest of the input is for the passage
 _FIRST_PASSAGES = 20  # where sentences stand in for all of so many, the model is none for this
+_Place = tuple[int, ...]  # the number of a passage, then 0 or 1 for each half of a half
 _SAMPLE = 1024  # values of each weight that tell one model from another
 
 
 class Seq2SeqPropositionizer(DelegatingPropositionizer):
     """Has the paper's Propositionizer, or another model of its kind, make the propositions on this machine.
 
-    The Propositionizer is a Flan-T5-large that was taught by 42,857 of GPT-4's replies (Dense X Retrieval, section 3
-    and appendix B). It takes no key and no server, and English alone. A passage that is too long for it is split at a
-    sentence boundary, and so is one whose reply was cut off or is no list; where nothing is left to split, the
-    sentence stands for itself: status "fallback", with the reason. Decoding is greedy, so that the same passage
-    always becomes the same propositions, whatever shares its batch.
+    The Propositionizer is a Flan-T5-large that was taught by 42,857 of GPT-4's replies (Dense X Retrieval,
+    section 3 and appendix B). It takes no key and no server, and English alone. A passage that is too long
+    for it is split at a sentence boundary, and so is one whose reply was cut off or is no list; where nothing
+    is left to split, the sentence stands for itself: status "fallback", with the reason. Decoding is greedy,
+    so that the same passage always becomes the same propositions, whatever shares its batch.
 
     A pickled one holds no weights: they are loaded again where it is unpickled.
 
@@ -59,8 +61,8 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 
     Raises:
         ImportError: transformers or torch is not installed; the message names the extra.
-        ValueError: There is no such model, or it is none of this kind; or (on use) a passage is not in English and
-            there is no `otherwise`.
+        ValueError: There is no such model, or it is none of this kind; or (on use) a passage is not in
+            English and there is no `otherwise`.
         PropositionizerError: On use: nothing came of all of the first passages.
 
     Examples:
@@ -84,7 +86,11 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         device: str | None = None,
         max_new_tokens: int = 512,
     ) -> None:
-        settings: dict[str, Any] = {"batch_size": batch_size, "device": device, "max_new_tokens": max_new_tokens}
+        settings: dict[str, Any] = {
+            "batch_size": batch_size,
+            "device": device,
+            "max_new_tokens": max_new_tokens,
+        }
         super().__init__(**{"model": str(model), "otherwise": otherwise, **settings})
         self._loaded = _Seq2SeqModel(self.model, device)
 
@@ -101,35 +107,26 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 
     def _refusal(self, others: Sequence[Passage], count: int) -> str:
         languages = Counter(passage.language for passage in others)
-        found = ", ".join(f"{LANGUAGE_NAMES[language]} ({times:,})" for language, times in languages.most_common())
+        counts = ", ".join(f"{LANGUAGE_NAMES[language]} ({times:,})" for language, times in languages.most_common())
         return (
-            f"{len(others):,} of {count:,} passages are not in English, which is all that {self.model} knows: {found}. "
-            "Pass otherwise=..., another propositionizer for these (at the command line, --llm names a model for them)."
+            f"{len(others):,} of {count:,} passages are not in English, which is all that {self.model} knows: "
+            f"{counts}. Pass otherwise=..., another propositionizer for these (at the command line, --llm names a "
+            "model for them)."
         )
 
     def _make(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        asked: dict[tuple[int, ...], Passage] = {
+        waiting: dict[_Place, Passage] = {
             (number,): passage for number, passage in enumerate(passages) if has_letters(passage.text)
         }
-        parts: dict[tuple[int, ...], PropositionSet] = {}
-        while asked:
-            prompts = list(map(_prompt, asked.values()))
-            replies = self._loaded.replies(prompts, self.batch_size, self.max_new_tokens)
-            halves: dict[tuple[int, ...], Passage] = {}
-            for (place, part), reply in zip(asked.items(), replies, strict=True):
-                made, problem, reason = judge(part, *reply)
-                if not problem:
-                    parts[place] = made
-                elif split := split_in_two(part):
-                    halves |= {(*place, 0): split[0], (*place, 1): split[1]}
-                else:
-                    parts[place] = fall_back(part, reason)
-            asked = halves
-        sets = [PropositionSet(passage_sentences(passage.text, passage.context)) for passage in passages]
-        for number, places in groupby(sorted(parts), key=lambda place: place[0]):
+        parts: dict[_Place, PropositionSet] = {}
+        while waiting:
+            waiting = self._make_parts(waiting, parts)
+        sets = [PropositionSet(passage.sentences) for passage in passages]
+        for number, places in groupby(sorted(parts), key=itemgetter(0)):
             sets[number] = checked(passages[number], join_parts([parts[place] for place in places]))
-        self._is_sound = self._is_sound or any(part.status == "ok" for part in parts.values())
-        fallen = [one.reason for one in sets if one.status == "fallback"]
+        if any(part.status == "ok" for part in parts.values()):
+            self._is_sound = True
+        fallen = [result.reason for result in sets if result.status == "fallback"]
         if not self._is_sound and len(fallen) >= _FIRST_PASSAGES:
             raise PropositionizerError(
                 f"None of the first {len(fallen)} passages came to propositions; the last one: {fallen[-1]}. "
@@ -137,8 +134,27 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
             )
         return sets
 
+    def _make_parts(self, waiting: dict[_Place, Passage], parts: dict[_Place, PropositionSet]) -> dict[_Place, Passage]:
+        """Add the sets of what is ready to `parts`, and return the halves of what is not."""
+        prompts = list(map(_prompt, waiting.values()))
+        replies = self._loaded.replies(prompts, self.batch_size, self.max_new_tokens)
+        halves: dict[_Place, Passage] = {}
+        for (place, part), reply in zip(waiting.items(), replies, strict=True):
+            reading = judge(part, *reply)
+            if reading.problem is None:
+                parts[place] = PropositionSet(reading.texts)
+            elif split := split_in_two(part):
+                halves |= {(*place, half): passage for half, passage in enumerate(split)}
+            else:
+                parts[place] = fall_back(part, reading.reason)
+        return halves
+
     def fingerprint_data(self) -> dict[str, Any]:
-        return {"weights": self._loaded.digest, "max_new_tokens": self.max_new_tokens, **super().fingerprint_data()}
+        return {
+            "weights": self._loaded.digest,
+            "max_new_tokens": self.max_new_tokens,
+            **super().fingerprint_data(),
+        }
 
 
 def _prompt(passage: Passage) -> str:
@@ -180,11 +196,12 @@ class _Seq2SeqModel:
         return self  # nothing in it is ever changed
 
     def replies(self, prompts: Sequence[str], batch_size: int, max_new_tokens: int) -> list[tuple[str, Finish]]:
-        """The greedy replies to prompts, in their order, and why they ended: one that is too long is cut off at once.
+        """The greedy replies to prompts, in their order, and why they ended: one that is too long is cut off
+        at once.
 
         Args:
-            prompts: The prompts; those of like length are worked on together, the longest first, so that memory that
-                does not suffice is noticed at once.
+            prompts: The prompts; those of like length are worked on together, the longest first, so that
+                memory that does not suffice is noticed at once.
             batch_size: How many together.
             max_new_tokens: Of a reply.
         """
@@ -194,15 +211,15 @@ class _Seq2SeqModel:
         end = self._tokenizer.eos_token_id
         with self._lock, torch.inference_mode():
             ids = self._tokenizer(list(prompts), truncation=True, max_length=self._longest + 1)["input_ids"]
-            fitting = [i for i, each in enumerate(ids) if len(each) <= self._longest]
+            fitting = [i for i, tokens in enumerate(ids) if len(tokens) <= self._longest]
             fitting.sort(key=lambda i: -len(ids[i]))
             for start in range(0, len(fitting), batch_size):
-                some = fitting[start : start + batch_size]
-                batch = self._tokenizer([prompts[i] for i in some], padding=True, return_tensors="pt")
-                given = {name: batch[name].to(self._device) for name in ("input_ids", "attention_mask")}
-                made = self._model.generate(**given, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1)
-                texts = self._tokenizer.batch_decode(made, skip_special_tokens=True)
-                for i, row, text in zip(some, made.tolist(), texts, strict=True):
+                places = fitting[start : start + batch_size]
+                batch = self._tokenizer([prompts[i] for i in places], padding=True, return_tensors="pt")
+                inputs = {name: batch[name].to(self._device) for name in ("input_ids", "attention_mask")}
+                output = self._model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1)
+                texts = self._tokenizer.batch_decode(output, skip_special_tokens=True)
+                for i, row, text in zip(places, output.tolist(), texts, strict=True):
                     replies[i] = text, "stop" if end in row else "length"
         return replies
 

@@ -230,7 +230,7 @@ def test_the_second_half_is_told_what_stands_before_it_ahead_of_the_passage() ->
     with OpenAIServer(held(MISO, max_output_tokens=45)) as server:
         propositionizer(server).propositionize([PASSAGE])
     later = next(r.last_message for r in server.requests if r.content.startswith(("It's made", "In 701")))
-    assert later.index("stands before the passage") < later.index("Miso is a Japanese") < later.index("Title: Miso")
+    assert later.index("Text before the passage") < later.index("Miso is a Japanese") < later.index("Title: Miso")
 
 
 @pytest.mark.parametrize("file", ["en/apollo-13.md", "en/mariana-trench.txt", "ja/miso.md", "ja/lake-biwa.txt"])

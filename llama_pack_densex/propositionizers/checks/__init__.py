@@ -1,6 +1,7 @@
 """Whether propositions say what their passage says and can be understood alone. Pure: texts in, findings out.
 
-Rules and short lists, measured on English and Japanese with `benchmarks/checks.py`: no model and no dictionary.
+Rules and short lists, measured on English and Japanese with `benchmarks/checks.py`: no model and no
+dictionary.
 """
 
 from __future__ import annotations
@@ -27,29 +28,29 @@ from llama_pack_densex.propositionizers.checks.texts import (
     Text,
     taken_apart,
 )
-from llama_pack_densex.propositionizers.prompts import unique
+from llama_pack_densex.propositionizers.replies import unique
 from llama_pack_densex.text.language import (
     LANGUAGE_NAMES,
     LATIN,
     find_wrong_language,
 )
-from llama_pack_densex.text.segments import passage_sentences, segment, statements
+from llama_pack_densex.text.segments import segment, statements
 from llama_pack_densex.text.tokens import STOP_WORDS, words
 
 
 def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Finding]:
     """Look for what is wrong with the propositions of a passage.
 
-    - *grounding*: a number, date, unit, quotation or name that is neither in the passage nor in its title, section or
-      context, or a number that is elsewhere in the passage than what is said of it. Numbers are compared by what they
-      mean ("twenty-three", 二十三, 23), those in a name (37signals) as a part of it, names without inflection and
-      with what they are abbreviated to; what is missing is reported where it comes first. How names are written is
-      known of English and Japanese only.
+    - *grounding*: a number, date, unit, quotation or name that is neither in the passage nor in its title,
+      section or context, or a number that is elsewhere in the passage than what is said of it. Numbers are
+      compared by what they mean ("twenty-three", 二十三, 23), those in a name (37signals) as a part of it, names
+      without inflection and with what they are abbreviated to; what is missing is reported where it comes
+      first. How names are written is known of English and Japanese only.
     - *language*: another one than the passage's.
     - *self_containedness*: an English or Japanese pronoun or demonstrative that nothing before it explains.
     - *duplication*: the words of an earlier proposition.
-    - *coverage*: a sentence, list item or row of the passage that no proposition says, or of which none says a number
-      or name (see `coverage.uncovered`).
+    - *coverage*: a sentence, list item or row of the passage that no proposition says, or of which none says
+      a number or name (see `coverage.uncovered`).
     - *size*: a single word, or the whole of a passage of several sentences.
 
     Rows of tables and code blocks that stand as propositions are not looked at.
@@ -108,8 +109,8 @@ class _Checks:
 def checked(passage: Passage, made: PropositionSet) -> PropositionSet:
     """A set with what is wrong with its propositions.
 
-    Whatever makes or looks up propositions calls this, not what makes nodes of them: it knows that a text is a
-    statement about the passage, and not one of its own sentences.
+    Whatever makes or looks up propositions calls this, not what makes nodes of them: it knows that a text is
+    a statement about the passage, and not one of its own sentences.
     """
     if made.status == "fallback":
         return made
@@ -124,7 +125,8 @@ def is_better(findings: Sequence[Finding], before: Sequence[Finding]) -> bool:
 
 
 def settled(passage: Passage, made: PropositionSet) -> PropositionSet:
-    """A checked set with the passage's own sentences: in place of what is not grounded, and for what nothing says.
+    """A checked set with the passage's own sentences: in place of what is not grounded, and for what nothing
+    says.
 
     What was found of these stays among the findings, so that it is counted.
     """
@@ -169,7 +171,7 @@ def _source_of(proposition: str, passage: Passage) -> str:
     spans: tuple[Span, ...] = align(passage.text, [proposition], passage.context)[0]
     if spans:
         return passage.text[spans[0][0] : spans[-1][1]]
-    return passage_sentences(passage.text, passage.context)[0]
+    return passage.sentences[0]
 
 
 def _missing(gap: Gap, passage: str) -> Finding:

@@ -42,11 +42,11 @@ class Gap:
 def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> list[Gap]:
     """Find what a passage says and no proposition does.
 
-    A sentence is missing where the propositions that it is a source of have less than half of what it says; of other
-    sentences, numbers and names are that stand in no proposition. Headings, greetings, questions and pointers to
-    other pages state nothing, nor do sentences that announce what follows ("as follows:"); rows of tables and code
-    become units of their own, whatever the propositions are. Names are words with a capital in English, and words in
-    katakana and Latin letters in Japanese.
+    A sentence is missing where the propositions that it is a source of have less than half of what it says;
+    of other sentences, numbers and names are that stand in no proposition. Headings, greetings, questions and
+    pointers to other pages state nothing, nor do sentences that announce what follows ("as follows:"); rows
+    of tables and code become units of their own, whatever the propositions are. Names are words with a
+    capital in English, and words in katakana and Latin letters in Japanese.
 
     Args:
         passage: The text of a passage.
