@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.segments import segment, statements
@@ -67,104 +68,103 @@ def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[
         a word.
     """
     words = [set(tokenize(text)) for text in propositions]
-    frequency = Counter(word for found in words for word in found)
-    telling = {word: math.log((1 + len(words)) / count) for word, count in frequency.items()}
-    found: list[list[int]] = []
+    frequency = Counter(chain.from_iterable(words))
+    rarity = {word: math.log((1 + len(words)) / count) for word, count in frequency.items()}
+    answering: list[list[int]] = []
     for question in questions:
-        asked = set(tokenize(question))
-        shared = [sum(telling[word] for word in asked & there) / math.sqrt(len(there) or 1) for there in words]
-        ranked = sorted(range(len(words)), key=lambda place: -shared[place])
-        found.append([place for place in ranked if shared[place] >= _ANSWERS_TOO * shared[ranked[0]] > 0] or ranked[:1])
-    return found
+        wanted = set(tokenize(question))
+        shares = [math.fsum(rarity[word] for word in wanted & own) / math.sqrt(len(own) or 1) for own in words]
+        ranked = sorted(range(len(words)), key=shares.__getitem__, reverse=True)
+        least = _ANSWERS_TOO * max(shares, default=0.0)
+        answering.append([place for place in ranked if shares[place] >= least > 0] or ranked[:1])
+    return answering
 
 
 @dataclass(frozen=True)
 class _Source:
-    """What says a proposition: spans, and the segments that these are in, those that count as chief sources first."""
+    """What says a proposition.
+
+    Args:
+        spans: Where it is in the passage.
+        chief: The segments that count as chief sources.
+        further: The other segments.
+    """
 
     spans: tuple[Span, ...] = ()
-    chief: tuple[int, ...] = ()
-    further: tuple[int, ...] = ()
+    chief: Sequence[int] = ()
+    further: Sequence[int] = ()
 
 
 class Comparison:
     """A passage and its propositions, word by word."""
 
-    def __init__(self, passage: str, propositions: Sequence[str], context: str) -> None:
+    def __init__(self, passage: str, propositions: tuple[str, ...], context: str = "") -> None:
         self.segments = segment(passage, context)
-        sentences = (passage[region.start : region.end] for region in self.segments)
-        self._tokens = [frozenset(tokenize(searchable_text(sentence))) for sentence in sentences]
-        places: defaultdict[str, list[int]] = defaultdict(list)
+        self._tokens = [{*_tokens_of(passage[slice(*region.span)])} for region in self.segments]
+        frequency = Counter(chain.from_iterable(self._tokens))
+        rarities = _rarities(len(self.segments))
+        self._rarity = {token: rarities[count] for token, count in frequency.items()}
+        self._places: defaultdict[str, list[int]] = defaultdict(list)
         for place, tokens in enumerate(self._tokens):
             for token in tokens:
-                places[token].append(place)
-        rare = _rarities(len(self.segments))
-        self._rarity = {token: rare[len(found)] for token, found in places.items()}
-        self._places = {token: found for token, found in places.items() if len(found) <= _COMMON}
+                if frequency[token] <= _COMMON:
+                    self._places[token].append(place)
         self._weights = [self._weight(tokens) for tokens in self._tokens]
-        self._factors = [
-            (_HEADING if region.kind in _NAMING else 1.0) / (1 + weight) ** _LENGTH
-            for region, weight in zip(self.segments, self._weights, strict=True)
-        ]
-        stated = [tokenize(searchable_text(proposition)) for proposition in propositions]
-        frequency = Counter(token for tokens in stated for token in {*tokens})
-        own = [rarity**_OWN for rarity in _rarities(len(stated))]
-        weights = {token: self._rarity.get(token, rare[0]) * own[count] for token, count in frequency.items()}
-        exact = _where(passage, propositions, context)
-        self.sources = [
-            self._around(span) if span else self._shared(tokens, weights)
-            for span, tokens in zip(exact, stated, strict=True)
-        ]
+        self.sources = self._sources(passage, propositions, context)
+
+    def _sources(self, passage: str, propositions: tuple[str, ...], context: str) -> list[_Source]:
+        stated = list(map(_tokens_of, propositions))
+        frequency = Counter(chain.from_iterable(map(set, stated)))
+        own = _rarities(len(stated))
+        unheard = _rarities(len(self.segments))[0]
+        weights = {token: self._rarity.get(token, unheard) * own[count] ** _OWN for token, count in frequency.items()}
+        sources: list[_Source] = []
         self._chief: set[int] = set()
         self._said: defaultdict[int, set[str]] = defaultdict(set)
-        for source, words in zip(self.sources, stated, strict=True):
+        for span, tokens in zip(_where(passage, propositions, context), stated, strict=True):
+            source = self._around(span) if span else self._sharing(tokens, weights)
+            sources.append(source)
             self._chief.update(source.chief)
             for place in (*source.chief, *source.further):
-                self._said[place].update(words)
-
-    def span(self, place: int) -> Span:
-        return self.segments[place].start, self.segments[place].end
+                self._said[place].update(tokens)
+        return sources
 
     def is_said(self, place: int) -> bool:
         """Whether the propositions that a segment is a source of say it."""
         share = _SAID if place in self._chief else _SAID_BESIDE
         return self._weight(self._tokens[place] & self._said[place]) >= share * self._weights[place]
 
-    def _weight(self, tokens: Iterable[str]) -> float:
+    def _weight(self, tokens: set[str]) -> float:
         return math.fsum(self._rarity[token] for token in tokens)  # the same in any order
 
     def _around(self, span: Span) -> _Source:
         first = bisect_right(self.segments, span[0], key=lambda region: region.end)
         after = bisect_left(self.segments, span[1], key=lambda region: region.start)
-        return _Source((span,), tuple(range(first, after)))
+        return _Source((span,), range(first, after))
 
-    def _shared(self, tokens: Sequence[str], weights: dict[str, float]) -> _Source:
-        """What says a proposition that stands nowhere word for word: the segments that share most of its tokens."""
+    def _sharing(self, tokens: Sequence[str], weights: dict[str, float]) -> _Source:
+        """What says a proposition that stands nowhere word for word: what shares most of its tokens."""
         last = max(len(tokens) - 1, 1)
-        places = {token: i / last for i, token in enumerate(tokens)}
-        remaining = {token: weights[token] * (1 + _LATER * place) for token, place in places.items()}
-        whole = sum(remaining.values())
+        positions = {token: i / last for i, token in enumerate(tokens)}
+        lacking = {token: weights[token] * (1 + _LATER * position) for token, position in positions.items()}
+        whole = sum(lacking.values())
         shared = 0.0
         chosen: list[int] = []
-        while not chosen or sum(remaining.values()) >= _FURTHER * whole:
-            best = self._best_segment(remaining, 0.0 if not chosen else _FURTHER * whole)
+        while not chosen or sum(lacking.values()) >= _FURTHER * whole:
+            best = self._best_segment(lacking, _FURTHER * whole if chosen else 0.0)
             if best is None:
                 break
-            shared += sum(weight for token, weight in remaining.items() if token in self._tokens[best])
-            remaining = {token: weight for token, weight in remaining.items() if token not in self._tokens[best]}
+            shared += sum(lacking.pop(token) for token in [*lacking] if token in self._tokens[best])
             if not chosen:
-                # first words that stand above the chief source are what its pronoun means, and the fact is below
-                for token in remaining:
-                    if self._places.get(token, [best])[0] < best:
-                        remaining[token] *= min(1.0, 2 * places[token])
+                # first words that stand above the chief source are what its pronoun means; the fact is below
+                for token in lacking.keys() & self._places.keys():
+                    if self._places[token][0] < best:
+                        lacking[token] *= min(1.0, 2 * positions[token])
             chosen.append(best)
         if shared < _LEAST * whole:
             return _Source()
-        return _Source(
-            tuple(map(self.span, sorted(chosen))),
-            tuple(chosen[:1]),
-            tuple(chosen[1:]),
-        )
+        spans = [self.segments[place].span for place in sorted(chosen)]
+        return _Source(tuple(spans), chosen[:1], chosen[1:])
 
     def _best_segment(self, weights: dict[str, float], least: float) -> int | None:
         """The segment that shares most of some tokens; a further one, with a least share, is no heading."""
@@ -173,40 +173,47 @@ class Comparison:
             counted = weight * _NUMERAL if token[0].isdigit() and not least else weight
             for place in self._places.get(token, ()):
                 shares[place] += counted
-        best = max(
-            shares,
-            key=lambda place: (shares[place] * self._factors[place], -place),
-            default=None,
-        )
+        best = max(shares, key=lambda place: (shares[place] * self._factor(place), -place), default=None)
         if best is None or shares[best] < least:
             return None
-        return None if least and self.segments[best].kind in _NAMING else best
+        if least and self.segments[best].kind in _NAMING:
+            return None
+        return best
+
+    def _factor(self, place: int) -> float:
+        factor = _HEADING if self.segments[place].kind in _NAMING else 1.0
+        return factor / math.pow(1 + self._weights[place], _LENGTH)
+
+
+compare = lru_cache(maxsize=256)(Comparison)
+"""Compare a passage and its propositions: checks and, a batch later, nodes need the same ones; 34 kB each."""
+
+
+def _tokens_of(text: str) -> list[str]:
+    return tokenize(searchable_text(text))
 
 
 def _rarities(number: int) -> list[float]:
-    """How rare a word is that 0, 1, 2, ... of a number of texts have; one that none has is as rare as it can be."""
+    """How rare a word is that 0, 1, 2, ... of a number of texts have; none is as rare as one."""
     return [math.log(1 + number / max(count, 1)) for count in range(number + 1)]
-
-
-@lru_cache(maxsize=256)  # checks and, a batch later, nodes ask about the same propositions; 34 kB each
-def compare(passage: str, propositions: tuple[str, ...], context: str = "") -> Comparison:
-    """Compare a passage and its propositions, word by word."""
-    return Comparison(passage, propositions, context)
 
 
 def _where(passage: str, propositions: Sequence[str], context: str) -> Iterator[Span | None]:
     """Where each proposition stands word for word; of two that are alike the second takes the next place."""
-    reworded = {stated.text: stated.span for stated in statements(passage, context) if stated.text not in passage}
+    reworded: dict[str, Span] = {}
+    for statement in statements(passage, context):
+        if statement.text not in passage:
+            reworded[statement.text] = statement.span
     searched: dict[str, int] = {}
     for proposition in propositions:
         text = proposition.strip()
         if text in reworded:
             yield reworded[text]
             continue
-        start = passage.find(text, searched.get(text, 0)) if text else -1
+        start = passage.find(text, searched.get(text, 0))
         if start < 0 and text in searched:
             start = passage.find(text)
-        if start < 0:
+        if start < 0 or not text:
             yield None
         else:
             searched[text] = start + len(text)

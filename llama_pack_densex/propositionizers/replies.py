@@ -51,8 +51,7 @@ class Reading:
 
 
 class _UnusableReplyError(Exception):
-    def __init__(self, problem: str) -> None:
-        self.problem = problem
+    """Its text is the problem."""
 
 
 def judge(passage: Passage, reply: str, finish: Finish, *, questions: bool = False, is_last: bool = False) -> Reading:
@@ -102,7 +101,7 @@ def read_reply(text: str, *, finished: bool = False, questions: bool = False, is
     try:
         return _read(text, finished, questions)
     except _UnusableReplyError as unusable:
-        problem = unusable.problem
+        problem = str(unusable)
     except RecursionError:  # lists in lists in lists
         problem = "unreadable"
     if is_last and problem == "unreadable" and not questions:
@@ -170,7 +169,6 @@ _REFUSAL = re.compile(
 _START = re.compile(r"[\[{]\s*(?:[\[{]\s*){0,3}(?:[\"'\]}]|\.\.\.|\Z)")
 _DECODER = json.JSONDecoder(strict=False)
 _LONGEST = 300_000  # characters; a longer reply is no list of the propositions of a passage
-_QUESTION_MARKS = ("?", "？")
 _ASKING = re.compile(r"question|quer(?:y|ies)|質問|疑問|問い|问题|問題", re.IGNORECASE)
 _TEXT = re.compile(r"^(?:text|content|sentence|value)s?$", re.IGNORECASE)
 _NAMED = re.compile(rf"proposition|命題|fact|statement|claim|{_TEXT.pattern}", re.IGNORECASE)
@@ -190,8 +188,8 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     texts = _without_numbers(texts)
     questions = _propositions(_strings(named))
     if with_questions and not named:
-        questions = tuple(text for text in texts if text.endswith(_QUESTION_MARKS))
-        texts = tuple(text for text in texts if not text.endswith(_QUESTION_MARKS))
+        questions = tuple(text for text in texts if text.endswith(("?", "？")))
+        texts = tuple(text for text in texts if text not in questions)
     statements = texts or (text,)
     if len(statements) <= 2 and all(map(looks_like_refusal, statements)):
         raise _UnusableReplyError("refused")
@@ -293,25 +291,28 @@ def _parts(item: dict[str, Any]) -> list[Any]:
         raise _UnusableReplyError("refused")
     lists = {key: part for key, part in item.items() if isinstance(part, (list, dict)) and part}
     texts = {key: part for key, part in item.items() if isinstance(part, str)}
-    named_lists = [*filter(_NAMED.search, lists)]
-    named_texts = [*filter(_NAMED.search, texts)]
-    if named_lists:
-        return [lists[key] for key in named_lists]
-    if lists and not named_texts:
-        return [*lists.values()]
-    keys = named_texts or [*texts]
-    if len(keys) > 1 and len(named_texts) < len(item) and not all(map(str.isdecimal, item)):
+    named_lists = _named(lists)
+    named_texts = _named(texts)
+    if named_lists or (lists and not named_texts):
+        return [*(named_lists or lists).values()]
+    chosen = named_texts or texts
+    if len(chosen) > 1 and len(named_texts) < len(item) and not all(map(str.isdecimal, item)):
         raise _UnusableReplyError("unreadable")  # any of several
-    stated = [texts[key] for key in keys]
+    stated = [*chosen.values()]
     # a proposition with its words, or the passage with its propositions
-    if lists and all(map(_TEXT.match, keys)) and _length_within(lists.values()) >= sum(map(len, stated)):
+    if lists and all(map(_TEXT.match, chosen)) and _length_within(lists) >= sum(map(len, stated)):
         return [*lists.values()]
     return stated
 
 
-def _length_within(lists: Iterable[Any]) -> int:
+def _named(parts: dict[str, Any]) -> dict[str, Any]:
+    """The parts of an object that are named like propositions."""
+    return {key: part for key, part in parts.items() if _NAMED.search(key)}
+
+
+def _length_within(lists: dict[str, Any]) -> int:
     """How many characters stand in lists and objects, what is deeper left out: it comes later."""
-    parts = chain.from_iterable(part.values() if isinstance(part, dict) else part for part in lists)
+    parts = chain.from_iterable(part.values() if isinstance(part, dict) else part for part in lists.values())
     return sum(len(part) for part in parts if isinstance(part, str))
 
 
@@ -368,7 +369,7 @@ def _listed(text: str, finished: bool) -> list[str]:
         raise _UnusableReplyError("refused")
     if all(re.fullmatch(r'"[^"]+",?', item) for item in items):
         items = [item.strip('",') for item in items]
-    ended = [bool(_SENTENCE_END.search(item)) for item in items]
-    if not finished and ended[1:] and not ended[-1] and all(ended[:-1]):
+    *earlier, last = [bool(_SENTENCE_END.search(item)) for item in items] or [True]
+    if earlier and all(earlier) and not last and not finished:
         raise _UnusableReplyError("cut")
     return items

@@ -1,4 +1,4 @@
-"""Propositions by the Propositionizer of Dense X Retrieval: a Flan-T5 that runs on this machine, for English."""
+"""Propositions by the Propositionizer of Dense X Retrieval, a Flan-T5 for English that runs on this machine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,8 @@ from llama_pack_densex.text.tokens import has_letters, strip_surrogates
 PROPOSITIONIZER = "chentong00/propositionizer-wiki-flan-t5-large"
 """The weights that the paper's authors published: 3 GB."""
 _LONGEST_INPUT = 512  # tokens, what Flan-T5 was trained with; a tokenizer may say less
-_LONGEST_HEADING = 150  # characters of the title, and of the section: the rest of the input is for the passage
+_LONGEST_HEADING = 150  # characters of the title, and of the section; the rest is for the passage
 _FIRST_PASSAGES = 20  # where sentences stand in for all of so many, the model is none for this
-_Place = tuple[int, ...]  # the number of a passage, then 0 or 1 for each half of a half
 _SAMPLE = 1024  # values of each weight that tell one model from another
 
 
@@ -71,9 +69,9 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
     """
 
     model: str = Field(description="A name on the Hugging Face Hub, or the folder of a model.")
-    batch_size: int = Field(default=16, ge=1, description="Passages that are worked on together.")
-    device: str | None = Field(default=None, description="Where the model runs.")
-    max_new_tokens: int = Field(default=512, ge=1, description="The longest reply, in tokens.")
+    batch_size: int = Field(ge=1, description="Passages that are worked on together.")
+    device: str | None = Field(description="Where the model runs.")
+    max_new_tokens: int = Field(ge=1, description="The longest reply, in tokens.")
     _loaded: _Seq2SeqModel = PrivateAttr()
     _is_sound: bool = PrivateAttr(default=False)  # something else than sentences came of a passage
 
@@ -86,12 +84,8 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         device: str | None = None,
         max_new_tokens: int = 512,
     ) -> None:
-        settings: dict[str, Any] = {
-            "batch_size": batch_size,
-            "device": device,
-            "max_new_tokens": max_new_tokens,
-        }
-        super().__init__(**{"model": str(model), "otherwise": otherwise, **settings})
+        settings = {"batch_size": batch_size, "device": device, "max_new_tokens": max_new_tokens}
+        super().__init__(otherwise=otherwise, **{"model": str(model), **settings})
         self._loaded = _Seq2SeqModel(self.model, device)
 
     @classmethod
@@ -107,24 +101,20 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 
     def _refusal(self, others: Sequence[Passage], count: int) -> str:
         languages = Counter(passage.language for passage in others)
-        counts = ", ".join(f"{LANGUAGE_NAMES[language]} ({times:,})" for language, times in languages.most_common())
+        counts = (f"{LANGUAGE_NAMES[language]} ({times:,})" for language, times in languages.most_common())
         return (
             f"{len(others):,} of {count:,} passages are not in English, which is all that {self.model} knows: "
-            f"{counts}. Pass otherwise=..., another propositionizer for these (at the command line, --llm names a "
-            "model for them)."
+            f"{', '.join(counts)}. Pass otherwise=..., another propositionizer for these (at the command line, "
+            "--llm names a model for them)."
         )
 
     def _make(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        waiting: dict[_Place, Passage] = {
-            (number,): passage for number, passage in enumerate(passages) if has_letters(passage.text)
-        }
-        parts: dict[_Place, PropositionSet] = {}
-        while waiting:
-            waiting = self._make_parts(waiting, parts)
         sets = [PropositionSet(passage.sentences) for passage in passages]
-        for number, places in groupby(sorted(parts), key=itemgetter(0)):
-            sets[number] = checked(passages[number], join_parts([parts[place] for place in places]))
-        if any(part.status == "ok" for part in parts.values()):
+        numbers = [number for number, passage in enumerate(passages) if has_letters(passage.text)]
+        parts = self._make_parts([passages[number] for number in numbers])
+        for number, own_parts in zip(numbers, parts, strict=True):
+            sets[number] = checked(passages[number], join_parts(own_parts))
+        if any(part.status == "ok" for part in chain.from_iterable(parts)):
             self._is_sound = True
         fallen = [result.reason for result in sets if result.status == "fallback"]
         if not self._is_sound and len(fallen) >= _FIRST_PASSAGES:
@@ -134,20 +124,25 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
             )
         return sets
 
-    def _make_parts(self, waiting: dict[_Place, Passage], parts: dict[_Place, PropositionSet]) -> dict[_Place, Passage]:
-        """Add the sets of what is ready to `parts`, and return the halves of what is not."""
-        prompts = list(map(_prompt, waiting.values()))
-        replies = self._loaded.replies(prompts, self.batch_size, self.max_new_tokens)
-        halves: dict[_Place, Passage] = {}
-        for (place, part), reply in zip(waiting.items(), replies, strict=True):
-            reading = judge(part, *reply)
+    def _make_parts(self, passages: Sequence[Passage]) -> list[list[PropositionSet]]:
+        """The sets of each passage's parts: of the whole, or of the parts of its halves."""
+        replies = self._loaded.replies(list(map(_prompt, passages)), self.batch_size, self.max_new_tokens)
+        parts: list[list[PropositionSet]] = []
+        halves: dict[int, tuple[Passage, Passage]] = {}
+        for number, (passage, reply) in enumerate(zip(passages, replies, strict=True)):
+            reading = judge(passage, *reply)
             if reading.problem is None:
-                parts[place] = PropositionSet(reading.texts)
-            elif split := split_in_two(part):
-                halves |= {(*place, half): passage for half, passage in enumerate(split)}
+                parts.append([PropositionSet(reading.texts)])
+            elif split := split_in_two(passage):
+                halves[number] = split
+                parts.append([])
             else:
-                parts[place] = fall_back(part, reading.reason)
-        return halves
+                parts.append([fall_back(passage, reading.reason)])
+        if halves:
+            parts_of_halves = iter(self._make_parts([*chain.from_iterable(halves.values())]))
+            for number in halves:
+                parts[number] = next(parts_of_halves) + next(parts_of_halves)
+        return parts
 
     def fingerprint_data(self) -> dict[str, Any]:
         return {
@@ -159,7 +154,8 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 
 def _prompt(passage: Passage) -> str:
     """The input that the Propositionizer was trained with."""
-    title, section = (heading[:_LONGEST_HEADING] for heading in (passage.title, passage.section))
+    title = passage.title[:_LONGEST_HEADING]
+    section = passage.section[:_LONGEST_HEADING]
     content = readable_text(f"{passage.context}{passage.text}")
     return strip_surrogates(f"Title: {title}. Section: {section}. Content: {content}")
 
@@ -177,20 +173,22 @@ class _Seq2SeqModel:
             import torch  # noqa: F401  # what transformers says of it is not for people
             from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
         except ImportError as error:
-            raise ImportError(f"Seq2SeqPropositionizer needs transformers and torch: {HUGGINGFACE_ADVICE}") from error
+            message = f"Seq2SeqPropositionizer needs transformers and torch: {HUGGINGFACE_ADVICE}"
+            raise ImportError(message) from error
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(name)
             model = AutoModelForSeq2SeqLM.from_pretrained(name).float().eval()
         except (OSError, ValueError, ImportError) as error:
+            reason = str(error).strip().splitlines()[0]
             raise ValueError(
-                f"{name!r} cannot be loaded as an encoder-decoder model: {str(error).strip().splitlines()[0]} "
-                "Pass the folder of one, or download it once, with: hf download " + PROPOSITIONIZER
+                f"{name!r} cannot be loaded as an encoder-decoder model: {reason} "
+                f"Pass the folder of one, or download it once, with: hf download {PROPOSITIONIZER}"
             ) from error
         self.digest = _digest_of(model)
         self._device = device or infer_torch_device()
         self._model = model.to(self._device)
         self._longest = min(_LONGEST_INPUT, self._tokenizer.model_max_length)
-        self._lock = threading.Lock()  # a tokenizer cannot be used by two threads, nor would the model be faster
+        self._lock = threading.Lock()  # two threads cannot use a tokenizer, nor would the model be faster
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Seq2SeqModel:
         return self  # nothing in it is ever changed
@@ -208,7 +206,6 @@ class _Seq2SeqModel:
         import torch
 
         replies: list[tuple[str, Finish]] = [("", "length")] * len(prompts)
-        end = self._tokenizer.eos_token_id
         with self._lock, torch.inference_mode():
             ids = self._tokenizer(list(prompts), truncation=True, max_length=self._longest + 1)["input_ids"]
             fitting = [i for i, tokens in enumerate(ids) if len(tokens) <= self._longest]
@@ -216,16 +213,22 @@ class _Seq2SeqModel:
             for start in range(0, len(fitting), batch_size):
                 places = fitting[start : start + batch_size]
                 batch = self._tokenizer([prompts[i] for i in places], padding=True, return_tensors="pt")
-                inputs = {name: batch[name].to(self._device) for name in ("input_ids", "attention_mask")}
-                output = self._model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1)
+                output = self._model.generate(
+                    input_ids=batch["input_ids"].to(self._device),
+                    attention_mask=batch["attention_mask"].to(self._device),
+                    max_new_tokens=max_new_tokens,
+                    do_sample=False,
+                    num_beams=1,
+                )
                 texts = self._tokenizer.batch_decode(output, skip_special_tokens=True)
                 for i, row, text in zip(places, output.tolist(), texts, strict=True):
-                    replies[i] = text, "stop" if end in row else "length"
+                    is_complete = self._tokenizer.eos_token_id in row
+                    replies[i] = text, "stop" if is_complete else "length"
         return replies
 
 
 def _digest_of(model: Any) -> str:
-    """A hash of values from all over a model's weights, wherever these lie and whatever they are called there."""
+    """A hash of values from all over a model's weights."""
     digest = hashlib.sha256()
     for name, weights in sorted(dict(model.named_parameters()).items()):
         values = weights.detach().flatten()
