@@ -73,7 +73,10 @@ def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[
     answering: list[list[int]] = []
     for question in questions:
         wanted = set(tokenize(question))
-        shares = [math.fsum(rarity[word] for word in wanted & own) / math.sqrt(len(own) or 1) for own in words]
+        shares: list[float] = []
+        for own in words:
+            shared = math.fsum(rarity[word] for word in wanted & own)
+            shares.append(shared / math.sqrt(len(own) or 1))
         ranked = sorted(range(len(words)), key=shares.__getitem__, reverse=True)
         least = _ANSWERS_TOO * max(shares, default=0.0)
         answering.append([place for place in ranked if shares[place] >= least > 0] or ranked[:1])
@@ -110,6 +113,10 @@ class Comparison:
                 if frequency[token] <= _COMMON:
                     self._places[token].append(place)
         self._weights = [self._weight(tokens) for tokens in self._tokens]
+        self._factors = [1 / math.pow(1 + weight, _LENGTH) for weight in self._weights]
+        for place, region in enumerate(self.segments):
+            if region.kind in _NAMING:
+                self._factors[place] *= _HEADING
         self.sources = self._sources(passage, propositions, context)
 
     def _sources(self, passage: str, propositions: tuple[str, ...], context: str) -> list[_Source]:
@@ -117,7 +124,9 @@ class Comparison:
         frequency = Counter(chain.from_iterable(map(set, stated)))
         own = _rarities(len(stated))
         unheard = _rarities(len(self.segments))[0]
-        weights = {token: self._rarity.get(token, unheard) * own[count] ** _OWN for token, count in frequency.items()}
+        weights: dict[str, float] = {}
+        for token, count in frequency.items():
+            weights[token] = self._rarity.get(token, unheard) * own[count] ** _OWN
         sources: list[_Source] = []
         self._chief: set[int] = set()
         self._said: defaultdict[int, set[str]] = defaultdict(set)
@@ -173,16 +182,12 @@ class Comparison:
             counted = weight * _NUMERAL if token[0].isdigit() and not least else weight
             for place in self._places.get(token, ()):
                 shares[place] += counted
-        best = max(shares, key=lambda place: (shares[place] * self._factor(place), -place), default=None)
+        best = max(shares, key=lambda place: (shares[place] * self._factors[place], -place), default=None)
         if best is None or shares[best] < least:
             return None
         if least and self.segments[best].kind in _NAMING:
             return None
         return best
-
-    def _factor(self, place: int) -> float:
-        factor = _HEADING if self.segments[place].kind in _NAMING else 1.0
-        return factor / math.pow(1 + self._weights[place], _LENGTH)
 
 
 compare = lru_cache(maxsize=256)(Comparison)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -69,7 +69,7 @@ class Passage:
 
     @property
     def language(self) -> str:
-        """Its language (see `language.detect_language`); title and section decide where the text alone does not."""
+        """Its language (see `language.detect_language`), by title and section if not by the text alone."""
         return detect_language(self.text, f"{self.title}\n{self.section}")
 
     @property
@@ -171,7 +171,7 @@ class Propositionizer(BaseComponent, ABC):
         return RequestFigures(cost=0.0)
 
     def keeping_replies(self, file: Path) -> Propositionizer:
-        """The same propositionizer, which keeps an LLM's replies in a file, unless it keeps them somewhere already."""
+        """The same propositionizer, keeping an LLM's replies in a file unless they are kept already."""
         return self
 
     def forget_replies(self, texts: Iterable[str]) -> int:
@@ -200,8 +200,9 @@ class Propositionizer(BaseComponent, ABC):
     @property
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits that change when the propositionizer's output may change."""
-        data = json.dumps({"class": self.class_name(), **self.fingerprint_data()}, sort_keys=True, ensure_ascii=False)
-        return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        data = {"class": self.class_name(), **self.fingerprint_data()}
+        text = json.dumps(data, sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class DelegatingPropositionizer(Propositionizer):
@@ -229,28 +230,31 @@ class DelegatingPropositionizer(Propositionizer):
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Do what `apropositionize` does; raises ValueError for a passage that nobody takes."""
-        taken, others = self._divide(passages)
-        found = self.otherwise.propositionize(others) if self.otherwise is not None and others else []
-        return self._together(passages, taken, found)
+        taken, rest = self._divide(passages)
+        sets = self.otherwise.propositionize(rest) if self.otherwise is not None and rest else []
+        return self._together(passages, taken, sets)
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        taken, others = await asyncio.to_thread(self._divide, passages)
-        found = await self.otherwise.apropositionize(others) if self.otherwise is not None and others else []
-        return await asyncio.to_thread(self._together, passages, taken, found)
+        taken, rest = await asyncio.to_thread(self._divide, passages)
+        sets = await self.otherwise.apropositionize(rest) if self.otherwise is not None and rest else []
+        return await asyncio.to_thread(self._together, passages, taken, sets)
 
     def _divide(self, passages: Sequence[Passage]) -> tuple[list[bool], list[Passage]]:
         taken = [self.takes(passage) for passage in passages]
-        others = [passage for passage, is_own in zip(passages, taken, strict=True) if not is_own]
-        if others and self.otherwise is None:
-            raise ValueError(self._refusal(others, len(passages)))
-        return taken, others
+        rest = [passage for passage, is_own in zip(passages, taken, strict=True) if not is_own]
+        if rest and self.otherwise is None:
+            raise ValueError(self._refusal(rest, len(passages)))
+        return taken, rest
 
     def _together(
-        self, passages: Sequence[Passage], taken: Sequence[bool], found: Sequence[PropositionSet]
+        self,
+        passages: Sequence[Passage],
+        taken: Sequence[bool],
+        sets_of_rest: Iterable[PropositionSet],
     ) -> list[PropositionSet]:
-        made = iter(self._make([passage for passage, is_own in zip(passages, taken, strict=True) if is_own]))
-        others = iter(found)
-        return [next(made if is_own else others) for is_own in taken]
+        own = iter(self._make([*compress(passages, taken)]))
+        rest = iter(sets_of_rest)
+        return [next(own if is_own else rest) for is_own in taken]
 
     def keeping_replies(self, file: Path) -> Propositionizer:
         """The same propositionizer, whose `otherwise` keeps an LLM's replies."""
@@ -308,7 +312,8 @@ def checked_sets(
 
 def reported(sets: list[PropositionSet]) -> list[PropositionSet]:
     """Sets, after a warning of those that sentences stand in for."""
-    report_fallbacks(Counter(made.reason for made in sets if made.status == "fallback"), len(sets))
+    reasons = Counter(result.reason for result in sets if result.status == "fallback")
+    report_fallbacks(reasons, len(sets))
     return sets
 
 

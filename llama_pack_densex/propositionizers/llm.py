@@ -85,7 +85,8 @@ _REMEMBERED = 4096  # passages of one call that a later identical one is compare
 _DEFAULT_CONCURRENCY = 8
 _MOST_CONCURRENCY = 256
 _SLOW_REPLY = 8.0  # seconds
-_A_REQUEST = 650  # tokens, sent and received: the instructions, and a passage of 170 tokens with its propositions
+# tokens, sent and received: the instructions, and a passage of 170 tokens with its propositions
+_A_REQUEST = 650
 _MOST_REQUESTS = 256  # for one passage and all the parts that it is split into
 _LET_GO = 0.1  # seconds: replies come together, and the next requests leave before these are checked
 _FIRST_PASSAGES = 20  # where sentences stand in for all of so many, no setting is right
@@ -181,21 +182,75 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         >>> propositionizer.propositionize([Passage("Miso, a seasoning, is made of soybeans.", title="Miso")])
     """
 
-    questions: bool = Field(default=False, description="Whether questions that a passage answers are written too.")
-    llm_factory: str = Field(default="", description='What makes the LLM elsewhere: "module:name", or its own name.')
-    max_concurrency: int | None = Field(default=None, ge=1, description="Requests in flight at the same time.")
-    requests_per_minute: FiniteFloat | None = Field(default=None, gt=0, description="What the provider allows.")
-    tokens_per_minute: FiniteFloat | None = Field(default=None, gt=0, description="What the provider allows.")
-    workers: int = Field(default=1, ge=1, description="Processes that share the rates and the budget.")
-    max_cost: FiniteFloat | None = Field(default=None, ge=0, description="US dollars to stop at.")
-    max_tokens_total: int | None = Field(default=None, ge=0, description="Tokens to stop at.")
-    prices: dict[str, Price] = Field(default={}, description="Prices beside the list prices.")
-    max_attempts: int = Field(default=3, ge=1, description="Requests for the same text before sentences stand in.")
-    max_retries: int = Field(default=6, ge=0, description="Further tries after a time-out or a server's error.")
-    retry_wait: FiniteFloat = Field(default=1.0, ge=0, description="Scale of waits between those tries, in seconds.")
-    strictness: Literal["off", "flag", "repair"] = Field(default="flag", description="What to do about findings.")
-    record_to: str | None = Field(default=None, description="The JSONL file that propositions are appended to.")
-    structured: Literal["auto", "off"] = Field(default="auto", description="Whether a JSON schema is asked for.")
+    questions: bool = Field(
+        default=False,
+        description="Whether questions that a passage answers are written too.",
+    )
+    llm_factory: str = Field(
+        default="",
+        description='What makes the LLM elsewhere: "module:name", or its own name.',
+    )
+    max_concurrency: int | None = Field(
+        default=None,
+        ge=1,
+        description="Requests in flight at the same time.",
+    )
+    requests_per_minute: FiniteFloat | None = Field(
+        default=None,
+        gt=0,
+        description="What the provider allows.",
+    )
+    tokens_per_minute: FiniteFloat | None = Field(
+        default=None,
+        gt=0,
+        description="What the provider allows.",
+    )
+    workers: int = Field(
+        default=1,
+        ge=1,
+        description="Processes that share the rates and the budget.",
+    )
+    max_cost: FiniteFloat | None = Field(
+        default=None,
+        ge=0,
+        description="US dollars to stop at.",
+    )
+    max_tokens_total: int | None = Field(
+        default=None,
+        ge=0,
+        description="Tokens to stop at.",
+    )
+    prices: dict[str, Price] = Field(
+        default={},
+        description="Prices beside the list prices.",
+    )
+    max_attempts: int = Field(
+        default=3,
+        ge=1,
+        description="Requests for the same text before sentences stand in.",
+    )
+    max_retries: int = Field(
+        default=6,
+        ge=0,
+        description="Further tries after a time-out or a server's error.",
+    )
+    retry_wait: FiniteFloat = Field(
+        default=1.0,
+        ge=0,
+        description="Scale of waits between those tries, in seconds.",
+    )
+    strictness: Literal["off", "flag", "repair"] = Field(
+        default="flag",
+        description="What to do about findings.",
+    )
+    record_to: str | None = Field(
+        default=None,
+        description="The JSONL file that propositions are appended to.",
+    )
+    structured: Literal["auto", "off"] = Field(
+        default="auto",
+        description="Whether a JSON schema is asked for.",
+    )
     _llm: LLM = PrivateAttr()
     _form: dict[str, Any] = PrivateAttr()
     _asked: LLM = PrivateAttr()  # the same without its own retries, and what its output depends on
@@ -275,7 +330,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         return self.cache.purge(texts) if self.cache is not None else 0
 
     def keeping_replies(self, file: Path) -> LLMPropositionizer:
-        """The same propositionizer with a cache, unless it has one; limits and counters are shared by both."""
+        """The same propositionizer with a cache, unless it has one; both share limits and counters."""
         if self.cache is not None:
             return self
         copy = self.__copy__()
@@ -327,20 +382,22 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         yield from self._new_run().stream(passages)
 
     def fingerprint_data(self) -> dict[str, Any]:
-        return {
+        prompts: dict[str, Any] = {}
+        for key, prompt in self._prompts.items():
+            kwargs = {name: str(value) for name, value in prompt.kwargs.items()}
+            prompts[key] = [prompt.get_template(llm=self._llm), kwargs]
+        data: dict[str, Any] = {
             "llm": type(self._llm).__qualname__,
             "settings": self._settings,
-            "prompts": {
-                key: [
-                    prompt.get_template(llm=self._llm),
-                    {name: str(value) for name, value in prompt.kwargs.items()},
-                ]
-                for key, prompt in self._prompts.items()
-            },
+            "prompts": prompts,
             "max_attempts": self.max_attempts,
-            **({"questions": True} if self.questions else {}),  # node ids from before there were any stay as they are
-            **({"strictness": "repair"} if self.strictness == "repair" else {}),
         }
+        # only if they are not the defaults: node ids from before there were any stay as they are
+        if self.questions:
+            data["questions"] = True
+        if self.strictness == "repair":
+            data["strictness"] = self.strictness
+        return data
 
     def question(
         self,
@@ -370,7 +427,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
 
     @property
     def form(self) -> dict[str, Any]:
-        """What asks for replies by a JSON schema besides the messages: a further argument of the LLM's `chat`."""
+        """The further argument of the LLM's `chat` that asks for replies by a JSON schema."""
         return self._form if self.structured == "auto" else {}
 
     @property
@@ -410,7 +467,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         sender = self._sender
         sender.max_retries = self.max_retries
         sender.retry_wait = self.retry_wait
-        sender.meter.budget = Budget(max_cost, self.max_tokens_total and self.max_tokens_total // self.workers)
+        max_tokens = self.max_tokens_total and self.max_tokens_total // self.workers
+        sender.meter.budget = Budget(max_cost, max_tokens)
         sender.meter.price = price_of(self._model, self.prices, self._llm, is_needed=max_cost is not None)
         return sender
 
@@ -423,18 +481,24 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     def _update_prompts(self, prompts_dict: PromptDictType) -> None:
         for key, prompt in prompts_dict.items():
             if key not in self._prompts:
-                raise ValueError(f"there is no prompt {key!r}, only {PROMPT_KEY!r} and {JAPANESE_PROMPT_KEY!r}")
+                names = f"{PROMPT_KEY!r} and {JAPANESE_PROMPT_KEY!r}"
+                raise ValueError(f"there is no prompt {key!r}, only {names}")
             if not isinstance(prompt, BasePromptTemplate):
                 raise TypeError(f"{key} must be a prompt, PromptTemplate(...), not a {type(prompt).__name__}")
             if not takes_variable(prompt, "content"):
-                raise ValueError(f"{key} has no variable {{content}}, so that the LLM would never see the passage")
+                reason = "so that the LLM would never see the passage"
+                raise ValueError(f"{key} has no variable {{content}}, {reason}")
         self._prompts = {
             **self._prompts,
             **prompts_dict,
         }  # a copy: in-process copies of this object share the old one
 
     @model_serializer(mode="wrap")
-    def custom_model_dump(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+    def custom_model_dump(
+        self,
+        handler: SerializerFunctionWrapHandler,
+        info: SerializationInfo,
+    ) -> dict[str, Any]:
         data = {
             **handler(self),
             "cache": None,
@@ -463,7 +527,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         return partial(_made_again, is_pickled=True), (type(self), self.to_dict(), self._prompts)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> LLMPropositionizer:
-        return self.__copy__()  # shares the client, which holds locks; everything else is never changed in place
+        # shares the client, which holds locks; everything else is never changed in place
+        return self.__copy__()
 
 
 def _made_again(
@@ -481,9 +546,9 @@ def _made_again(
     propositionizer = kind(**settings)
     if fingerprint not in (None, propositionizer.fingerprint) and (is_pickled or not changes):
         raise ValueError(
-            f"The propositionizer made here is not the one that was saved: its LLM is {propositionizer._settings} "
-            f"and was {data['llm']['settings']} (let llm_factory make the same one), or it had other prompts (pass "
-            "them), or another version saved it."
+            "The propositionizer made here is not the one that was saved: its LLM is "
+            f"{propositionizer._settings} and was {data['llm']['settings']} (let llm_factory make the same "
+            "one), or it had other prompts (pass them), or another version saved it."
         )
     return propositionizer
 
@@ -523,7 +588,7 @@ class _Run:
         try:
             for result in self._in_order(passages):
                 held.append(result)
-                while held and self._is_sound and (held[0].status != "fallback" or not self.sender.is_doubtful):
+                while held and self._is_final(held[0]):
                     yield held.popleft()
             yield from held
         except BaseException as error:
@@ -537,6 +602,10 @@ class _Run:
             self.client.close()
         if self._unread is not None:
             raise self._unread
+
+    def _is_final(self, result: PropositionSet) -> bool:
+        is_certain = result.status != "fallback" or not self.sender.is_doubtful
+        return self._is_sound and is_certain
 
     def _in_order(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
         waiting: deque[Future[PropositionSet]] = deque()
@@ -569,7 +638,8 @@ class _Run:
         task = self._tasks.get(passage)
         if task is None:
             task = self._tasks[passage] = asyncio.ensure_future(self._make(passage))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else may ask for it
+            # nobody else may ask for the error
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
             while len(self._tasks) > _REMEMBERED and next(iter(self._tasks.values())).done():
                 self._tasks.popitem(last=False)
         return await task
@@ -591,26 +661,27 @@ class _Run:
         return result
 
     def note_first(self, cut_text: str) -> None:
-        """Take note of a whole passage whose first reply was cut off, or of "": each such one takes many more."""
+        """Take note of a whole passage whose first reply was cut off, or of "": each takes many more."""
         self._cut.append(cut_text)
         seen = len(self._cut)
         cut = seen - self._cut.count("")
         if seen < _FEW_PASSAGES or cut < seen / 2:
             return
         message = (
-            f"{cut} of the last {seen} replies for whole passages were cut off, and each of these passages is asked "
-            "for in parts, which costs many times as much: give the LLM more tokens for a reply (max_tokens, or "
-            "whatever its class calls it) or a larger context, or make the passages smaller."
+            f"{cut} of the last {seen} replies for whole passages were cut off, and each of these passages "
+            "is asked for in parts, which costs many times as much: give the LLM more tokens for a reply "
+            "(max_tokens, or whatever its class calls it) or a larger context, or make the passages smaller."
         )
         if cut >= _NEARLY_ALL * seen:
-            self.asking.forget_replies(filter(None, self._cut))  # a larger context is the server's, and no other key
+            # the server has the larger context: the keys of the replies would be the same
+            self.asking.forget_replies(filter(None, self._cut))
             raise PropositionizerError(message)
         if not self._has_warned:
             logger.warning(message)
         self._has_warned = True
 
     def _note_end(self, passage: Passage, result: PropositionSet) -> None:
-        """Stop if sentences stand in for all of the first passages, and have a later run ask for them again."""
+        """Stop if sentences stand in for all of the first passages; a later run asks for them again."""
         if self._is_sound:
             return
         if result.status != "fallback":
@@ -620,8 +691,9 @@ class _Run:
         if len(self._fallen) >= _FIRST_PASSAGES:
             self.asking.forget_replies(self._fallen)
             raise PropositionizerError(
-                f"None of the first {len(self._fallen)} passages came to propositions; the last one: {result.reason}. "
-                "See whether the model and its settings are right. For sentences instead, no LLM is needed."
+                f"None of the first {len(self._fallen)} passages came to propositions; the last one: "
+                f"{result.reason}. See whether the model and its settings are right. For sentences instead, "
+                "no LLM is needed."
             )
 
 

@@ -18,16 +18,16 @@ from llama_pack_densex.text.outline import Outline
 from llama_pack_densex.text.segments import segment
 from llama_pack_densex.text.tokens import compared, strip_surrogates
 
-# The rules are those of Chen et al. (2023), figure 8, in our own words, with what lists, tables and handbooks need
-# besides. They go with every passage, so that they are short: not more than about twice a passage of 128 tokens.
+# The rules are those of Chen et al. (2023), figure 8, in our own words, with what lists, tables and handbooks
+# need besides. They go with every passage, so they are short: at most about twice a passage of 128 tokens.
 _SYSTEM = """\
 Break the passage into propositions: short statements, each true, complete and clear on its own.
 1. Split compound sentences; keep wording and order. Conditions, exceptions and amounts stay with their fact.
-2. Replace pronouns, "we" and "you" by names. Take missing subjects from title, section or the text before the \
-passage, and nothing else.
+2. Replace pronouns, "we" and "you" by names. Take missing subjects from title, section or the text before \
+the passage, and nothing else.
 3. State each list item and table cell, with what leads the list in or its row and column.
-4. Leave out no fact, add none. Greetings, navigation and cut-off text are no facts, nor is a link's address unless \
-it is the point.
+4. Leave out no fact, add none. Greetings, navigation and cut-off text are no facts, nor is a link's address \
+unless it is the point.
 5. Write in the language of the passage. Never translate.
 {reply}
 
@@ -36,8 +36,8 @@ Example (title: Karsted Lighthouse): It was begun in 1874 by Ida Brandvold, an e
 {example}"""
 _LIST = "Reply with a JSON list of strings and nothing else."
 _OBJECT = """\
-Add 4 to 8 short questions that the passage answers, worded as people search and not as the passage, each clear on \
-its own. Reply with JSON and nothing else."""
+Add 4 to 8 short questions that the passage answers, worded as people search and not as the passage, each \
+clear on its own. Reply with JSON and nothing else."""
 _EXAMPLE = """\
 ["Karsted Lighthouse was begun in 1874.", \
 "Karsted Lighthouse was begun by Ida Brandvold.", \
@@ -100,11 +100,18 @@ def prompt_key(language: str) -> str:
 
 
 def format_request(prompt: BasePromptTemplate, llm: LLM, passage: Passage, note: str) -> list[ChatMessage]:
-    """Write the messages of a request; a note goes ahead of the last one where the prompt has no place for it."""
-    note = f"{_context_note(passage)}{note}"
-    content = readable_text(passage.text)
-    values = {"title": passage.title, "section": passage.section, "content": content, "note": note}
-    messages = prompt.format_messages(llm=llm, **{name: strip_surrogates(value) for name, value in values.items()})
+    """Write the messages of a request; a note that the prompt has no place for goes ahead of the last one."""
+    context = readable_text(passage.context).strip()
+    if context:
+        heading = _BEFORE_JA if passage.language == "ja" else _BEFORE
+        note = f"{heading}\n{context}\n\n{note}"
+    messages = prompt.format_messages(
+        llm=llm,
+        title=strip_surrogates(passage.title),
+        section=strip_surrogates(passage.section),
+        content=strip_surrogates(readable_text(passage.text)),
+        note=strip_surrogates(note),
+    )
     if note and not takes_variable(prompt, "note"):
         messages[-1] = ChatMessage(f"{note}{messages[-1].content or ''}", role=messages[-1].role)
     return messages
@@ -150,14 +157,6 @@ def repair_note(checked: PropositionSet, language: str) -> str:
     return "\n".join([_REPAIR_JA if language == "ja" else _REPAIR, *lines, "", ""])
 
 
-def _context_note(passage: Passage) -> str:
-    """Give the model what stands before a passage ("" for nothing)."""
-    context = readable_text(passage.context).strip()
-    if not context:
-        return ""
-    return f"{_BEFORE_JA if passage.language == 'ja' else _BEFORE}\n{context}\n\n"
-
-
 def _chat_prompt(system: str, reply: str, example: str) -> ChatPromptTemplate:
     written = system.format(reply=reply, example=example)
     return ChatPromptTemplate(
@@ -167,8 +166,8 @@ def _chat_prompt(system: str, reply: str, example: str) -> ChatPromptTemplate:
 
 _MOST_FAULTS = 20
 _REPAIR = """\
-Your last reply had these faults. Write all of it again, in the same form, without them: take every number, date \
-and name from the passage, name in each proposition what it is about, and leave nothing out."""
+Your last reply had these faults. Write all of it again, in the same form, without them: take every number, \
+date and name from the passage, name in each proposition what it is about, and leave nothing out."""
 _REPAIR_JA = """\
 前回の回答には次の問題がありました。同じ形式で、直した全体をもう一度書いてください。\
 数字、日付、名前は文章のとおりにし、どの命題にも何についてのことかを書き、何も漏らさないでください。"""
@@ -209,20 +208,22 @@ def split_in_two(passage: Passage) -> tuple[Passage, Passage] | None:
     for left, right in pairwise(segment(text, passage.context)):
         if left.kind not in ("heading", "columns"):
             is_paragraph = text.count("\n", left.end, right.start) > 1
-            places.append((abs(right.start - middle) * (0.5 if is_paragraph else 1.0), right.start))
+            distance = abs(right.start - middle)
+            places.append((distance / 2 if is_paragraph else distance, right.start))
     if not places:
         return None
-    place = min(places)[1]
+    _, place = min(places)
     offset = len(passage.context)
     context = Outline(passage.context + text).context_of(offset + place, offset + len(text))
-    return replace(passage, text=text[:place].strip()), replace(passage, text=text[place:].strip(), context=context)
+    first = replace(passage, text=text[:place].strip())
+    return first, replace(passage, text=text[place:].strip(), context=context)
 
 
 _LONGEST_BEFORE = 300  # characters of the sentences before a part
 
 
 def with_sentences_before(context: str, before: str) -> str:
-    """A context with the last one or two sentences before a part, as far as they are short, for its pronouns."""
+    """A context with the last one or two short sentences before a part, for its pronouns."""
     starts = [part.start for part in segment(before)[-2:] if len(before) - part.start <= _LONGEST_BEFORE]
     sentences = before[min(starts, default=len(before)) :].strip()
     if not sentences or sentences in context:

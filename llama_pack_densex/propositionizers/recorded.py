@@ -1,4 +1,4 @@
-"""Propositions that were made earlier and kept in a JSONL file: written as they arrive, looked up, left out again."""
+"""Propositions that are kept in a JSONL file: written as they arrive, looked up, and left out again."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from llama_pack_densex.propositionizers.checks import checked
 from llama_pack_densex.text.tokens import compared
 
 _WRITING = threading.Lock()
+_Recordings = dict[tuple[str, ...], PropositionSet]  # by text, and by text, title, section and context
 
 
 class RecordedPropositionizer(DelegatingPropositionizer):
@@ -52,7 +53,7 @@ class RecordedPropositionizer(DelegatingPropositionizer):
     """
 
     path: str = Field(description="The JSONL file with the recorded propositions.")
-    _recorded: dict[tuple[str, ...], PropositionSet] = PrivateAttr()
+    _recorded: _Recordings = PrivateAttr()
 
     def __init__(self, path: str | Path, otherwise: Propositionizer | None = None, **kwargs: Any) -> None:
         fields = {"path": str(path), "otherwise": otherwise, **kwargs}
@@ -74,16 +75,16 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         return (
             f"{len(others)} of {count} passages are not in {self.path}"
             f"{f', the first of {titles[0]!r}' if titles else ''}. "
-            "Split the documents as they were split for the recording, or pass otherwise=SentencePropositionizer() "
-            "or another propositionizer for the rest."
+            "Split the documents as they were split for the recording, or pass "
+            "otherwise=SentencePropositionizer() or another propositionizer for the rest."
         )
 
     def _make(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         return [self._look_up(passage) for passage in passages]
 
     def _look_up(self, passage: Passage) -> PropositionSet:
-        exactly = _exact_key(passage.text, passage.title, passage.section, passage.context)
-        recorded = self._recorded.get(exactly) or self._recorded.get(exactly[:1]) or PropositionSet(())
+        key = _exact_key(passage.text, passage.title, passage.section, passage.context)
+        recorded = _recorded_for(key, self._recorded)
         if recorded.texts:
             return checked(passage, recorded)
         reason = "no propositions were recorded for this passage"
@@ -97,53 +98,53 @@ class RecordedPropositionizer(DelegatingPropositionizer):
             OSError: The file cannot be written.
         """
         texts = set(texts)
-        gone = {compared(text) for text in texts}
-        for key in [key for key in self._recorded if key[0] in gone]:
-            del self._recorded[key]
-        purged = purge_recording(self.path, texts)
-        return purged + super().purge(texts)
+        gone = set(map(compared, texts))
+        self._recorded = {key: recorded for key, recorded in self._recorded.items() if key[0] not in gone}
+        return purge_recording(self.path, texts) + super().purge(texts)
 
 
-def _read_recordings(path: Path) -> dict[tuple[str, ...], PropositionSet]:
-    recorded: dict[tuple[str, ...], PropositionSet] = {}
+def _read_recordings(path: Path) -> _Recordings:
+    recorded: _Recordings = {}
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip() or _is_half(line):
                 continue
             try:
                 record = json.loads(line.decode("utf-8-sig"))
-                named = (str(record.get(name) or "") for name in ("title", "section", "context"))
-                exactly = _exact_key(record["text"], *named)
-                before = recorded.get(exactly) or recorded.get(exactly[:1]) or PropositionSet(())
-                made = _joined(before, record)
+                headings = (str(record.get(name) or "") for name in ("title", "section", "context"))
+                key = _exact_key(record["text"], *headings)
+                recorded[key] = recorded[key[:1]] = _joined(_recorded_for(key, recorded), record)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                statuses = ", ".join(get_args(Status))
                 raise ValueError(
-                    f'{path}, line {number}: expected a JSON object with "text" (a string) and "propositions" or '
-                    f'"questions" (lists of strings), and as "status" nothing or {", ".join(get_args(Status))}; mend '
-                    "or remove the line"
+                    f'{path}, line {number}: expected a JSON object with "text" (a string) and '
+                    f'"propositions" or "questions" (lists of strings), and as "status" nothing or '
+                    f"{statuses}; mend or remove the line"
                 ) from error
-            recorded[exactly] = recorded[exactly[:1]] = made
     return recorded
 
 
-def _joined(before: PropositionSet, record: dict[str, Any]) -> PropositionSet:
-    """What is known of a passage with what a line has of it."""
-    texts, questions = (_texts(record[name]) if name in record else None for name in ("propositions", "questions"))
-    if texts is None and questions is None:
-        raise KeyError("propositions")
+def _recorded_for(key: tuple[str, ...], recorded: _Recordings) -> PropositionSet:
+    return recorded.get(key) or recorded.get(key[:1], PropositionSet(()))
+
+
+def _joined(earlier: PropositionSet, record: dict[str, Any]) -> PropositionSet:
+    """What earlier lines have of a passage with what a line has of it."""
     status: Status = record.get("status") or "ok"
-    if status not in get_args(Status):
+    if status not in get_args(Status) or not {"propositions", "questions"} & record.keys():
         raise ValueError
-    if questions is not None:
-        before = replace(before, questions=questions)
+    if "questions" in record:
+        earlier = replace(earlier, questions=_texts(record["questions"]))
+    if "propositions" not in record:
+        return earlier
     reason = str(record.get("reason") or "")
-    return before if texts is None else replace(before, texts=texts, status=status, reason=reason)
+    return replace(earlier, texts=_texts(record["propositions"]), status=status, reason=reason)
 
 
-def _texts(given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list):
+def _texts(texts: Any) -> tuple[str, ...]:
+    if not isinstance(texts, list):
         raise TypeError
-    return tuple(text for text in given if text.strip())
+    return tuple(text for text in texts if text.strip())
 
 
 def open_recording(path: str | Path) -> None:
@@ -170,7 +171,7 @@ def append_recording(path: str | Path, passage: Passage, propositions: Propositi
     Raises:
         OSError: The file cannot be written; then it is as it was.
     """
-    record: dict[str, Any] = {**asdict(passage), "propositions": propositions.texts}
+    record = {**asdict(passage), "propositions": propositions.texts}
     if not passage.context:
         del record["context"]
     if propositions.questions:
@@ -214,13 +215,13 @@ def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
     return len(lines) - len(kept)
 
 
-def _exact_key(text: str, *about: str) -> tuple[str, ...]:
-    """What the passage of a line is told by: its text, and its title, section and context."""
-    return tuple(map(compared, (text, *about)))
+def _exact_key(text: str, *headings: str) -> tuple[str, ...]:
+    """The text of a passage, then its title, section and context, as they are compared."""
+    return tuple(map(compared, (text, *headings)))
 
 
 def _is_half(line: bytes) -> bool:
-    """Whether a line is what a kill in the middle of a write left of it; another mistake in one is somebody's."""
+    """Whether a line is what a kill in the middle of a write left; other mistakes are somebody's."""
     return line.startswith(b"{") and not line.endswith(b"\n") and not line.rstrip().endswith(b"}")
 
 

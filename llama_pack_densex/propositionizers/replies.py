@@ -54,7 +54,14 @@ class _UnusableReplyError(Exception):
     """Its text is the problem."""
 
 
-def judge(passage: Passage, reply: str, finish: Finish, *, questions: bool = False, is_last: bool = False) -> Reading:
+def judge(
+    passage: Passage,
+    reply: str,
+    finish: Finish,
+    *,
+    questions: bool = False,
+    is_last: bool = False,
+) -> Reading:
     """Read the reply to a passage, and see whether it can be used for it.
 
     Args:
@@ -79,7 +86,13 @@ def judge(passage: Passage, reply: str, finish: Finish, *, questions: bool = Fal
     return Reading(texts, questions=() if find_wrong_language(passage.text, answered) else answered)
 
 
-def read_reply(text: str, *, finished: bool = False, questions: bool = False, is_last: bool = False) -> Reading:
+def read_reply(
+    text: str,
+    *,
+    finished: bool = False,
+    questions: bool = False,
+    is_last: bool = False,
+) -> Reading:
     """Read the propositions out of a reply; never raises.
 
     Thoughts, fences, talk and one wrapping object around an array are taken off, and numbered or dashed lines
@@ -131,14 +144,10 @@ def fall_back(part: Passage, reason: str, is_passing: bool = False) -> Propositi
 
 def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
     """One set of what came of the parts of a passage, in their order."""
-    failed = {str(number): part for number, part in enumerate(parts, 1) if part.status == "fallback"}
-    reasons = [part.reason for part in failed.values() or parts if part.reason]
-    if failed and len(parts) > 1:
-        which = f"part{'s' * (len(failed) > 1)} {', '.join(failed)}"
-        reasons.insert(0, f"sentences stand in for {which} of {len(parts)}")
-    elif len(parts) > 1:
-        cause = "because the whole was too long, or a reply cut off or refused"
-        reasons.insert(0, f"asked in {len(parts)} parts {cause}")
+    failed = [part for part in parts if part.status == "fallback"]
+    reasons = [part.reason for part in failed or parts if part.reason]
+    if len(parts) > 1:
+        reasons.insert(0, _in_parts(parts))
     status: Status = "repaired" if reasons else "ok"
     return PropositionSet(
         unique(chain.from_iterable(part.texts for part in parts)),
@@ -149,6 +158,15 @@ def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
     )
 
 
+def _in_parts(parts: Sequence[PropositionSet]) -> str:
+    """What parts say of a passage."""
+    failed = [str(number) for number, part in enumerate(parts, 1) if part.status == "fallback"]
+    if not failed:
+        return f"asked in {len(parts)} parts because the whole was too long, or a reply cut off or refused"
+    noun = "parts" if len(failed) > 1 else "part"
+    return f"sentences stand in for {noun} {', '.join(failed)} of {len(parts)}"
+
+
 def _without_example(texts: Iterable[str], passage: Passage) -> tuple[str, ...]:
     """Leave out what small models repeat of the prompt, unless the passage is about that."""
     subject = f"{passage.title} {passage.section} {passage.text}"
@@ -156,12 +174,19 @@ def _without_example(texts: Iterable[str], passage: Passage) -> tuple[str, ...]:
     return tuple(text for text in texts if is_about_it or compared(text) not in EXAMPLE_TEXTS)
 
 
-_APOLOGY = r"(?:(?:i['’]?m|i am|we are) (?:very |really |so )?(?:sorry|afraid)|sorry|i apologi[sz]e|unfortunately)"
-_CANNOT = r"(?:can['’]?t|cannot|can not|could(?:n['’]t| not)|won['’]?t|(?:am|['’]m) (?:unable|not able|not allowed))"
+_APOLOGY = (
+    r"(?:(?:i['’]?m|i am|we are) (?:very |really |so )?(?:sorry|afraid)"
+    r"|sorry|i apologi[sz]e|unfortunately)"
+)
+_CANNOT = (
+    r"(?:can['’]?t|cannot|can not|could(?:n['’]t| not)|won['’]?t"
+    r"|(?:am|['’]m) (?:unable|not able|not allowed))"
+)
 _REFUSAL = re.compile(
     rf"(?i){_APOLOGY}\b[^.!?\n]{{0,80}}?\b(?:i|we) ?(?:{_CANNOT}|must decline)"
     rf"|as an ai\b|i must decline"
-    rf"|i ?{_CANNOT} (?:help|assist|fulfil|comply|provide|process|do|answer|create|generate|complete|extract|split)"
+    rf"|i ?{_CANNOT} (?:help|assist|fulfil|comply|provide|process|do|answer|create|generate|complete"
+    r"|extract|split)"
     r"|(?:大変|誠に)?(?:申し訳|すみません|恐れ入り)[^\n]{0,60}(?:できません|できかね|いたしかね|致しかね)"
     r"|[^\n]{0,20}(?:お答え|お応え|お手伝い|回答|対応)(?:する)?(?:こと[はが])?できません"
     r"|(?:很|非常)?(?:抱歉|对不起|對不起)[^\n]{0,30}(?:无法|無法|不能)"
@@ -182,10 +207,7 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     named: list[Any] = []
     if with_questions:
         values = _without_questions(values, named)
-    texts = _propositions(_strings(values) if values else _listed(text, finished))
-    if len(texts) == 1 and "\n" in texts[0]:  # a list as one string
-        texts = _propositions(_listed(texts[0], finished) or texts[0].splitlines())
-    texts = _without_numbers(texts)
+    texts = _without_numbers(_texts_of(values, text, finished))
     questions = _propositions(_strings(named))
     if with_questions and not named:
         questions = tuple(text for text in texts if text.endswith(("?", "？")))
@@ -196,6 +218,13 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     if not texts:
         raise _UnusableReplyError("empty" if values or not text else "unreadable")
     return Reading(texts, questions=questions)
+
+
+def _texts_of(values: list[Any], text: str, finished: bool) -> tuple[str, ...]:
+    texts = _propositions(_strings(values) if values else _listed(text, finished))
+    if len(texts) != 1 or "\n" not in texts[0]:
+        return texts
+    return _propositions(_listed(texts[0], finished) or texts[0].splitlines())  # a list as one string
 
 
 def _without_questions(value: Any, named: list[Any]) -> Any:
@@ -259,7 +288,7 @@ def _python_list(text: str) -> Any:
     """Read a list as Python writes it; one that only resembles it may lack a comma between two strings."""
     if not text.endswith(("]", "}")) or re.search(r"(?:\.\.\.|…)[\s\"']*[\]}]*$", text):
         raise _UnusableReplyError("cut")
-    with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError):  # a set of lists
+    with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError):
         kinds = [token.type for token in generate_tokens(StringIO(text).readline) if token.string.strip()]
         if (STRING, STRING) not in pairwise(kinds):  # Python would join them
             return json.loads(json.dumps(ast.literal_eval(text)))  # of what JSON has, and keys are texts
@@ -298,22 +327,21 @@ def _parts(item: dict[str, Any]) -> list[Any]:
     chosen = named_texts or texts
     if len(chosen) > 1 and len(named_texts) < len(item) and not all(map(str.isdecimal, item)):
         raise _UnusableReplyError("unreadable")  # any of several
-    stated = [*chosen.values()]
-    # a proposition with its words, or the passage with its propositions
-    if lists and all(map(_TEXT.match, chosen)) and _length_within(lists) >= sum(map(len, stated)):
+    if lists and _is_passage(chosen, lists):
         return [*lists.values()]
-    return stated
+    return [*chosen.values()]
+
+
+def _is_passage(texts: dict[str, str], lists: dict[str, Any]) -> bool:
+    """Whether texts are the passage that lists say in propositions, not a proposition with its words."""
+    parts = chain.from_iterable(part.values() if isinstance(part, dict) else part for part in lists.values())
+    listed = sum(len(part) for part in parts if isinstance(part, str))  # what is deeper comes later
+    return all(map(_TEXT.match, texts)) and listed >= sum(map(len, texts.values()))
 
 
 def _named(parts: dict[str, Any]) -> dict[str, Any]:
     """The parts of an object that are named like propositions."""
     return {key: part for key, part in parts.items() if _NAMED.search(key)}
-
-
-def _length_within(lists: dict[str, Any]) -> int:
-    """How many characters stand in lists and objects, what is deeper left out: it comes later."""
-    parts = chain.from_iterable(part.values() if isinstance(part, dict) else part for part in lists.values())
-    return sum(len(part) for part in parts if isinstance(part, str))
 
 
 def _quoted(text: str) -> list[str]:
@@ -346,25 +374,24 @@ def _is_torn(text: str, opening: str, closing: str) -> bool:
 
 
 _CLOSING = dict(zip("“‘「『", "”’」』", strict=True))
-_LIST_START = re.compile(r"[^{]*?(?:\{[^{:]*:\s*)?[\[［]\s?([\"'“‘「『])")  # also as the first thing in an object
+# also as the first thing in an object
+_LIST_START = re.compile(r"[^{]*?(?:\{[^{:]*:\s*)?[\[［]\s?([\"'“‘「『])")
 _BULLET = r"[-*+•◦–—→]\s+|[・●○✅✓✔]\s*|[①-⑳]\s*|\(?[a-z]\)\s+"
 _NUMBER = (
     r"(?:\*\*)?(?i:(?:proposition|fact|命題) ?)?[(（]?[0-9０-９]{1,3}"
     r"(?:[.)．:](?:\*\*)?\s+|[）、]\s*|[.．：](?=[^\s0-9０-９*]))"
 )
 _ITEM = re.compile(rf"[ \t]*(?:{_BULLET}|{_NUMBER})(.*)")
-_TAG = re.compile(r"(?i)<(?!/)(?:proposition|fact|statement|claim|item|li)\b[^<>]*>\s*([^<>\s][^<>]*)</[^<>]*>")
+_TAG = re.compile(
+    r"(?i)<(?!/)(?:proposition|fact|statement|claim|item|li)\b[^<>]*>"
+    r"\s*([^<>\s][^<>]*)</[^<>]*>",
+)
 _SENTENCE_END = re.compile(r"""[.!?。！？…．][)\]"'”’」』）]*$""")
 
 
 def _listed(text: str, finished: bool) -> list[str]:
     """Read numbered or dashed lines, or tagged texts; other lines before, between and after them are talk."""
-    items: list[str] = []
-    for line in _TAG.sub(r"\n- \1\n", text).splitlines():
-        if item := _ITEM.fullmatch(line):
-            items.append(item[1].strip())
-        elif items and line.startswith(("  ", "\t", "　")) and line.strip():
-            items[-1] += " " + line.strip()
+    items = _items(text)
     if items and looks_like_refusal(text):
         raise _UnusableReplyError("refused")
     if all(re.fullmatch(r'"[^"]+",?', item) for item in items):
@@ -372,4 +399,14 @@ def _listed(text: str, finished: bool) -> list[str]:
     *earlier, last = [bool(_SENTENCE_END.search(item)) for item in items] or [True]
     if earlier and all(earlier) and not last and not finished:
         raise _UnusableReplyError("cut")
+    return items
+
+
+def _items(text: str) -> list[str]:
+    items: list[str] = []
+    for line in _TAG.sub(r"\n- \1\n", text).splitlines():
+        if item := _ITEM.fullmatch(line):
+            items.append(item[1].strip())
+        elif items and line.startswith(("  ", "\t", "　")) and line.strip():
+            items[-1] += " " + line.strip()
     return items

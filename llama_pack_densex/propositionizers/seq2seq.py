@@ -1,4 +1,4 @@
-"""Propositions by the Propositionizer of Dense X Retrieval, a Flan-T5 for English that runs on this machine."""
+"""Propositions by the Propositionizer of Dense X Retrieval: a local Flan-T5 for English."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         languages = Counter(passage.language for passage in others)
         counts = (f"{LANGUAGE_NAMES[language]} ({times:,})" for language, times in languages.most_common())
         return (
-            f"{len(others):,} of {count:,} passages are not in English, which is all that {self.model} knows: "
-            f"{', '.join(counts)}. Pass otherwise=..., another propositionizer for these (at the command line, "
-            "--llm names a model for them)."
+            f"{len(others):,} of {count:,} passages are not in English, which is all that {self.model} "
+            f"knows: {', '.join(counts)}. Pass otherwise=..., another propositionizer for these (at the "
+            "command line, --llm names a model for them)."
         )
 
     def _make(self, passages: Sequence[Passage]) -> list[PropositionSet]:
@@ -126,6 +126,8 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 
     def _make_parts(self, passages: Sequence[Passage]) -> list[list[PropositionSet]]:
         """The sets of each passage's parts: of the whole, or of the parts of its halves."""
+        if not passages:
+            return []
         replies = self._loaded.replies(list(map(_prompt, passages)), self.batch_size, self.max_new_tokens)
         parts: list[list[PropositionSet]] = []
         halves: dict[int, tuple[Passage, Passage]] = {}
@@ -138,10 +140,9 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
                 parts.append([])
             else:
                 parts.append([fall_back(passage, reading.reason)])
-        if halves:
-            parts_of_halves = iter(self._make_parts([*chain.from_iterable(halves.values())]))
-            for number in halves:
-                parts[number] = next(parts_of_halves) + next(parts_of_halves)
+        parts_of_halves = iter(self._make_parts([*chain.from_iterable(halves.values())]))
+        for number in halves:
+            parts[number] = next(parts_of_halves) + next(parts_of_halves)
         return parts
 
     def fingerprint_data(self) -> dict[str, Any]:
@@ -193,7 +194,12 @@ class _Seq2SeqModel:
     def __deepcopy__(self, memo: dict[int, Any]) -> _Seq2SeqModel:
         return self  # nothing in it is ever changed
 
-    def replies(self, prompts: Sequence[str], batch_size: int, max_new_tokens: int) -> list[tuple[str, Finish]]:
+    def replies(
+        self,
+        prompts: Sequence[str],
+        batch_size: int,
+        max_new_tokens: int,
+    ) -> list[tuple[str, Finish]]:
         """The greedy replies to prompts, in their order, and why they ended: one that is too long is cut off
         at once.
 

@@ -52,11 +52,10 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
     whole = {part.row or passage.text[slice(*part.span)] for part in parts if part.kind in ("row", "code")}
     stated = {i: text for i, text in enumerate(propositions) if text.strip() and text not in whole}
     gaps = uncovered(passage.text, propositions, passage.context)
-    return [
-        *_other_language(passage.text, propositions),
-        *_faults(passage, stated),
-        *(_missing(gap, passage.text) for gap in gaps),
-    ]
+    findings = _other_language(passage.text, propositions)
+    findings += _faults(passage, stated)
+    findings += [_missing(gap, passage.text) for gap in gaps]
+    return findings
 
 
 def _faults(passage: Passage, propositions: dict[int, str]) -> Iterator[Finding]:
@@ -85,8 +84,8 @@ def _faults(passage: Passage, propositions: dict[int, str]) -> Iterator[Finding]
 def checked(passage: Passage, propositions: PropositionSet) -> PropositionSet:
     """A set with what is wrong with its propositions.
 
-    Whatever makes or looks up propositions calls this, not what makes nodes of them: it knows that a text is a
-    statement about the passage, and not one of its own sentences.
+    Whatever makes or looks up propositions calls this, not what makes nodes of them: it knows that a text is
+    a statement about the passage, and not one of its own sentences.
     """
     if propositions.status == "fallback":
         return propositions
@@ -100,7 +99,7 @@ def is_better(findings: Sequence[Finding], earlier: Sequence[Finding]) -> bool:
 
 
 def settled(passage: Passage, propositions: PropositionSet) -> PropositionSet:
-    """A checked set with the passage's own sentences: in place of what is not grounded, and for what is missing.
+    """A checked set with the passage's sentences in place of what is not grounded and for what is missing.
 
     What was wrong with these stays among the findings, so that it is counted.
     """
@@ -157,7 +156,9 @@ def _other_language(passage: str, propositions: Sequence[str]) -> list[Finding]:
         return []
     reason = f"it is in {LANGUAGE_NAMES.get(language, 'another language')}"
     wrong = [i for i, text in enumerate(propositions) if find_wrong_language(passage, [text])]
-    return [Finding("language", index, None, reason) for index in wrong or [None]]
+    if not wrong:
+        return [Finding("language", None, None, reason)]
+    return [Finding("language", index, None, reason) for index in wrong]
 
 
 def _words_of(text: Text) -> tuple[str, ...]:

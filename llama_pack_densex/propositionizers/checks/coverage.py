@@ -159,7 +159,8 @@ _ASKS = r"[?？][\W_]*$"
 _LEADS_ELSEWHERE = (
     r"^\W*(?:詳細|詳しく|くわしく)(?:は|に(?:ついて|関して)は?|を)|^\W*(?:関連|参考|参照)\w{0,5}[:：]"
     r"|^\W*\w{0,12}は?(?:こちら|ここ)\W*$|^\W*(?:read|learn|find out) more\b|^\W*click here\b"
-    r"|^\W*(?:please )?(?:see|refer to|visit|check out|read)\b.*\b(?:here|more|details|information|below|above)\b"
+    r"|^\W*(?:please )?(?:see|refer to|visit|check out|read)\b"
+    r".*\b(?:here|more|details|information|below|above)\b"
     r"|^\W*for (?:more|further|full|additional|details)\b.*\b(?:see|visit|refer|read|check|contact|go to)\b"
 )
 _GREETS = (

@@ -109,7 +109,8 @@ def _is_given_name(text: Text, token: re.Match[str], source: Source) -> bool:
     surname = _SURNAME.match(text.plain, token.end())
     if surname is None or not source.has_word(surname[1]):
         return False
-    full = rf"[A-Z][\w.]* {re.escape(surname[1])}\b|\b{re.escape(surname[1])} of "  # a university has no given name
+    name = re.escape(surname[1])
+    full = rf"[A-Z][\w.]* {name}\b|\b{name} of "  # a university has no given name
     return not re.search(full, source.written)
 
 
