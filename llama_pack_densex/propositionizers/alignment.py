@@ -35,7 +35,11 @@ _ANSWERS_TOO = 0.8  # of what the likeliest answer shares with a question
 _COMMON = 100  # words in more sentences than this tell none from the others, and cost time
 
 
-def align(passage: str, propositions: Sequence[str], context: str = "") -> list[tuple[Span, ...]]:
+def align(
+    passage: str,
+    propositions: Sequence[str],
+    context: str = "",
+) -> list[tuple[Span, ...]]:
     """Find the sentences that say each proposition.
 
     A proposition that stands in the passage word for word is where it stands, and so is a row of a table that
@@ -60,8 +64,7 @@ def align(passage: str, propositions: Sequence[str], context: str = "") -> list[
 
 
 def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[int]]:
-    """Which propositions answer each question: those that share most with it, the words that few of them have
-    first.
+    """Which propositions answer each question: those that share most with it, above all rare words.
 
     Returns:
         For each question the places of propositions, the likeliest first; the first of all where none shares
@@ -79,7 +82,8 @@ def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[
             shares.append(shared / math.sqrt(len(own) or 1))
         ranked = sorted(range(len(words)), key=shares.__getitem__, reverse=True)
         least = _ANSWERS_TOO * max(shares, default=0.0)
-        answering.append([place for place in ranked if shares[place] >= least > 0] or ranked[:1])
+        likely = [place for place in ranked if shares[place] >= least > 0]
+        answering.append(likely or ranked[:1])
     return answering
 
 
@@ -103,7 +107,8 @@ class Comparison:
 
     def __init__(self, passage: str, propositions: tuple[str, ...], context: str = "") -> None:
         self.segments = segment(passage, context)
-        self._tokens = [{*_tokens_of(passage[slice(*region.span)])} for region in self.segments]
+        sentences = [passage[slice(*region.span)] for region in self.segments]
+        self._tokens = [set(_tokens_of(sentence)) for sentence in sentences]
         frequency = Counter(chain.from_iterable(self._tokens))
         rarities = _rarities(len(self.segments))
         self._rarity = {token: rarities[count] for token, count in frequency.items()}
@@ -141,7 +146,8 @@ class Comparison:
     def is_said(self, place: int) -> bool:
         """Whether the propositions that a segment is a source of say it."""
         share = _SAID if place in self._chief else _SAID_BESIDE
-        return self._weight(self._tokens[place] & self._said[place]) >= share * self._weights[place]
+        weight = self._weight(self._tokens[place] & self._said[place])
+        return weight >= share * self._weights[place]
 
     def _weight(self, tokens: set[str]) -> float:
         return math.fsum(self._rarity[token] for token in tokens)  # the same in any order
@@ -155,7 +161,9 @@ class Comparison:
         """What says a proposition that stands nowhere word for word: what shares most of its tokens."""
         last = max(len(tokens) - 1, 1)
         positions = {token: i / last for i, token in enumerate(tokens)}
-        lacking = {token: weights[token] * (1 + _LATER * position) for token, position in positions.items()}
+        lacking: dict[str, float] = {}
+        for token, position in positions.items():
+            lacking[token] = weights[token] * (1 + _LATER * position)
         whole = sum(lacking.values())
         shared = 0.0
         chosen: list[int] = []
@@ -163,7 +171,8 @@ class Comparison:
             best = self._best_segment(lacking, _FURTHER * whole if chosen else 0.0)
             if best is None:
                 break
-            shared += sum(lacking.pop(token) for token in [*lacking] if token in self._tokens[best])
+            common = [token for token in lacking if token in self._tokens[best]]
+            shared += sum(map(lacking.pop, common))
             if not chosen:
                 # first words that stand above the chief source are what its pronoun means; the fact is below
                 for token in lacking.keys() & self._places.keys():

@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 from llama_index.core.bridge.pydantic import (
     Field,
-    PrivateAttr,
     SerializationInfo,
     SerializerFunctionWrapHandler,
     model_serializer,
@@ -251,14 +250,14 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         default="auto",
         description="Whether a JSON schema is asked for.",
     )
-    _llm: LLM = PrivateAttr()
-    _form: dict[str, Any] = PrivateAttr()
-    _asked: LLM = PrivateAttr()  # the same without its own retries, and what its output depends on
-    _settings: dict[str, Any] = PrivateAttr()
-    _model: str = PrivateAttr()
-    _sender: Sender = PrivateAttr()
-    _paces: tuple[Any, ...] = PrivateAttr(default=())
-    _prompts: dict[str, BasePromptTemplate] = PrivateAttr()
+    _llm: LLM
+    _form: dict[str, Any]
+    _asked: LLM  # the same without its own retries
+    _settings: dict[str, Any]  # what its output depends on
+    _model: str
+    _sender: Sender
+    _paces: tuple[Any, ...] = ()
+    _prompts: dict[str, BasePromptTemplate]
 
     def __init__(
         self,
@@ -283,7 +282,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
             )
         if llm is not None and not isinstance(llm, LLM):
             raise ValueError(f"llm must be a LlamaIndex LLM, not a {type(llm).__name__}")
-        settings |= {"llm_factory": factory, "record_to": str(record_to) if record_to is not None else None}
+        settings["llm_factory"] = factory
+        settings["record_to"] = record_to and str(record_to)
         settings["prices"] = read_prices(settings.get("prices"))
         super().__init__(**settings)
         self._llm = call_factory(factory) if llm is None else llm
@@ -291,11 +291,14 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         self._settings = output_settings(self._llm)
         self._model = str(next(filter(None, map(self._settings.get, MODEL_FIELDS)), ""))
         self._form = response_format(self._llm, "propositions", *["questions"] * self.questions)
-        self._sender = Sender.to(self._llm, Limits(self.concurrency), Meter(Budget(), None), cache)
+        limits = Limits(self.concurrency)
+        self._sender = Sender.to(self._llm, limits, Meter(Budget(), None), cache)
         self._sender_now()  # says now what is wrong with the limits
         self._prompts = default_prompts(self.questions)
-        prompts = {PROMPT_KEY: proposition_prompt, JAPANESE_PROMPT_KEY: japanese_proposition_prompt}
-        self._update_prompts({key: prompt for key, prompt in prompts.items() if prompt is not None})
+        if proposition_prompt is not None:
+            self._update_prompts({PROMPT_KEY: proposition_prompt})
+        if japanese_proposition_prompt is not None:
+            self._update_prompts({JAPANESE_PROMPT_KEY: japanese_proposition_prompt})
 
     @classmethod
     def class_name(cls) -> str:
@@ -358,7 +361,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         try:
             return reported(await asyncio.get_running_loop().run_in_executor(waiting, all_sets))
         finally:
-            run.end("the call was ended")
+            run.end("the end of the call")
             waiting.shutdown(wait=False)
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
@@ -432,10 +435,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
 
     @property
     def concurrency(self) -> int:
-        """Requests in flight at a time: the number that was chosen, else what the rates take if a reply is
-        slow.
+        """Requests in flight at a time: the chosen number, else what the rates take if a reply is slow.
 
-        Told a rate, it is the rate that should bound a run; without one, little is known of the server.
+        A rate, if there is one, should bound a run; without one, little is known of the server.
         """
         if self.max_concurrency is not None:
             return self.max_concurrency
@@ -532,7 +534,11 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
 
 
 def _made_again(
-    kind: type[LLMPropositionizer], data: dict[str, Any], changes: dict[str, Any], *, is_pickled: bool = False
+    kind: type[LLMPropositionizer],
+    data: dict[str, Any],
+    changes: dict[str, Any],
+    *,
+    is_pickled: bool = False,
 ) -> LLMPropositionizer:
     """A propositionizer of its dictionary; a pickle's factory is trusted (see `LLMReference.rebuild`)."""
     settings = {**data, **changes}
@@ -592,7 +598,7 @@ class _Run:
                     yield held.popleft()
             yield from held
         except BaseException as error:
-            self.end_by(error)
+            self.end(type(error).__name__)
             if asyncio._get_running_loop() is not self.loop:  # the garbage collector may close it there
                 asyncio.run_coroutine_threadsafe(self._settled(), self.loop).result()
             if isinstance(error, LLMError):
@@ -623,12 +629,9 @@ class _Run:
         except Exception as error:
             self._unread = error
 
-    def end(self, why: str) -> None:
+    def end(self, cause: str) -> None:
         """Send nothing more."""
-        self.stop.by(PropositionizerError(why))
-
-    def end_by(self, error: BaseException) -> None:
-        self.end(f"the run was ended by {type(error).__name__}")
+        self.stop.by(PropositionizerError(f"the run was ended by {cause}"))
 
     async def _settled(self) -> None:
         """What is under way is paid for: also what an interrupt kept from being taken note of."""
@@ -656,7 +659,7 @@ class _Run:
             raise
         except Exception as error:  # as the cache's: nothing more is sent
             self._error = self._error or error
-            self.end_by(error)
+            self.end(type(error).__name__)
             raise
         return result
 
@@ -779,7 +782,14 @@ class _PassageRun:
             note = ask_again_note(reading.problem, self._language)
         return [fall_back(part, f"{'; '.join(unique(reasons))} (asked {max_attempts} times)")]
 
-    async def _ask(self, part: Passage, note: str, attempt: int = 1, *, is_last: bool = False) -> Reading:
+    async def _ask(
+        self,
+        part: Passage,
+        note: str,
+        attempt: int = 1,
+        *,
+        is_last: bool = False,
+    ) -> Reading:
         """Ask once, and read the reply; a failure of the provider is a problem too."""
         asking = self._run.asking
         request = asking.question(self._passage, part, note, attempt, self._turn)

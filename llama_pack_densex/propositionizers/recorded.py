@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import Field
 
 from llama_pack_densex.llm.cache import open_private
 from llama_pack_densex.propositionizers.base import (
@@ -53,7 +53,7 @@ class RecordedPropositionizer(DelegatingPropositionizer):
     """
 
     path: str = Field(description="The JSONL file with the recorded propositions.")
-    _recorded: _Recordings = PrivateAttr()
+    _recorded: _Recordings
 
     def __init__(self, path: str | Path, otherwise: Propositionizer | None = None, **kwargs: Any) -> None:
         fields = {"path": str(path), "otherwise": otherwise, **kwargs}
@@ -99,7 +99,8 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         """
         texts = set(texts)
         gone = set(map(compared, texts))
-        self._recorded = {key: recorded for key, recorded in self._recorded.items() if key[0] not in gone}
+        for key in [key for key in self._recorded if key[0] in gone]:
+            del self._recorded[key]
         return purge_recording(self.path, texts) + super().purge(texts)
 
 
@@ -202,7 +203,8 @@ def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
         if not gone or not os.path.exists(path):
             return 0
         lines = Path(path).read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if compared(_text_in(line)) not in gone and not _is_half(line)]
+        whole = (line for line in lines if not _is_half(line))
+        kept = [line for line in whole if compared(_text_in(line)) not in gone]
         if len(kept) < len(lines):
             temporary = Path(f"{path}.{uuid.uuid4().hex}")
             try:

@@ -289,7 +289,8 @@ def _python_list(text: str) -> Any:
     if not text.endswith(("]", "}")) or re.search(r"(?:\.\.\.|…)[\s\"']*[\]}]*$", text):
         raise _UnusableReplyError("cut")
     with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError):
-        kinds = [token.type for token in generate_tokens(StringIO(text).readline) if token.string.strip()]
+        tokens = generate_tokens(StringIO(text).readline)
+        kinds = [token.type for token in tokens if token.string.strip()]
         if (STRING, STRING) not in pairwise(kinds):  # Python would join them
             return json.loads(json.dumps(ast.literal_eval(text)))  # of what JSON has, and keys are texts
     raise _UnusableReplyError("unreadable")
@@ -319,24 +320,30 @@ def _parts(item: dict[str, Any]) -> list[Any]:
     if len(item) <= 2 and (item.get("error") or item.get("refusal")):
         raise _UnusableReplyError("refused")
     lists = {key: part for key, part in item.items() if isinstance(part, (list, dict)) and part}
-    texts = {key: part for key, part in item.items() if isinstance(part, str)}
+    texts = _texts_in(item)
     named_lists = _named(lists)
     named_texts = _named(texts)
-    if named_lists or (lists and not named_texts):
-        return [*(named_lists or lists).values()]
-    chosen = named_texts or texts
-    if len(chosen) > 1 and len(named_texts) < len(item) and not all(map(str.isdecimal, item)):
-        raise _UnusableReplyError("unreadable")  # any of several
-    if lists and _is_passage(chosen, lists):
+    if named_lists:
+        return [*named_lists.values()]
+    if lists and (not named_texts or _is_passage(named_texts, lists)):
         return [*lists.values()]
+    chosen = named_texts or texts
+    is_numbered = all(map(str.isdecimal, item))
+    if len(chosen) > 1 and len(named_texts) < len(item) and not is_numbered:
+        raise _UnusableReplyError("unreadable")  # any of several
     return [*chosen.values()]
 
 
 def _is_passage(texts: dict[str, str], lists: dict[str, Any]) -> bool:
-    """Whether texts are the passage that lists say in propositions, not a proposition with its words."""
+    """Whether a text is the passage that lists say in propositions, not a proposition with its words."""
     parts = chain.from_iterable(part.values() if isinstance(part, dict) else part for part in lists.values())
-    listed = sum(len(part) for part in parts if isinstance(part, str))  # what is deeper comes later
-    return all(map(_TEXT.match, texts)) and listed >= sum(map(len, texts.values()))
+    listed = "".join(part for part in parts if isinstance(part, str))  # what is deeper comes later
+    name, text = next(iter(texts.items()))
+    return len(texts) == 1 and _TEXT.match(name) is not None and len(listed) >= len(text)
+
+
+def _texts_in(item: dict[str, Any]) -> dict[str, str]:
+    return {key: part for key, part in item.items() if isinstance(part, str)}
 
 
 def _named(parts: dict[str, Any]) -> dict[str, Any]:
@@ -346,7 +353,8 @@ def _named(parts: dict[str, Any]) -> dict[str, Any]:
 
 def _quoted(text: str) -> list[str]:
     """Texts in quotation marks between brackets; none if it is uncertain where one ends."""
-    text = "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    text = "\n".join(filter(None, lines))
     start = _LIST_START.match(text)
     if start is None:
         return []

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import Field
 from llama_index.core.utils import infer_torch_device
 
 from llama_pack_densex.llm.names import HUGGINGFACE_ADVICE
@@ -72,8 +72,8 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
     batch_size: int = Field(ge=1, description="Passages that are worked on together.")
     device: str | None = Field(description="Where the model runs.")
     max_new_tokens: int = Field(ge=1, description="The longest reply, in tokens.")
-    _loaded: _Seq2SeqModel = PrivateAttr()
-    _is_sound: bool = PrivateAttr(default=False)  # something else than sentences came of a passage
+    _loaded: _Seq2SeqModel
+    _is_sound: bool = False  # something else than sentences came of a passage
 
     def __init__(
         self,

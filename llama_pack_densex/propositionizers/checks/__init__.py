@@ -163,24 +163,27 @@ def _other_language(passage: str, propositions: Sequence[str]) -> list[Finding]:
 
 def _words_of(text: Text) -> tuple[str, ...]:
     """What is equal for propositions that say the same words, perhaps in another order, of the same names."""
-    distinct = sorted(word for word in _WORD.findall(text.plain.lower()) if word not in _SMALL_WORDS)
+    distinct = [word for word in _WORD.findall(text.plain.lower()) if word not in _SMALL_WORDS]
     words = [token[0] for token in text.tokens if token.lastgroup != "number"]
     names = [word.lower() for word in words if not word.islower()]
-    return (*distinct, *(f"name: {name}" for name in names if name not in STOP_WORDS))
+    return (*sorted(distinct), *(f"name: {name}" for name in names if name not in STOP_WORDS))
 
 
 def _wrong_size(text: Text, passage: str, source: Source) -> str:
     """Why a proposition is too short or too long; "" where it is not."""
-    is_long = len(text.plain) >= _WHOLE * len(passage.strip()) and len(segment(text.plain)) > 1
-    if is_long and sum(part.kind == "sentence" for part in segment(passage)) > 1:
-        return "it is the whole passage of several sentences"
-    return "it is a single word" if len(text.tokens) < 3 and _is_word(text, source.language) else ""
+    if len(text.tokens) < 3 and _is_word(text, source.language):
+        return "it is a single word"
+    if len(text.plain) < _WHOLE * len(passage.strip()) or len(segment(text.plain)) < 2:
+        return ""
+    sentences = [part for part in segment(passage) if part.kind == "sentence"]
+    return "it is the whole passage of several sentences" if len(sentences) > 1 else ""
 
 
 def _is_word(text: Text, language: str) -> bool:
     if language == "ja":
         return not _HIRAGANA.search(text.plain) and len(text.squeezed) < _LONGEST_WORD_JA
-    return len(text.plain.split()) == 1 and all(token.lastgroup in _SPACED for token in text.tokens)
+    is_spaced = all(token.lastgroup in _SPACED for token in text.tokens)
+    return is_spaced and len(text.plain.split()) == 1
 
 
 _WHOLE = 0.9  # of a passage's characters

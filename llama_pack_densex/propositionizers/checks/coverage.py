@@ -58,7 +58,8 @@ def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> l
     covered = {sentence for place, sentence in enumerate(sentences) if comparison.is_said(place)}
     terms = _Terms(propositions, detect_language(passage))
     gaps: list[Gap] = []
-    for region, sentence, following in zip(comparison.segments, sentences, [*sentences, ""][1:], strict=True):
+    followers = [*sentences[1:], ""]
+    for region, sentence, following in zip(comparison.segments, sentences, followers, strict=False):
         if region.kind != "sentence" or states_nothing(sentence, following):
             continue
         if sentence not in covered:
@@ -119,9 +120,11 @@ class _Terms:
 
     def _missing_names(self, text: Text) -> Iterator[str]:
         for name in self._names.finditer(text.plain):
-            if self._has(name[0]) or normal(name[0]) in STOP_WORDS or is_common_katakana(name[0]):
+            is_common = normal(name[0]) in STOP_WORDS or is_common_katakana(name[0])
+            if is_common or self._has(name[0]):
                 continue
-            gloss = _GLOSS.match(text.plain, name.end()) or _GLOSSED.search(text.plain, 0, name.start())
+            gloss = _GLOSS.match(text.plain, name.end())
+            gloss = gloss or _GLOSSED.search(text.plain, 0, name.start())
             if not gloss or not self._has(gloss[1]):
                 self._text += f" {normal(name[0])}"
                 yield name[0]

@@ -34,7 +34,8 @@ def ungrounded_names(text: Text, source: Source) -> Iterator[str]:
 def _unknown_names(text: Text, source: Source) -> Iterator[str]:
     yield from (address for address in text.addresses if address.rstrip("/") not in source.written)
     if source.language == "ja":
-        yield from sorted({place for place in _PLACE_JA.findall(text.plain) if place not in source.written})
+        places = set(_PLACE_JA.findall(text.plain))
+        yield from sorted(place for place in places if place not in source.written)
     is_unknown = _IS_UNKNOWN.get(source.language)
     if is_unknown is not None:
         yield from (token[0] for token in text.tokens if is_unknown(text, token, source))
@@ -60,10 +61,11 @@ def is_common_katakana(word: str, written: str = "") -> bool:
     common = common_words_ja()
     if not word or word in common:
         return True
-    return any(
-        (word[:end] in common or bare(word[:end]) in written) and is_common_katakana(word[end:], written)
-        for end in range(len(word), _SHORTEST_PART - 1, -1)
-    )
+    for end in range(len(word), _SHORTEST_PART - 1, -1):
+        is_common = word[:end] in common or bare(word[:end]) in written
+        if is_common and is_common_katakana(word[end:], written):
+            return True
+    return False
 
 
 _SHOWN = 60
@@ -89,7 +91,9 @@ def _is_quoted(words: str, source: Source) -> bool:
 
 def _is_unknown_en(text: Text, token: re.Match[str], source: Source) -> bool:
     word = token[0]
-    if token.lastgroup != "latin" or not word[0].isupper() or word.lower() in DIGITS or source.has_word(word):
+    if token.lastgroup != "latin" or not word[0].isupper():
+        return False
+    if word.lower() in DIGITS or source.has_word(word):
         return False
     beginning = text.plain[: token.start()].rstrip(" \"'“‘(")
     is_first = not beginning or (beginning[-1] in ".!?:;\n" and not _TITLED.search(beginning))

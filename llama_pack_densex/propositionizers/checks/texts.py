@@ -60,10 +60,10 @@ class Text:
     def values_of(self, unit: str) -> set[float]:
         """The values of its numbers that are of a unit or of none; of all of them for none."""
         if unit not in self._values:
-            units = {number.unit for number in self.numbers} if unit in ("", THING) else {unit, ""}
+            is_any = unit in ("", THING)
             values: set[float] = set()
             for number in self.numbers:
-                if number.unit in units and not self._is_name(number):
+                if (is_any or number.unit in (unit, "")) and not self._is_name(number):
                     values |= number.values
             self._values[unit] = values
         return self._values[unit]
