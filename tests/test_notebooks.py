@@ -191,7 +191,11 @@ def test_no_llm_is_asked_without_a_key(name: str, executed: Callable[[str], Show
 def test_the_horses_documents_are_indexed(executed: Callable[[str], Shown]) -> None:
     cells = executed("quickstart_ja.ipynb")
     assert re.search(r"文書2件、パッセージ\d+件、命題\d+件", cells["build-code"])
-    assert "ドウデュース, 主な勝ち鞍" in cells["nodes-code"]
+    first, *others = cells["nodes-code"].splitlines()
+    assert re.fullmatch(r"命題 *\d+件  ドウデュース", first)  # parts of two sections: the title alone is above them
+    assert others
+    assert all(re.fullmatch(r"命題 *\d+件  ドウデュース, .+", line) for line in others)
+    assert "## 主な勝ち鞍" in cells["propositions-code"]
     assert "・2022年の東京優駿（日本ダービー）は、ドウデュースの主な勝ち鞍の一つである。" in cells["propositions-code"]
 
 
@@ -202,17 +206,22 @@ def test_the_answer_has_all_races(race: str, executed: Callable[[str], Shown]) -
 
 
 @slow
-def test_every_proposition_of_the_passage_names_the_horse(executed: Callable[[str], Shown]) -> None:
+def test_every_proposition_of_the_passage_names_the_horse_but_that_about_a_persons_name(
+    executed: Callable[[str], Shown],
+) -> None:
     lines = executed("quickstart_ja.ipynb")["propositions-code"].splitlines()
     propositions = [line for line in lines if line.startswith("・")]
-    assert propositions
-    assert all("ドウデュース" in line for line in propositions)
+    assert "・ドウデュースの父はハーツクライである。" in propositions
+    assert "・ドウデュースの通算成績は16戦8勝である。" in propositions
+    others = [line for line in propositions if "ドウデュース" not in line]
+    assert others == ["・友道康夫調教師の名は「ともみち やすお」と読む。"]
 
 
 @slow
 def test_the_answer_is_explained_in_japanese(executed: Callable[[str], Shown]) -> None:
     cells = executed("quickstart_ja.ipynb")
-    assert "主な勝ち鞍" in retrieved(cells["why-code"])[0]
+    assert "[^1]: ドウデュース – 主な勝ち鞍" in cells["ask-code"]
+    assert re.fullmatch(r"\d+\.\d\d  ドウデュース", retrieved(cells["why-code"])[0])
     assert re.search(r" \d+\.\d\d  命題：.*ドウデュースの主な勝ち鞍", cells["why-code"])
     assert re.findall(r"：(\d)件", cells["top-k-code"]) == ["1", "2", "6"]
     assert "ドウデュースの父はハーツクライである。" in cells["top-k-code"]
@@ -233,6 +242,7 @@ def test_levels_are_counted(executed: Callable[[str], Shown]) -> None:
     listed = [int(number) for number in re.findall(r"(\d+) propositions$", cells["roots-code"], re.MULTILINE)]
     assert len(listed) == counts["passages"]
     assert sum(listed) == counts["propositions"]
+    assert re.search(r"^    Cold and Thirst, Coming Home +\d+ prop", cells["roots-code"], re.MULTILINE)
     assert cells["leaves-code"].startswith(f"{counts['propositions']} leaves")
 
 
@@ -252,16 +262,19 @@ def test_the_found_propositions_are_filled_and_counted(executed: Callable[[str],
     shares = re.findall(r"(\d+) of (\d+) found, share (\d\.\d\d)", cells["share-code"])
     assert sum(int(number) for number, _, _ in shares) == found == filled_dots(cells["share-code"])
     assert all(float(share) >= int(number) / int(of) - 0.005 for number, of, share in shares)
-    assert [float(share) > 0.4 for _, _, share in shares] == [True, False, False, False]
+    assert [float(share) > 0.4 for _, _, share in shares] == [True, True, False, False]
 
 
 @slow
-def test_a_passage_merges_and_of_the_others_the_best_proposition_is_returned(executed: Callable[[str], Shown]) -> None:
+def test_two_passages_merge_and_of_the_others_the_best_proposition_is_returned(
+    executed: Callable[[str], Shown],
+) -> None:
     cells = executed(WALKTHROUGH)
-    assert cells["merge-code"].count("> Merging 10 nodes into parent node.") == 1
+    found = re.findall(r"(\d+) of \d+ found", cells["share-code"])
+    assert re.findall(r"> Merging (\d+) nodes into parent node\.", cells["merge-code"]) == found[:2]
     kinds = [line.split()[1] for line in retrieved(cells["merge-code"])]
-    assert kinds == ["passage", "proposition", "proposition", "proposition"]
-    assert outlined(cells["merge-picture-code"]) == (1, 3)
+    assert kinds == ["passage", "proposition", "passage", "proposition"]
+    assert outlined(cells["merge-picture-code"]) == (2, 2)
 
 
 @slow
@@ -269,25 +282,27 @@ def test_thresholds_decide_what_merges(executed: Callable[[str], Shown]) -> None
     shown = executed(WALKTHROUGH)["thresholds-code"]
     results = {line.partition(":")[0].partition("=")[2]: line for line in shown.splitlines() if "thresh=" in line}
     assert ": section;" in results["0.2"]
-    assert ": passage, proposition, proposition, proposition;" in results["0.4"]
-    assert ": proposition, proposition, proposition, proposition;" in results["0.5"]
+    assert ": passage, proposition, passage, proposition;" in results["0.4"]
+    assert ": passage, proposition, proposition, proposition;" in results["0.5"]
+    assert ": proposition, proposition, proposition, proposition;" in results["0.7"]
     lengths = [int(line.split()[-2]) for line in results.values()]
     assert lengths == sorted(lengths, reverse=True)
-    assert outlined(shown) == (1, 4)  # the section of the one picture, the propositions of the other
+    assert outlined(shown) == (1 + 1, 3 + 4)  # at 0.2 a section, at 0.5 a passage and dots, at 0.7 dots
 
 
 @slow
 def test_few_counted_units_merge_nothing(executed: Callable[[str], Shown]) -> None:
-    lines = executed(WALKTHROUGH)["fetch-k-code"].split("\n")
-    assert next(line for line in lines if "=10:" in line).count(": proposition") == 1
-    assert "passage" in next(line for line in lines if "=40:" in line)
+    lines = executed(WALKTHROUGH)["fetch-k-code"].splitlines()
+    results = {line.partition(":")[0].partition("=")[2]: line for line in lines}
+    assert {number: line.count("passage") for number, line in results.items()} == {"5": 0, "20": 1, "40": 2}
+    assert all(line.count("passage") + line.count("proposition") == 4 for line in results.values())
 
 
 @slow
-def test_cores_retriever_merges_the_same_passage(executed: Callable[[str], Shown]) -> None:
+def test_cores_retriever_merges_as_many_at_the_same_threshold(executed: Callable[[str], Shown]) -> None:
     *core, ours = [line for line in executed(WALKTHROUGH)["core-code"].splitlines() if line.strip()]
-    assert ["1 passage" in line for line in core] == [False, False, True]
-    assert "1 passage, 3 proposition" in ours
+    assert [re.findall(r"(\d) passage", line) for line in core] == [[], ["1"], ["2"]]
+    assert "2 passage, 2 proposition" in ours
     words = [int(line.split()[-2]) for line in (core[-1], ours)]
     assert words[1] < words[0]
 

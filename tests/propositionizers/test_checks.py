@@ -442,6 +442,9 @@ NAMED_NUMBERS_JA = Passage(
                 "Fjord 21 is near a lake full of CO2.",
                 "Versions 2 and 3 of Fjord 21 were free.",
                 "Version 3 of Fjord 21 was free.",
+                "Old 52North shops were sold to 3M.",
+                "Selling 52North shops to 3M took until 2019.",
+                "Someone opened a shop in B2B Park.",
             ],
         ),
         (

@@ -74,7 +74,8 @@ _LONG_QUOTATION = 8  # letters
 _QUOTED = 0.85  # of its trigrams; quotations of other passages of the same article have at most 0.5
 _QUOTATION = re.compile(r'"[^"\n]{2,}"|“[^“”\n]{2,}”|「[^「」\n]{2,}」|『[^『』\n]{2,}』')
 _OF_A_NAME = re.compile(r" (?:is|was|are|were|has|had|have|[a-z]{2,}ed)\b|[ -][A-Z]|['’]s\b")
-_OF_MANY = re.compile(r"\w+s (?:are|were|have)\b|People\b")  # "Visitors were": a common noun
+# "Visitors were", "Someone hired": no names
+_OF_MANY = re.compile(r"\w+s (?:are|were|have)\b|(?:People|(?:Some|Any|Every|No)(?:one|body))\b")
 _TITLED = re.compile(r"\b(?:Mrs?|Ms|Mx|Dr|Prof|Rev|Sen|Gov|Gen|Capt|St)\.\Z")
 _SURNAME = re.compile(rf" ([A-Z][{LATIN}'’-]+)")
 

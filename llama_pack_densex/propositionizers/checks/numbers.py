@@ -174,23 +174,37 @@ def _values_of(text: str, match: re.Match[str]) -> frozenset[float]:
 
 def _with_name(number: Number, text: str, end: int) -> Number:
     """A number with the name that it is in, where it is in one."""
-    head = _HEAD.search(text, max(0, number.start - _LONGEST_NAME), number.start)
     tail = _TAIL.match(text, end)
-    prefix = head["word"] + head["gap"] if head else ""
     suffix = tail[0] if tail else ""
-    is_stop_word = prefix.endswith(" ") and prefix[:-1].lower() in STOP_WORDS
-    if is_stop_word or text[end : end + 1] in (*_COUNTERS, "局", "台"):
-        prefix = ""
+    is_glued_behind = len(suffix) > _LONGEST_UNIT
+    prefix = _prefix(text, number.start, end, is_glued_behind)
     if not prefix and not suffix:
         return number
     is_month = _MONTH.match(prefix) is not None
-    is_glued = prefix.isascii() and prefix[-1:].strip() != ""
+    is_glued_before = prefix.isascii() and prefix[-1:].strip() != ""
     return replace(
         number,
         name="" if is_month else f"{prefix}{number.shown}{suffix}",
         key=f"{prefix.rstrip(' -')} {suffix.lstrip('-')}".strip().casefold(),
-        is_glued=is_glued or len(suffix) > _LONGEST_UNIT,
+        is_glued=is_glued_before or is_glued_behind,
     )
+
+
+def _prefix(text: str, start: int, end: int, is_glued_behind: bool) -> str:
+    """The word before a number that is a part of the same name; "" if none is."""
+    head = _HEAD.search(text, max(0, start - _LONGEST_NAME), start)
+    if head is None or text[end : end + 1] in (*_COUNTERS, "局", "台"):
+        return ""
+    if head["gap"] == " ":
+        # "New 37signals", where every first word has a capital
+        is_opening = is_glued_behind and _begins_sentence(text, head.start())
+        if is_opening or head["word"].lower() in STOP_WORDS:
+            return ""
+    return head["word"] + head["gap"]
+
+
+def _begins_sentence(text: str, place: int) -> bool:
+    return _SENTENCE_START.search(text, max(0, place - _MOST_MARKS), place) is not None
 
 
 def _unit_of(text: str, start: int, end: int, is_year: bool) -> str:
@@ -283,6 +297,8 @@ _HEAD = re.compile(
     rf"(?P<word>[{LATIN}]+(?=\Z)|[A-Z][{LATIN}]*|[ァ-ヺー]{{2,}})(?P<gap>[ -]?)"
     r"(?:\d+(?:st|nd|rd|th)?(?:,? and |, | or | to ))*\Z"
 )
+_MOST_MARKS = 8  # characters before a sentence's first word
+_SENTENCE_START = re.compile(r"(?:\A|[.!?:|\n])[\s*_|\"“'(]*\Z")
 _TAIL = re.compile(rf"(?!(?:st|nd|rd|th|s|am|pm|x)\b|{MONTH})(?:-(?=[A-Z]))?(?P<word>[{LATIN}]+)")
 _AFTER = re.compile(r"\A[ -]?(?:[A-Za-z]+|\w{1,2})")
 _THING = re.compile(rf" (?!{_SMALL}\b)([a-z]{{3,}})")

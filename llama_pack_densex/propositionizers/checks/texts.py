@@ -178,7 +178,9 @@ class Source(Text):
     def has_word(self, word: str) -> bool:
         """Whether a word in Latin letters occurs, inflected as it may be."""
         stem = _stem(word)
-        return stem in self.words or any(_is_inflected(stem, other) for other in self.words)
+        if stem in self.words or stem.removesuffix("s") in self.words:
+            return True
+        return any(_is_inflected(stem, other) for other in self.words)
 
 
 def in_one_form(text: str) -> str:
