@@ -127,11 +127,11 @@ class Comparison:
     def _sources(self, passage: str, propositions: tuple[str, ...], context: str) -> list[_Source]:
         stated = list(map(_tokens_of, propositions))
         frequency = Counter(chain.from_iterable(map(set, stated)))
-        own = _rarities(len(stated))
+        own = [rarity**_OWN for rarity in _rarities(len(stated))]
         unheard = _rarities(len(self.segments))[0]
         weights: dict[str, float] = {}
         for token, count in frequency.items():
-            weights[token] = self._rarity.get(token, unheard) * own[count] ** _OWN
+            weights[token] = self._rarity.get(token, unheard) * own[count]
         sources: list[_Source] = []
         self._chief: set[int] = set()
         self._said: defaultdict[int, set[str]] = defaultdict(set)
@@ -175,8 +175,8 @@ class Comparison:
             shared += sum(map(lacking.pop, common))
             if not chosen:
                 # first words that stand above the chief source are what its pronoun means; the fact is below
-                for token in lacking.keys() & self._places.keys():
-                    if self._places[token][0] < best:
+                for token in lacking:
+                    if self._places.get(token, [best])[0] < best:
                         lacking[token] *= min(1.0, 2 * positions[token])
             chosen.append(best)
         if shared < _LEAST * whole:
