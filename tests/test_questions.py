@@ -22,7 +22,8 @@ from llama_pack_densex import (
 )
 from llama_pack_densex.cli.app import app
 from llama_pack_densex.llm.usage import count_tokens
-from llama_pack_densex.propositionizers.prompts import default_prompts, read_reply
+from llama_pack_densex.propositionizers.prompts import default_prompts
+from llama_pack_densex.propositionizers.replies import read_reply
 from llama_pack_densex.retrieval.hits import matched_units
 from tests.embedding import TrigramEmbedding
 from tests.openai_server import OpenAIServer, Reply, asked_content

@@ -21,7 +21,7 @@ from llama_index.core.utils import get_tokenizer
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import LLMPropositionizer, Passage
-from llama_pack_densex.propositionizers.prompts import read_reply
+from llama_pack_densex.propositionizers.replies import read_reply
 from tests.stand_in_llm import Answered, Faults, Settings, StandInLLM, digest, propositions_of
 from tests.stand_in_llm_server import Bucket, FixedWindow, Limit, SlidingWindow, asked_for
 

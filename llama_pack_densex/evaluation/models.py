@@ -43,7 +43,7 @@ from llama_pack_densex.llm.usage import (
     price_of,
 )
 from llama_pack_densex.models import embed_model_identity
-from llama_pack_densex.propositionizers.prompts import REASONS
+from llama_pack_densex.propositionizers.replies import REASONS
 
 T = TypeVar("T")
 R = TypeVar("R")

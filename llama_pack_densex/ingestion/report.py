@@ -25,7 +25,7 @@ from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY, STATUS_KEY, findings_of
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet, report_fallbacks
-from llama_pack_densex.propositionizers.prompts import REASONS
+from llama_pack_densex.propositionizers.replies import REASONS
 from llama_pack_densex.text.tokens import has_letters
 
 logger = logging.getLogger(__name__)

@@ -42,7 +42,7 @@ from llama_pack_densex.node_parsers.metadata import (
 from llama_pack_densex.node_parsers.splitting import BasePiece, split, title_of
 from llama_pack_densex.propositionizers.alignment import align, answers
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
-from llama_pack_densex.propositionizers.prompts import unique
+from llama_pack_densex.propositionizers.replies import unique
 from llama_pack_densex.text.outline import Outline
 from llama_pack_densex.text.segments import passage_sentences, segment, statements
 from llama_pack_densex.text.sentences import Span

@@ -1,8 +1,8 @@
 """Which sentences of a passage say a proposition. Pure, by shared words.
 
-No model is asked: what it says of its own sources would have to be checked in the same way. The figures below were
-chosen on half of the articles of SQuAD and JSQuAD with recorded propositions; what they come to on the other half is in
-docs/measurements.md.
+No model is asked: what it says of its own sources would have to be checked in the same way. The figures below
+were chosen on half of the articles of SQuAD and JSQuAD with recorded propositions; what they come to on the
+other half is in docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.segments import segment, statements
@@ -34,14 +35,18 @@ _ANSWERS_TOO = 0.8  # of what the likeliest answer shares with a question
 _COMMON = 100  # words in more sentences than this tell none from the others, and cost time
 
 
-def align(passage: str, propositions: Sequence[str], context: str = "") -> list[tuple[Span, ...]]:
+def align(
+    passage: str,
+    propositions: Sequence[str],
+    context: str = "",
+) -> list[tuple[Span, ...]]:
     """Find the sentences that say each proposition.
 
-    A proposition that stands in the passage word for word is where it stands, and so is a row of a table that is said
-    with the names of its columns. The chief source of any other is the
-    sentence that shares most of its words: those that are rare in the passage count more, those that many propositions
-    have (a subject that stands for a pronoun) less, numbers and later ones more. A further sentence is added where it
-    has a quarter of the proposition that the others lack.
+    A proposition that stands in the passage word for word is where it stands, and so is a row of a table that
+    is said with the names of its columns. The chief source of any other is the sentence that shares most of
+    its words: those that are rare in the passage count more, those that many propositions have (a subject
+    that stands for a pronoun) less, numbers and later ones more. A further sentence is added where it has a
+    quarter of the proposition that the others lack.
 
     Args:
         passage: The text of a passage.
@@ -49,7 +54,8 @@ def align(passage: str, propositions: Sequence[str], context: str = "") -> list[
         context: The Markdown that stands before the passage; it names the columns of rows.
 
     Returns:
-        For each proposition the (start, end) of its sentences in the passage, in order; none where no sentence says it.
+        For each proposition the (start, end) of its sentences in the passage, in order; none where no
+        sentence says it.
     """
     exact = list(_where(passage, propositions, context))
     if all(exact):  # sentences that are their own propositions
@@ -58,110 +64,125 @@ def align(passage: str, propositions: Sequence[str], context: str = "") -> list[
 
 
 def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[int]]:
-    """Which propositions answer each question: those that share most with it, the words that few of them have first.
+    """Which propositions answer each question: those that share most with it, above all rare words.
 
     Returns:
-        For each question the places of propositions, the likeliest first; the first of all where none shares a word.
+        For each question the places of propositions, the likeliest first; the first of all where none shares
+        a word.
     """
     words = [set(tokenize(text)) for text in propositions]
-    frequency = Counter(word for found in words for word in found)
-    telling = {word: math.log((1 + len(words)) / count) for word, count in frequency.items()}
-    found: list[list[int]] = []
+    frequency = Counter(chain.from_iterable(words))
+    rarity = {word: math.log((1 + len(words)) / count) for word, count in frequency.items()}
+    answering: list[list[int]] = []
     for question in questions:
-        asked = set(tokenize(question))
-        shared = [sum(telling[word] for word in asked & there) / math.sqrt(len(there) or 1) for there in words]
-        ranked = sorted(range(len(words)), key=lambda place: -shared[place])
-        found.append([place for place in ranked if shared[place] >= _ANSWERS_TOO * shared[ranked[0]] > 0] or ranked[:1])
-    return found
+        wanted = set(tokenize(question))
+        shares: list[float] = []
+        for own in words:
+            shared = math.fsum(rarity[word] for word in wanted & own)
+            shares.append(shared / math.sqrt(len(own) or 1))
+        ranked = sorted(range(len(words)), key=shares.__getitem__, reverse=True)
+        least = _ANSWERS_TOO * max(shares, default=0.0)
+        likely = [place for place in ranked if shares[place] >= least > 0]
+        answering.append(likely or ranked[:1])
+    return answering
 
 
 @dataclass(frozen=True)
 class _Source:
-    """What says a proposition: spans, and the segments that these are in, those that count as chief sources first."""
+    """What says a proposition.
+
+    Args:
+        spans: Where it is in the passage.
+        chief: The segments that count as chief sources.
+        further: The other segments.
+    """
 
     spans: tuple[Span, ...] = ()
-    chief: tuple[int, ...] = ()
-    further: tuple[int, ...] = ()
+    chief: Sequence[int] = ()
+    further: Sequence[int] = ()
 
 
 class Comparison:
     """A passage and its propositions, word by word."""
 
-    def __init__(self, passage: str, propositions: Sequence[str], context: str) -> None:
+    def __init__(self, passage: str, propositions: tuple[str, ...], context: str = "") -> None:
         self.segments = segment(passage, context)
-        sentences = (passage[region.start : region.end] for region in self.segments)
-        self._tokens = [frozenset(tokenize(searchable_text(sentence))) for sentence in sentences]
-        places: defaultdict[str, list[int]] = defaultdict(list)
+        sentences = [passage[slice(*region.span)] for region in self.segments]
+        self._tokens = [set(_tokens_of(sentence)) for sentence in sentences]
+        frequency = Counter(chain.from_iterable(self._tokens))
+        rarities = _rarities(len(self.segments))
+        self._rarity = {token: rarities[count] for token, count in frequency.items()}
+        self._places: defaultdict[str, list[int]] = defaultdict(list)
         for place, tokens in enumerate(self._tokens):
             for token in tokens:
-                places[token].append(place)
-        rare = _rarities(len(self.segments))
-        self._rarity = {token: rare[len(found)] for token, found in places.items()}
-        self._places = {token: found for token, found in places.items() if len(found) <= _COMMON}
+                if frequency[token] <= _COMMON:
+                    self._places[token].append(place)
         self._weights = [self._weight(tokens) for tokens in self._tokens]
-        self._factors = [
-            (_HEADING if region.kind in _NAMING else 1.0) / (1 + weight) ** _LENGTH
-            for region, weight in zip(self.segments, self._weights, strict=True)
-        ]
-        stated = [tokenize(searchable_text(proposition)) for proposition in propositions]
-        frequency = Counter(token for tokens in stated for token in {*tokens})
+        self._factors = [1 / math.pow(1 + weight, _LENGTH) for weight in self._weights]
+        for place, region in enumerate(self.segments):
+            if region.kind in _NAMING:
+                self._factors[place] *= _HEADING
+        self.sources = self._sources(passage, propositions, context)
+
+    def _sources(self, passage: str, propositions: tuple[str, ...], context: str) -> list[_Source]:
+        stated = list(map(_tokens_of, propositions))
+        frequency = Counter(chain.from_iterable(map(set, stated)))
         own = [rarity**_OWN for rarity in _rarities(len(stated))]
-        weights = {token: self._rarity.get(token, rare[0]) * own[count] for token, count in frequency.items()}
-        exact = _where(passage, propositions, context)
-        self.sources = [
-            self._around(span) if span else self._shared(tokens, weights)
-            for span, tokens in zip(exact, stated, strict=True)
-        ]
+        unheard = _rarities(len(self.segments))[0]
+        weights: dict[str, float] = {}
+        for token, count in frequency.items():
+            weights[token] = self._rarity.get(token, unheard) * own[count]
+        sources: list[_Source] = []
         self._chief: set[int] = set()
         self._said: defaultdict[int, set[str]] = defaultdict(set)
-        for source, words in zip(self.sources, stated, strict=True):
+        for span, tokens in zip(_where(passage, propositions, context), stated, strict=True):
+            source = self._around(span) if span else self._sharing(tokens, weights)
+            sources.append(source)
             self._chief.update(source.chief)
             for place in (*source.chief, *source.further):
-                self._said[place].update(words)
-
-    def span(self, place: int) -> Span:
-        return self.segments[place].start, self.segments[place].end
+                self._said[place].update(tokens)
+        return sources
 
     def is_said(self, place: int) -> bool:
         """Whether the propositions that a segment is a source of say it."""
         share = _SAID if place in self._chief else _SAID_BESIDE
-        return self._weight(self._tokens[place] & self._said[place]) >= share * self._weights[place]
+        weight = self._weight(self._tokens[place] & self._said[place])
+        return weight >= share * self._weights[place]
 
-    def _weight(self, tokens: Iterable[str]) -> float:
+    def _weight(self, tokens: set[str]) -> float:
         return math.fsum(self._rarity[token] for token in tokens)  # the same in any order
 
     def _around(self, span: Span) -> _Source:
         first = bisect_right(self.segments, span[0], key=lambda region: region.end)
         after = bisect_left(self.segments, span[1], key=lambda region: region.start)
-        return _Source((span,), tuple(range(first, after)))
+        return _Source((span,), range(first, after))
 
-    def _shared(self, tokens: Sequence[str], weights: dict[str, float]) -> _Source:
-        """What says a proposition that stands nowhere word for word: the segments that share most of its tokens."""
+    def _sharing(self, tokens: Sequence[str], weights: dict[str, float]) -> _Source:
+        """What says a proposition that stands nowhere word for word: what shares most of its tokens."""
         last = max(len(tokens) - 1, 1)
-        places = {token: i / last for i, token in enumerate(tokens)}
-        remaining = {token: weights[token] * (1 + _LATER * place) for token, place in places.items()}
-        whole = sum(remaining.values())
+        positions = {token: i / last for i, token in enumerate(tokens)}
+        lacking: dict[str, float] = {}
+        for token, position in positions.items():
+            lacking[token] = weights[token] * (1 + _LATER * position)
+        whole = sum(lacking.values())
         shared = 0.0
         chosen: list[int] = []
-        while not chosen or sum(remaining.values()) >= _FURTHER * whole:
-            best = self._best_segment(remaining, 0.0 if not chosen else _FURTHER * whole)
+        while not chosen or sum(lacking.values()) >= _FURTHER * whole:
+            best = self._best_segment(lacking, _FURTHER * whole if chosen else 0.0)
             if best is None:
                 break
-            shared += sum(weight for token, weight in remaining.items() if token in self._tokens[best])
-            remaining = {token: weight for token, weight in remaining.items() if token not in self._tokens[best]}
+            common = [token for token in lacking if token in self._tokens[best]]
+            shared += sum(map(lacking.pop, common))
             if not chosen:
-                # first words that stand above the chief source are what its pronoun means, and the fact is below
-                for token in remaining:
+                # first words that stand above the chief source are what its pronoun means; the fact is below
+                for token in lacking:
                     if self._places.get(token, [best])[0] < best:
-                        remaining[token] *= min(1.0, 2 * places[token])
+                        lacking[token] *= min(1.0, 2 * positions[token])
             chosen.append(best)
         if shared < _LEAST * whole:
             return _Source()
-        return _Source(
-            tuple(map(self.span, sorted(chosen))),
-            tuple(chosen[:1]),
-            tuple(chosen[1:]),
-        )
+        spans = [self.segments[place].span for place in sorted(chosen)]
+        return _Source(tuple(spans), chosen[:1], chosen[1:])
 
     def _best_segment(self, weights: dict[str, float], least: float) -> int | None:
         """The segment that shares most of some tokens; a further one, with a least share, is no heading."""
@@ -170,40 +191,43 @@ class Comparison:
             counted = weight * _NUMERAL if token[0].isdigit() and not least else weight
             for place in self._places.get(token, ()):
                 shares[place] += counted
-        best = max(
-            shares,
-            key=lambda place: (shares[place] * self._factors[place], -place),
-            default=None,
-        )
+        best = max(shares, key=lambda place: (shares[place] * self._factors[place], -place), default=None)
         if best is None or shares[best] < least:
             return None
-        return None if least and self.segments[best].kind in _NAMING else best
+        if least and self.segments[best].kind in _NAMING:
+            return None
+        return best
+
+
+compare = lru_cache(maxsize=256)(Comparison)
+"""Compare a passage and its propositions: checks and, a batch later, nodes need the same ones; 34 kB each."""
+
+
+def _tokens_of(text: str) -> list[str]:
+    return tokenize(searchable_text(text))
 
 
 def _rarities(number: int) -> list[float]:
-    """How rare a word is that 0, 1, 2, ... of a number of texts have; one that none has is as rare as it can be."""
+    """How rare a word is that 0, 1, 2, ... of a number of texts have; none is as rare as one."""
     return [math.log(1 + number / max(count, 1)) for count in range(number + 1)]
-
-
-@lru_cache(maxsize=256)  # checks and, a batch later, nodes ask about the same propositions; 34 kB each
-def compare(passage: str, propositions: tuple[str, ...], context: str = "") -> Comparison:
-    """Compare a passage and its propositions, word by word."""
-    return Comparison(passage, propositions, context)
 
 
 def _where(passage: str, propositions: Sequence[str], context: str) -> Iterator[Span | None]:
     """Where each proposition stands word for word; of two that are alike the second takes the next place."""
-    reworded = {stated.text: stated.span for stated in statements(passage, context) if stated.text not in passage}
+    reworded: dict[str, Span] = {}
+    for statement in statements(passage, context):
+        if statement.text not in passage:
+            reworded[statement.text] = statement.span
     searched: dict[str, int] = {}
     for proposition in propositions:
         text = proposition.strip()
         if text in reworded:
             yield reworded[text]
             continue
-        start = passage.find(text, searched.get(text, 0)) if text else -1
+        start = passage.find(text, searched.get(text, 0))
         if start < 0 and text in searched:
             start = passage.find(text)
-        if start < 0:
+        if start < 0 or not text:
             yield None
         else:
             searched[text] = start + len(text)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -21,6 +21,7 @@ from llama_index.core.schema import BaseComponent
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.llm.usage import RequestFigures, Usage
 from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.segments import passage_sentences
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,8 @@ FindingKind = Literal["grounding", "language", "self_containedness", "coverage",
 
 
 class PropositionizerError(LLMError):
-    """The run cannot go on: the key, the model or the quota is at fault, and every other passage would fail too.
+    """The run cannot go on: the key, the model or the quota is at fault, and every other passage would fail
+    too.
 
     Attributes:
         ingestion: Of an ingestion that it stopped, the `IngestionSummary`; else None.
@@ -55,8 +57,9 @@ class Passage:
         text: The passage, word for word as it stands in the document.
         title: The document's title; empty where it has none.
         section: The headings above the passage, outermost first, joined by ", "; empty where there are none.
-        context: What has to be read before the passage, as Markdown that ends where it begins: the line that leads its
-            list in, the header of its table (see `text.outline.Outline.context_of`); empty where there is nothing.
+        context: What has to be read before the passage, as Markdown that ends where it begins: the line that
+            leads its list in, the header of its table (see `text.outline.Outline.context_of`); empty where
+            there is nothing.
     """
 
     text: str
@@ -66,8 +69,13 @@ class Passage:
 
     @property
     def language(self) -> str:
-        """Its language (see `language.detect_language`); title and section decide where the text alone does not."""
+        """Its language (see `language.detect_language`), by title and section if not by the text alone."""
         return detect_language(self.text, f"{self.title}\n{self.section}")
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Its sentences, rows and code, which stand in for propositions."""
+        return passage_sentences(self.text, self.context)
 
 
 @dataclass(frozen=True)
@@ -99,11 +107,11 @@ class PropositionSet:
         status: "ok" (accepted as it came), "repaired" (came right in parts or after another request) or
             "fallback" (the passage's sentences stand in for propositions that could not be had).
         reason: Why the status is not "ok"; empty where it is.
-        is_passing: Whether asking again another day may do better, since the provider could not be reached. A document
-            with such a passage does not count as done.
+        is_passing: Whether asking again another day may do better, since the provider could not be reached. A
+            document with such a passage does not count as done.
         questions: Questions that the passage answers, where any were made: it is found by them too.
-        findings: What checks found wrong with the propositions (see `checks.check_propositions`); nothing is looked
-            for where sentences stand in.
+        findings: What checks found wrong with the propositions (see `checks.check_propositions`); nothing is
+            looked for where sentences stand in.
     """
 
     texts: tuple[str, ...]
@@ -118,8 +126,8 @@ class Propositionizer(BaseComponent, ABC):
     """Turns passages into propositions: atomic, self-contained facts (Dense X Retrieval, section 2).
 
     A subclass implements `apropositionize`; one whose work does not wait for anything implements
-    `propositionize` and awaits nothing. It also says what it is in `fingerprint_data`: node ids depend on it, so
-    that the propositions of two different propositionizers never pass for each other.
+    `propositionize` and awaits nothing. It also says what it is in `fingerprint_data`: node ids depend on it,
+    so that the propositions of two different propositionizers never pass for each other.
     """
 
     @classmethod
@@ -142,7 +150,8 @@ class Propositionizer(BaseComponent, ABC):
         return run_sync(self.apropositionize(passages))
 
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
-        """Turn passages into propositions as they come, in their order; memory does not grow with their number.
+        """Turn passages into propositions as they come, in their order; memory does not grow with their
+        number.
 
         Args:
             passages: Any iterable; it is read a little ahead of what is yielded.
@@ -162,7 +171,7 @@ class Propositionizer(BaseComponent, ABC):
         return RequestFigures(cost=0.0)
 
     def keeping_replies(self, file: Path) -> Propositionizer:
-        """The same propositionizer, which keeps an LLM's replies in a file, unless it keeps them somewhere already."""
+        """The same propositionizer, keeping an LLM's replies in a file unless they are kept already."""
         return self
 
     def forget_replies(self, texts: Iterable[str]) -> int:
@@ -191,15 +200,16 @@ class Propositionizer(BaseComponent, ABC):
     @property
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits that change when the propositionizer's output may change."""
-        data = json.dumps({"class": self.class_name(), **self.fingerprint_data()}, sort_keys=True, ensure_ascii=False)
-        return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        data = {"class": self.class_name(), **self.fingerprint_data()}
+        text = json.dumps(data, sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class DelegatingPropositionizer(Propositionizer):
     """Makes the propositions of some passages, and has another propositionizer make those of the rest.
 
-    A subclass says which passages are its own (`takes`), makes the sets of these (`_make`), and says what is wrong
-    where there are others and nobody to take them (`_refusal`).
+    A subclass says which passages are its own (`takes`), makes the sets of these (`_make`), and says what is
+    wrong where there are others and nobody to take them (`_refusal`).
     """
 
     otherwise: SerializeAsAny[Propositionizer] | None = Field(
@@ -220,28 +230,31 @@ class DelegatingPropositionizer(Propositionizer):
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Do what `apropositionize` does; raises ValueError for a passage that nobody takes."""
-        taken, others = self._divide(passages)
-        found = self.otherwise.propositionize(others) if self.otherwise is not None and others else []
-        return self._together(passages, taken, found)
+        taken, rest = self._divide(passages)
+        sets = self.otherwise.propositionize(rest) if self.otherwise is not None and rest else []
+        return self._together(passages, taken, sets)
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        taken, others = await asyncio.to_thread(self._divide, passages)
-        found = await self.otherwise.apropositionize(others) if self.otherwise is not None and others else []
-        return await asyncio.to_thread(self._together, passages, taken, found)
+        taken, rest = await asyncio.to_thread(self._divide, passages)
+        sets = await self.otherwise.apropositionize(rest) if self.otherwise is not None and rest else []
+        return await asyncio.to_thread(self._together, passages, taken, sets)
 
     def _divide(self, passages: Sequence[Passage]) -> tuple[list[bool], list[Passage]]:
         taken = [self.takes(passage) for passage in passages]
-        others = [passage for passage, is_own in zip(passages, taken, strict=True) if not is_own]
-        if others and self.otherwise is None:
-            raise ValueError(self._refusal(others, len(passages)))
-        return taken, others
+        rest = [passage for passage, is_own in zip(passages, taken, strict=True) if not is_own]
+        if rest and self.otherwise is None:
+            raise ValueError(self._refusal(rest, len(passages)))
+        return taken, rest
 
     def _together(
-        self, passages: Sequence[Passage], taken: Sequence[bool], found: Sequence[PropositionSet]
+        self,
+        passages: Sequence[Passage],
+        taken: Sequence[bool],
+        sets_of_rest: Iterable[PropositionSet],
     ) -> list[PropositionSet]:
-        made = iter(self._make([passage for passage, is_own in zip(passages, taken, strict=True) if is_own]))
-        others = iter(found)
-        return [next(made if is_own else others) for is_own in taken]
+        own = iter(self._make([*compress(passages, taken)]))
+        rest = iter(sets_of_rest)
+        return [next(own if is_own else rest) for is_own in taken]
 
     def keeping_replies(self, file: Path) -> Propositionizer:
         """The same propositionizer, whose `otherwise` keeps an LLM's replies."""
@@ -267,9 +280,9 @@ class DelegatingPropositionizer(Propositionizer):
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end and return its result, from synchronous code.
 
-    Inside a running event loop (a notebook, a web server) it runs on a loop of its own in another thread, with the
-    caller's context variables; core's `asyncio_run` does so too, but takes every RuntimeError that the coroutine
-    raises for a missing loop. Ctrl-C there cancels the coroutine.
+    Inside a running event loop (a notebook, a web server) it runs on a loop of its own in another thread,
+    with the caller's context variables; core's `asyncio_run` does so too, but takes every RuntimeError that
+    the coroutine raises for a missing loop. Ctrl-C there cancels the coroutine.
     """
     if asyncio._get_running_loop() is None:
         return asyncio.run(coroutine)
@@ -299,7 +312,8 @@ def checked_sets(
 
 def reported(sets: list[PropositionSet]) -> list[PropositionSet]:
     """Sets, after a warning of those that sentences stand in for."""
-    report_fallbacks(Counter(made.reason for made in sets if made.status == "fallback"), len(sets))
+    reasons = Counter(result.reason for result in sets if result.status == "fallback")
+    report_fallbacks(reasons, len(sets))
     return sets
 
 
@@ -313,5 +327,8 @@ def report_fallbacks(reasons: Counter[str], passages: int) -> None:
     if reasons:
         frequent = "; ".join(f"{reason} ({times})" for reason, times in reasons.most_common(5))
         logger.warning(
-            "Sentences stand in for propositions in %d of %d passages: %s", reasons.total(), passages, frequent
+            "Sentences stand in for propositions in %d of %d passages: %s",
+            reasons.total(),
+            passages,
+            frequent,
         )

@@ -1,4 +1,4 @@
-"""Propositions that were made earlier and kept in a JSONL file: written as they arrive, looked up, left out again."""
+"""Propositions that are kept in a JSONL file: written as they arrive, looked up, and left out again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import Field
 
 from llama_pack_densex.llm.cache import open_private
 from llama_pack_densex.propositionizers.base import (
@@ -24,21 +24,23 @@ from llama_pack_densex.propositionizers.base import (
     Status,
 )
 from llama_pack_densex.propositionizers.checks import checked
-from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import compared
 
 _WRITING = threading.Lock()
+_Recordings = dict[tuple[str, ...], PropositionSet]  # by text, and by text, title, section and context
 
 
 class RecordedPropositionizer(DelegatingPropositionizer):
-    """Looks propositions up by the passage's text in a JSONL file, and asks another propositionizer for the rest.
+    """Looks propositions up by the passage's text in a JSONL file, and asks another propositionizer for the
+    rest.
 
-    A line of the file is `{"title": ..., "section": ..., "text": ..., "propositions": [...], "questions": [...]}`, and
-    may have the passage's "context", and the propositions' "status" and "reason". A line may have but one of both
-    lists: what other lines have of the same passage joins it. White space and Unicode normalisation (NFKC) do not count
-    when texts are compared. Of several lines with one text that one counts whose title, section and context are the
-    passage's too, else the last. Node ids do not hang on what is in the file: a line added for one document must not
-    change those of all others.
+    A line of the file is `{"title": ..., "section": ..., "text": ..., "propositions": [...], "questions":
+    [...]}`, and may have the passage's "context", and the propositions' "status" and "reason". A line may
+    have but one of both
+    lists: what other lines have of the same passage joins it. White space and Unicode normalisation (NFKC) do
+    not count when texts are compared. Of several lines with one text that one counts whose title, section and
+    context are the passage's too, else the last. Node ids do not hang on what is in the file: a line added
+    for one document must not change those of all others.
 
     Args:
         path: The JSONL file, in UTF-8.
@@ -46,12 +48,12 @@ class RecordedPropositionizer(DelegatingPropositionizer):
 
     Raises:
         FileNotFoundError: The file is not there.
-        ValueError: A line of the file cannot be read, or (on use) a passage is not in the file and there is no
-            `otherwise`.
+        ValueError: A line of the file cannot be read, or (on use) a passage is not in the file and there is
+            no `otherwise`.
     """
 
     path: str = Field(description="The JSONL file with the recorded propositions.")
-    _recorded: dict[tuple[str, ...], PropositionSet] = PrivateAttr()
+    _recorded: _Recordings
 
     def __init__(self, path: str | Path, otherwise: Propositionizer | None = None, **kwargs: Any) -> None:
         fields = {"path": str(path), "otherwise": otherwise, **kwargs}
@@ -73,81 +75,82 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         return (
             f"{len(others)} of {count} passages are not in {self.path}"
             f"{f', the first of {titles[0]!r}' if titles else ''}. "
-            "Split the documents as they were split for the recording, or pass otherwise=SentencePropositionizer() "
-            "or another propositionizer for the rest."
+            "Split the documents as they were split for the recording, or pass "
+            "otherwise=SentencePropositionizer() or another propositionizer for the rest."
         )
 
     def _make(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         return [self._look_up(passage) for passage in passages]
 
     def _look_up(self, passage: Passage) -> PropositionSet:
-        exactly = _exact_key(passage.text, passage.title, passage.section, passage.context)
-        recorded = self._recorded.get(exactly) or self._recorded.get(exactly[:1]) or PropositionSet(())
+        key = _exact_key(passage.text, passage.title, passage.section, passage.context)
+        recorded = _recorded_for(key, self._recorded)
         if recorded.texts:
             return checked(passage, recorded)
         reason = "no propositions were recorded for this passage"
-        return replace(
-            recorded, texts=passage_sentences(passage.text, passage.context), status="fallback", reason=reason
-        )
+        return replace(recorded, texts=passage.sentences, status="fallback", reason=reason)
 
     def purge(self, texts: Iterable[str]) -> int:
-        """Leave out the lines of some passages in the file and in memory, and forget what `otherwise` keeps of them.
+        """Leave out the lines of some passages in the file and in memory, and forget what `otherwise` keeps
+        of them.
 
         Raises:
             OSError: The file cannot be written.
         """
         texts = set(texts)
-        gone = {compared(text) for text in texts}
+        gone = set(map(compared, texts))
         for key in [key for key in self._recorded if key[0] in gone]:
             del self._recorded[key]
-        purged = purge_recording(self.path, texts)
-        return purged + super().purge(texts)
+        return purge_recording(self.path, texts) + super().purge(texts)
 
 
-def _read_recordings(path: Path) -> dict[tuple[str, ...], PropositionSet]:
-    recorded: dict[tuple[str, ...], PropositionSet] = {}
+def _read_recordings(path: Path) -> _Recordings:
+    recorded: _Recordings = {}
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip() or _is_half(line):
                 continue
             try:
                 record = json.loads(line.decode("utf-8-sig"))
-                named = (str(record.get(name) or "") for name in ("title", "section", "context"))
-                exactly = _exact_key(record["text"], *named)
-                before = recorded.get(exactly) or recorded.get(exactly[:1]) or PropositionSet(())
-                made = _joined(before, record)
+                headings = (str(record.get(name) or "") for name in ("title", "section", "context"))
+                key = _exact_key(record["text"], *headings)
+                recorded[key] = recorded[key[:1]] = _joined(_recorded_for(key, recorded), record)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                statuses = ", ".join(get_args(Status))
                 raise ValueError(
-                    f'{path}, line {number}: expected a JSON object with "text" (a string) and "propositions" or '
-                    f'"questions" (lists of strings), and as "status" nothing or {", ".join(get_args(Status))}; mend '
-                    "or remove the line"
+                    f'{path}, line {number}: expected a JSON object with "text" (a string) and '
+                    f'"propositions" or "questions" (lists of strings), and as "status" nothing or '
+                    f"{statuses}; mend or remove the line"
                 ) from error
-            recorded[exactly] = recorded[exactly[:1]] = made
     return recorded
 
 
-def _joined(before: PropositionSet, record: dict[str, Any]) -> PropositionSet:
-    """What is known of a passage with what a line has of it."""
-    texts, questions = (_texts(record[name]) if name in record else None for name in ("propositions", "questions"))
-    if texts is None and questions is None:
-        raise KeyError("propositions")
+def _recorded_for(key: tuple[str, ...], recorded: _Recordings) -> PropositionSet:
+    return recorded.get(key) or recorded.get(key[:1], PropositionSet(()))
+
+
+def _joined(earlier: PropositionSet, record: dict[str, Any]) -> PropositionSet:
+    """What earlier lines have of a passage with what a line has of it."""
     status: Status = record.get("status") or "ok"
-    if status not in get_args(Status):
+    if status not in get_args(Status) or not {"propositions", "questions"} & record.keys():
         raise ValueError
-    if questions is not None:
-        before = replace(before, questions=questions)
+    if "questions" in record:
+        earlier = replace(earlier, questions=_texts(record["questions"]))
+    if "propositions" not in record:
+        return earlier
     reason = str(record.get("reason") or "")
-    return before if texts is None else replace(before, texts=texts, status=status, reason=reason)
+    return replace(earlier, texts=_texts(record["propositions"]), status=status, reason=reason)
 
 
-def _texts(given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list):
+def _texts(texts: Any) -> tuple[str, ...]:
+    if not isinstance(texts, list):
         raise TypeError
-    return tuple(text for text in given if text.strip())
+    return tuple(text for text in texts if text.strip())
 
 
 def open_recording(path: str | Path) -> None:
-    """Create the file if it is not there (readable by its owner only), and take off half a line that a kill left.
+    """Create the file if it is not there (readable by its owner only), and take off half a line that a kill
+    left.
 
     Raises:
         OSError: The file cannot be written.
@@ -169,7 +172,7 @@ def append_recording(path: str | Path, passage: Passage, propositions: Propositi
     Raises:
         OSError: The file cannot be written; then it is as it was.
     """
-    record: dict[str, Any] = {**asdict(passage), "propositions": propositions.texts}
+    record = {**asdict(passage), "propositions": propositions.texts}
     if not passage.context:
         del record["context"]
     if propositions.questions:
@@ -184,7 +187,8 @@ def append_recording(path: str | Path, passage: Passage, propositions: Propositi
 
 
 def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
-    """Write a recording anew without the lines of some passages, compared as `RecordedPropositionizer` looks them up.
+    """Write a recording anew without the lines of some passages, compared as `RecordedPropositionizer` looks
+    them up.
 
     Half a line that a kill left may be of any passage, and is left out too.
 
@@ -199,7 +203,8 @@ def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
         if not gone or not os.path.exists(path):
             return 0
         lines = Path(path).read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if compared(_text_in(line)) not in gone and not _is_half(line)]
+        whole = (line for line in lines if not _is_half(line))
+        kept = [line for line in whole if compared(_text_in(line)) not in gone]
         if len(kept) < len(lines):
             temporary = Path(f"{path}.{uuid.uuid4().hex}")
             try:
@@ -212,13 +217,13 @@ def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
     return len(lines) - len(kept)
 
 
-def _exact_key(text: str, *about: str) -> tuple[str, ...]:
-    """What the passage of a line is told by: its text, and its title, section and context."""
-    return tuple(map(compared, (text, *about)))
+def _exact_key(text: str, *headings: str) -> tuple[str, ...]:
+    """The text of a passage, then its title, section and context, as they are compared."""
+    return tuple(map(compared, (text, *headings)))
 
 
 def _is_half(line: bytes) -> bool:
-    """Whether a line is what a kill in the middle of a write left of it; another mistake in one is somebody's."""
+    """Whether a line is what a kill in the middle of a write left; other mistakes are somebody's."""
     return line.startswith(b"{") and not line.endswith(b"\n") and not line.rstrip().endswith(b"}")
 
 

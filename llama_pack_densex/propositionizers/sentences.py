@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
-from llama_pack_densex.text.segments import passage_sentences
 
 
 class SentencePropositionizer(Propositionizer):
     """Takes each sentence for a proposition; needs no LLM, no key and no model.
 
-    Tables and code blocks stay whole. With BM25 beside them, sentences find nearly what propositions find, but
-    their pronouns stay unresolved.
+    Tables and code blocks stay whole. With BM25 beside them, sentences find nearly what propositions find,
+    but their pronouns stay unresolved.
 
     Examples:
         >>> SentencePropositionizer().propositionize([Passage("雨が降った。試合は中止された。")])[0].texts
@@ -26,7 +25,7 @@ class SentencePropositionizer(Propositionizer):
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Split each passage into its sentences; the status is always "ok"."""
-        return [PropositionSet(passage_sentences(passage.text, passage.context)) for passage in passages]
+        return [PropositionSet(passage.sentences) for passage in passages]
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         return self.propositionize(passages)

@@ -1,4 +1,4 @@
-"""Propositions by the Propositionizer of Dense X Retrieval: a Flan-T5 that runs on this machine, for English."""
+"""Propositions by the Propositionizer of Dense X Retrieval: a local Flan-T5 for English."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from itertools import groupby
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import Field
 from llama_index.core.utils import infer_torch_device
 
 from llama_pack_densex.llm.names import HUGGINGFACE_ADVICE
@@ -24,16 +24,16 @@ from llama_pack_densex.propositionizers.base import (
     PropositionSet,
 )
 from llama_pack_densex.propositionizers.checks import checked
-from llama_pack_densex.propositionizers.prompts import fall_back, join_parts, judge, split_in_two
+from llama_pack_densex.propositionizers.prompts import split_in_two
+from llama_pack_densex.propositionizers.replies import fall_back, join_parts, judge
 from llama_pack_densex.text.language import LANGUAGE_NAMES, is_english
 from llama_pack_densex.text.links import readable_text
-from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import has_letters, strip_surrogates
 
 PROPOSITIONIZER = "chentong00/propositionizer-wiki-flan-t5-large"
 """The weights that the paper's authors published: 3 GB."""
 _LONGEST_INPUT = 512  # tokens, what Flan-T5 was trained with; a tokenizer may say less
-_LONGEST_HEADING = 150  # characters of the title, and of the section: the rest of the input is for the passage
+_LONGEST_HEADING = 150  # characters of the title, and of the section; the rest is for the passage
 _FIRST_PASSAGES = 20  # where sentences stand in for all of so many, the model is none for this
 _SAMPLE = 1024  # values of each weight that tell one model from another
 
@@ -41,11 +41,11 @@ _SAMPLE = 1024  # values of each weight that tell one model from another
 class Seq2SeqPropositionizer(DelegatingPropositionizer):
     """Has the paper's Propositionizer, or another model of its kind, make the propositions on this machine.
 
-    The Propositionizer is a Flan-T5-large that was taught by 42,857 of GPT-4's replies (Dense X Retrieval, section 3
-    and appendix B). It takes no key and no server, and English alone. A passage that is too long for it is split at a
-    sentence boundary, and so is one whose reply was cut off or is no list; where nothing is left to split, the
-    sentence stands for itself: status "fallback", with the reason. Decoding is greedy, so that the same passage
-    always becomes the same propositions, whatever shares its batch.
+    The Propositionizer is a Flan-T5-large that was taught by 42,857 of GPT-4's replies (Dense X Retrieval,
+    section 3 and appendix B). It takes no key and no server, and English alone. A passage that is too long
+    for it is split at a sentence boundary, and so is one whose reply was cut off or is no list; where nothing
+    is left to split, the sentence stands for itself: status "fallback", with the reason. Decoding is greedy,
+    so that the same passage always becomes the same propositions, whatever shares its batch.
 
     A pickled one holds no weights: they are loaded again where it is unpickled.
 
@@ -59,8 +59,8 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 
     Raises:
         ImportError: transformers or torch is not installed; the message names the extra.
-        ValueError: There is no such model, or it is none of this kind; or (on use) a passage is not in English and
-            there is no `otherwise`.
+        ValueError: There is no such model, or it is none of this kind; or (on use) a passage is not in
+            English and there is no `otherwise`.
         PropositionizerError: On use: nothing came of all of the first passages.
 
     Examples:
@@ -69,11 +69,11 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
     """
 
     model: str = Field(description="A name on the Hugging Face Hub, or the folder of a model.")
-    batch_size: int = Field(default=16, ge=1, description="Passages that are worked on together.")
-    device: str | None = Field(default=None, description="Where the model runs.")
-    max_new_tokens: int = Field(default=512, ge=1, description="The longest reply, in tokens.")
-    _loaded: _Seq2SeqModel = PrivateAttr()
-    _is_sound: bool = PrivateAttr(default=False)  # something else than sentences came of a passage
+    batch_size: int = Field(ge=1, description="Passages that are worked on together.")
+    device: str | None = Field(description="Where the model runs.")
+    max_new_tokens: int = Field(ge=1, description="The longest reply, in tokens.")
+    _loaded: _Seq2SeqModel
+    _is_sound: bool = False  # something else than sentences came of a passage
 
     def __init__(
         self,
@@ -84,8 +84,8 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         device: str | None = None,
         max_new_tokens: int = 512,
     ) -> None:
-        settings: dict[str, Any] = {"batch_size": batch_size, "device": device, "max_new_tokens": max_new_tokens}
-        super().__init__(**{"model": str(model), "otherwise": otherwise, **settings})
+        settings = {"batch_size": batch_size, "device": device, "max_new_tokens": max_new_tokens}
+        super().__init__(otherwise=otherwise, **{"model": str(model), **settings})
         self._loaded = _Seq2SeqModel(self.model, device)
 
     @classmethod
@@ -101,35 +101,22 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 
     def _refusal(self, others: Sequence[Passage], count: int) -> str:
         languages = Counter(passage.language for passage in others)
-        found = ", ".join(f"{LANGUAGE_NAMES[language]} ({times:,})" for language, times in languages.most_common())
+        counts = (f"{LANGUAGE_NAMES[language]} ({times:,})" for language, times in languages.most_common())
         return (
-            f"{len(others):,} of {count:,} passages are not in English, which is all that {self.model} knows: {found}. "
-            "Pass otherwise=..., another propositionizer for these (at the command line, --llm names a model for them)."
+            f"{len(others):,} of {count:,} passages are not in English, which is all that {self.model} "
+            f"knows: {', '.join(counts)}. Pass otherwise=..., another propositionizer for these (at the "
+            "command line, --llm names a model for them)."
         )
 
     def _make(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        asked: dict[tuple[int, ...], Passage] = {
-            (number,): passage for number, passage in enumerate(passages) if has_letters(passage.text)
-        }
-        parts: dict[tuple[int, ...], PropositionSet] = {}
-        while asked:
-            prompts = list(map(_prompt, asked.values()))
-            replies = self._loaded.replies(prompts, self.batch_size, self.max_new_tokens)
-            halves: dict[tuple[int, ...], Passage] = {}
-            for (place, part), reply in zip(asked.items(), replies, strict=True):
-                made, problem, reason = judge(part, *reply)
-                if not problem:
-                    parts[place] = made
-                elif split := split_in_two(part):
-                    halves |= {(*place, 0): split[0], (*place, 1): split[1]}
-                else:
-                    parts[place] = fall_back(part, reason)
-            asked = halves
-        sets = [PropositionSet(passage_sentences(passage.text, passage.context)) for passage in passages]
-        for number, places in groupby(sorted(parts), key=lambda place: place[0]):
-            sets[number] = checked(passages[number], join_parts([parts[place] for place in places]))
-        self._is_sound = self._is_sound or any(part.status == "ok" for part in parts.values())
-        fallen = [one.reason for one in sets if one.status == "fallback"]
+        sets = [PropositionSet(passage.sentences) for passage in passages]
+        numbers = [number for number, passage in enumerate(passages) if has_letters(passage.text)]
+        parts = self._make_parts([passages[number] for number in numbers])
+        for number, own_parts in zip(numbers, parts, strict=True):
+            sets[number] = checked(passages[number], join_parts(own_parts))
+        if any(part.status == "ok" for part in chain.from_iterable(parts)):
+            self._is_sound = True
+        fallen = [result.reason for result in sets if result.status == "fallback"]
         if not self._is_sound and len(fallen) >= _FIRST_PASSAGES:
             raise PropositionizerError(
                 f"None of the first {len(fallen)} passages came to propositions; the last one: {fallen[-1]}. "
@@ -137,13 +124,39 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
             )
         return sets
 
+    def _make_parts(self, passages: Sequence[Passage]) -> list[list[PropositionSet]]:
+        """The sets of each passage's parts: of the whole, or of the parts of its halves."""
+        if not passages:
+            return []
+        replies = self._loaded.replies(list(map(_prompt, passages)), self.batch_size, self.max_new_tokens)
+        parts: list[list[PropositionSet]] = []
+        halves: dict[int, tuple[Passage, Passage]] = {}
+        for number, (passage, reply) in enumerate(zip(passages, replies, strict=True)):
+            reading = judge(passage, *reply)
+            if reading.problem is None:
+                parts.append([PropositionSet(reading.texts)])
+            elif split := split_in_two(passage):
+                halves[number] = split
+                parts.append([])
+            else:
+                parts.append([fall_back(passage, reading.reason)])
+        parts_of_halves = iter(self._make_parts([*chain.from_iterable(halves.values())]))
+        for number in halves:
+            parts[number] = next(parts_of_halves) + next(parts_of_halves)
+        return parts
+
     def fingerprint_data(self) -> dict[str, Any]:
-        return {"weights": self._loaded.digest, "max_new_tokens": self.max_new_tokens, **super().fingerprint_data()}
+        return {
+            "weights": self._loaded.digest,
+            "max_new_tokens": self.max_new_tokens,
+            **super().fingerprint_data(),
+        }
 
 
 def _prompt(passage: Passage) -> str:
     """The input that the Propositionizer was trained with."""
-    title, section = (heading[:_LONGEST_HEADING] for heading in (passage.title, passage.section))
+    title = passage.title[:_LONGEST_HEADING]
+    section = passage.section[:_LONGEST_HEADING]
     content = readable_text(f"{passage.context}{passage.text}")
     return strip_surrogates(f"Title: {title}. Section: {section}. Content: {content}")
 
@@ -161,54 +174,67 @@ class _Seq2SeqModel:
             import torch  # noqa: F401  # what transformers says of it is not for people
             from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
         except ImportError as error:
-            raise ImportError(f"Seq2SeqPropositionizer needs transformers and torch: {HUGGINGFACE_ADVICE}") from error
+            message = f"Seq2SeqPropositionizer needs transformers and torch: {HUGGINGFACE_ADVICE}"
+            raise ImportError(message) from error
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(name)
             model = AutoModelForSeq2SeqLM.from_pretrained(name).float().eval()
         except (OSError, ValueError, ImportError) as error:
+            reason = str(error).strip().splitlines()[0]
             raise ValueError(
-                f"{name!r} cannot be loaded as an encoder-decoder model: {str(error).strip().splitlines()[0]} "
-                "Pass the folder of one, or download it once, with: hf download " + PROPOSITIONIZER
+                f"{name!r} cannot be loaded as an encoder-decoder model: {reason} "
+                f"Pass the folder of one, or download it once, with: hf download {PROPOSITIONIZER}"
             ) from error
         self.digest = _digest_of(model)
         self._device = device or infer_torch_device()
         self._model = model.to(self._device)
         self._longest = min(_LONGEST_INPUT, self._tokenizer.model_max_length)
-        self._lock = threading.Lock()  # a tokenizer cannot be used by two threads, nor would the model be faster
+        self._lock = threading.Lock()  # two threads cannot use a tokenizer, nor would the model be faster
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Seq2SeqModel:
         return self  # nothing in it is ever changed
 
-    def replies(self, prompts: Sequence[str], batch_size: int, max_new_tokens: int) -> list[tuple[str, Finish]]:
-        """The greedy replies to prompts, in their order, and why they ended: one that is too long is cut off at once.
+    def replies(
+        self,
+        prompts: Sequence[str],
+        batch_size: int,
+        max_new_tokens: int,
+    ) -> list[tuple[str, Finish]]:
+        """The greedy replies to prompts, in their order, and why they ended: one that is too long is cut off
+        at once.
 
         Args:
-            prompts: The prompts; those of like length are worked on together, the longest first, so that memory that
-                does not suffice is noticed at once.
+            prompts: The prompts; those of like length are worked on together, the longest first, so that
+                memory that does not suffice is noticed at once.
             batch_size: How many together.
             max_new_tokens: Of a reply.
         """
         import torch
 
         replies: list[tuple[str, Finish]] = [("", "length")] * len(prompts)
-        end = self._tokenizer.eos_token_id
         with self._lock, torch.inference_mode():
             ids = self._tokenizer(list(prompts), truncation=True, max_length=self._longest + 1)["input_ids"]
-            fitting = [i for i, each in enumerate(ids) if len(each) <= self._longest]
+            fitting = [i for i, tokens in enumerate(ids) if len(tokens) <= self._longest]
             fitting.sort(key=lambda i: -len(ids[i]))
             for start in range(0, len(fitting), batch_size):
-                some = fitting[start : start + batch_size]
-                batch = self._tokenizer([prompts[i] for i in some], padding=True, return_tensors="pt")
-                given = {name: batch[name].to(self._device) for name in ("input_ids", "attention_mask")}
-                made = self._model.generate(**given, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1)
-                texts = self._tokenizer.batch_decode(made, skip_special_tokens=True)
-                for i, row, text in zip(some, made.tolist(), texts, strict=True):
-                    replies[i] = text, "stop" if end in row else "length"
+                places = fitting[start : start + batch_size]
+                batch = self._tokenizer([prompts[i] for i in places], padding=True, return_tensors="pt")
+                output = self._model.generate(
+                    input_ids=batch["input_ids"].to(self._device),
+                    attention_mask=batch["attention_mask"].to(self._device),
+                    max_new_tokens=max_new_tokens,
+                    do_sample=False,
+                    num_beams=1,
+                )
+                texts = self._tokenizer.batch_decode(output, skip_special_tokens=True)
+                for i, row, text in zip(places, output.tolist(), texts, strict=True):
+                    is_complete = self._tokenizer.eos_token_id in row
+                    replies[i] = text, "stop" if is_complete else "length"
         return replies
 
 
 def _digest_of(model: Any) -> str:
-    """A hash of values from all over a model's weights, wherever these lie and whatever they are called there."""
+    """A hash of values from all over a model's weights."""
     digest = hashlib.sha256()
     for name, weights in sorted(dict(model.named_parameters()).items()):
         values = weights.detach().flatten()

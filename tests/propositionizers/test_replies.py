@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llama_pack_densex.propositionizers.prompts import looks_like_refusal, read_reply, unique
+from llama_pack_densex.propositionizers.replies import looks_like_refusal, read_reply, unique
 from tests.openai_server import MALFORMED, STYLES
 
 PROPOSITIONS = [
@@ -238,3 +238,14 @@ def test_objects_within_objects_are_looked_into_once() -> None:
     for _ in range(300):
         nested = {"text": "Miso", "items": ["Miso is red.", nested]}
     assert "Miso is red." in read_reply(json.dumps(nested)).texts
+
+
+@pytest.mark.parametrize("reply", ["['Snow fell.', {1: 'It melted.'}]", "['Snow fell.', {'2': ('It melted.',)}]"])
+def test_a_list_as_python_writes_it_has_keys_and_tuples_that_json_has_not(reply: str) -> None:
+    assert read_reply(reply).texts == ("Snow fell.", "It melted.")
+
+
+@pytest.mark.parametrize("depth", [40, 700, 5000])
+def test_lists_in_lists_are_read_or_asked_for_again(depth: int) -> None:
+    reading = read_reply("[" * depth + '"Snow fell."' + "]" * depth)
+    assert reading.texts == ("Snow fell.",) or reading.problem == "unreadable"

@@ -7,10 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from llama_pack_densex.propositionizers.alignment import Span, compare
-from llama_pack_densex.propositionizers.checks.names import (
-    is_common_katakana,
-    shortened,
-)
+from llama_pack_densex.propositionizers.checks.names import is_common_katakana, shortened
 from llama_pack_densex.propositionizers.checks.texts import ADDRESS, Text, taken_apart
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.links import searchable_text
@@ -42,11 +39,11 @@ class Gap:
 def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> list[Gap]:
     """Find what a passage says and no proposition does.
 
-    A sentence is missing where the propositions that it is a source of have less than half of what it says; of other
-    sentences, numbers and names are that stand in no proposition. Headings, greetings, questions and pointers to
-    other pages state nothing, nor do sentences that announce what follows ("as follows:"); rows of tables and code
-    become units of their own, whatever the propositions are. Names are words with a capital in English, and words in
-    katakana and Latin letters in Japanese.
+    A sentence is missing where the propositions that it is a source of have less than half of what it says;
+    of other sentences, numbers and names are that stand in no proposition. Headings, greetings, questions and
+    pointers to other pages state nothing, nor do sentences that announce what follows ("as follows:"); rows
+    of tables and code become units of their own, whatever the propositions are. Names are words with a
+    capital in English, and words in katakana and Latin letters in Japanese.
 
     Args:
         passage: The text of a passage.
@@ -56,19 +53,19 @@ def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> l
     Returns:
         The gaps in order, one a sentence.
     """
-    compared = compare(passage, tuple(propositions), context)
-    sentences = [passage[region.start : region.end] for region in compared.segments]
+    comparison = compare(passage, tuple(propositions), context)
+    sentences = [passage[slice(*region.span)] for region in comparison.segments]
+    covered = {sentence for place, sentence in enumerate(sentences) if comparison.is_said(place)}
     terms = _Terms(propositions, detect_language(passage))
-    said = {sentence for place, sentence in enumerate(sentences) if compared.is_said(place)}
     gaps: list[Gap] = []
-    for region, sentence, following in zip(compared.segments, sentences, [*sentences, ""][1:], strict=True):
-        if region.kind not in _STATING or states_nothing(sentence, following):
+    followers = [*sentences[1:], ""]
+    for region, sentence, following in zip(comparison.segments, sentences, followers, strict=False):
+        if region.kind != "sentence" or states_nothing(sentence, following):
             continue
-        span = (region.start, region.end)
-        if sentence not in said:
-            gaps.append(Gap(span))
+        if sentence not in covered:
+            gaps.append(Gap(region.span))
         elif missing := tuple(terms.missing_in(sentence)):
-            gaps.append(Gap(span, missing))
+            gaps.append(Gap(region.span, missing))
     return gaps
 
 
@@ -80,14 +77,16 @@ def states_nothing(sentence: str, following: str) -> bool:
         following: The sentence after it.
     """
     shown = _TEMPLATE.sub("", sentence)
+    if not _LETTER.search(ADDRESS.sub("", _LINK.sub("", shown))):
+        return True
     words = searchable_text(shown).strip()
     marker = LIST_MARKER.match(words)
     words = words[marker.end() :] if marker else words
-    if not _LETTER.search(ADDRESS.sub("", _LINK.sub("", shown))) or any(rule.search(words) for rule in _RULES):
-        return True
     is_before_list = marker is None and LIST_MARKER.match(following) is not None
-    is_heading = _MARKED.fullmatch(sentence.strip()) is not None or is_before_list
-    return (is_heading and not _SENTENCE_END.search(words)) or (is_before_list and _BELOW.search(words) is not None)
+    if _NOTHING.search(words) or (is_before_list and _BELOW.search(words)):
+        return True
+    is_heading = is_before_list or _MARKED.fullmatch(sentence.strip()) is not None
+    return is_heading and not _SENTENCE_END.search(words)
 
 
 class _Terms:
@@ -101,7 +100,7 @@ class _Terms:
     def __init__(self, propositions: Sequence[str], language: str) -> None:
         stated = [taken_apart(text) for text in propositions]
         self._text = normal("\n".join(text.plain for text in stated))
-        self._values = frozenset().union(*(number.values for text in stated for number in text.numbers))
+        self._values = {value for text in stated for number in text.numbers for value in number.values}
         self._names = _NAMES.get(language, _NO_NAMES)
 
     def missing_in(self, sentence: str) -> Iterator[str]:
@@ -113,17 +112,19 @@ class _Terms:
 
     def _missing_numbers(self, text: Text) -> Iterator[str]:
         for number in text.numbers:
-            is_said = self._has(number.name) if number.is_glued else not self._values.isdisjoint(number.values)
+            is_stated = self._has(number.name) if number.is_glued else self._values & number.values
             is_footnote = text.plain[number.start - 1 : number.start] == "["
-            if not is_said and not is_footnote and number.shown[0].isdecimal():
+            if number.shown[0].isdecimal() and not is_stated and not is_footnote:
                 self._values |= number.values
                 yield number.name or number.shown
 
     def _missing_names(self, text: Text) -> Iterator[str]:
         for name in self._names.finditer(text.plain):
-            if self._has(name[0]) or normal(name[0]) in STOP_WORDS or is_common_katakana(name[0]):
+            is_common = normal(name[0]) in STOP_WORDS or is_common_katakana(name[0])
+            if is_common or self._has(name[0]):
                 continue
-            gloss = _GLOSS.match(text.plain, name.end()) or _GLOSSED.search(text.plain, 0, name.start())
+            gloss = _GLOSS.match(text.plain, name.end())
+            gloss = gloss or _GLOSSED.search(text.plain, 0, name.start())
             if not gloss or not self._has(gloss[1]):
                 self._text += f" {normal(name[0])}"
                 yield name[0]
@@ -143,7 +144,6 @@ _GLOSS = re.compile(r" ?\((\w[^()]*)\)")
 _GLOSSED = re.compile(r"(\w+) ?\(\Z")
 
 
-_STATING = ("sentence",)
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{[.#:][^{}\n]*\}")  # of Hugo, Jinja and Markdown's attributes
 _LETTER = re.compile(r"[^\W_]")
 _SENTENCE_END = re.compile(r"[.!?。！？][\W_]*$")
@@ -153,13 +153,17 @@ _MARKED = re.compile(
     re.DOTALL,
 )
 _BELOW = re.compile(r"以下|次の|\b(?:following|below)\b", re.IGNORECASE)
-_LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*(?<![.!?。！？])\](?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])?")
+_LINK = re.compile(
+    r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*(?<![.!?。！？])\]"
+    r"(?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*\])?"
+)
 _ANNOUNCES = r"[:：]\W*$|\bas follows\W*$|(?:以下|次)の(?:通り|とおり|よう)"
 _ASKS = r"[?？][\W_]*$"
 _LEADS_ELSEWHERE = (
     r"^\W*(?:詳細|詳しく|くわしく)(?:は|に(?:ついて|関して)は?|を)|^\W*(?:関連|参考|参照)\w{0,5}[:：]"
     r"|^\W*\w{0,12}は?(?:こちら|ここ)\W*$|^\W*(?:read|learn|find out) more\b|^\W*click here\b"
-    r"|^\W*(?:please )?(?:see|refer to|visit|check out|read)\b.*\b(?:here|more|details|information|below|above)\b"
+    r"|^\W*(?:please )?(?:see|refer to|visit|check out|read)\b"
+    r".*\b(?:here|more|details|information|below|above)\b"
     r"|^\W*for (?:more|further|full|additional|details)\b.*\b(?:see|visit|refer|read|check|contact|go to)\b"
 )
 _GREETS = (
@@ -167,4 +171,4 @@ _GREETS = (
     r"|^\W*(?:welcome(?: to\b|\W*$)|(?:hello|hi)(?=\W*$|[,!])|dear [\w ]+,$|thank you\b|thanks\b(?! to\b)"
     r"|congratulations\b|good luck\b)"
 )
-_RULES = [re.compile(rule, re.IGNORECASE) for rule in (_ANNOUNCES, _ASKS, _LEADS_ELSEWHERE, _GREETS)]
+_NOTHING = re.compile("|".join((_ANNOUNCES, _ASKS, _LEADS_ELSEWHERE, _GREETS)), re.IGNORECASE)

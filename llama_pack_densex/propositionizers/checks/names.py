@@ -6,20 +6,11 @@ import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from importlib.resources import files
+from itertools import chain
 
-from llama_pack_densex.propositionizers.checks.numbers import (
-    DIGITS,
-    NOT_THERE,
-    NUMERAL,
-    is_unit,
-)
+from llama_pack_densex.propositionizers.checks.numbers import DIGITS, NOT_THERE, NUMERAL, is_unit
 from llama_pack_densex.propositionizers.checks.pronouns import SOMEONES
-from llama_pack_densex.propositionizers.checks.texts import (
-    Source,
-    Text,
-    bare,
-    squeeze,
-)
+from llama_pack_densex.propositionizers.checks.texts import Source, Text, bare, squeeze
 from llama_pack_densex.text.language import LATIN
 from llama_pack_densex.text.tokens import STOP_WORDS
 
@@ -36,17 +27,18 @@ def ungrounded_names(text: Text, source: Source) -> Iterator[str]:
     for quotation in _QUOTATION.finditer(text.plain):
         if not _is_quoted(squeeze(quotation[0]), source):
             yield f'the quotation "{shortened(quotation[0][1:-1])}" is not in the passage'
-    yield from (NOT_THERE.format(shortened(name)) for name in _unknown_names(text, source))
+    for name in _unknown_names(text, source):
+        yield NOT_THERE.format(shortened(name))
 
 
-def _unknown_names(text: Text, source: Source) -> list[str]:
-    names = [address for address in text.addresses if address.rstrip("/") not in source.written]
+def _unknown_names(text: Text, source: Source) -> Iterator[str]:
+    yield from (address for address in text.addresses if address.rstrip("/") not in source.written)
     if source.language == "ja":
-        names += sorted({place for place in _PLACE_JA.findall(text.plain) if place not in source.written})
-    is_unknown = {"ja": _is_unknown_ja, "en": _is_unknown_en}.get(source.language)
-    if is_unknown:
-        names += (token[0] for token in text.tokens if is_unknown(text, token, source))
-    return names
+        places = set(_PLACE_JA.findall(text.plain))
+        yield from sorted(place for place in places if place not in source.written)
+    is_unknown = _IS_UNKNOWN.get(source.language)
+    if is_unknown is not None:
+        yield from (token[0] for token in text.tokens if is_unknown(text, token, source))
 
 
 def shortened(text: str) -> str:
@@ -59,7 +51,8 @@ def shortened(text: str) -> str:
 def common_words_ja() -> frozenset[str]:
     """Common Japanese words in kanji, katakana and Latin letters, which are no names."""
     listed = files(__package__).joinpath("common_words_ja.txt").read_text(encoding="utf-8")
-    return frozenset(word for line in listed.splitlines() if not line.startswith("#") for word in line.split())
+    lines = (line for line in listed.splitlines() if not line.startswith("#"))
+    return frozenset(chain.from_iterable(map(str.split, lines)))
 
 
 @lru_cache(maxsize=1 << 12)
@@ -68,10 +61,11 @@ def is_common_katakana(word: str, written: str = "") -> bool:
     common = common_words_ja()
     if not word or word in common:
         return True
-    return any(
-        (word[:end] in common or bare(word[:end]) in written) and is_common_katakana(word[end:], written)
-        for end in range(len(word), _SHORTEST_PART - 1, -1)
-    )
+    for end in range(len(word), _SHORTEST_PART - 1, -1):
+        is_common = word[:end] in common or bare(word[:end]) in written
+        if is_common and is_common_katakana(word[end:], written):
+            return True
+    return False
 
 
 _SHOWN = 60
@@ -87,7 +81,7 @@ _SURNAME = re.compile(rf" ([A-Z][{LATIN}'’-]+)")
 
 
 def _is_quoted(words: str, source: Source) -> bool:
-    """Whether a passage has a quotation; a Japanese one may lack an ending, or part of what it is short for."""
+    """Whether a passage has a quotation; a Japanese one may lack an ending, or a part of a name."""
     if words in source.squeezed:
         return True
     if source.language != "ja" or len(words) < _LONG_QUOTATION:
@@ -98,10 +92,12 @@ def _is_quoted(words: str, source: Source) -> bool:
 
 def _is_unknown_en(text: Text, token: re.Match[str], source: Source) -> bool:
     word = token[0]
-    if token.lastgroup != "latin" or not word[0].isupper() or word.lower() in DIGITS or source.has_word(word):
+    if token.lastgroup != "latin" or not word[0].isupper():
         return False
-    before = text.plain[: token.start()].rstrip(" \"'“‘(")
-    is_first = not before or (before[-1] in ".!?:;\n" and not _TITLED.search(before))
+    if word.lower() in DIGITS or source.has_word(word):
+        return False
+    beginning = text.plain[: token.start()].rstrip(" \"'“‘(")
+    is_first = not beginning or (beginning[-1] in ".!?:;\n" and not _TITLED.search(beginning))
     if is_first and not _may_begin_with_name(text.plain, token):
         return False
     return not _is_given_name(text, token, source) and not _is_abbreviated(word, text, source)
@@ -118,16 +114,18 @@ def _is_given_name(text: Text, token: re.Match[str], source: Source) -> bool:
     surname = _SURNAME.match(text.plain, token.end())
     if surname is None or not source.has_word(surname[1]):
         return False
-    full = rf"[A-Z][\w.]* {re.escape(surname[1])}\b|\b{re.escape(surname[1])} of "  # a university has no given name
+    name = re.escape(surname[1])
+    full = rf"[A-Z][\w.]* {name}\b|\b{name} of "  # a university has no given name
     return not re.search(full, source.written)
 
 
 def _is_abbreviated(word: str, text: Text, source: Source) -> bool:
-    """Whether a word of a text abbreviates names of the passage, or belongs to a name whose abbreviation is there."""
+    """Whether a word abbreviates names of the passage, or belongs to a name whose abbreviation is there."""
     word = word.replace(".", "").removesuffix("s")
     if len(word) > 1 and word.isupper():
         return word in source.initials
-    return any(len(short) > 1 and word[0] in short and short in text.initials for short in source.abbreviations)
+    candidates = (short for short in source.abbreviations if len(short) > 1 and short in text.initials)
+    return any(word[0] in short for short in candidates)
 
 
 def _is_unknown_ja(text: Text, token: re.Match[str], source: Source) -> bool:
@@ -169,6 +167,7 @@ def _has_unknown_kanji(word: str, source: Source) -> bool:
     return bool(_UNKNOWN.search(signs) or (len(word) > 3 and _UNKNOWN_PART.search(signs)))
 
 
+_IS_UNKNOWN = {"ja": _is_unknown_ja, "en": _is_unknown_en}
 _UNKNOWN = re.compile("[^c-]{2}")
 _AFFIXES = (  # what makes another word of a common one
     "者員的性化用費料額率数量度日月年時分秒間内外前後中上下別式型品物書法部課室所場店社会長人家界系類等"

@@ -1,4 +1,4 @@
-"""Numbers of texts: what they mean, what they count, what names they are in, and whether a passage has them."""
+"""Numbers of texts: what they mean, what they count, in what names they are, whether a passage has them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def read_numbers(text: str, words: Sequence[re.Match[str]]) -> list[Number]:
 
 
 def later_dates(text: str, numbers: Sequence[Number]) -> Iterator[float]:
-    """The years and days that "the next year" or "ten years later" mean: counted from the last one before that."""
+    """The years and days that "the next year" or "ten years later" mean, from the last one before that."""
     for later in _LATER.finditer(text):
         is_date = _is_day if later["day"] else _is_year
         earlier = [value for number in numbers if number.start < later.start() for value in number.values]
@@ -107,46 +107,42 @@ def ungrounded_numbers(text: Text, source: Source, sentences: Text) -> Iterator[
         sentences: The sentences of the passage that say it.
     """
     for number in text.numbers:
-        if source.has_name(number):
-            continue
-        if source.has_other_in_name(number):
-            yield _other_in_name(number, source)
-        elif number.is_plain:
-            yield from _ungrounded(number, text, source, sentences)
+        if fault := _fault(number, text, source, sentences):
+            yield fault
 
 
-def _ungrounded(number: Number, text: Text, source: Source, sentences: Text) -> Iterator[str]:
-    if source.has_number(number):
-        other = _in_its_place(number, text, source, sentences)
-        if other:
-            yield f'"{number.shown}" is in the passage, but where it says this it has "{other}"'
-    elif source.values.isdisjoint(number.values):
-        yield f'"{number.shown}" is not in the passage'
+def _fault(number: Number, text: Text, source: Source, sentences: Text) -> str:
+    """What is wrong with a number; "" if nothing is."""
+    if source.has_name(number):
+        return ""
+    is_there = source.has_number(number)
+    counted = number.unit
+    if source.has_other_in_name(number):
+        if number.name:
+            return NOT_THERE.format(number.name)
+        counted = number.key.title()  # a month
+    elif is_there or not number.is_plain:
+        other = _in_its_place(number, text, source, sentences) if number.is_plain else ""
+        return f'"{number.shown}" is in the passage, but where it says this it has "{other}"' if other else ""
     else:
-        yield f'"{number.shown}" is in the passage, but not with "{number.unit}"'
-
-
-def _other_in_name(number: Number, source: Source) -> str:
-    """What is wrong with a number in a name, or beside a month, that has another one in the passage."""
-    if number.name:
-        return NOT_THERE.format(number.name)
-    if source.has_number(number):
-        return f'"{number.shown}" is in the passage, but not with "{number.key.title()}"'
+        is_there = bool(source.values & number.values)
+    if is_there:
+        return f'"{number.shown}" is in the passage, but not with "{counted}"'
     return f'"{number.shown}" is not in the passage'
 
 
 def _in_its_place(number: Number, text: Text, source: Source, sentences: Text) -> str:
-    """What the sentences that say a proposition have in place of one of its numbers; "" where they have that."""
+    """What the sentences that say a proposition have in place of a number; "" if they have that."""
     if source.is_anywhere(number):
         return ""
     values = sentences.values_of(number.unit)
     if _SAME_DATE.search(sentences.plain):
         values = values | source.values_before(sentences.plain)
-    if not values.isdisjoint(number.values):
+    if values & number.values:
         return ""
     for other in sentences.numbers:
         is_comparable = other.is_plain and not other.is_glued and other.counts == number.counts
-        if is_comparable and text.values.isdisjoint(other.values):
+        if is_comparable and not text.values & other.values:
             return other.shown
     return ""
 
@@ -178,25 +174,33 @@ def _values_of(text: str, match: re.Match[str]) -> frozenset[float]:
 
 def _with_name(number: Number, text: str, end: int) -> Number:
     """A number with the name that it is in, where it is in one."""
-    head = _HEAD.search(text, max(0, number.start - _LONGEST_NAME), number.start)
     tail = _TAIL.match(text, end)
-    before = head["word"] + head["gap"] if head else ""
-    is_word = before.endswith(" ") and before[:-1].lower() in STOP_WORDS
-    behind = tail[0] if tail else ""
-    is_glued_behind = len(behind) > _LONGEST_UNIT
-    # "New 37signals", where every first word has a capital
-    is_opening = head is not None and _begins_sentence(text, head.start()) and before.endswith(" ")
-    if is_word or (is_opening and is_glued_behind) or text[end : end + 1] in (*_COUNTERS, "局", "台"):
-        before = ""
-    if not before and not behind:
+    suffix = tail[0] if tail else ""
+    is_glued_behind = len(suffix) > _LONGEST_UNIT
+    prefix = _prefix(text, number.start, end, is_glued_behind)
+    if not prefix and not suffix:
         return number
-    is_month = _MONTH.match(before) is not None
+    is_month = _MONTH.match(prefix) is not None
+    is_glued_before = prefix.isascii() and prefix[-1:].strip() != ""
     return replace(
         number,
-        name="" if is_month else f"{before}{number.shown}{behind}",
-        key=f"{before.rstrip(' -')} {behind.lstrip('-')}".strip().casefold(),
-        is_glued=(before.isascii() and before[-1:].strip() != "") or is_glued_behind,
+        name="" if is_month else f"{prefix}{number.shown}{suffix}",
+        key=f"{prefix.rstrip(' -')} {suffix.lstrip('-')}".strip().casefold(),
+        is_glued=is_glued_before or is_glued_behind,
     )
+
+
+def _prefix(text: str, start: int, end: int, is_glued_behind: bool) -> str:
+    """The word before a number that is a part of the same name; "" if none is."""
+    head = _HEAD.search(text, max(0, start - _LONGEST_NAME), start)
+    if head is None or text[end : end + 1] in (*_COUNTERS, "局", "台"):
+        return ""
+    if head["gap"] == " ":
+        # "New 37signals", where every first word has a capital
+        is_opening = is_glued_behind and _begins_sentence(text, head.start())
+        if is_opening or head["word"].lower() in STOP_WORDS:
+            return ""
+    return head["word"] + head["gap"]
 
 
 def _begins_sentence(text: str, place: int) -> bool:
@@ -247,8 +251,8 @@ _ROWS = (
     "〇 一 二 三 四 五 六 七 八 九",
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
     " seventeen eighteen nineteen twenty",
-    "zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth"
-    " fifteenth sixteenth seventeenth eighteenth nineteenth twentieth",
+    "zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth"
+    " fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth",
 )
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 DIGITS = {word: float(value) for row in _ROWS for value, word in enumerate(row.split())}
@@ -288,7 +292,7 @@ _SAME_DATE = re.compile(r"\b(?:same|that|these|those) (?:year|month|day|date)s?\
 _RANGE = re.compile(r"(\d+)[-\u2010-\u2015/~\u301c]\Z")
 _ROUGH = re.compile(rf"({_FIGURES})\D+")
 _MONTH = re.compile(MONTH)
-# The word before a number, or before the numbers that it is listed with: "Voyager 1 and 2", "October 17, 1973".
+# The word before a number, or before those that it is listed with: "Voyager 1 and 2", "October 17, 1973".
 _HEAD = re.compile(
     rf"(?P<word>[{LATIN}]+(?=\Z)|[A-Z][{LATIN}]*|[ァ-ヺー]{{2,}})(?P<gap>[ -]?)"
     r"(?:\d+(?:st|nd|rd|th)?(?:,? and |, | or | to ))*\Z"

@@ -45,22 +45,25 @@ def _unresolved_ja(text: str, title: str) -> str:
 _UNCLEAR = 'nothing in it says what "{}" stands for'
 _OPENING = r"[\s(*_]*"  # no quotation mark: what begins with one may be a title
 _POINTING = re.compile(
-    rf"{_OPENING}(?:(?:In|On|By|Since|After|Before|During|From|Until|Around|At) (?:the |early |late |mid-|end of )*"
+    rf"{_OPENING}(?:(?:In|On|By|Since|After|Before|During|From|Until|Around|At)"
+    r" (?:the |early |late |mid-|end of )*"
     rf"(?:(?:{MONTH}|\d\w*|century|spring|summer|autumn|winter|season)[ ,–-]+)+"
     r"|(?:At|During|In|By|Since|After|Before|According to) (?=th(?:is|at|ese|ose)\b|h(?:im|er)\b)"
     r"|There,? (?=s?he |they |it )"
-    r"|(?:However|Later|Then|Also|Today|Now|Here|Additionally|Moreover|Furthermore|Thus|Finally|Initially),? )?"
+    r"|(?:However|Later|Then|Also|Today|Now|Here|Additionally|Moreover|Furthermore|Thus|Finally"
+    r"|Initially),? )?"
     r"(?P<word>it|he|she|they|its|his|her|him|their|them|this|that|these|those|the latter"
     r"|the former(?=,|'s| (?:is|was|are|were|has|had|[a-z]{2,}ed)\b))\b(?=['’\s,])",
     re.IGNORECASE,
 )
-# "It is known that", "It was in 1850 that", "It took years to", "It rained": nothing is meant. "It" of "It has three
-# floors" is.
+# "It is known that", "It was in 1850 that", "It took years to", "It rained": nothing is meant, unlike by "It"
+# of "It has three floors".
 _EXPLETIVE = re.compile(
     r"those (?:\w+ ){0,2}(?:who|whose|that|which)\b"
-    r"|it (?:\w+ )?(?:(?:is|was|has been|had been|be|became|seems|appears|happened|turned) .*\b(?:that|who|when)\b"
-    r"|(?:is|was|has been|be|became|remains) (?:\w+ ){0,3}(?:possible|likely|important|difficult|easy|hard|necessary"
-    r"|common|rare|customary|usual|(?:un)?known|unclear|late|early)\b"
+    r"|it (?:\w+ )?(?:(?:is|was|has been|had been|be|became|seems|appears|happened|turned)"
+    r" .*\b(?:that|who|when)\b"
+    r"|(?:is|was|has been|be|became|remains) (?:\w+ ){0,3}(?:possible|likely|important|difficult|easy|hard"
+    r"|necessary|common|rare|customary|usual|(?:un)?known|unclear|late|early)\b"
     r"|took .*\b(?:to|before|until)\b|(?:is |was |has been |had been )?(?:rain|snow|hail|thunder))",
     re.IGNORECASE,
 )
@@ -68,7 +71,8 @@ _POINTING_JA = re.compile(
     rf"{_OPENING}(?:[\d〇一二三四五六七八九十元年月日時世紀代末初頭中旬後期前半頃ごろ春夏秋冬]+(?:に|から|まで|で|、|の)+は?、?"
     r"|(?:また|さらに|なお|しかし|そして|ただし|一方)、)?"
     r"(?P<word>それ(?!ぞれ|以[降来前])|これ(?!ま)|あれ(?=は|が|を)|彼女|彼(?!岸|方|我)"
-    r"|同(?![様時盟志窓僚胞意額義種等一居伴封梱][^はがにの、]?|期[^はがにの、])[一-鿿]|当時|当該|本(?:[馬作書機種人艦船校駅線件])|同じ[年月日]|(?:二人|氏)(?=[はがも])|前者|後者|両者"
+    r"|同(?![様時盟志窓僚胞意額義種等一居伴封梱][^はがにの、]?|期[^はがにの、])[一-鿿]"
+    r"|当時|当該|本(?:[馬作書機種人艦船校駅線件])|同じ[年月日]|(?:二人|氏)(?=[はがも])|前者|後者|両者"
     r"|その|この|あの|[そこ]こ(?=[はがでにをのも]|から)|[そこ]う(?:した|いう)|[そこ]のよう|自ら|自身|わが(?=[国社校町]))"
 )
 # What is always something's or someone's: without saying whose, it opens no proposition.

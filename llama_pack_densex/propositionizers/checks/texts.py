@@ -60,9 +60,12 @@ class Text:
     def values_of(self, unit: str) -> set[float]:
         """The values of its numbers that are of a unit or of none; of all of them for none."""
         if unit not in self._values:
-            units = {number.unit for number in self.numbers} if unit in ("", THING) else {unit, ""}
-            counted = [number for number in self.numbers if number.unit in units and not self._is_name(number)]
-            self._values[unit] = set().union(*(number.values for number in counted))
+            is_any = unit in ("", THING)
+            values: set[float] = set()
+            for number in self.numbers:
+                if (is_any or number.unit in (unit, "")) and not self._is_name(number):
+                    values |= number.values
+            self._values[unit] = values
         return self._values[unit]
 
     def _is_name(self, number: Number) -> bool:
@@ -96,7 +99,8 @@ class Text:
     @cached_property
     def abbreviations(self) -> set[str]:
         """Its words in capitals."""
-        return {token[0].replace(".", "") for token in self.tokens if token.lastgroup == "latin" and token[0].isupper()}
+        words = (token[0] for token in self.tokens if token.lastgroup == "latin")
+        return {word.replace(".", "") for word in words if word.isupper()}
 
 
 taken_apart = lru_cache(maxsize=128)(Text)  # many propositions are of one sentence
@@ -116,14 +120,15 @@ class Source(Text):
     """
 
     def __init__(self, passage: Passage, stated: str) -> None:
-        about = f"{passage.title}\n{passage.section}\n{passage.context}"
-        super().__init__(f"{about}\n{passage.text}")
-        self.written = in_one_form(f"{about}\n{passage.text}")
+        heading = f"{passage.title}\n{passage.section}\n{passage.context}"
+        written = f"{heading}\n{passage.text}"
+        super().__init__(written)
+        self.written = in_one_form(written)
         self.title = in_one_form(passage.title)
-        self.language = detect_language(passage.text, about)
+        self.language = detect_language(passage.text, heading)
         if self.language == "latin":
-            self.language = detect_language(f"{self.plain}\n{stated}", about)
-        self._about = taken_apart(about)
+            self.language = detect_language(f"{self.plain}\n{stated}", heading)
+        self._heading = taken_apart(heading)
 
     @cached_property
     def words(self) -> set[str]:
@@ -141,12 +146,12 @@ class Source(Text):
         return set(later_dates(self.plain, self.numbers))
 
     def is_anywhere(self, number: Number) -> bool:
-        """Whether a number may be said of anything: it is the title's beside the same word, or one of later dates."""
-        if not self.later.isdisjoint(number.values):
+        """Whether a number may be said of anything, as a later date or one beside its word in the title."""
+        if self.later & number.values:
             return True
         return any(
-            other.after in ("", number.after) and not other.values.isdisjoint(number.values)
-            for other in self._about.numbers
+            other.after in ("", number.after) and other.values & number.values
+            for other in self._heading.numbers
             if other.is_year or not other.name
         )
 
@@ -156,7 +161,8 @@ class Source(Text):
 
     def has_name(self, number: Number) -> bool:
         """Whether a number occurs in the same name, or beside the same month."""
-        return number.key != "" and not self.named[number.key, number.is_year].isdisjoint(number.values)
+        values = self.named[number.key, number.is_year]
+        return number.key != "" and bool(values & number.values)
 
     def has_other_in_name(self, number: Number) -> bool:
         """Whether a number is in a name, or beside a month, that occurs with another one or not at all."""
@@ -167,7 +173,7 @@ class Source(Text):
 
     def has_number(self, number: Number) -> bool:
         """Whether a number occurs, of the same unit or of none."""
-        return self.is_anywhere(number) or not self.values_of(number.unit).isdisjoint(number.values)
+        return self.is_anywhere(number) or bool(self.values_of(number.unit) & number.values)
 
     def has_word(self, word: str) -> bool:
         """Whether a word in Latin letters occurs, inflected as it may be."""
@@ -220,9 +226,10 @@ _ENDINGS = {""} | words(
 _PEOPLES = dict(
     pair.split("=")
     for pair in words(
-        "french=france spanish=spain english=england dutch=netherlands danish=denmark welsh=wales scottish=scotland"
-        " scots=scotland irish=ireland polish=poland swedish=sweden turkish=turkey greek=greece swiss=switzerland"
-        " british=britain american=america americans=america chinese=china japanese=japan jan=january feb=february"
-        " mar=march apr=april jun=june jul=july aug=august sep=september oct=october nov=november dec=december"
+        "french=france spanish=spain english=england dutch=netherlands danish=denmark welsh=wales"
+        " scottish=scotland scots=scotland irish=ireland polish=poland swedish=sweden turkish=turkey"
+        " greek=greece swiss=switzerland british=britain american=america americans=america chinese=china"
+        " japanese=japan jan=january feb=february mar=march apr=april jun=june jul=july aug=august"
+        " sep=september oct=october nov=november dec=december"
     )
 )
