@@ -167,16 +167,19 @@ def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]
     if len(across) + len(down) > _MOST_RULINGS:
         return []
     frames: list[Frame] = []
-    heights = sorted({(ruling.start, ruling.end) for ruling in down})
-    for run in _runs(heights, lambda run, height: height[0] <= max(end for _, end in run) + _TOUCHING):
-        top = run[0][0]
-        bottom = max(end for _, end in run)
-        columns = [ruling for ruling in down if top <= ruling.start <= bottom]
+    for columns in _runs(sorted(down, key=lambda ruling: ruling.start), _is_beside):
+        top = columns[0].start
+        bottom = max(ruling.end for ruling in columns)
         rows = [ruling for ruling in across if top - _TOUCHING <= ruling.place <= bottom + _TOUCHING]
-        xs = _distinct([ruling.place for ruling in columns] + [end for ruling in rows for end in ruling[1:]])
+        ends = (end for _, *both_ends in rows for end in both_ends)
+        xs = _distinct([*(ruling.place for ruling in columns), *ends])
         ys = _distinct([top, bottom, *(ruling.place for ruling in rows)])
         frames.append(Frame(xs, ys, _cells(columns, rows, xs, ys)))
     return frames
+
+
+def _is_beside(run: Sequence[Ruling], ruling: Ruling) -> bool:
+    return ruling.start <= max(other.end for other in run) + _TOUCHING
 
 
 def _distinct(values: Iterable[float]) -> list[float]:
@@ -407,9 +410,10 @@ def _texts(line: _Line, columns: _Columns, are_names: bool) -> list[str]:
     for piece in line:
         for number in _numbers(piece, columns):
             texts[number] = f"{texts[number]} {piece.text}"
-    parts = [piece for piece in line if _numbers(piece, columns) != [0]]
-    if are_names and len(parts) > 1:
-        nearest = [min(parts, key=lambda part: abs(part.box.middle - sum(column) / 2)) for column in columns[1:]]
-        if len({nearest.count(part) for part in parts}) == 1:
-            texts[1:] = [part.text for part in nearest]
-    return texts
+    names = [piece for piece in line if _numbers(piece, columns) != [0]]
+    if not are_names or len(names) < 2:
+        return texts
+    middles = [(left + right) / 2 for left, right in columns[1:]]
+    nearest = [min(names, key=lambda name: abs(name.box.middle - middle)) for middle in middles]
+    counts = {nearest.count(name) for name in names}
+    return [texts[0], *(name.text for name in nearest)] if len(counts) == 1 else texts
