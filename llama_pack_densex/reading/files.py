@@ -7,7 +7,7 @@ import os
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from mimetypes import guess_type
 from pathlib import Path
@@ -163,15 +163,21 @@ def _document_ids(roots: Mapping[Path, Path], indexed: Mapping[str, str]) -> dic
         if file not in ids:
             by_name[_name(file, root)].append(file)
     for files in by_name.values():
-        for folders in itertools.count():  # of the roots' own paths
-            names = {_name(file, roots[file], folders): file for file in files}
-            if len(names) == len(files) and taken.isdisjoint(names):
-                break
-        for name, file in names.items():
+        names = _distinct_names(files, roots, taken)
+        for file, name in zip(files, names, strict=True):
             composed = unicodedata.normalize("NFC", name)  # ガ is one character to people, two to macOS
             ids[file] = name if composed in taken or composed in by_name else composed
         taken.update(ids[file] for file in files)
     return {file: ids[file] for file in roots}
+
+
+def _distinct_names(files: Sequence[Path], roots: Mapping[Path, Path], taken: Set[str]) -> list[str]:
+    """The names of files, with as many of their roots' own folders as tell them from one another."""
+    for folders in itertools.count():
+        names = [_name(file, roots[file], folders) for file in files]
+        if len({*names}) == len(names) and taken.isdisjoint(names):
+            break
+    return names
 
 
 def _name(file: Path, root: Path, folders: int = 0) -> str:

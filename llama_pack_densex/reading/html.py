@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote
 from xml.etree.ElementTree import fromstring
@@ -21,12 +22,12 @@ from llama_pack_densex.reading.tables import Cell, cells_of, lay_out, to_markdow
 from llama_pack_densex.text.tokens import on_one_line
 
 # what a browser does not show, what repeats on every page of a site, and readings set above kanji
-_DROPPED = (
-    "title", "script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "nav", "footer", "button",
-    "select", "textarea", "dialog", "rt", "rp", "[hidden]", "[role=navigation]", "[role=search]", "a.headerlink",
-    ".navheader", ".navfooter", "#toc", "div.toc", "ul.toc", "ol.toc", "dl.toc",
-    '[style*="display:none" i]', '[style*="display: none" i]', '[style*="visibility:hidden" i]',
-)  # fmt: skip
+_DROPPED = """
+    title, script, style, noscript, template, svg, canvas, iframe, object, nav, footer, button, select, textarea,
+    dialog, rt, rp, [hidden], [role=navigation], [role=search], a.headerlink, .navheader, .navfooter,
+    #toc, div.toc, ul.toc, ol.toc, dl.toc,
+    [style*="display:none" i], [style*="display: none" i], [style*="visibility:hidden" i]
+"""
 _BLOCKS = [
     "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt",
     "fieldset", "figcaption", "figure", "header", "hgroup", "hr", "html", "li", "main", "ol", "p", "section", "summary",
@@ -83,8 +84,9 @@ def html_to_text(html: str) -> tuple[str, str]:
     """A page's title and text, as Markdown: headings, items of lists, tables with pipes, code in fences."""
     # Beautiful Soup warns of most pages of books, which begin as XML
     soup = BeautifulSoup(re.sub(r"\A\s*<\?xml[^>]*>", "", html), "lxml")
-    title = on_one_line(" ".join(tag.get_text() for tag in soup.select("title:not(svg title)", limit=1)))
-    for tag in soup.select(", ".join(_DROPPED)):
+    title_tag = soup.select_one("title:not(svg title)")
+    title = on_one_line(title_tag.get_text()) if title_tag else ""
+    for tag in soup.select(_DROPPED):
         tag.extract()
     _drop_menus(soup)
     for tag in soup.find_all("sup"):
@@ -181,16 +183,15 @@ def _mark_items(around: Tag) -> None:
     outer = around.find_parent("li") or around.find_previous_sibling("li")
     indent = " " * _number(outer, _COLUMN, 0)
     number = _number(around, "start", 1)
-    is_first = True
-    for item in around.find_all("li", recursive=False):
+    for place, item in enumerate(around.find_all("li", recursive=False)):
         number = _number(item, "value", number)
         mark = f"{indent}{number}." if around.name == "ol" else f"{indent}-"
         text = item.find(string=_TEXT)
         is_empty = text is not None and text.find_parent("li") is not item  # it only holds another list
         item[_COLUMN] = str(len(indent) if is_empty else min(len(mark) + 1, _DEEPEST_INDENT))
-        item.insert(0, f"{_END}{_APART if is_first and number != 1 else ''}{mark} {_ITEM}")
+        apart = "" if place or number == 1 else _APART
+        item.insert(0, f"{_END}{apart}{mark} {_ITEM}")
         item.append(f"{_END}{_ITEM}")
-        is_first = False
         number += 1
 
 
@@ -239,8 +240,10 @@ def _table(table: Tag) -> str | None:
         rows = (": ".join(cell.text for cell in cells_of(row)) for row in grid)
         table.replace_with(" ", "; ".join(rows))
         return None
-    has_long_cell = any(len(cell.text) > _LONGEST_CELL for row in grid for cell in row)
-    if len(grid) < (1 if table.th else 2) or len(grid[0]) < 2 or has_long_cell:
+    least_rows = 1 if table.th else 2
+    if len(grid) < least_rows or len(grid[0]) < 2:
+        return None
+    if any(len(cell.text) > _LONGEST_CELL for cell in chain(*grid)):
         return None
     caption = on_one_line(table.caption.get_text()) if table.caption else ""
     return "\n\n".join(filter(None, [caption, to_markdown(grid)]))

@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from ctypes import c_float, create_string_buffer
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pypdfium2 import PdfDocument, PdfMatrix, raw  # type: ignore[import-untyped]
+from pypdfium2 import PdfDocument, raw  # type: ignore[import-untyped]
 
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.pdf_tables import (
@@ -111,17 +112,15 @@ def _is_code(text_page: Any, place: int) -> bool:
 
 def _rulings(page: Any) -> tuple[list[Ruling], list[Ruling]]:
     """The straight lines across and down a page, the edges of rectangles among them."""
-    objects = (raw.FPDFPage_GetObject(page, number) for number in range(raw.FPDFPage_CountObjects(page)))
-    paths = [thing for thing in objects if raw.FPDFPageObj_GetType(thing) == raw.FPDF_PAGEOBJ_PATH]
+    paths = [*page.get_objects([raw.FPDF_PAGEOBJ_PATH], max_depth=1)]
     across: list[Ruling] = []
     down: list[Ruling] = []
-    for path in paths if len(paths) <= _MOST_PATHS else ():
-        for start, end in _edges(path):
-            (left, right), (top, bottom) = map(sorted, zip(start, end, strict=True))
-            if bottom - top < _STRAIGHT and right - left > _SHORT:
-                across.append(Ruling(top, left, right))
-            elif right - left < _STRAIGHT and bottom - top > _SHORT:
-                down.append(Ruling(left, top, bottom))
+    for start, end in chain(*map(_edges, paths)) if len(paths) <= _MOST_PATHS else ():
+        (left, right), (top, bottom) = map(sorted, zip(start, end, strict=True))
+        if bottom - top < _STRAIGHT and right - left > _SHORT:
+            across.append(Ruling(top, left, right))
+        elif right - left < _STRAIGHT and bottom - top > _SHORT:
+            down.append(Ruling(left, top, bottom))
     return across, down
 
 
@@ -132,9 +131,7 @@ def _edges(path: Any) -> Iterator[tuple[_Point, _Point]]:
     """The lines of a path, from the top left of the page."""
     x = c_float()
     y = c_float()
-    matrix = raw.FS_MATRIX()
-    raw.FPDFPageObj_GetMatrix(path, matrix)
-    to_page = PdfMatrix.from_raw(matrix).scale(1, -1)
+    to_page = path.get_matrix().scale(1, -1)
     before = first = (0.0, 0.0)
     for number in range(min(raw.FPDFPath_CountSegments(path), _MOST_SEGMENTS)):
         segment = raw.FPDFPath_GetPathSegment(path, number)
@@ -153,7 +150,8 @@ def _edges(path: Any) -> Iterator[tuple[_Point, _Point]]:
 # Running heads and feet
 
 _RUNNING = 2  # lines that a page's head or foot has
-_NEAR = 4  # pages among which one recurs
+_NEAR = 4  # pages before and after, among which one recurs
+_LEAST_SAME = 3  # of these
 _DIGITS = re.compile(r"\d{1,5}")
 # "Question 2", and not "Page 2" or "Handbook 2 / 10".
 _LABEL = re.compile(r"(?i)(?!(?:page|p|seite|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0,2}\d+(?!\d| ?(?:/|of\b|頁|ページ))")
@@ -178,12 +176,13 @@ def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
     line = lines[number]
     if not line or line.startswith("|"):
         return False
-    near = range(max(number - _NEAR, 0), min(number + _NEAR + 1, len(lines)))
-    same = [other for other in near if other != number and _recurs(line, lines[other], other - number)]
-    if len(same) < 3 or (same[0] > number and re.search(r"[^\W\d]", line)):
+    first = max(number - _NEAR, 0)
+    near = enumerate(lines[first : number + _NEAR + 1], first - number)
+    same = [pages for pages, other in near if pages and _recurs(line, other, pages)]
+    if len(same) < _LEAST_SAME or (same[0] > 0 and re.search(r"[^\W\d]", line)):
         return False
     label = _LABEL.match(line)
-    return not label or lines[same[0]].startswith(label[0]) or label[1].casefold() in titles
+    return not label or lines[number + same[0]].startswith(label[0]) or label[1].casefold() in titles
 
 
 def _recurs(line: str, other: str, pages: int) -> bool:

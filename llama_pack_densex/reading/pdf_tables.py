@@ -195,8 +195,9 @@ def _cells(columns: Sequence[Ruling], rows: Sequence[Ruling], xs: Sequence[float
             if (top, left) in cells:
                 continue
             end = next(y for y in below((left + right) / 2) if y > top)
-            spanned = product((y for y in ys if top <= y < end), (x for x in xs if left <= x < right))
-            slots = dict.fromkeys(spanned, (top, left))
+            spanned_rows = (y for y in ys if top <= y < end)
+            spanned_columns = (x for x in xs if left <= x < right)
+            slots = dict.fromkeys(product(spanned_rows, spanned_columns), (top, left))
             if cells.keys() & slots.keys():
                 return {}
             cells |= slots

@@ -15,24 +15,15 @@ from llama_pack_densex.reading.files import Found, Part, UnreadableFileError
 
 # The modules and functions that read files. They are imported late, since most need packages of the extra `files`.
 _READERS = {
-    ".html": "html.read_page",
-    ".htm": "html.read_page",
-    ".xhtml": "html.read_page",
+    ".html .htm .xhtml": "html.read_page",
     ".epub": "html.read_book",
     ".pdf": "pdf.read_pages",
-    ".docx": "word.read_word",
-    ".docm": "word.read_word",
-    ".pptx": "slides.read_slides",
-    ".pptm": "slides.read_slides",
-    ".xlsx": "sheets.read_workbook",
-    ".xlsm": "sheets.read_workbook",
-    ".csv": "sheets.read_csv",
-    ".tsv": "sheets.read_csv",
-    ".eml": "plain.read_mail",
-    ".mht": "plain.read_mail",
-    ".mhtml": "plain.read_mail",
-    ".srt": "plain.read_subtitles",
-    ".vtt": "plain.read_subtitles",
+    ".docx .docm": "word.read_word",
+    ".pptx .pptm": "slides.read_slides",
+    ".xlsx .xlsm": "sheets.read_workbook",
+    ".csv .tsv": "sheets.read_csv",
+    ".eml .mht .mhtml": "plain.read_mail",
+    ".srt .vtt": "plain.read_subtitles",
     ".ipynb": "plain.read_notebook",
 }
 _UNSEEN = [
@@ -112,8 +103,9 @@ def _read_parts(path: Path) -> list[Part]:
         raise UnreadableFileError(path, "is no regular file")
     if is_zipfile(path):
         _check_archive(path)
-    reader = _READERS.get(path.suffix.lower(), "plain.read_text")
-    module, function = reader.split(".")
+    suffix = path.suffix.lower()
+    readers = (reader for suffixes, reader in _READERS.items() if suffix in suffixes.split())
+    module, function = next(readers, "plain.read_text").split(".")
     parts: list[Part] = getattr(import_module(f"llama_pack_densex.reading.{module}"), function)(path)
     return parts
 

@@ -36,10 +36,7 @@ def read_csv(file: Path) -> list[Part]:
     """The rows of a CSV file as records."""
     text = decode_file(file)
     lines = re.sub('"[^"]*"', "", text.strip()[:_SAMPLE]).split("\n")
-    delimiter = max(
-        ",;\t|",
-        key=lambda mark: (sum(mark in line for line in lines), lines[0].count(mark)),
-    )
+    delimiter = max(",;\t|", key=lambda mark: (sum(mark in line for line in lines), lines[0].count(mark)))
     # not by csv, whose cells may have 131,072 characters, more only where that is set for the whole process
     cell = re.compile(rf'("[^"]*(?:""[^"]*)*"|)([^{delimiter}\r\n]*)([{delimiter}]|\r?\n|\r|\Z)')
     places: Places = {}
