@@ -29,7 +29,7 @@ _BEYOND = re.compile(r"[^\x00-\x7f]")
 _KANA = re.compile("[ぁ-ゖァ-ヺ]")
 _PLAUSIBLE = 0.8  # share of common characters; what is right has nearly all, what is wrong seldom half
 _TYPOGRAPHIC = frozenset("“”„‘’«»–—…•·€£©®™°±×§µ²³½¼¾\xa0")
-_LETTERS_TO_ONE = 50  # in Czech or Polish, which have these marks too, one letter in twenty is not of ASCII, or more
+_LETTERS_TO_ONE = 50  # Czech and Polish have these marks too, but there one letter in twenty is not of ASCII
 
 
 def decode(data: bytes, declared: str | None = None) -> str | None:
@@ -40,9 +40,9 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
         declared: The encoding that the text itself names, if it does.
 
     Returns:
-        The text, as UTF-8 if it can be, else as what it declares, else as UTF-8, in the Japanese encoding that gives
-        kana and common kanji, or as Windows' English, with "�" for what cannot be decoded, where that is little, else
-        in what charset-normalizer takes it for; None where nothing fits.
+        The text, as UTF-8 if it can be, else as what it declares, else as UTF-8, in the Japanese encoding that
+        gives kana and common kanji, or as Windows' English, with "�" for what cannot be decoded, where that is
+        little, else in what charset-normalizer takes it for; None where nothing fits.
     """
     if data.startswith(_UTF_16):
         return _try(data, "utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16")
@@ -73,8 +73,9 @@ def _without_wrong_bytes(data: bytes) -> str | None:
 def _guess(data: bytes) -> str | None:
     guesses = [*from_bytes(data)]
     # charset-normalizer takes short texts for some Baltic code page, which is as coherent
-    western = [guess for guess in guesses if guess.encoding == "cp1252" and guess.coherence >= guesses[0].coherence]
-    return next(map(str, [*western, *guesses]), None)
+    best = [guess for guess in guesses if guess.coherence >= guesses[0].coherence]
+    western = [guess for guess in best if guess.encoding == "cp1252"]
+    return next(map(str, western + guesses), None)
 
 
 def _is_plain(text: str) -> bool:
@@ -87,12 +88,13 @@ def _is_plain(text: str) -> bool:
 def _is_japanese(text: str) -> bool:
     """Whether a text has kana, and most of its characters beyond ASCII are common in Japanese.
 
-    Common are the rows of JIS X 0208 with punctuation, letters, kana and the kanji of level 1. Half-width kana are only
-    beside those: Korean and Chinese text read as Shift_JIS is full of them.
+    Common are the rows of JIS X 0208 with punctuation, letters, kana and the kanji of level 1. Half-width kana
+    are only beside those: Korean and Chinese text read as Shift_JIS is full of them.
     """
     beyond = _BEYOND.findall(text)[:_SAMPLE]
     common = sum(map(_is_common, beyond))
-    plausible = common + min(len(re.findall("[｡-ﾟ]", "".join(beyond))), 2 * common)
+    half_width = sum("｡" <= character <= "ﾟ" for character in beyond)
+    plausible = common + min(half_width, 2 * common)
     return bool(_KANA.search(text)) and plausible >= _PLAUSIBLE * len(beyond)
 
 
@@ -107,7 +109,7 @@ def _is_common(character: str) -> bool:
 def _try(data: bytes, encoding: str) -> str | None:
     try:
         return data.decode(encoding)
-    except (UnicodeDecodeError, LookupError):  # the latter where a page declares an encoding that does not exist
+    except (UnicodeDecodeError, LookupError):  # the latter where a page declares an unknown encoding
         return None
 
 

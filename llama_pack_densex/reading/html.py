@@ -23,15 +23,15 @@ from llama_pack_densex.text.tokens import on_one_line
 
 # what a browser does not show, what repeats on every page of a site, and readings set above kanji
 _DROPPED = """
-    title, script, style, noscript, template, svg, canvas, iframe, object, nav, footer, button, select, textarea,
-    dialog, rt, rp, [hidden], [role=navigation], [role=search], a.headerlink, .navheader, .navfooter,
+    title, script, style, noscript, template, svg, canvas, iframe, object, nav, footer, button, select,
+    textarea, dialog, rt, rp, [hidden], [role=navigation], [role=search], a.headerlink, .navheader, .navfooter,
     #toc, div.toc, ul.toc, ol.toc, dl.toc,
     [style*="display:none" i], [style*="display: none" i], [style*="visibility:hidden" i]
 """
 _BLOCKS = [
-    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt",
-    "fieldset", "figcaption", "figure", "header", "hgroup", "hr", "html", "li", "main", "ol", "p", "section", "summary",
-    "table", "td", "th", "tr", "ul",
+    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl",
+    "dt", "fieldset", "figcaption", "figure", "header", "hgroup", "hr", "html", "li", "main", "ol", "p", "section",
+    "summary", "table", "td", "th", "tr", "ul",
 ]  # fmt: skip
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS = ["ol", "ul"]
@@ -110,7 +110,7 @@ def html_to_text(html: str) -> tuple[str, str]:
 
 
 def _drop_menus(soup: Tag) -> None:
-    """Drop the lists above the first heading in which there is nothing but links: a site has them on every page."""
+    """Drop the lists above the first heading in which there are only links: a site has them on every page."""
     heading = soup.find(_HEADINGS)
     if not isinstance(heading, Tag):
         return
@@ -154,7 +154,7 @@ def _ready_block(tag: Tag) -> str | None:
 
 
 def _is_bold_line(tag: Tag) -> bool:
-    """Whether a line stands as a heading: the summary of what can be unfolded, or a paragraph that is all in bold."""
+    """Whether a line stands as a heading: the summary of what can be unfolded, or a paragraph all in bold."""
     text = tag.get_text()
     if not text.strip() or _END in text:
         return False
@@ -232,7 +232,7 @@ def _indented(parts: list[str]) -> Iterator[str]:
 
 
 def _table(table: Tag) -> str | None:
-    """A table of data below its caption, in one line within another; None for one that only lays out the page."""
+    """A table of data below its caption, in one line within another; None for one that lays out the page."""
     if _READY in table.get_text():
         return None
     grid = lay_out(map(_cells, table.find_all("tr")))

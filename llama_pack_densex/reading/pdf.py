@@ -27,12 +27,14 @@ from llama_pack_densex.reading.tables import to_markdown
 from llama_pack_densex.text.tokens import on_one_line
 
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time
-_HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
-_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
+# What PDFium puts for a hyphen that parts a word at the end of a line.
+_HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")
+# Broken fonts leave them, and stores do not take NUL.
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")
 
 
 def read_pages(file: Path) -> list[Part]:
-    """The pages of a PDF, with its title, their labels and the section of the bookmarks that all of a page is in."""
+    """The pages of a PDF, with its title, their labels and the bookmarked section that all of a page is in."""
     parts: list[Part] = []
     with _PDFIUM, closing(PdfDocument(file)) as document:
         title = titled(document.get_metadata_value("Title"))
@@ -53,8 +55,9 @@ def read_pages(file: Path) -> list[Part]:
 
 
 def _joined_word(match: re.Match[str]) -> str:
-    """The end of a word on the line that it began on; of "region-wide" the hyphen cannot be told from a line's."""
-    return f"{'' if match[1][:1].islower() else '-'}{match[1]}\n"
+    """The end of a word on the line that it began on; of "region-wide" the hyphen is lost with a line's."""
+    hyphen = "" if match[1][:1].islower() else "-"
+    return f"{hyphen}{match[1]}\n"
 
 
 def _page_texts(document: Iterable[Any]) -> Iterator[str]:
@@ -91,7 +94,7 @@ _FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt
 
 
 def _find_tables(page: Any, text_page: Any, text: str) -> list[PdfTable]:
-    """The tables of a page, if it may have some: that is told without the places of its characters, which take long."""
+    """The tables of a page; the places of its characters take long, and are only read where it may have some."""
     frames = find_frames(*_rulings(page))
     is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
     if not is_mapped or not (frames or may_have_columns(text)):
@@ -158,9 +161,10 @@ _LABEL = re.compile(r"(?i)(?!(?:page|p|seite|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0
 
 
 def _without_running_lines(texts: Iterable[str]) -> list[str]:
-    """Pages without the heads and feet that recur on those near them, where these have letters but for the first.
+    """Pages without the heads and feet that recur on those near them; those with letters stay on the first.
 
-    Questions and forms that are counted as pages are, stay: what a head has before its number is a title somewhere.
+    Questions and forms that are counted as pages are, stay: what a head has before its number is a title
+    somewhere.
     """
     pages = [text.strip().split("\n") for text in texts]
     titles = {line.strip().casefold() for page in pages for line in page}

@@ -1,7 +1,7 @@
 """Tables on a page of a PDF: cells within ruling lines, or figures below one another.
 
-Where neither shows rows and columns for sure there is no table, and the page's text stays as it is. Coordinates are in
-points from the top left.
+Where neither shows rows and columns for sure there is no table, and the page's text stays as it is. Coordinates
+are in points from the top left.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Frame(NamedTuple):
 
 
 def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]:
-    """The lines down that are next to one another with those across them, where these part rows and columns."""
+    """The lines down that are beside one another, with those across them, as what may rule a table."""
     if len(across) + len(down) > _MOST_RULINGS:
         return []
     frames: list[Frame] = []
@@ -186,8 +186,13 @@ def _distinct(values: Iterable[float]) -> list[float]:
     return [run[0] for run in _runs(sorted(values), lambda run, value: value <= run[-1] + _TOUCHING)]
 
 
-def _cells(columns: Sequence[Ruling], rows: Sequence[Ruling], xs: Sequence[float], ys: Sequence[float]) -> _Cells:
-    """For each row and column the first one of its cell; none where cells overlap or leave gaps, as in a drawing."""
+def _cells(
+    columns: Sequence[Ruling],
+    rows: Sequence[Ruling],
+    xs: Sequence[float],
+    ys: Sequence[float],
+) -> _Cells:
+    """For each row and column the first one of its cell; none where cells overlap, as in a drawing."""
     below = cache(partial(_crossing, rows, ys))
     cells: _Cells = {}
     for top, bottom in pairwise(ys):
@@ -205,9 +210,12 @@ def _cells(columns: Sequence[Ruling], rows: Sequence[Ruling], xs: Sequence[float
 
 
 def _crossing(rulings: Sequence[Ruling], places: Sequence[float], middle: float) -> list[float]:
-    """The places of the lines that pass a row or column, by its middle; the first and the last one always do."""
-    crossing = {places[bisect(places, ruling.place) - 1] for ruling in rulings if ruling.start <= middle <= ruling.end}
-    return sorted({places[0], *crossing, places[-1]})
+    """The places of the lines that pass a row or column, by its middle; the outermost always do."""
+    crossing = {places[0], places[-1]}
+    for ruling in rulings:
+        if ruling.start <= middle <= ruling.end:
+            crossing.add(places[bisect(places, ruling.place) - 1])
+    return sorted(crossing)
 
 
 def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable | None:
@@ -215,7 +223,9 @@ def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable 
     places: defaultdict[_Slot, set[int]] = defaultdict(set)
     heights: defaultdict[_Slot, list[float]] = defaultdict(list)
     for place, box in boxes.items():
-        slot = (frame.ys[bisect(frame.ys, box.height) - 1], frame.xs[bisect(frame.xs, box.middle) - 1])
+        row = frame.ys[bisect(frame.ys, box.height) - 1]
+        column = frame.xs[bisect(frame.xs, box.middle) - 1]
+        slot = (row, column)
         if slot in frame.cells:
             heights[slot].append(box.height)
             places[frame.cells[slot]].add(place)
@@ -385,7 +395,7 @@ def _end(lines: Sequence[_Line], last: int, columns: _Columns) -> int:
 
 
 def _grid(lines: Sequence[_Line], columns: _Columns) -> Grid:
-    """The cells of lines: a row of names, if there are any, and of each row below the lines that go on with it."""
+    """A row of names, if there are any, and below it each row with the lines that go on with it."""
 
     def goes_on(row: list[_Line], line: _Line) -> bool:
         is_in_row = not _begins_row(row[0], columns) or _numbers(line[0], columns)[0] > 0
@@ -406,7 +416,7 @@ def _row(lines: Sequence[_Line], columns: _Columns) -> Row:
 
 
 def _texts(line: _Line, columns: _Columns, are_names: bool) -> list[str]:
-    """What a line says in each column; names that are evenly above more columns each say it in all of these."""
+    """What a line says in each column; names that are evenly spread stand above all columns near them."""
     texts = [""] * len(columns)
     for piece in line:
         for number in _numbers(piece, columns):

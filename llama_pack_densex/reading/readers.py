@@ -13,7 +13,7 @@ from llama_index.core.schema import Document
 
 from llama_pack_densex.reading.files import Found, Part, UnreadableFileError
 
-# The modules and functions that read files. They are imported late, since most need packages of the extra `files`.
+# The modules and functions that read files, imported late, since most need packages of the extra `files`.
 _READERS = {
     ".html .htm .xhtml": "html.read_page",
     ".epub": "html.read_book",
@@ -39,7 +39,7 @@ _Files = Iterable[tuple[Path, str]]
 
 
 def read_files(found: Found, track: Callable[[_Files], _Files] = iter) -> Iterator[Document]:
-    """Read the files that were found, one after the other; those that cannot be read join what was unreadable.
+    """Read the files that were found, one after the other; those that cannot be read join the unreadable ones.
 
     Args:
         found: What `find_files` found.
@@ -57,16 +57,16 @@ def read_file(path: Path, document_id: str) -> list[Document]:
 
     Args:
         path: The file.
-        document_id: The id of its document; a PDF becomes one document a page, with `#page=1` and so on after it, and
-            slides are counted like pages. A sheet's name is its page.
+        document_id: The id of its document; a PDF becomes one document a page, with `#page=1` and so on after it,
+            and slides are counted like pages. A sheet's name is its page.
 
     Returns:
-        The documents, with the metadata and the excluded keys that core's `SimpleDirectoryReader` gives them, and those
-        of a text's YAML front matter.
+        The documents, with the metadata and the excluded keys that core's `SimpleDirectoryReader` gives them, and
+        those of a text's YAML front matter.
 
     Raises:
-        UnreadableFileError: The file is no text, is damaged, encrypted, or may not be read; or a package is missing,
-            and the message says what to install.
+        UnreadableFileError: The file is no text, is damaged, encrypted, or may not be read; or a package is
+            missing, and the message says what to install.
     """
     try:
         parts = _read_parts(path)
@@ -120,6 +120,10 @@ def _check_archive(file: Path) -> None:
     """Refuse what would take gigabytes and minutes to read."""
     with ZipFile(file) as archive:
         parts = archive.infolist()
-    large = [part for part in parts if part.filename.endswith(_MARKUP) or part.file_size > 100 * part.compress_size]
-    if sum(part.file_size for part in large) > _MOST_UNPACKED:
-        raise UnreadableFileError(file, "unpacks to more than 256 MB of markup: divide it, or save it as text")
+    unpacked = 0
+    for part in parts:
+        if part.filename.endswith(_MARKUP) or part.file_size > 100 * part.compress_size:
+            unpacked += part.file_size
+    if unpacked > _MOST_UNPACKED:
+        reason = "unpacks to more than 256 MB of markup: divide it, or save it as text"
+        raise UnreadableFileError(file, reason)

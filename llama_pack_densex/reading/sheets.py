@@ -93,7 +93,7 @@ def _sheet_places(sheet: Any) -> Places:
     return places
 
 
-# Excel's formats of dates that were typed in Japanese: their numbers stand alone, and openpyxl does not know them.
+# Excel's formats of dates that were typed in Japanese: openpyxl does not know their numbers, which stand alone.
 _JAPANESE_DATES = {*range(27, 37), *range(50, 59)}
 
 
@@ -102,7 +102,10 @@ def _cell_text(cell: Any) -> str:
 
     if not isinstance(cell.value, CellRichText):
         return _struck(_value_text(cell), cell.font)
-    return "".join(_struck(part.text, part.font) if isinstance(part, TextBlock) else part for part in cell.value)
+    text = ""
+    for part in cell.value:
+        text += _struck(part.text, part.font) if isinstance(part, TextBlock) else part
+    return text
 
 
 def _struck(text: str, font: Any) -> str:
@@ -165,17 +168,22 @@ def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:
 def _find_names(rows: Grid, widest: int, has_names: bool) -> int:
     """The place of the first row of names, or that after the last row.
 
-    It is the first row that is wide enough. Where there are names already, only the first row below an empty one can
-    have new ones: if it has groups of columns, or no figures above some.
+    It is the first row that is wide enough. Where there are names already, only the first row below an empty one
+    can have new ones: if it has groups of columns, or no figures above some.
     """
     for number, row in enumerate(rows):
         if has_names and not _is_line(row):
-            has_values = [any(re.search(r"\d", cell.text) for cell in other) for other in rows[number : number + 2]]
-            is_header = has_values == [False, True] or _read_header(rows[number:])[1] > 1
+            has_values = [any(map(_has_digit, below)) for below in rows[number : number + 2]]
+            _, depth = _read_header(rows[number:])
+            is_header = has_values == [False, True] or depth > 1
             return number if is_header else len(rows)
         if 2 * _width(row) > widest:
             return number
     return len(rows)
+
+
+def _has_digit(cell: Cell) -> bool:
+    return re.search(r"\d", cell.text) is not None
 
 
 def _is_line(row: Row) -> bool:

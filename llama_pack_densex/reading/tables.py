@@ -1,11 +1,11 @@
-"""Tables of every kind of file as one grid, and the grid as Markdown: pipe tables, records, and lines between them."""
+"""Tables of every kind of file as one grid, and the grid as Markdown: pipe tables, records, and lines."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, pairwise, product, takewhile
+from itertools import chain, groupby, product, takewhile
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ def is_figure(text: str) -> bool:
 
 
 def read_header(grid: Grid, least: int = 0) -> tuple[list[str], int]:
-    """The names of the columns, each behind those of the groups that it is in, and the number of rows they take.
+    """The names of the columns, each behind those of the groups it is in, and the number of rows they take.
 
     Args:
         grid: The table, which begins with them if it has any.
@@ -145,7 +145,7 @@ def _has_figures(row: Row) -> bool:
 
 
 def _with_groups(row: Row, below: Row) -> Row:
-    """A row in which names that stand above several columns each are merged over them, where they are not yet."""
+    """A row in which names that stand above several columns each are merged over them."""
     merged = [*row]
     named = [x for x, cell in enumerate(below) if cell.text]
     for x in named:
@@ -162,8 +162,8 @@ def _goes_on(upper: Row, row: Row, below: Grid) -> bool:
         return bool(added)
     if _has_figures(row) or (_is_marked(upper) and not any(map(_has_figures, below))):
         return False
-    steps = zip(pairwise(upper), pairwise(row), strict=True)
-    return any(left is right and left.text and part is not next_part for (left, right), (part, next_part) in steps)
+    groups = [x for x in range(1, len(row)) if upper[x] is upper[x - 1] and upper[x].text]
+    return any(row[x] is not row[x - 1] for x in groups)
 
 
 # Forms: names beside values, perhaps several in a row
