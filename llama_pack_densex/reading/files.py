@@ -63,8 +63,8 @@ def titled(title: str) -> dict[str, str]:
     return {"title": title} if title and not _NO_TITLE.search(title) else {}
 
 
-class Found(NamedTuple):
-    """What is below some paths.
+class FoundFiles(NamedTuple):
+    """The files below some paths.
 
     Args:
         files: The files to read with the ids of their documents, in the order of the paths; those below a folder
@@ -84,7 +84,7 @@ def find_files(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     indexed: Mapping[str, str] | None = None,
-) -> Found:
+) -> FoundFiles:
     """Find the files below folders, and those given themselves, each once, with the ids of their documents.
 
     Hidden files and folders are left out unless they are given themselves, and so are the folders of indexes. Code
@@ -124,7 +124,7 @@ def find_files(
             else:
                 other_kinds.append(file)
     other_kinds = [path for path in other_kinds if path not in roots]
-    return Found(_document_ids(roots, indexed), unreadable, other_kinds)
+    return FoundFiles(_document_ids(roots, indexed), unreadable, other_kinds)
 
 
 def _root(path: Path) -> Path:

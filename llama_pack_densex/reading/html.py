@@ -215,15 +215,15 @@ def _joined(text: str) -> str:
 def _indented(parts: list[str]) -> Iterator[str]:
     mark = ""
     for part in parts:
-        before, is_item, block = part.rpartition(_ITEM)
+        new_mark, is_item, block = part.rpartition(_ITEM)
         if is_item:
-            mark = before
-        if block.startswith(_READY):
-            block = block.removeprefix(_READY)
-            if block.startswith("#"):  # the title of a card, which is no item
-                yield block
-                continue
-        else:
+            mark = new_mark
+        is_ready = block.startswith(_READY)
+        block = block.removeprefix(_READY)
+        if is_ready and block.startswith("#"):  # the title of a card, which is no item
+            yield block
+            continue
+        if not is_ready:
             block = "\n".join(filter(None, map(on_one_line, block.split(_BREAK))))
         if block:
             indent = " " * len(mark.removeprefix(_APART))
@@ -255,9 +255,13 @@ def _is_within_data(table: Tag) -> bool:
 
 
 def _cells(row: Tag) -> Iterator[tuple[Cell, int, int]]:
-    for cell in row.find_all(["td", "th"]):
-        spans = [min(max(_number(cell, name, 1), 1), _MAX_SPAN) for name in ("rowspan", "colspan")]
-        yield Cell(_flat(cell), cell.name == "th" or _is_bold(cell)), spans[0], spans[1]
+    for tag in row.find_all(["td", "th"]):
+        cell = Cell(_flat(tag), tag.name == "th" or _is_bold(tag))
+        yield cell, _span(tag, "rowspan"), _span(tag, "colspan")
+
+
+def _span(cell: Tag, attribute: str) -> int:
+    return min(max(_number(cell, attribute, 1), 1), _MAX_SPAN)
 
 
 def _flat(tag: Tag) -> str:

@@ -135,19 +135,19 @@ def _edges(path: Any) -> Iterator[tuple[_Point, _Point]]:
     x = c_float()
     y = c_float()
     to_page = path.get_matrix().scale(1, -1)
-    before = first = (0.0, 0.0)
+    start = first = (0.0, 0.0)
     for number in range(min(raw.FPDFPath_CountSegments(path), _MOST_SEGMENTS)):
         segment = raw.FPDFPath_GetPathSegment(path, number)
         raw.FPDFPathSegment_GetPoint(segment, x, y)
         point = to_page.on_point(x.value, y.value)
         kind = raw.FPDFPathSegment_GetType(segment)
         if kind == raw.FPDF_SEGMENT_LINETO:
-            yield before, point
+            yield start, point
         elif kind == raw.FPDF_SEGMENT_MOVETO:
             first = point
         if raw.FPDFPathSegment_GetClose(segment):
             yield point, first
-        before = point
+        start = point
 
 
 # Running heads and feet

@@ -36,12 +36,12 @@ class Ruling(NamedTuple):
     """A straight line across or down a page.
 
     Args:
-        place: How far down it is, or how far right.
+        position: How far down it is, or how far right.
         start: Where it begins.
         end: Where it ends.
     """
 
-    place: float
+    position: float
     start: float
     end: float
 
@@ -55,18 +55,18 @@ class Box(NamedTuple):
     bottom: float
 
     @property
-    def middle(self) -> float:
+    def x(self) -> float:
         """How far right its middle is."""
         return (self.left + self.right) / 2
 
     @property
-    def height(self) -> float:
+    def y(self) -> float:
         """How far down its middle is."""
         return (self.top + self.bottom) / 2
 
     @property
     def size(self) -> float:
-        """How high it is itself, as a measure of its font."""
+        """Its height, as a measure of its font."""
         return max(self.bottom - self.top, 1.0)
 
 
@@ -170,10 +170,10 @@ def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]
     for columns in _runs(sorted(down, key=lambda ruling: ruling.start), _is_beside):
         top = columns[0].start
         bottom = max(ruling.end for ruling in columns)
-        rows = [ruling for ruling in across if top - _TOUCHING <= ruling.place <= bottom + _TOUCHING]
+        rows = [ruling for ruling in across if top - _TOUCHING <= ruling.position <= bottom + _TOUCHING]
         ends = (end for _, *both_ends in rows for end in both_ends)
-        xs = _distinct([*(ruling.place for ruling in columns), *ends])
-        ys = _distinct([top, bottom, *(ruling.place for ruling in rows)])
+        xs = _distinct([*(ruling.position for ruling in columns), *ends])
+        ys = _distinct([top, bottom, *(ruling.position for ruling in rows)])
         frames.append(Frame(xs, ys, _cells(columns, rows, xs, ys)))
     return frames
 
@@ -214,24 +214,24 @@ def _crossing(rulings: Sequence[Ruling], places: Sequence[float], middle: float)
     crossing = {places[0], places[-1]}
     for ruling in rulings:
         if ruling.start <= middle <= ruling.end:
-            crossing.add(places[bisect(places, ruling.place) - 1])
+            crossing.add(places[bisect(places, ruling.position) - 1])
     return sorted(crossing)
 
 
 def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable | None:
     """The table in a frame; None for boxes of text, for drawings, and where no lines part rows."""
     places: defaultdict[_Slot, set[int]] = defaultdict(set)
-    heights: defaultdict[_Slot, list[float]] = defaultdict(list)
+    line_ys: defaultdict[_Slot, list[float]] = defaultdict(list)
     for place, box in boxes.items():
-        row = frame.ys[bisect(frame.ys, box.height) - 1]
-        column = frame.xs[bisect(frame.xs, box.middle) - 1]
+        row = frame.ys[bisect(frame.ys, box.y) - 1]
+        column = frame.xs[bisect(frame.xs, box.x) - 1]
         slot = (row, column)
         if slot in frame.cells:
-            heights[slot].append(box.height)
+            line_ys[slot].append(box.y)
             places[frame.cells[slot]].add(place)
     cells = {first: Cell(_text_of(text, places[first])) for first in frame.cells.values()}
     grid = list(rows_with_text({slot: cells[first] for slot, first in frame.cells.items()}).values())
-    if not _is_table(grid) or _has_unparted_rows(heights):
+    if not _is_table(grid) or _has_unparted_rows(line_ys):
         return None
     return PdfTable(grid, {*chain(*places.values())}, frame.xs)
 
@@ -244,10 +244,10 @@ def _is_table(grid: Grid) -> bool:
     return len(full) > 1 and is_filled and max(map(len, texts)) <= _LONGEST_CELL
 
 
-def _has_unparted_rows(heights: Mapping[_Slot, Sequence[float]]) -> bool:
+def _has_unparted_rows(line_ys: Mapping[_Slot, Sequence[float]]) -> bool:
     """Whether all cells of a row have as many lines of text as several rows would."""
     lines: defaultdict[float, list[int]] = defaultdict(list)
-    for (row, _), of_cell in heights.items():
+    for (row, _), of_cell in line_ys.items():
         lines[row].append(len(_distinct(of_cell)))
     return any(len(counts) > 1 and min(counts) >= _MANY_LINES for counts in lines.values())
 
@@ -290,8 +290,8 @@ _Columns = Sequence[tuple[float, float]]
 
 
 def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
-    pieces = sorted(_pieces(text, boxes), key=lambda piece: piece.box.height)
-    runs = _runs(pieces, lambda run, piece: piece.box.height < run[0].box.bottom)
+    pieces = sorted(_pieces(text, boxes), key=lambda piece: piece.box.y)
+    runs = _runs(pieces, lambda run, piece: piece.box.y < run[0].box.bottom)
     lines = [sorted(run, key=lambda piece: piece.box.left) for run in runs]
     rows = [number for number, line in enumerate(lines) if _has_figures(line)]
     for stretch in _runs(rows, lambda run, number: _is_near(lines, run[-1], number)):
@@ -307,15 +307,15 @@ def _pieces(text: str, boxes: Mapping[int, Box]) -> Iterator[_Piece]:
     def goes_on(run: list[int], place: int) -> bool:
         if place == run[-1] + 1:  # PDFium puts spaces into gaps
             return True
-        before = boxes[run[-1]]
+        last = boxes[run[-1]]
         box = boxes[place]
         widest = _WIDE_GAP
         if text[place] in _SIGNS:
             widest = _WIDE_GAP_BEFORE_SIGN
         if len(run) == 1 and text[run[0]] in _SIGNS:
             widest = _WIDE_GAP_BEHIND_SIGN
-        gap = (box.left - before.right) / before.size
-        return -1 < gap < widest and before.top < box.height < before.bottom
+        gap = (box.left - last.right) / last.size
+        return -1 < gap < widest and last.top < box.y < last.bottom
 
     for run in _runs(boxes, goes_on):
         yield _Piece(_text_of(text, run), run, boxes[run[0]]._replace(right=boxes[run[-1]].right))
@@ -328,8 +328,9 @@ def _has_figures(line: _Line) -> bool:
 def _is_near(lines: Sequence[_Line], first: int, last: int) -> bool:
     """Whether two lines may be of one table."""
     box = lines[first][0].box
-    step = (lines[last][0].box.height - box.height) / (last - first)
-    return last - first - 1 <= _MOST_OTHER_LINES and step <= _NEXT_LINE * box.size
+    steps = last - first
+    step = (lines[last][0].box.y - box.y) / steps
+    return steps - 1 <= _MOST_OTHER_LINES and step <= _NEXT_LINE * box.size
 
 
 def _columns(rows: Sequence[_Line]) -> _Columns:
@@ -425,6 +426,6 @@ def _texts(line: _Line, columns: _Columns, are_names: bool) -> list[str]:
     if not are_names or len(names) < 2:
         return texts
     middles = [(left + right) / 2 for left, right in columns[1:]]
-    nearest = [min(names, key=lambda name: abs(name.box.middle - middle)) for middle in middles]
+    nearest = [min(names, key=lambda name: abs(name.box.x - middle)) for middle in middles]
     counts = {nearest.count(name) for name in names}
     return [texts[0], *(name.text for name in nearest)] if len(counts) == 1 else texts

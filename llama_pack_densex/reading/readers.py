@@ -11,7 +11,7 @@ from zipfile import ZipFile, is_zipfile
 from llama_index.core.readers.file.base import default_file_metadata_func
 from llama_index.core.schema import Document
 
-from llama_pack_densex.reading.files import Found, Part, UnreadableFileError
+from llama_pack_densex.reading.files import FoundFiles, Part, UnreadableFileError
 
 # The modules and functions that read files, imported late, since most need packages of the extra `files`.
 _READERS = {
@@ -38,18 +38,18 @@ _UNSEEN = [
 _Files = Iterable[tuple[Path, str]]
 
 
-def read_files(found: Found, track: Callable[[_Files], _Files] = iter) -> Iterator[Document]:
+def read_files(files: FoundFiles, track: Callable[[_Files], _Files] = iter) -> Iterator[Document]:
     """Read the files that were found, one after the other; those that cannot be read join the unreadable ones.
 
     Args:
-        found: What `find_files` found.
+        files: What `find_files` returns.
         track: Goes through the files, with their ids, and may show how far it is.
     """
-    for path, document_id in track(found.files.items()):
+    for path, document_id in track(files.files.items()):
         try:
             yield from read_file(path, document_id)
         except UnreadableFileError as error:
-            found.unreadable.append(error)
+            files.unreadable.append(error)
 
 
 def read_file(path: Path, document_id: str) -> list[Document]:

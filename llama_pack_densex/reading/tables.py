@@ -58,8 +58,8 @@ def cells_of(row: Row) -> list[Cell]:
 
 def row_texts(row: Row) -> list[str]:
     """What a row says in each column. A merged cell is repeated, but not one that begins the row: a label."""
-    label, *others = row
-    return [label.text, *("" if cell is label else cell.text for cell in others)]
+    label, *values = row
+    return [label.text, *("" if cell is label else cell.text for cell in values)]
 
 
 # Markdown
