@@ -35,8 +35,13 @@ _SAMPLE = 10_000  # characters by which the delimiter is detected
 def read_csv(file: Path) -> list[Part]:
     """The rows of a CSV file as records."""
     text = decode_file(file)
-    lines = re.sub('"[^"]*"', "", text.strip()[:_SAMPLE]).split("\n")
-    delimiter = max(",;\t|", key=lambda mark: (sum(mark in line for line in lines), lines[0].count(mark)))
+    sample = re.sub('"[^"]*"', "", text.strip()[:_SAMPLE])
+    lines = sample.split("\n")
+    outside_numbers = re.sub(r"(?<=\d),(?=\d)", "", sample)  # in "3,50" it parts no cells where others may
+    delimiter = max(
+        ",;\t|",
+        key=lambda mark: (sum(mark in line for line in lines), outside_numbers.count(mark)),
+    )
     # not by csv, whose cells may have 131,072 characters, more only where that is set for the whole process
     cell = re.compile(rf'("[^"]*(?:""[^"]*)*"|)([^{delimiter}\r\n]*)([{delimiter}]|\r?\n|\r|\Z)')
     places: Places = {}
