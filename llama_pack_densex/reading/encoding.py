@@ -20,7 +20,8 @@ _WHATWG = {  # what browsers take these labels for: pages say the first and are 
 _SAMPLE = 10_000  # characters by which an encoding is detected
 _BINARY = 8192  # bytes that tell a large binary file from text before it is read
 _NO_TEXT = (
-    "is no text (it has NUL characters): only text, Markdown, HTML, PDF, .docx, .xlsx, .pptx and EPUB can be read; "
+    "is no text (it has NUL characters): only text, Markdown, HTML, PDF, .docx, .xlsx, .pptx and EPUB "
+    "can be read; "
     "convert it, or leave it out"
 )
 _UNKNOWN = "is text in no encoding that can be recognised: convert it to UTF-8, or leave it out"
@@ -40,9 +41,9 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
         declared: The encoding that the text itself names, if it does.
 
     Returns:
-        The text, as UTF-8 if it can be, else as what it declares, else as UTF-8, in the Japanese encoding that
-        gives kana and common kanji, or as Windows' English, with "�" for what cannot be decoded, where that is
-        little, else in what charset-normalizer takes it for; None where nothing fits.
+        The text, as UTF-8 if it can be, else as what it declares, else as UTF-8, in the Japanese encoding
+        that gives kana and common kanji, or as Windows' English, with "�" for what cannot be decoded, where
+        that is little, else in what charset-normalizer takes it for; None where nothing fits.
     """
     if data.startswith(_UTF_16):
         return _try(data, "utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16")
@@ -88,8 +89,8 @@ def _is_plain(text: str) -> bool:
 def _is_japanese(text: str) -> bool:
     """Whether a text has kana, and most of its characters beyond ASCII are common in Japanese.
 
-    Common are the rows of JIS X 0208 with punctuation, letters, kana and the kanji of level 1. Half-width kana
-    are only beside those: Korean and Chinese text read as Shift_JIS is full of them.
+    Common are the rows of JIS X 0208 with punctuation, letters, kana and the kanji of level 1. Half-width
+    kana are only beside those: Korean and Chinese text read as Shift_JIS is full of them.
     """
     beyond = _BEYOND.findall(text)[:_SAMPLE]
     common = sum(map(_is_common, beyond))

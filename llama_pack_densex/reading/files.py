@@ -67,8 +67,8 @@ class FoundFiles(NamedTuple):
     """The files below some paths.
 
     Args:
-        files: The files to read with the ids of their documents, in the order of the paths; those below a folder
-            by name.
+        files: The files to read with the ids of their documents, in the order of the paths; those below a
+            folder by name.
         unreadable: What could not be listed.
         other_kinds: Files that are code or data by their names, which nobody asked for.
     """
@@ -87,14 +87,14 @@ def find_files(
 ) -> FoundFiles:
     """Find the files below folders, and those given themselves, each once, with the ids of their documents.
 
-    Hidden files and folders are left out unless they are given themselves, and so are the folders of indexes. Code
-    and data are left out unless they are asked for: given themselves, included, or in the index. Links are
-    followed, but not to a folder that they are in; a folder that can be reached in two ways is read once. A file
-    below two of the folders belongs to the first.
+    Hidden files and folders are left out unless they are given themselves, and so are the folders of
+    indexes. Code and data are left out unless they are asked for: given themselves, included, or in the
+    index. Links are followed, but not to a folder that they are in; a folder that can be reached in two ways
+    is read once. A file below two of the folders belongs to the first.
 
-    The id of a file's document is its path below the folder. Where two files have the same path below different
-    folders, the folders' names are put before it. A file that is in the index keeps the id that it has there; an
-    id is free again when the file that it stood for is gone.
+    The id of a file's document is its path below the folder. Where two files have the same path below
+    different folders, the folders' names are put before it. A file that is in the index keeps the id that it
+    has there; an id is free again when the file that it stood for is gone.
 
     Args:
         paths: Folders and files.

@@ -24,14 +24,14 @@ from llama_pack_densex.text.tokens import on_one_line
 # what a browser does not show, what repeats on every page of a site, and readings set above kanji
 _DROPPED = """
     title, script, style, noscript, template, svg, canvas, iframe, object, nav, footer, button, select,
-    textarea, dialog, rt, rp, [hidden], [role=navigation], [role=search], a.headerlink, .navheader, .navfooter,
-    #toc, div.toc, ul.toc, ol.toc, dl.toc,
+    textarea, dialog, rt, rp, [hidden], [role=navigation], [role=search], a.headerlink,
+    .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
     [style*="display:none" i], [style*="display: none" i], [style*="visibility:hidden" i]
 """
 _BLOCKS = [
     "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl",
-    "dt", "fieldset", "figcaption", "figure", "header", "hgroup", "hr", "html", "li", "main", "ol", "p", "section",
-    "summary", "table", "td", "th", "tr", "ul",
+    "dt", "fieldset", "figcaption", "figure", "header", "hgroup", "hr", "html", "li", "main", "ol", "p",
+    "section", "summary", "table", "td", "th", "tr", "ul",
 ]  # fmt: skip
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS = ["ol", "ul"]

@@ -34,7 +34,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")
 
 
 def read_pages(file: Path) -> list[Part]:
-    """The pages of a PDF, with its title, their labels and the bookmarked section that all of a page is in."""
+    """The pages of a PDF, with its title, labels and the bookmarked section that all of a page is in."""
     parts: list[Part] = []
     with _PDFIUM, closing(PdfDocument(file)) as document:
         title = titled(document.get_metadata_value("Title"))
@@ -94,7 +94,7 @@ _FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt
 
 
 def _find_tables(page: Any, text_page: Any, text: str) -> list[PdfTable]:
-    """The tables of a page; the places of its characters take long, and are only read where it may have some."""
+    """The tables of a page; places of characters take long, and are only read where it may have some."""
     frames = find_frames(*_rulings(page))
     is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
     if not is_mapped or not (frames or may_have_columns(text)):

@@ -1,7 +1,7 @@
 """Tables on a page of a PDF: cells within ruling lines, or figures below one another.
 
-Where neither shows rows and columns for sure there is no table, and the page's text stays as it is. Coordinates
-are in points from the top left.
+Where neither shows rows and columns for sure there is no table, and the page's text stays as it is.
+Coordinates are in points from the top left.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _Files = Iterable[tuple[Path, str]]
 
 
 def read_files(files: FoundFiles, track: Callable[[_Files], _Files] = iter) -> Iterator[Document]:
-    """Read the files that were found, one after the other; those that cannot be read join the unreadable ones.
+    """Read the files that were found, one by one; those that cannot be read join the unreadable ones.
 
     Args:
         files: What `find_files` returns.
@@ -57,12 +57,12 @@ def read_file(path: Path, document_id: str) -> list[Document]:
 
     Args:
         path: The file.
-        document_id: The id of its document; a PDF becomes one document a page, with `#page=1` and so on after it,
-            and slides are counted like pages. A sheet's name is its page.
+        document_id: The id of its document; a PDF becomes one document a page, with `#page=1` and so on
+            after it, and slides are counted like pages. A sheet's name is its page.
 
     Returns:
-        The documents, with the metadata and the excluded keys that core's `SimpleDirectoryReader` gives them, and
-        those of a text's YAML front matter.
+        The documents, with the metadata and the excluded keys that core's `SimpleDirectoryReader` gives
+        them, and those of a text's YAML front matter.
 
     Raises:
         UnreadableFileError: The file is no text, is damaged, encrypted, or may not be read; or a package is

@@ -98,7 +98,7 @@ def _sheet_places(sheet: Any) -> Places:
     return places
 
 
-# Excel's formats of dates that were typed in Japanese: openpyxl does not know their numbers, which stand alone.
+# Excel's formats of dates typed in Japanese: openpyxl does not know their numbers, which stand alone.
 _JAPANESE_DATES = {*range(27, 37), *range(50, 59)}
 
 
@@ -173,8 +173,8 @@ def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:
 def _find_names(rows: Grid, widest: int, has_names: bool) -> int:
     """The place of the first row of names, or that after the last row.
 
-    It is the first row that is wide enough. Where there are names already, only the first row below an empty one
-    can have new ones: if it has groups of columns, or no figures above some.
+    It is the first row that is wide enough. Where there are names already, only the first row below an empty
+    one can have new ones: if it has groups of columns, or no figures above some.
     """
     for number, row in enumerate(rows):
         if has_names and not _is_line(row):

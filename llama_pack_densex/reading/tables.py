@@ -104,7 +104,8 @@ _FIGURE = re.compile(r"[-+−–—△▲(（¥￥$€£<>≤≥±~≈\s]*\d+(?:
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _UNIT = re.compile(
     r"[(（\[［].{1,12}[)）\]］]|[千百万億兆]*(?:円|ドル|人|名|件|個|台|本|枚|株|日|年|月|時間|分|秒)|[%％]|°C|℃|yen|"
-    r"(?:USD|EUR|GBP|JPY)(?: ?(?:m|bn|million|thousand))?|[munpkMGµμ]?(?:m|g|s|A|V|W|Wh|Hz|Pa|K|N|J|Ω|F|H|L|l|B|bit)"
+    r"(?:USD|EUR|GBP|JPY)(?: ?(?:m|bn|million|thousand))?|"
+    r"[munpkMGµμ]?(?:m|g|s|A|V|W|Wh|Hz|Pa|K|N|J|Ω|F|H|L|l|B|bit)"
 )
 
 
@@ -174,9 +175,12 @@ _LABEL = re.compile(
     r"メール(?:アドレス)?|生年月日|年齢|性別|国籍|期[間日]|日[付時程]|場所|会場|目的|件名|用件|内容|行き?先|出張先|訪問先|担当者?|"
     r"金額|合計|交通費|宿泊費|日当|理由|備考|会社名?|商号|代表者|設立|資本金|従業員数?|作成[者日]|承認者?|提出[先日]|開始日|終了日|"
     r"有効期限|締切|契約[者日]|契約期間|管理番号|品名|型番|勤務地|給与|休日|振込先|支払期限|発行日|請求番号)|"
-    r"(?:full |first |last |family |given )?name|address|(?:tele)?phone(?: number)?|tel\.?|fax|e-?mail(?: address)?|"
-    r"date(?: of birth)?|birthday|nationality|department|position|job title|subject|purpose|reason|period|destination|"
-    r"venue|location|contact(?: person)?|company|employer|remarks|signature|applicant|(?:approv|prepar|request)ed by|"
+    r"(?:full |first |last |family |given )?name|address|(?:tele)?phone(?: number)?|tel\.?|fax|"
+    r"e-?mail(?: address)?|"
+    r"date(?: of birth)?|birthday|nationality|department|position|job title|subject|purpose|reason|"
+    r"period|destination|"
+    r"venue|location|contact(?: person)?|company|employer|remarks|signature|applicant|"
+    r"(?:approv|prepar|request)ed by|"
     r"customer|supplier|(?:invoice|order|account|reference) (?:no\.?|number|date)|due date|payment terms|"
     r"employee(?: id| no\.?| number)?|manager|start date|end date|deadline|author|version",
     re.IGNORECASE,

@@ -22,7 +22,10 @@ p[style-name^='toc '] => !
 p[style-name='table of figures'] => !
 """
 # Readings above kanji, and the marks of elements that Mammoth would leave out together with the text in them.
-_UNKNOWN = re.compile(rb"(?s)<w:rt>(?:(?!<w:rt>).)*?</w:rt>|</?(?:w:(?:ruby|rubyBase|fldSimple|bdo|dir)\b|m:)[^>]*>")
+_UNKNOWN = re.compile(
+    rb"(?s)<w:rt>(?:(?!<w:rt>).)*?</w:rt>|"
+    rb"</?(?:w:(?:ruby|rubyBase|fldSimple|bdo|dir)\b|m:)[^>]*>",
+)
 # The marks of notes, and those of links, which tell menus in a page of the web.
 _NOTE_OR_LINK = re.compile(r'<a href="#(?:foot|end)note-[^>]*>[^<]*</a>|</?a\b[^>]*>')
 _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
