@@ -290,6 +290,14 @@ def test_what_parts_cells_is_told_by_most_lines(tmp_path: Path, delimiter: str) 
     )
 
 
+def test_commas_of_decimals_and_of_a_title_part_no_cells(tmp_path: Path) -> None:
+    rows = "Prices, in euros\nProduct;Price\nTea;3,50\nCoffee;4,20\n"
+    assert read_file(write(tmp_path / "a.csv", rows), "a.csv")[0].text == "\n\n\n".join(
+        ["Prices, in euros"]
+        + [record(("Product", name), ("Price", price)) for name, price in (("Tea", "3,50"), ("Coffee", "4,20"))]
+    )
+
+
 def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_row(tmp_path: Path) -> None:
     long = "It shines. " * 20_000
     rows = ["name,text", f'Lamp,"{long}"', 'Shade,"5"" wide"', 'Rug,"It lies.', "Tea,green"]

@@ -7,7 +7,7 @@ import os
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from mimetypes import guess_type
 from pathlib import Path
@@ -17,8 +17,8 @@ from pygments.lexers import find_lexer_class_for_filename
 
 from llama_pack_densex.stores.manifest import is_index
 
-# Of what Pygments knows by a file's name, the languages that people write to one another; the rest is code or data.
-# It takes .jp for JMESPath, and .mhtml for Mason.
+# Of what Pygments knows by a file's name, the languages that people write to one another; the rest is code or
+# data. It takes .jp for JMESPath, and .mhtml for Mason.
 _PROSE = {"text", "markdown", "restructuredtext", "html", "tex", "org", "email", "groff", "jmespath", "mason"}
 # Of these not all of its versions know.
 _DATA = (".csv", ".tsv", ".jsonl", ".ndjson", ".ipynb", ".geojson", ".lock", ".map", ".conf", ".svelte")
@@ -63,11 +63,12 @@ def titled(title: str) -> dict[str, str]:
     return {"title": title} if title and not _NO_TITLE.search(title) else {}
 
 
-class Found(NamedTuple):
-    """What is below some paths.
+class FoundFiles(NamedTuple):
+    """The files below some paths.
 
     Args:
-        files: The files to read with the ids of their documents, in the order of the paths, below a folder by name.
+        files: The files to read with the ids of their documents, in the order of the paths; those below a
+            folder by name.
         unreadable: What could not be listed.
         other_kinds: Files that are code or data by their names, which nobody asked for.
     """
@@ -83,17 +84,17 @@ def find_files(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     indexed: Mapping[str, str] | None = None,
-) -> Found:
-    """Find the files below folders, and those given themselves, each once, and say what their documents are called.
+) -> FoundFiles:
+    """Find the files below folders, and those given themselves, each once, with the ids of their documents.
 
-    Hidden files and folders are left out unless they are given themselves, and so are the folders of indexes. Code and
-    data are left out unless they are asked for: given themselves, included, or in the index. Links are followed, but
-    not to a folder that they are in; a folder that can be reached in two ways is read once. A file below two of the
-    folders belongs to the first.
+    Hidden files and folders are left out unless they are given themselves, and so are the folders of
+    indexes. Code and data are left out unless they are asked for: given themselves, included, or in the
+    index. Links are followed, but not to a folder that they are in; a folder that can be reached in two ways
+    is read once. A file below two of the folders belongs to the first.
 
-    The id of a file's document is its path below the folder. Where two files have the same path below different
-    folders, the folders' names are put before it. A file that is in the index keeps the id that it has there; an id is
-    free again when the file that it stood for is gone.
+    The id of a file's document is its path below the folder. Where two files have the same path below
+    different folders, the folders' names are put before it. A file that is in the index keeps the id that it
+    has there; an id is free again when the file that it stood for is gone.
 
     Args:
         paths: Folders and files.
@@ -122,7 +123,8 @@ def find_files(
                 roots.setdefault(file, root)
             else:
                 other_kinds.append(file)
-    return Found(_document_ids(roots, indexed), unreadable, [path for path in other_kinds if path not in roots])
+    other_kinds = [path for path in other_kinds if path not in roots]
+    return FoundFiles(_document_ids(roots, indexed), unreadable, other_kinds)
 
 
 def _root(path: Path) -> Path:
@@ -142,8 +144,12 @@ def _matches(name: str, globs: Sequence[str]) -> bool:
     """Whether one of the globs is for a path, for a folder above it, or for a part of it by itself."""
     parts = unicodedata.normalize("NFC", name).split("/")
     candidates = {*parts, *itertools.accumulate(parts, "{}/{}".format)}
-    wanted = [unicodedata.normalize("NFC", glob).removeprefix("./").removeprefix("**/").rstrip("/") for glob in globs]
-    return any(fnmatchcase(candidate, glob) for glob in wanted for candidate in candidates)
+    for glob in globs:
+        pattern = unicodedata.normalize("NFC", glob)
+        pattern = pattern.removeprefix("./").removeprefix("**/").rstrip("/")
+        if any(fnmatchcase(candidate, pattern) for candidate in candidates):
+            return True
+    return False
 
 
 def _is_prose(path: Path) -> bool:
@@ -155,7 +161,7 @@ def _is_prose(path: Path) -> bool:
 
 
 def _document_ids(roots: Mapping[Path, Path], indexed: Mapping[str, str]) -> dict[Path, str]:
-    """The ids of files' documents, in the order of the files, which come with the folders that they are below."""
+    """The ids of files' documents, in the order of the files, which come with the folders they are below."""
     ids = {file: indexed[str(file)] for file in roots if str(file) in indexed}
     taken = {*ids.values(), *(id_ for path, id_ in indexed.items() if os.path.exists(path))}
     by_name: defaultdict[str, list[Path]] = defaultdict(list)
@@ -163,15 +169,21 @@ def _document_ids(roots: Mapping[Path, Path], indexed: Mapping[str, str]) -> dic
         if file not in ids:
             by_name[_name(file, root)].append(file)
     for files in by_name.values():
-        for folders in itertools.count():  # of the roots' own paths
-            names = {_name(file, roots[file], folders): file for file in files}
-            if len(names) == len(files) and taken.isdisjoint(names):
-                break
-        for name, file in names.items():
+        names = _distinct_names(files, roots, taken)
+        for file, name in zip(files, names, strict=True):
             composed = unicodedata.normalize("NFC", name)  # ガ is one character to people, two to macOS
             ids[file] = name if composed in taken or composed in by_name else composed
         taken.update(ids[file] for file in files)
     return {file: ids[file] for file in roots}
+
+
+def _distinct_names(files: Sequence[Path], roots: Mapping[Path, Path], taken: Set[str]) -> list[str]:
+    """The names of files, with as many of their roots' own folders as tell them from one another."""
+    for folders in itertools.count():
+        names = [_name(file, roots[file], folders) for file in files]
+        if len({*names}) == len(names) and taken.isdisjoint(names):
+            break
+    return names
 
 
 def _name(file: Path, root: Path, folders: int = 0) -> str:
@@ -189,7 +201,8 @@ def _walk(root: Path, left_out: set[str], unreadable: list[UnreadableFileError])
             folders.clear()
             continue
         seen.add(str(real))
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and not is_index(folder / name))
+        shown = [folder / name for name in sorted(folders) if not name.startswith(".")]
+        folders[:] = [path.name for path in shown if not is_index(path)]
         yield from (folder / name for name in sorted(files) if not name.startswith("."))
     for error in errors:
         reason = f"cannot be listed: {error.strerror}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote
 from xml.etree.ElementTree import fromstring
@@ -21,16 +22,16 @@ from llama_pack_densex.reading.tables import Cell, cells_of, lay_out, to_markdow
 from llama_pack_densex.text.tokens import on_one_line
 
 # what a browser does not show, what repeats on every page of a site, and readings set above kanji
-_DROPPED = (
-    "title", "script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "nav", "footer", "button",
-    "select", "textarea", "dialog", "rt", "rp", "[hidden]", "[role=navigation]", "[role=search]", "a.headerlink",
-    ".navheader", ".navfooter", "#toc", "div.toc", "ul.toc", "ol.toc", "dl.toc",
-    '[style*="display:none" i]', '[style*="display: none" i]', '[style*="visibility:hidden" i]',
-)  # fmt: skip
+_DROPPED = """
+    title, script, style, noscript, template, svg, canvas, iframe, object, nav, footer, button, select,
+    textarea, dialog, rt, rp, [hidden], [role=navigation], [role=search], a.headerlink,
+    .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
+    [style*="display:none" i], [style*="display: none" i], [style*="visibility:hidden" i]
+"""
 _BLOCKS = [
-    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt",
-    "fieldset", "figcaption", "figure", "header", "hgroup", "hr", "html", "li", "main", "ol", "p", "section", "summary",
-    "table", "td", "th", "tr", "ul",
+    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl",
+    "dt", "fieldset", "figcaption", "figure", "header", "hgroup", "hr", "html", "li", "main", "ol", "p",
+    "section", "summary", "table", "td", "th", "tr", "ul",
 ]  # fmt: skip
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS = ["ol", "ul"]
@@ -83,8 +84,9 @@ def html_to_text(html: str) -> tuple[str, str]:
     """A page's title and text, as Markdown: headings, items of lists, tables with pipes, code in fences."""
     # Beautiful Soup warns of most pages of books, which begin as XML
     soup = BeautifulSoup(re.sub(r"\A\s*<\?xml[^>]*>", "", html), "lxml")
-    title = on_one_line(" ".join(tag.get_text() for tag in soup.select("title:not(svg title)", limit=1)))
-    for tag in soup.select(", ".join(_DROPPED)):
+    title_tag = soup.select_one("title:not(svg title)")
+    title = on_one_line(title_tag.get_text()) if title_tag else ""
+    for tag in soup.select(_DROPPED):
         tag.extract()
     _drop_menus(soup)
     for tag in soup.find_all("sup"):
@@ -108,7 +110,7 @@ def html_to_text(html: str) -> tuple[str, str]:
 
 
 def _drop_menus(soup: Tag) -> None:
-    """Drop the lists above the first heading in which there is nothing but links: a site has them on every page."""
+    """Drop the lists above the first heading in which there are only links: a site has them on every page."""
     heading = soup.find(_HEADINGS)
     if not isinstance(heading, Tag):
         return
@@ -152,7 +154,7 @@ def _ready_block(tag: Tag) -> str | None:
 
 
 def _is_bold_line(tag: Tag) -> bool:
-    """Whether a line stands as a heading: the summary of what can be unfolded, or a paragraph that is all in bold."""
+    """Whether a line stands as a heading: the summary of what can be unfolded, or a paragraph all in bold."""
     text = tag.get_text()
     if not text.strip() or _END in text:
         return False
@@ -181,16 +183,15 @@ def _mark_items(around: Tag) -> None:
     outer = around.find_parent("li") or around.find_previous_sibling("li")
     indent = " " * _number(outer, _COLUMN, 0)
     number = _number(around, "start", 1)
-    is_first = True
-    for item in around.find_all("li", recursive=False):
+    for place, item in enumerate(around.find_all("li", recursive=False)):
         number = _number(item, "value", number)
         mark = f"{indent}{number}." if around.name == "ol" else f"{indent}-"
         text = item.find(string=_TEXT)
         is_empty = text is not None and text.find_parent("li") is not item  # it only holds another list
         item[_COLUMN] = str(len(indent) if is_empty else min(len(mark) + 1, _DEEPEST_INDENT))
-        item.insert(0, f"{_END}{_APART if is_first and number != 1 else ''}{mark} {_ITEM}")
+        apart = "" if place or number == 1 else _APART
+        item.insert(0, f"{_END}{apart}{mark} {_ITEM}")
         item.append(f"{_END}{_ITEM}")
-        is_first = False
         number += 1
 
 
@@ -214,15 +215,15 @@ def _joined(text: str) -> str:
 def _indented(parts: list[str]) -> Iterator[str]:
     mark = ""
     for part in parts:
-        before, is_item, block = part.rpartition(_ITEM)
+        new_mark, is_item, block = part.rpartition(_ITEM)
         if is_item:
-            mark = before
-        if block.startswith(_READY):
-            block = block.removeprefix(_READY)
-            if block.startswith("#"):  # the title of a card, which is no item
-                yield block
-                continue
-        else:
+            mark = new_mark
+        is_ready = block.startswith(_READY)
+        block = block.removeprefix(_READY)
+        if is_ready and block.startswith("#"):  # the title of a card, which is no item
+            yield block
+            continue
+        if not is_ready:
             block = "\n".join(filter(None, map(on_one_line, block.split(_BREAK))))
         if block:
             indent = " " * len(mark.removeprefix(_APART))
@@ -231,7 +232,7 @@ def _indented(parts: list[str]) -> Iterator[str]:
 
 
 def _table(table: Tag) -> str | None:
-    """A table of data below its caption, in one line within another; None for one that only lays out the page."""
+    """A table of data below its caption, in one line within another; None for one that lays out the page."""
     if _READY in table.get_text():
         return None
     grid = lay_out(map(_cells, table.find_all("tr")))
@@ -239,8 +240,10 @@ def _table(table: Tag) -> str | None:
         rows = (": ".join(cell.text for cell in cells_of(row)) for row in grid)
         table.replace_with(" ", "; ".join(rows))
         return None
-    has_long_cell = any(len(cell.text) > _LONGEST_CELL for row in grid for cell in row)
-    if len(grid) < (1 if table.th else 2) or len(grid[0]) < 2 or has_long_cell:
+    least_rows = 1 if table.th else 2
+    if len(grid) < least_rows or len(grid[0]) < 2:
+        return None
+    if any(len(cell.text) > _LONGEST_CELL for cell in chain(*grid)):
         return None
     caption = on_one_line(table.caption.get_text()) if table.caption else ""
     return "\n\n".join(filter(None, [caption, to_markdown(grid)]))
@@ -252,9 +255,13 @@ def _is_within_data(table: Tag) -> bool:
 
 
 def _cells(row: Tag) -> Iterator[tuple[Cell, int, int]]:
-    for cell in row.find_all(["td", "th"]):
-        spans = [min(max(_number(cell, name, 1), 1), _MAX_SPAN) for name in ("rowspan", "colspan")]
-        yield Cell(_flat(cell), cell.name == "th" or _is_bold(cell)), spans[0], spans[1]
+    for tag in row.find_all(["td", "th"]):
+        cell = Cell(_flat(tag), tag.name == "th" or _is_bold(tag))
+        yield cell, _span(tag, "rowspan"), _span(tag, "colspan")
+
+
+def _span(cell: Tag, attribute: str) -> int:
+    return min(max(_number(cell, attribute, 1), 1), _MAX_SPAN)
 
 
 def _flat(tag: Tag) -> str:

@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from ctypes import c_float, create_string_buffer
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pypdfium2 import PdfDocument, PdfMatrix, raw  # type: ignore[import-untyped]
+from pypdfium2 import PdfDocument, raw  # type: ignore[import-untyped]
 
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.pdf_tables import (
@@ -26,12 +27,14 @@ from llama_pack_densex.reading.tables import to_markdown
 from llama_pack_densex.text.tokens import on_one_line
 
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time
-_HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")  # what PDFium puts for one that parts a word at the end of a line
-_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")  # broken fonts leave them, and stores do not take NUL
+# What PDFium puts for a hyphen that parts a word at the end of a line.
+_HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")
+# Broken fonts leave them, and stores do not take NUL.
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")
 
 
 def read_pages(file: Path) -> list[Part]:
-    """The pages of a PDF, with its title, their labels and the section of the bookmarks that all of a page is in."""
+    """The pages of a PDF, with its title, labels and the bookmarked section that all of a page is in."""
     parts: list[Part] = []
     with _PDFIUM, closing(PdfDocument(file)) as document:
         title = titled(document.get_metadata_value("Title"))
@@ -52,8 +55,9 @@ def read_pages(file: Path) -> list[Part]:
 
 
 def _joined_word(match: re.Match[str]) -> str:
-    """The end of a word on the line that it began on; of "region-wide" the hyphen cannot be told from a line's."""
-    return f"{'' if match[1][:1].islower() else '-'}{match[1]}\n"
+    """The end of a word on the line that it began on; of "region-wide" the hyphen is lost with a line's."""
+    hyphen = "" if match[1][:1].islower() else "-"
+    return f"{hyphen}{match[1]}\n"
 
 
 def _page_texts(document: Iterable[Any]) -> Iterator[str]:
@@ -90,7 +94,7 @@ _FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt
 
 
 def _find_tables(page: Any, text_page: Any, text: str) -> list[PdfTable]:
-    """The tables of a page, if it may have some: that is told without the places of its characters, which take long."""
+    """The tables of a page; places of characters take long, and are only read where it may have some."""
     frames = find_frames(*_rulings(page))
     is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
     if not is_mapped or not (frames or may_have_columns(text)):
@@ -111,17 +115,15 @@ def _is_code(text_page: Any, place: int) -> bool:
 
 def _rulings(page: Any) -> tuple[list[Ruling], list[Ruling]]:
     """The straight lines across and down a page, the edges of rectangles among them."""
-    objects = (raw.FPDFPage_GetObject(page, number) for number in range(raw.FPDFPage_CountObjects(page)))
-    paths = [thing for thing in objects if raw.FPDFPageObj_GetType(thing) == raw.FPDF_PAGEOBJ_PATH]
+    paths = [*page.get_objects([raw.FPDF_PAGEOBJ_PATH], max_depth=1)]
     across: list[Ruling] = []
     down: list[Ruling] = []
-    for path in paths if len(paths) <= _MOST_PATHS else ():
-        for start, end in _edges(path):
-            (left, right), (top, bottom) = map(sorted, zip(start, end, strict=True))
-            if bottom - top < _STRAIGHT and right - left > _SHORT:
-                across.append(Ruling(top, left, right))
-            elif right - left < _STRAIGHT and bottom - top > _SHORT:
-                down.append(Ruling(left, top, bottom))
+    for start, end in chain(*map(_edges, paths)) if len(paths) <= _MOST_PATHS else ():
+        (left, right), (top, bottom) = map(sorted, zip(start, end, strict=True))
+        if bottom - top < _STRAIGHT and right - left > _SHORT:
+            across.append(Ruling(top, left, right))
+        elif right - left < _STRAIGHT and bottom - top > _SHORT:
+            down.append(Ruling(left, top, bottom))
     return across, down
 
 
@@ -132,37 +134,37 @@ def _edges(path: Any) -> Iterator[tuple[_Point, _Point]]:
     """The lines of a path, from the top left of the page."""
     x = c_float()
     y = c_float()
-    matrix = raw.FS_MATRIX()
-    raw.FPDFPageObj_GetMatrix(path, matrix)
-    to_page = PdfMatrix.from_raw(matrix).scale(1, -1)
-    before = first = (0.0, 0.0)
+    to_page = path.get_matrix().scale(1, -1)
+    start = first = (0.0, 0.0)
     for number in range(min(raw.FPDFPath_CountSegments(path), _MOST_SEGMENTS)):
         segment = raw.FPDFPath_GetPathSegment(path, number)
         raw.FPDFPathSegment_GetPoint(segment, x, y)
         point = to_page.on_point(x.value, y.value)
         kind = raw.FPDFPathSegment_GetType(segment)
         if kind == raw.FPDF_SEGMENT_LINETO:
-            yield before, point
+            yield start, point
         elif kind == raw.FPDF_SEGMENT_MOVETO:
             first = point
         if raw.FPDFPathSegment_GetClose(segment):
             yield point, first
-        before = point
+        start = point
 
 
 # Running heads and feet
 
 _RUNNING = 2  # lines that a page's head or foot has
-_NEAR = 4  # pages among which one recurs
+_NEAR = 4  # pages before and after, among which one recurs
+_LEAST_SAME = 3  # of these
 _DIGITS = re.compile(r"\d{1,5}")
 # "Question 2", and not "Page 2" or "Handbook 2 / 10".
 _LABEL = re.compile(r"(?i)(?!(?:page|p|seite|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0,2}\d+(?!\d| ?(?:/|of\b|頁|ページ))")
 
 
 def _without_running_lines(texts: Iterable[str]) -> list[str]:
-    """Pages without the heads and feet that recur on those near them, where these have letters but for the first.
+    """Pages without the heads and feet that recur on those near them; those with letters stay on the first.
 
-    Questions and forms that are counted as pages are, stay: what a head has before its number is a title somewhere.
+    Questions and forms that are counted as pages are, stay: what a head has before its number is a title
+    somewhere.
     """
     pages = [text.strip().split("\n") for text in texts]
     titles = {line.strip().casefold() for page in pages for line in page}
@@ -178,12 +180,13 @@ def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
     line = lines[number]
     if not line or line.startswith("|"):
         return False
-    near = range(max(number - _NEAR, 0), min(number + _NEAR + 1, len(lines)))
-    same = [other for other in near if other != number and _recurs(line, lines[other], other - number)]
-    if len(same) < 3 or (same[0] > number and re.search(r"[^\W\d]", line)):
+    first = max(number - _NEAR, 0)
+    near = enumerate(lines[first : number + _NEAR + 1], first - number)
+    same = [pages for pages, other in near if pages and _recurs(line, other, pages)]
+    if len(same) < _LEAST_SAME or (same[0] > 0 and re.search(r"[^\W\d]", line)):
         return False
     label = _LABEL.match(line)
-    return not label or lines[same[0]].startswith(label[0]) or label[1].casefold() in titles
+    return not label or lines[number + same[0]].startswith(label[0]) or label[1].casefold() in titles
 
 
 def _recurs(line: str, other: str, pages: int) -> bool:

@@ -1,7 +1,7 @@
 """Tables on a page of a PDF: cells within ruling lines, or figures below one another.
 
-Where neither shows rows and columns for sure there is no table, and the page's text stays as it is. Coordinates are in
-points from the top left.
+Where neither shows rows and columns for sure there is no table, and the page's text stays as it is.
+Coordinates are in points from the top left.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Ruling(NamedTuple):
     """A straight line across or down a page.
 
     Args:
-        place: How far down it is, or how far right.
+        position: How far down it is, or how far right.
         start: Where it begins.
         end: Where it ends.
     """
 
-    place: float
+    position: float
     start: float
     end: float
 
@@ -55,18 +55,18 @@ class Box(NamedTuple):
     bottom: float
 
     @property
-    def middle(self) -> float:
+    def x(self) -> float:
         """How far right its middle is."""
         return (self.left + self.right) / 2
 
     @property
-    def height(self) -> float:
+    def y(self) -> float:
         """How far down its middle is."""
         return (self.top + self.bottom) / 2
 
     @property
     def size(self) -> float:
-        """How high it is itself, as a measure of its font."""
+        """Its height, as a measure of its font."""
         return max(self.bottom - self.top, 1.0)
 
 
@@ -163,28 +163,36 @@ class Frame(NamedTuple):
 
 
 def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]:
-    """The lines down that are next to one another with those across them, where these part rows and columns."""
+    """The lines down that are beside one another, with those across them, as what may rule a table."""
     if len(across) + len(down) > _MOST_RULINGS:
         return []
     frames: list[Frame] = []
-    heights = sorted({(ruling.start, ruling.end) for ruling in down})
-    for run in _runs(heights, lambda run, height: height[0] <= max(end for _, end in run) + _TOUCHING):
-        top = run[0][0]
-        bottom = max(end for _, end in run)
-        columns = [ruling for ruling in down if top <= ruling.start <= bottom]
-        rows = [ruling for ruling in across if top - _TOUCHING <= ruling.place <= bottom + _TOUCHING]
-        xs = _distinct([ruling.place for ruling in columns] + [end for ruling in rows for end in ruling[1:]])
-        ys = _distinct([top, bottom, *(ruling.place for ruling in rows)])
+    for columns in _runs(sorted(down, key=lambda ruling: ruling.start), _is_beside):
+        top = columns[0].start
+        bottom = max(ruling.end for ruling in columns)
+        rows = [ruling for ruling in across if top - _TOUCHING <= ruling.position <= bottom + _TOUCHING]
+        ends = (end for _, *both_ends in rows for end in both_ends)
+        xs = _distinct([*(ruling.position for ruling in columns), *ends])
+        ys = _distinct([top, bottom, *(ruling.position for ruling in rows)])
         frames.append(Frame(xs, ys, _cells(columns, rows, xs, ys)))
     return frames
+
+
+def _is_beside(run: Sequence[Ruling], ruling: Ruling) -> bool:
+    return ruling.start <= max(other.end for other in run) + _TOUCHING
 
 
 def _distinct(values: Iterable[float]) -> list[float]:
     return [run[0] for run in _runs(sorted(values), lambda run, value: value <= run[-1] + _TOUCHING)]
 
 
-def _cells(columns: Sequence[Ruling], rows: Sequence[Ruling], xs: Sequence[float], ys: Sequence[float]) -> _Cells:
-    """For each row and column the first one of its cell; none where cells overlap or leave gaps, as in a drawing."""
+def _cells(
+    columns: Sequence[Ruling],
+    rows: Sequence[Ruling],
+    xs: Sequence[float],
+    ys: Sequence[float],
+) -> _Cells:
+    """For each row and column the first one of its cell; none where cells overlap, as in a drawing."""
     below = cache(partial(_crossing, rows, ys))
     cells: _Cells = {}
     for top, bottom in pairwise(ys):
@@ -192,8 +200,9 @@ def _cells(columns: Sequence[Ruling], rows: Sequence[Ruling], xs: Sequence[float
             if (top, left) in cells:
                 continue
             end = next(y for y in below((left + right) / 2) if y > top)
-            spanned = product((y for y in ys if top <= y < end), (x for x in xs if left <= x < right))
-            slots = dict.fromkeys(spanned, (top, left))
+            spanned_rows = (y for y in ys if top <= y < end)
+            spanned_columns = (x for x in xs if left <= x < right)
+            slots = dict.fromkeys(product(spanned_rows, spanned_columns), (top, left))
             if cells.keys() & slots.keys():
                 return {}
             cells |= slots
@@ -201,23 +210,28 @@ def _cells(columns: Sequence[Ruling], rows: Sequence[Ruling], xs: Sequence[float
 
 
 def _crossing(rulings: Sequence[Ruling], places: Sequence[float], middle: float) -> list[float]:
-    """The places of the lines that pass a row or column, by its middle; the first and the last one always do."""
-    crossing = {places[bisect(places, ruling.place) - 1] for ruling in rulings if ruling.start <= middle <= ruling.end}
-    return sorted({places[0], *crossing, places[-1]})
+    """The places of the lines that pass a row or column, by its middle; the outermost always do."""
+    crossing = {places[0], places[-1]}
+    for ruling in rulings:
+        if ruling.start <= middle <= ruling.end:
+            crossing.add(places[bisect(places, ruling.position) - 1])
+    return sorted(crossing)
 
 
 def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable | None:
     """The table in a frame; None for boxes of text, for drawings, and where no lines part rows."""
     places: defaultdict[_Slot, set[int]] = defaultdict(set)
-    heights: defaultdict[_Slot, list[float]] = defaultdict(list)
+    line_ys: defaultdict[_Slot, list[float]] = defaultdict(list)
     for place, box in boxes.items():
-        slot = (frame.ys[bisect(frame.ys, box.height) - 1], frame.xs[bisect(frame.xs, box.middle) - 1])
+        row = frame.ys[bisect(frame.ys, box.y) - 1]
+        column = frame.xs[bisect(frame.xs, box.x) - 1]
+        slot = (row, column)
         if slot in frame.cells:
-            heights[slot].append(box.height)
+            line_ys[slot].append(box.y)
             places[frame.cells[slot]].add(place)
     cells = {first: Cell(_text_of(text, places[first])) for first in frame.cells.values()}
     grid = list(rows_with_text({slot: cells[first] for slot, first in frame.cells.items()}).values())
-    if not _is_table(grid) or _has_unparted_rows(heights):
+    if not _is_table(grid) or _has_unparted_rows(line_ys):
         return None
     return PdfTable(grid, {*chain(*places.values())}, frame.xs)
 
@@ -230,10 +244,10 @@ def _is_table(grid: Grid) -> bool:
     return len(full) > 1 and is_filled and max(map(len, texts)) <= _LONGEST_CELL
 
 
-def _has_unparted_rows(heights: Mapping[_Slot, Sequence[float]]) -> bool:
+def _has_unparted_rows(line_ys: Mapping[_Slot, Sequence[float]]) -> bool:
     """Whether all cells of a row have as many lines of text as several rows would."""
     lines: defaultdict[float, list[int]] = defaultdict(list)
-    for (row, _), of_cell in heights.items():
+    for (row, _), of_cell in line_ys.items():
         lines[row].append(len(_distinct(of_cell)))
     return any(len(counts) > 1 and min(counts) >= _MANY_LINES for counts in lines.values())
 
@@ -276,8 +290,8 @@ _Columns = Sequence[tuple[float, float]]
 
 
 def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
-    pieces = sorted(_pieces(text, boxes), key=lambda piece: piece.box.height)
-    runs = _runs(pieces, lambda run, piece: piece.box.height < run[0].box.bottom)
+    pieces = sorted(_pieces(text, boxes), key=lambda piece: piece.box.y)
+    runs = _runs(pieces, lambda run, piece: piece.box.y < run[0].box.bottom)
     lines = [sorted(run, key=lambda piece: piece.box.left) for run in runs]
     rows = [number for number, line in enumerate(lines) if _has_figures(line)]
     for stretch in _runs(rows, lambda run, number: _is_near(lines, run[-1], number)):
@@ -293,15 +307,15 @@ def _pieces(text: str, boxes: Mapping[int, Box]) -> Iterator[_Piece]:
     def goes_on(run: list[int], place: int) -> bool:
         if place == run[-1] + 1:  # PDFium puts spaces into gaps
             return True
-        before = boxes[run[-1]]
+        last = boxes[run[-1]]
         box = boxes[place]
         widest = _WIDE_GAP
         if text[place] in _SIGNS:
             widest = _WIDE_GAP_BEFORE_SIGN
         if len(run) == 1 and text[run[0]] in _SIGNS:
             widest = _WIDE_GAP_BEHIND_SIGN
-        gap = (box.left - before.right) / before.size
-        return -1 < gap < widest and before.top < box.height < before.bottom
+        gap = (box.left - last.right) / last.size
+        return -1 < gap < widest and last.top < box.y < last.bottom
 
     for run in _runs(boxes, goes_on):
         yield _Piece(_text_of(text, run), run, boxes[run[0]]._replace(right=boxes[run[-1]].right))
@@ -314,8 +328,9 @@ def _has_figures(line: _Line) -> bool:
 def _is_near(lines: Sequence[_Line], first: int, last: int) -> bool:
     """Whether two lines may be of one table."""
     box = lines[first][0].box
-    step = (lines[last][0].box.height - box.height) / (last - first)
-    return last - first - 1 <= _MOST_OTHER_LINES and step <= _NEXT_LINE * box.size
+    steps = last - first
+    step = (lines[last][0].box.y - box.y) / steps
+    return steps - 1 <= _MOST_OTHER_LINES and step <= _NEXT_LINE * box.size
 
 
 def _columns(rows: Sequence[_Line]) -> _Columns:
@@ -381,7 +396,7 @@ def _end(lines: Sequence[_Line], last: int, columns: _Columns) -> int:
 
 
 def _grid(lines: Sequence[_Line], columns: _Columns) -> Grid:
-    """The cells of lines: a row of names, if there are any, and of each row below the lines that go on with it."""
+    """A row of names, if there are any, and below it each row with the lines that go on with it."""
 
     def goes_on(row: list[_Line], line: _Line) -> bool:
         is_in_row = not _begins_row(row[0], columns) or _numbers(line[0], columns)[0] > 0
@@ -402,14 +417,15 @@ def _row(lines: Sequence[_Line], columns: _Columns) -> Row:
 
 
 def _texts(line: _Line, columns: _Columns, are_names: bool) -> list[str]:
-    """What a line says in each column; names that are evenly above more columns each say it in all of these."""
+    """What a line says in each column; names that are evenly spread stand above all columns near them."""
     texts = [""] * len(columns)
     for piece in line:
         for number in _numbers(piece, columns):
             texts[number] = f"{texts[number]} {piece.text}"
-    parts = [piece for piece in line if _numbers(piece, columns) != [0]]
-    if are_names and len(parts) > 1:
-        nearest = [min(parts, key=lambda part: abs(part.box.middle - sum(column) / 2)) for column in columns[1:]]
-        if len({nearest.count(part) for part in parts}) == 1:
-            texts[1:] = [part.text for part in nearest]
-    return texts
+    names = [piece for piece in line if _numbers(piece, columns) != [0]]
+    if not are_names or len(names) < 2:
+        return texts
+    middles = [(left + right) / 2 for left, right in columns[1:]]
+    nearest = [min(names, key=lambda name: abs(name.box.x - middle)) for middle in middles]
+    counts = {nearest.count(name) for name in names}
+    return [texts[0], *(name.text for name in nearest)] if len(counts) == 1 else texts

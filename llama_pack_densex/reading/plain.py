@@ -70,7 +70,8 @@ def read_mail(file: Path) -> list[Part]:
             _, text = html_to_text(text)
     lines = "\n".join(f"{key.capitalize()}: {value}" for key, value in header.items())
     blocks = [title and f"# {title}", lines, text]
-    return [Part("\n\n".join(filter(None, blocks)), {**header, "title": title} if title else header)]
+    metadata = {**header, "title": title} if title else header
+    return [Part("\n\n".join(filter(None, blocks)), metadata)]
 
 
 def read_subtitles(file: Path) -> list[Part]:

@@ -11,28 +11,19 @@ from zipfile import ZipFile, is_zipfile
 from llama_index.core.readers.file.base import default_file_metadata_func
 from llama_index.core.schema import Document
 
-from llama_pack_densex.reading.files import Found, Part, UnreadableFileError
+from llama_pack_densex.reading.files import FoundFiles, Part, UnreadableFileError
 
-# The modules and functions that read files. They are imported late, since most need packages of the extra `files`.
+# The modules and functions that read files, imported late, since most need packages of the extra `files`.
 _READERS = {
-    ".html": "html.read_page",
-    ".htm": "html.read_page",
-    ".xhtml": "html.read_page",
+    ".html .htm .xhtml": "html.read_page",
     ".epub": "html.read_book",
     ".pdf": "pdf.read_pages",
-    ".docx": "word.read_word",
-    ".docm": "word.read_word",
-    ".pptx": "slides.read_slides",
-    ".pptm": "slides.read_slides",
-    ".xlsx": "sheets.read_workbook",
-    ".xlsm": "sheets.read_workbook",
-    ".csv": "sheets.read_csv",
-    ".tsv": "sheets.read_csv",
-    ".eml": "plain.read_mail",
-    ".mht": "plain.read_mail",
-    ".mhtml": "plain.read_mail",
-    ".srt": "plain.read_subtitles",
-    ".vtt": "plain.read_subtitles",
+    ".docx .docm": "word.read_word",
+    ".pptx .pptm": "slides.read_slides",
+    ".xlsx .xlsm": "sheets.read_workbook",
+    ".csv .tsv": "sheets.read_csv",
+    ".eml .mht .mhtml": "plain.read_mail",
+    ".srt .vtt": "plain.read_subtitles",
     ".ipynb": "plain.read_notebook",
 }
 _UNSEEN = [
@@ -47,18 +38,18 @@ _UNSEEN = [
 _Files = Iterable[tuple[Path, str]]
 
 
-def read_files(found: Found, track: Callable[[_Files], _Files] = iter) -> Iterator[Document]:
-    """Read the files that were found, one after the other; those that cannot be read join what was unreadable.
+def read_files(files: FoundFiles, track: Callable[[_Files], _Files] = iter) -> Iterator[Document]:
+    """Read the files that were found, one by one; those that cannot be read join the unreadable ones.
 
     Args:
-        found: What `find_files` found.
+        files: What `find_files` returns.
         track: Goes through the files, with their ids, and may show how far it is.
     """
-    for path, document_id in track(found.files.items()):
+    for path, document_id in track(files.files.items()):
         try:
             yield from read_file(path, document_id)
         except UnreadableFileError as error:
-            found.unreadable.append(error)
+            files.unreadable.append(error)
 
 
 def read_file(path: Path, document_id: str) -> list[Document]:
@@ -66,16 +57,16 @@ def read_file(path: Path, document_id: str) -> list[Document]:
 
     Args:
         path: The file.
-        document_id: The id of its document; a PDF becomes one document a page, with `#page=1` and so on after it, and
-            slides are counted like pages. A sheet's name is its page.
+        document_id: The id of its document; a PDF becomes one document a page, with `#page=1` and so on
+            after it, and slides are counted like pages. A sheet's name is its page.
 
     Returns:
-        The documents, with the metadata and the excluded keys that core's `SimpleDirectoryReader` gives them, and those
-        of a text's YAML front matter.
+        The documents, with the metadata and the excluded keys that core's `SimpleDirectoryReader` gives
+        them, and those of a text's YAML front matter.
 
     Raises:
-        UnreadableFileError: The file is no text, is damaged, encrypted, or may not be read; or a package is missing,
-            and the message says what to install.
+        UnreadableFileError: The file is no text, is damaged, encrypted, or may not be read; or a package is
+            missing, and the message says what to install.
     """
     try:
         parts = _read_parts(path)
@@ -112,8 +103,9 @@ def _read_parts(path: Path) -> list[Part]:
         raise UnreadableFileError(path, "is no regular file")
     if is_zipfile(path):
         _check_archive(path)
-    reader = _READERS.get(path.suffix.lower(), "plain.read_text")
-    module, function = reader.split(".")
+    suffix = path.suffix.lower()
+    readers = (reader for suffixes, reader in _READERS.items() if suffix in suffixes.split())
+    module, function = next(readers, "plain.read_text").split(".")
     parts: list[Part] = getattr(import_module(f"llama_pack_densex.reading.{module}"), function)(path)
     return parts
 
@@ -128,6 +120,10 @@ def _check_archive(file: Path) -> None:
     """Refuse what would take gigabytes and minutes to read."""
     with ZipFile(file) as archive:
         parts = archive.infolist()
-    large = [part for part in parts if part.filename.endswith(_MARKUP) or part.file_size > 100 * part.compress_size]
-    if sum(part.file_size for part in large) > _MOST_UNPACKED:
-        raise UnreadableFileError(file, "unpacks to more than 256 MB of markup: divide it, or save it as text")
+    unpacked = 0
+    for part in parts:
+        if part.filename.endswith(_MARKUP) or part.file_size > 100 * part.compress_size:
+            unpacked += part.file_size
+    if unpacked > _MOST_UNPACKED:
+        reason = "unpacks to more than 256 MB of markup: divide it, or save it as text"
+        raise UnreadableFileError(file, reason)

@@ -35,10 +35,12 @@ _SAMPLE = 10_000  # characters by which the delimiter is detected
 def read_csv(file: Path) -> list[Part]:
     """The rows of a CSV file as records."""
     text = decode_file(file)
-    lines = re.sub('"[^"]*"', "", text.strip()[:_SAMPLE]).split("\n")
+    sample = re.sub('"[^"]*"', "", text.strip()[:_SAMPLE])
+    lines = sample.split("\n")
+    outside_numbers = re.sub(r"(?<=\d),(?=\d)", "", sample)  # in "3,50" it parts no cells where others may
     delimiter = max(
         ",;\t|",
-        key=lambda mark: (sum(mark in line for line in lines), lines[0].count(mark)),
+        key=lambda mark: (sum(mark in line for line in lines), outside_numbers.count(mark)),
     )
     # not by csv, whose cells may have 131,072 characters, more only where that is set for the whole process
     cell = re.compile(rf'("[^"]*(?:""[^"]*)*"|)([^{delimiter}\r\n]*)([{delimiter}]|\r?\n|\r|\Z)')
@@ -96,7 +98,7 @@ def _sheet_places(sheet: Any) -> Places:
     return places
 
 
-# Excel's formats of dates that were typed in Japanese: their numbers stand alone, and openpyxl does not know them.
+# Excel's formats of dates typed in Japanese: openpyxl does not know their numbers, which stand alone.
 _JAPANESE_DATES = {*range(27, 37), *range(50, 59)}
 
 
@@ -105,7 +107,10 @@ def _cell_text(cell: Any) -> str:
 
     if not isinstance(cell.value, CellRichText):
         return _struck(_value_text(cell), cell.font)
-    return "".join(_struck(part.text, part.font) if isinstance(part, TextBlock) else part for part in cell.value)
+    text = ""
+    for part in cell.value:
+        text += _struck(part.text, part.font) if isinstance(part, TextBlock) else part
+    return text
 
 
 def _struck(text: str, font: Any) -> str:
@@ -168,17 +173,22 @@ def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:
 def _find_names(rows: Grid, widest: int, has_names: bool) -> int:
     """The place of the first row of names, or that after the last row.
 
-    It is the first row that is wide enough. Where there are names already, only the first row below an empty one can
-    have new ones: if it has groups of columns, or no figures above some.
+    It is the first row that is wide enough. Where there are names already, only the first row below an empty
+    one can have new ones: if it has groups of columns, or no figures above some.
     """
     for number, row in enumerate(rows):
         if has_names and not _is_line(row):
-            has_values = [any(re.search(r"\d", cell.text) for cell in other) for other in rows[number : number + 2]]
-            is_header = has_values == [False, True] or _read_header(rows[number:])[1] > 1
+            has_values = [any(map(_has_digit, below)) for below in rows[number : number + 2]]
+            _, depth = _read_header(rows[number:])
+            is_header = has_values == [False, True] or depth > 1
             return number if is_header else len(rows)
         if 2 * _width(row) > widest:
             return number
     return len(rows)
+
+
+def _has_digit(cell: Cell) -> bool:
+    return re.search(r"\d", cell.text) is not None
 
 
 def _is_line(row: Row) -> bool:

@@ -94,7 +94,8 @@ def _paragraph_html(paragraph: Any) -> str:
             html += "<br>"
         elif _name(part) in ("r", "fld"):
             text = escape(part.findtext("{*}t") or "")
-            is_struck = any(marks.get("strike", "noStrike") != "noStrike" for marks in part.iterfind("{*}rPr"))
+            marks = part.find("{*}rPr[@strike]")
+            is_struck = marks is not None and marks.get("strike") != "noStrike"
             html += f"<s>{text}</s>" if is_struck else text
     return html
 

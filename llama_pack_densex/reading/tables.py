@@ -1,4 +1,4 @@
-"""Tables of every kind of file as one grid, and the grid as Markdown: pipe tables, records, and lines between them."""
+"""Tables of every kind of file as one grid, and the grid as Markdown: pipe tables, records, and lines."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def cells_of(row: Row) -> list[Cell]:
 
 def row_texts(row: Row) -> list[str]:
     """What a row says in each column. A merged cell is repeated, but not one that begins the row: a label."""
-    label = row[0]
-    return [label.text] + ["" if cell is label else cell.text for cell in row[1:]]
+    label, *values = row
+    return [label.text, *("" if cell is label else cell.text for cell in values)]
 
 
 # Markdown
@@ -72,17 +72,14 @@ def to_markdown(grid: Grid) -> str:
     """
     blocks, grid = take_form(grid)
     table = [row for row in grid if not _is_line(row)]
-    if not table:
-        return "\n\n".join(blocks)
-    names, depth = read_header(table)
+    names, depth = read_header(table) if table else ([], 0)
     header = table[:depth]
     for is_line, rows in groupby(grid, key=_is_line):
+        body = [row for row in rows if row not in header]
         if is_line:
-            blocks += [cell.text for cell in dict.fromkeys(row[0] for row in rows)]
-            continue
-        body = [row_texts(row) for row in rows if row not in header]
-        if body or header == table:
-            blocks.append(_pipe_table(names, body))
+            blocks += dict.fromkeys(row[0].text for row in body)
+        elif body or header == table:
+            blocks.append(_pipe_table(names, map(row_texts, body)))
     return "\n\n".join(blocks)
 
 
@@ -107,7 +104,8 @@ _FIGURE = re.compile(r"[-+−–—△▲(（¥￥$€£<>≤≥±~≈\s]*\d+(?:
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _UNIT = re.compile(
     r"[(（\[［].{1,12}[)）\]］]|[千百万億兆]*(?:円|ドル|人|名|件|個|台|本|枚|株|日|年|月|時間|分|秒)|[%％]|°C|℃|yen|"
-    r"(?:USD|EUR|GBP|JPY)(?: ?(?:m|bn|million|thousand))?|[munpkMGµμ]?(?:m|g|s|A|V|W|Wh|Hz|Pa|K|N|J|Ω|F|H|L|l|B|bit)"
+    r"(?:USD|EUR|GBP|JPY)(?: ?(?:m|bn|million|thousand))?|"
+    r"[munpkMGµμ]?(?:m|g|s|A|V|W|Wh|Hz|Pa|K|N|J|Ω|F|H|L|l|B|bit)"
 )
 
 
@@ -117,7 +115,7 @@ def is_figure(text: str) -> bool:
 
 
 def read_header(grid: Grid, least: int = 0) -> tuple[list[str], int]:
-    """The names of the columns, each behind those of the groups that it is in, and the number of rows they take.
+    """The names of the columns, each behind those of the groups it is in, and the number of rows they take.
 
     Args:
         grid: The table, which begins with them if it has any.
@@ -148,7 +146,7 @@ def _has_figures(row: Row) -> bool:
 
 
 def _with_groups(row: Row, below: Row) -> Row:
-    """A row in which names that stand above several columns each are merged over them, where they are not yet."""
+    """A row in which names that stand above several columns each are merged over them."""
     merged = [*row]
     named = [x for x, cell in enumerate(below) if cell.text]
     for x in named:
@@ -160,13 +158,13 @@ def _with_groups(row: Row, below: Row) -> Row:
 
 def _goes_on(upper: Row, row: Row, below: Grid) -> bool:
     """Whether a row names the columns of which the row above has merged the names, or gives their units."""
-    added = [cell for cell in cells_of(row) if cell not in upper]
-    if all(_UNIT.fullmatch(cell.text) for cell in added):
+    added = [cell.text for cell in cells_of(row) if cell not in upper]
+    if all(map(_UNIT.fullmatch, added)):
         return bool(added)
+    if _has_figures(row) or (_is_marked(upper) and not any(map(_has_figures, below))):
+        return False
     groups = [x for x in range(1, len(row)) if upper[x] is upper[x - 1] and upper[x].text]
-    has_parts = any(row[x] is not row[x - 1] for x in groups)
-    is_above_values = not _is_marked(upper) or any(map(_has_figures, below))
-    return has_parts and is_above_values and not _has_figures(row)
+    return any(row[x] is not row[x - 1] for x in groups)
 
 
 # Forms: names beside values, perhaps several in a row
@@ -177,9 +175,12 @@ _LABEL = re.compile(
     r"メール(?:アドレス)?|生年月日|年齢|性別|国籍|期[間日]|日[付時程]|場所|会場|目的|件名|用件|内容|行き?先|出張先|訪問先|担当者?|"
     r"金額|合計|交通費|宿泊費|日当|理由|備考|会社名?|商号|代表者|設立|資本金|従業員数?|作成[者日]|承認者?|提出[先日]|開始日|終了日|"
     r"有効期限|締切|契約[者日]|契約期間|管理番号|品名|型番|勤務地|給与|休日|振込先|支払期限|発行日|請求番号)|"
-    r"(?:full |first |last |family |given )?name|address|(?:tele)?phone(?: number)?|tel\.?|fax|e-?mail(?: address)?|"
-    r"date(?: of birth)?|birthday|nationality|department|position|job title|subject|purpose|reason|period|destination|"
-    r"venue|location|contact(?: person)?|company|employer|remarks|signature|applicant|(?:approv|prepar|request)ed by|"
+    r"(?:full |first |last |family |given )?name|address|(?:tele)?phone(?: number)?|tel\.?|fax|"
+    r"e-?mail(?: address)?|"
+    r"date(?: of birth)?|birthday|nationality|department|position|job title|subject|purpose|reason|"
+    r"period|destination|"
+    r"venue|location|contact(?: person)?|company|employer|remarks|signature|applicant|"
+    r"(?:approv|prepar|request)ed by|"
     r"customer|supplier|(?:invoice|order|account|reference) (?:no\.?|number|date)|due date|payment terms|"
     r"employee(?: id| no\.?| number)?|manager|start date|end date|deadline|author|version",
     re.IGNORECASE,
@@ -188,25 +189,26 @@ _LABEL = re.compile(
 
 def take_form(grid: Grid) -> tuple[list[str], Grid]:
     """The records and lines of the form that a grid begins with, if it does, and the rows below it."""
-    for count in range(min(len(grid), _LARGEST_FORM), 0, -1):
-        form = grid[:count]
-        if _is_form(form, is_whole=count == len(grid)):
-            return list(_form_blocks(form)), grid[count:]
+    for size in range(min(len(grid), _LARGEST_FORM), 0, -1):
+        if _is_form(grid[:size], is_whole=size == len(grid)):
+            return list(_form_blocks(grid[:size])), grid[size:]
     return [], grid
 
 
 def _form_blocks(grid: Grid) -> Iterable[str]:
     for has_pairs, rows in groupby(map(cells_of, grid), key=lambda cells: len(cells) > 1):
         if has_pairs:
-            pairs = [pair for cells in rows for pair in _pairs(cells)]
-            yield record((label.text, value) for label, value in pairs)
+            yield record((name.text, value) for name, value in chain(*map(_pairs, rows)))
         else:
-            yield from (cell.text for cells in rows for cell in cells)
+            yield from (cell.text for cell in chain(*rows))
 
 
-def _pairs(cells: Sequence[Cell]) -> list[tuple[Cell, str]]:
-    """The names in a form's row with their values, which may be empty."""
-    pairs: list[tuple[Cell, str]] = []
+_Pair = tuple[Cell, str]
+"""A name with its value, which may be empty."""
+
+
+def _pairs(cells: Sequence[Cell]) -> list[_Pair]:
+    pairs: list[_Pair] = []
     for cell in cells:
         if pairs and not pairs[-1][1] and not _is_label(cell):
             pairs[-1] = (pairs[-1][0], cell.text)
@@ -216,23 +218,26 @@ def _pairs(cells: Sequence[Cell]) -> list[tuple[Cell, str]]:
 
 
 def _is_form(grid: Grid, is_whole: bool) -> bool:
-    """Whether names stand beside values, not above them.
+    """Whether names stand beside values, not above them, as the names tell, or the shape of a whole table."""
+    rows = [row for row in grid if len(cells_of(row)) > 1]
+    pairs = [_pairs(cells_of(row)) for row in rows]
+    if not any(value for _, value in chain(*pairs[:1])):
+        return False
+    are_labels = [bool(value) and _is_label(name) for name, value in chain(*pairs)]
+    if sum(are_labels) >= max(2, len(are_labels) / 2):
+        return is_whole or all(are_labels[-len(pairs[-1]) :])
+    return is_whole and _is_shaped_as_form(rows, pairs)
 
-    The names tell: they are marked, end with colons, or are what forms usually ask for. So does the shape of a whole
-    table: a value that is merged over the names above it, or figures and texts below one another.
-    """
-    rows = [_pairs(cells) for cells in map(cells_of, grid) if len(cells) > 1]
-    pairs = list(chain(*rows))
-    evident = [bool(value) and _is_label(label) for label, value in pairs]
-    if not any(value for _, value in chain(*rows[:1])):
+
+def _is_shaped_as_form(rows: Grid, pairs: Sequence[Sequence[_Pair]]) -> bool:
+    """Whether a value is merged over the names above it, or figures and texts are below one another."""
+    names, values = zip(*chain(*pairs), strict=True)
+    if not all(values) or any(is_figure(name.text) for name in names):
         return False
-    if sum(evident) > 1 and 2 * sum(evident) >= len(pairs):
-        return is_whole or all(evident[-len(rows[-1]) :])
-    if not is_whole or any(not value or is_figure(label.text) for label, value in pairs):
-        return False
-    figures = sum(is_figure(value) for _, value in pairs)
-    is_mixed = len(rows[0]) == 1 and min(figures, len(pairs) - figures) > len(pairs) // 4 + 1
-    return is_mixed or any(row[-1].text and row[-1] is row[-2] for row in grid if len(cells_of(row)) > 1)
+    figures = sum(map(is_figure, values))
+    rarer = min(figures, len(values) - figures)
+    is_mixed = len(pairs[0]) == 1 and rarer > len(values) // 4 + 1
+    return is_mixed or any(row[-1].text and row[-1] is row[-2] for row in rows)
 
 
 def _is_label(cell: Cell) -> bool:

@@ -16,9 +16,16 @@ from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.html import html_to_text
 
 # Headings beside those that Mammoth knows, and tables of contents, which are left out.
-_STYLES = "p[style-name='Title'] => h1:fresh\np[style-name^='toc '] => !\np[style-name='table of figures'] => !"
+_STYLES = """
+p[style-name='Title'] => h1:fresh
+p[style-name^='toc '] => !
+p[style-name='table of figures'] => !
+"""
 # Readings above kanji, and the marks of elements that Mammoth would leave out together with the text in them.
-_UNKNOWN = re.compile(rb"(?s)<w:rt>(?:(?!<w:rt>).)*?</w:rt>|</?(?:w:(?:ruby|rubyBase|fldSimple|bdo|dir)\b|m:)[^>]*>")
+_UNKNOWN = re.compile(
+    rb"(?s)<w:rt>(?:(?!<w:rt>).)*?</w:rt>|"
+    rb"</?(?:w:(?:ruby|rubyBase|fldSimple|bdo|dir)\b|m:)[^>]*>",
+)
 # The marks of notes, and those of links, which tell menus in a page of the web.
 _NOTE_OR_LINK = re.compile(r'<a href="#(?:foot|end)note-[^>]*>[^<]*</a>|</?a\b[^>]*>')
 _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -83,7 +90,8 @@ def _number_items(document: Any, numbering: Any, styles: Any) -> None:
         for deeper in [other for other in levels if other > level]:
             del levels[deeper]
         number = f"{_NUMBER}{levels[level]}{_NUMBER}"
-        paragraph.insert(1, etree.fromstring(f'<w:r xmlns:w="{_W}"><w:t>{number}</w:t></w:r>'))  # behind its properties
+        run = etree.fromstring(f'<w:r xmlns:w="{_W}"><w:t>{number}</w:t></w:r>')
+        paragraph.insert(1, run)  # behind its properties
 
 
 def _list_value(paragraph: Any, styles: Any, style: str, name: str) -> str:
