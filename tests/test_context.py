@@ -101,8 +101,8 @@ def test_context_is_no_part_of_the_text_and_of_its_span(nodes: list[TextNode]) -
 
 def test_a_unit_that_stands_there_word_for_word_has_what_leads_it_in(nodes: list[TextNode]) -> None:
     by_text = {node.text: node for node in nodes if isinstance(node, IndexNode)}
-    row = by_text["Part: P77; Material: brass; Price: 639"]
-    assert row.metadata[CONTEXT_KEY] == "All prices are in zorkmids:\n| Pumps | | |"
+    row = by_text["Pumps; Part: P77; Material: brass; Price: 639"]
+    assert row.metadata[CONTEXT_KEY] == "All prices are in zorkmids:"
     assert PRICES.text[row.start_char_idx : row.end_char_idx] == ROWS[77].strip()
     item = by_text["- 79号の業務を担当し、上長の承認を得たとき"]
     assert item.metadata[CONTEXT_KEY] == LEAD_JA.strip()
@@ -209,8 +209,8 @@ def test_a_passage_is_found_by_words_of_its_context(pack: DenseXRetrievalPack, w
 
 def test_what_is_embedded_of_a_unit_is_below_its_headings_and_what_leads_it_in(nodes: list[TextNode]) -> None:
     embedded = {node.text: embedded_text(node) for node in nodes if isinstance(node, IndexNode)}
-    row = "Part: P77; Material: brass; Price: 639"
-    assert embedded[row] == f"Handbook, Prices\nAll prices are in zorkmids:\n| Pumps | | |\n{row}"
+    row = "Pumps; Part: P77; Material: brass; Price: 639"
+    assert embedded[row] == f"Handbook, Prices\nAll prices are in zorkmids:\n{row}"
     item = "- 79号の業務を担当し、上長の承認を得たとき"
     assert embedded[item] == f"手引き, 休暇\n{LEAD_JA.strip()}\n{item}"
 
@@ -231,7 +231,7 @@ def test_an_answer_quotes_the_row_with_the_names_of_its_columns_and_cites_what_s
     pack: DenseXRetrievalPack,
 ) -> None:
     answer = pack.run(PRICE)
-    assert str(answer).startswith("Part: P77; Material: brass; Price: 639[^1]")
+    assert str(answer).startswith("Pumps; Part: P77; Material: brass; Price: 639[^1]")
     citation = answer.metadata["citations"][0]
     assert citation["context"].startswith(f"{LEAD}{NAMES}")
     (proposition, *_) = citation["propositions"]

@@ -46,6 +46,7 @@ class Block:
         until: Of a heading, where its section ends at the latest; None where the next heading decides.
         names: Of a row, the names of its columns, as far as they are known.
         cells: Of a row, what stands in it.
+        group: Of a row, the heading within its table that it is below; else "".
     """
 
     start: int
@@ -56,6 +57,7 @@ class Block:
     until: int | None = None
     names: tuple[str, ...] = ()
     cells: tuple[str, ...] = ()
+    group: str = ""
 
     @property
     def span(self) -> Span:
@@ -225,7 +227,8 @@ def says_nothing(text: str) -> bool:
 def _related(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
     relations = _Relations(text)
     for block in blocks:
-        yield replace(block, needs=relations.needs_of(block))
+        needs = relations.needs_of(block)
+        yield replace(block, needs=needs, group=relations.group_of(block))
 
 
 class _Relations:
@@ -269,6 +272,12 @@ class _Relations:
                 needs.append(self._group.span)
         self._enter(block)
         return tuple(sorted(set(needs)))
+
+    def group_of(self, block: Block) -> str:
+        """The heading within its table that a row is below."""
+        if block.kind != "row" or self._group is None or self._group.names != block.names:
+            return ""
+        return self._group.cells[0]
 
     def _leave(self, block: Block) -> None:
         """Forget what does not reach down to a block, and note what leads it in."""
@@ -327,12 +336,13 @@ class _Relations:
 _LONGEST_LEAD = 300  # characters
 _DEFINITION = re.compile(r"[:：]\s|<dd\b", re.IGNORECASE)
 _LED_IN = ("item", "columns", "group", "row", "code")
+_LONGEST_QUESTION = 2  # sentences: "I lost it. Can I return it?"
 _MARKED_QUESTION = re.compile(r"[*_\s]*(?:[QＱ](?:\d{0,3}[.．:：)）]|\d{1,3}\b)|(?:質問|問)\d{0,3}[.．:：)）])")
 _QUESTION_END = re.compile(r"(?:[?？]|(?:です|ます|ません|でしょう|のでしょう)か[。．]?)[*_」』”\"'）)]*\Z")
 
 
 def is_question(text: str) -> bool:
-    """Whether a paragraph is nothing but a question, as those of lists of questions and answers are."""
+    """Whether a paragraph is a question, as those of lists of questions and answers are."""
     if not (_QUESTION_END.search(text) or _MARKED_QUESTION.match(text)):
         return False
-    return len(split_sentences(text)) == 1
+    return len(split_sentences(text)) <= _LONGEST_QUESTION

@@ -12,7 +12,12 @@ import re
 _LABEL = r"\[(?P<{name}>(?:[^\[\]\\]|\\.|\[[^\[\]]{{0,200}}\]){{0,500}})\]"
 _TARGET = r"(?:\((?:[^()\\]|\\.|\([^()]{0,500}\)){0,2000}\)|\[[^\[\]]{0,100}\])"
 
-_DATA_URI = re.compile(r"data:[\w.+-]{1,60}/[\w.+-]{1,80}[;,][^\s()<>\[\]\"'`]*", re.IGNORECASE)
+DATA_URI = re.compile(
+    r"data:[\w.+-]{1,60}/[\w.+-]{1,80}[;,][^\s()<>\[\]\"'`]*"
+    # further lines, as mail programs and encoders wrap them, and a shorter last one
+    r"(?:\r?\n[ \t]*[A-Za-z0-9+/=]{60,}(?=\s))*(?:\r?\n[ \t]*[A-Za-z0-9+/]*={0,2}(?=[)\"'>]))?",
+    re.IGNORECASE,
+)
 # A code's `matrix[i][j]` is no link.
 _LINK_START = r"(?<![A-Za-z0-9_\])])"
 _LINKED_PICTURE = re.compile(rf"{_LINK_START}\[\s*!{_LABEL.format(name='picture')}{_TARGET}\s*\]{_TARGET}")
@@ -57,7 +62,7 @@ def readable_text(text: str) -> str:
     """
     if not any(mark in text for mark in ("data:", "~~", "<")):
         return text
-    words = STRUCK_OUT.sub("", _DATA_URI.sub("", text))
+    words = STRUCK_OUT.sub("", DATA_URI.sub("", text))
     return text if words == text else _SPACES.sub(" ", words)
 
 
@@ -79,7 +84,7 @@ def searchable_text(text: str) -> str:
     """
     if not any(mark in text for mark in _MARKS):
         return text
-    words = _without_comments(_DATA_URI.sub("", text))
+    words = _without_comments(DATA_URI.sub("", text))
     words = _LINKED_PICTURE.sub("", words)
     words = _PICTURE.sub(r"\g<words>", words)
     words = _LINK.sub(r"\g<words>", words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -12,7 +13,7 @@ from typing import Literal
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.links import DATA_URI, searchable_text
 from llama_pack_densex.text.plain import Line
 
 
@@ -57,7 +58,8 @@ class Structure:
         elements: Code and tables by the line that they begin on.
         items: The depths of list items, 1 for the outermost, by the line that they begin on.
         depths: How deep in lists the lines of paragraphs are.
-        continued: The lines below the first of an item's paragraph that are indented as it is, and of a footnote.
+        continued: The lines below the first of an item's paragraph that are indented as it is, of a footnote, and of
+            the bytes of a picture.
     """
 
     elements: dict[int, Element] = field(default_factory=dict)
@@ -85,6 +87,7 @@ def read_structure(text: str, lines: Sequence[Line]) -> Structure:
     structure.elements.update(_code(tokens, by_number))
     _note_items(tokens, raw, structure)
     structure.continued.update(_footnote_lines(raw))
+    structure.continued.update(_picture_lines(text, lines))
     return structure
 
 
@@ -178,6 +181,14 @@ def _footnote_lines(raw: Sequence[str]) -> Iterator[int]:
             yield number
         else:
             is_footnote = _FOOTNOTE.match(line) is not None
+
+
+def _picture_lines(text: str, lines: Sequence[Line]) -> Iterator[int]:
+    """The lines below the first of a data URI that is wrapped."""
+    starts = [line.start for line in lines]
+    for uri in DATA_URI.finditer(text):
+        for line in lines[bisect_right(starts, uri.start()) : bisect_left(starts, uri.end())]:
+            yield line.number
 
 
 def _indentation(line: str) -> int:
@@ -347,6 +358,8 @@ def _html_table(text: str, start: int, end: int) -> tuple[Piece, ...]:
     names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in zip(*padded[:headers], strict=True))
     pieces = [Piece(start, rows[headers - 1].end(), "columns", names=names)] if headers else []
     for row, cells in zip(rows[headers:], padded[headers:], strict=True):
+        if len(set(cells)) == 1:  # one cell over all columns
+            cells[1:] = [""] * (columns - 1)
         pieces.append(Piece(row.start(), row.end(), "row", names, tuple(cells)))
     pieces[0] = replace(pieces[0], start=start)
     pieces[-1] = replace(pieces[-1], end=end)

@@ -41,7 +41,7 @@ class Outline:
         self.blocks = find_blocks(text)
         self._starts = [block.start for block in self.blocks]
         self._ends = [block.end for block in self.blocks]
-        self._headers = {block.span for block in self.blocks if block.kind == "columns"}
+        self._headers = {block.span for block in self.blocks if block.kind in ("columns", "group")}
         self._section_starts: list[int] = []
         self._sections: list[_Section] = []
         self._read_headings()
@@ -126,7 +126,7 @@ class Outline:
     def leads_of(self, start: int, end: int) -> str:
         """The lines that lead in what a sentence, an item or a row says, the outermost first, a line each.
 
-        The header of a table is not among them: a row has its names beside its cells.
+        The header of a table and the headings within it are not among them: a row has them beside its cells.
 
         Args:
             start: Where it begins, in characters.

@@ -26,7 +26,8 @@ class Segment:
         kind: "sentence", "heading", "row" (of a table), "code", "columns" (the header of a table, or of some of
             its rows), or "nothing" for what says nothing.
         level: Of a heading; 1 is outermost.
-        row: Of a row, each cell behind the name of its column, so that it can be understood alone.
+        row: Of a row, each cell behind the name of its column, and the heading within the table that it is below
+            before them, so that it can be understood alone.
     """
 
     start: int
@@ -62,7 +63,7 @@ def _segments_of(text: str, block: Block) -> Iterator[Segment]:
         for start, end in split_sentences(text[block.start : block.end]):
             yield Segment(block.start + start, block.start + end, "sentence")
     elif block.kind == "row":
-        yield Segment(*block.span, "row", row=row_statement(block.names, block.cells))
+        yield Segment(*block.span, "row", row=row_statement(("", *block.names), (block.group, *block.cells)))
     else:
         yield Segment(*block.span, _KINDS[block.kind], block.level)
 

@@ -151,9 +151,9 @@ def test_a_row_of_a_name_alone_is_a_heading_of_the_full_rows_below_it() -> None:
     assert needs(text)["| 人参 | 本 | 2 |"] == [NAMES, "| 野菜 | | |"]
 
 
-def test_groups_state_nothing_by_themselves() -> None:
+def test_groups_state_nothing_by_themselves_and_stand_before_the_cells_of_their_rows() -> None:
     text = f"{NAMES}\n| 果物 | | |\n| りんご | 個 | 3 |"
-    assert passage_sentences(text) == ("Item: りんご; Unit: 個; Price: 3",)
+    assert passage_sentences(text) == ("果物; Item: りんご; Unit: 個; Price: 3",)
 
 
 def test_a_row_of_a_table_of_two_columns_is_no_group() -> None:
