@@ -114,6 +114,7 @@ _WITHIN_PIECE = 2.0
 _BELOW_LEAD = 4.0  # a heading, a line that leads in a list, a header of a table, a question
 _LONE_ITEM = 0.3  # more, where one item or row of several is parted from the others
 _INTO_SECTION = 0.5  # more, where a passage takes the beginning of a section for its end
+_MOST_PIECES = 1_000  # in a passage: tags and rules have no length
 _UNEVENNESS = 0.1  # times the square of how full a passage is: among equals, those of equal length
 
 
@@ -284,7 +285,7 @@ def best_cuts(pieces: Sequence[CuttingPiece], chunk_size: int) -> list[int]:
         is_section_end = end == len(pieces) or pieces[end].is_heading
         has_heading = False
         limit = chunk_size * ROW_SLACK if pieces[end - 1].is_row else chunk_size
-        for begin in range(end - 1, -1, -1):
+        for begin in range(end - 1, max(end - _MOST_PIECES, 0) - 1, -1):
             if ends[end] - ends[begin] > limit and begin < end - 1:
                 break
             # a passage that begins with a heading takes nothing of another section

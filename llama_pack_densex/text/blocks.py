@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
@@ -181,13 +181,22 @@ class _Scanner:
         is_last = place == len(self._lines) - 1
         return is_bold_line(line.text) and not any(around) and not is_last and line.number not in self._structure.depths
 
+    @cached_property
+    def _details(self) -> list[tuple[int, int | None]]:
+        """The places after which other `<details>` are the innermost ones, and where these end."""
+        places: list[tuple[int, int | None]] = []
+        closing: list[int] = []
+        for tag in reversed([*_DETAILS.finditer(self._text)]):
+            places.append((tag.end(), closing[-1] if closing else None))
+            if tag[1]:
+                closing.append(tag.start())
+            elif closing:
+                closing.pop()
+        return [(0, None), *reversed(places)]
+
     def _end_of_details(self, start: int) -> int | None:
-        depth = 1
-        for tag in _DETAILS.finditer(self._text, start):
-            depth += -1 if tag[1] else 1
-            if not depth:
-                return tag.start()
-        return None
+        number = bisect_right(self._details, start, key=lambda place: place[0])
+        return self._details[number - 1][1]
 
     def _paragraphs(self, run: Sequence[Line]) -> Iterator[Block]:
         for lines in join_wrapped(run, self._structure.items, self._structure.continued):

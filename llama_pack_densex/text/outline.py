@@ -20,6 +20,9 @@ class _Section:
     path: tuple[str, ...]  # what they say
 
 
+_DEEPEST = 20  # headings that one is below
+
+
 def _holds(details: Block, heading: Block) -> bool:
     return details.until is not None and heading.start < details.until
 
@@ -53,6 +56,7 @@ class Outline:
                 continue
             self._close_details(opened, heading.start)
             opened = [outer for outer in opened if outer.level < heading.level or _holds(outer, heading)]
+            del opened[_DEEPEST:]
             opened.append(heading)
             self._begin_section(heading.start, opened)
         self._close_details(opened, len(self._text))

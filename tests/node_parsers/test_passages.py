@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import random
 import re
+import textwrap
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from llama_index.core.schema import IndexNode, TextNode
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import LLMPropositionizer, PropositionNodeParser
-from llama_pack_densex.node_parsers.metadata import CONTEXT_KEY
+from llama_pack_densex.node_parsers.metadata import CONTEXT_KEY, SECTION_KEY
 from llama_pack_densex.node_parsers.passages import PassageNodeParser, length_of
 from llama_pack_densex.text.blocks import find_blocks
 from llama_pack_densex.text.sentences import split_sentences
@@ -281,3 +282,22 @@ def test_a_table_in_tags_has_its_names_above_each_passage() -> None:
     text = f"# Parts\n\n<table>\n<tr><th>名前</th><th>Price</th></tr>\n{rows}</table>"
     assert len(passages(text, size=100)) > 3
     assert units(text, size=100) == [f"名前: 部品{n}; Price: {n} yen" for n in range(60)]
+
+
+def test_a_passage_repeats_no_tag_of_the_one_before() -> None:
+    answer = "The office is open from nine to five on each day of the week but Sunday. " * 12
+    text = f"<details>\n<summary>When?</summary>\n\n{answer}\n\n</details>\n\n## Where\n\n{answer}"
+    assert PassageNodeParser().split_text(text)[-1].startswith("## Where")
+
+
+def test_a_passage_in_very_many_details_is_below_some_of_them() -> None:
+    text = "<details>\n<summary>a</summary>\n\nx\n\n" * 100 + "</details>\n" * 100
+    depths = [len(node.metadata[SECTION_KEY].split(", ")) for node in passage_nodes(text)]
+    assert 10 < max(depths) < 30
+
+
+@pytest.mark.parametrize("picture", ["![tower]({})", '<img src="{}">', "It is tall ({}) and old."])
+def test_a_picture_whose_bytes_are_wrapped_is_in_one_passage(picture: str) -> None:
+    wrapped = "\n".join(textwrap.wrap(PICTURE, 76))
+    text = f"# The tower\n\nIt is made of iron.\n\n{picture.format(wrapped)}\n\nIt was finished in 1889."
+    assert len(passages(text)) == 1

@@ -156,6 +156,20 @@ def test_groups_state_nothing_by_themselves_and_stand_before_the_cells_of_their_
     assert passage_sentences(text) == ("果物; Item: りんご; Unit: 個; Price: 3",)
 
 
+def test_a_cell_over_all_columns_of_an_html_table_is_a_group() -> None:
+    header = "<tr><th>Item</th><th>Price</th><th>Unit</th></tr>"
+    text = (
+        f"<table>\n{header}\n<tr><td colspan=3>果物</td></tr>\n<tr><td>りんご</td><td>3</td><td>個</td></tr>\n</table>"
+    )
+    assert passage_sentences(text) == ("果物; Item: りんご; Price: 3; Unit: 個",)
+
+
+@pytest.mark.parametrize("question", ["I lost it. Can I return it?", "紛失しました。返品できますか。"])
+def test_a_question_may_have_two_sentences(question: str) -> None:
+    text = f"{question}\n\nYes, within a week."
+    assert needs(text)["Yes, within a week."] == [question]
+
+
 def test_a_row_of_a_table_of_two_columns_is_no_group() -> None:
     text = "| Day | Plan |\n|---|---|\n| Monday | |\n| Tuesday | Swim |"
     assert passage_sentences(text) == ("Day: Monday", "Day: Tuesday; Plan: Swim")
