@@ -464,6 +464,13 @@ def test_a_number_in_a_name_is_a_part_of_it(passage: Passage, propositions: list
     assert check_propositions(passage, propositions) == []
 
 
+def test_a_number_below_the_same_word_in_each_row_is_no_part_of_a_name() -> None:
+    rows = "| Kai | Runs 3/6/12 reviews a year. |\n| Mio | Runs 3/6/12 reviews a year. |\n"
+    passage = Passage(f"| Who | What |\n|---|---|\n{rows}", title="Roles")
+    assert accused(passage, "Kai runs 3/6/12 reviews a year.") == []
+    assert accused(passage, "Kai runs 4/6/12 reviews a year.") != []
+
+
 @pytest.mark.parametrize(
     ("passage", "proposition", "named"),
     [
