@@ -52,7 +52,8 @@ def waiting(what: str) -> Status:
 
 def warn(message: str, kind: str = "Warning", style: str = "yellow") -> None:
     """Print a warning, or an error."""
-    stderr().print(Text.assemble((f"{kind}: ", style), plain(message)), soft_wrap=True)
+    text = plain(message).expandtabs(4)  # Rich 13 takes a time for tabs that grows with their square
+    stderr().print(Text.assemble((f"{kind}: ", style), text), soft_wrap=True)
 
 
 def print_error(error: Exception) -> None:

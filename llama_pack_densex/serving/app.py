@@ -333,6 +333,7 @@ def serve_app(app: FastAPI, listening: socket.socket, tell: Callable[[str], obje
     config = Config(
         app,
         log_level="warning",
+        log_config=None,  # what it logs goes where all the rest does
         # else clients on this machine could pretend to be others, and pass the limit on their rate
         proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
         timeout_graceful_shutdown=5,
