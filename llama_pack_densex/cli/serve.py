@@ -28,7 +28,8 @@ def serve_pages(options: ServeCommand) -> None:
                 requests_per_minute=options.rate,
                 name=Path(index.name).resolve().name,
             )
-        serve_app(web, listening, lambda url: typer.echo(f"Serving {one_line(index.name)} on {url} (Ctrl-C stops)"))
+        name = one_line(index.name)
+        serve_app(web, listening, lambda url: typer.echo(f"Serving {name} on {url} (Ctrl-C stops)"))
 
 
 def serve_agents(options: McpCommand) -> None:
