@@ -39,9 +39,10 @@ from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.folder import REPLIES_FILE, abandon, folder_at
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, while_it_changes
 from llama_pack_densex.stores.node_store import DocumentRecord, IndexCounts, NodeRecord
+from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.wiring import Given, PackArguments, PackSettings
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 try:  # until llama-index-core 0.14.20
     from llama_index.core.llama_pack import BaseLlamaPack as _Base

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -45,8 +44,9 @@ from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 from llama_pack_densex.stores.words import TokenizerSpec
+from llama_pack_densex.text.terminal import plain_logger
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 
 class PackSettings(TypedDict, total=False):

@@ -446,6 +446,41 @@ def test_what_would_steer_the_terminal_is_not_printed(tmp_path: Path) -> None:
     assert "[bold]Tea[/bold] is old." in output
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no such names there")
+def test_names_steer_the_terminal_by_no_command(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    name = "茶\x1b]0;title\x07\x1b[2J\x9b2J\u202e\r\n"
+    tea = "Green tea is steamed. "
+    (docs / f"{name}1.md").write_bytes(b"Z\xfcrich. " + tea.encode() * 30)  # a wrong byte
+    (docs / f"{name}2.md").write_text(f"---\n{{ no: yaml\n---\n{tea}", encoding="utf-8")
+    (docs / f"{name}3.md").write_text("", encoding="utf-8")
+    (docs / f"{name}4.pdf").write_bytes(b"no PDF")
+    (docs / f"{name}5.md").write_text(f"---\nauthor: {name}\n---\n# {name} \n{tea}\x1b[31m", encoding="utf-8")
+    index = tmp_path / "index"
+    commands: list[tuple[str | Path, ...]] = [
+        ("index", docs, "--to", index, "--embed-model", "none", "--propositionizer", "sentence"),
+        ("estimate", docs, "--llm", "none"),
+        ("estimate", docs, "--llm", "none", "--strict"),
+        ("inspect", index),
+        ("inspect", index, "--json"),
+        ("inspect", index, "--document", name),
+        ("export", index),
+        ("query", index, "How is tea made?", "--query-llm", "none"),
+        ("query", index, "tea", "--filter", "author=nobody"),
+        ("query", index, "tea", "--filter", "none=1"),
+        ("batch", "import", docs / f"{name}6.jsonl", "--to", index),
+        ("compare", docs / f"{name}1.md"),
+        ("delete", index, *sorted(str(file) for file in docs.iterdir())),
+        ("check", index),
+    ]
+    for command in commands:
+        process = run_process(*command)
+        shown = process.stdout + process.stderr
+        assert shown, command
+        assert not re.search("[\x07\x1b\x9b\u202e\r]", shown), (command, ascii(shown))
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="links there need rights")
 def test_an_index_that_the_system_does_not_let_be_read_is_not_called_damaged(index: Path) -> None:
     (versions,) = index.glob("data-*/nodes.lance/_versions")
@@ -766,6 +801,35 @@ def test_no_line_is_wider_than_the_screen_and_no_character_is_lost(name: str, wi
 def test_japanese_lines_do_not_begin_with_closing_or_end_with_opening_punctuation() -> None:
     lines = wrap("雨が降った。「試合は（残念ながら）中止になった」と、審判が言った。" * 5, 20)
     assert not any(line[0] in "。、）」" or line[-1] in "「（" for line in lines)
+
+
+INVISIBLE = ["\u200b", "\u200d", "\ufe0f", "\ufeff", "\u0301", "\u3099", "\u00ad", "\u1160"]
+
+
+@pytest.mark.parametrize("base", ["Lake", "湖"])
+@pytest.mark.parametrize("character", INVISIBLE)
+def test_each_invisible_character_is_measured_a_few_times_however_many_there_are(
+    character: str, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = 0
+
+    def count(text: str) -> int:
+        nonlocal measured
+        measured += len(text)
+        return cell_len(text)
+
+    monkeypatch.setattr("llama_pack_densex.cli.output.cell_len", count)
+    text = f"{base}{character * 5000}s"
+    assert "".join(wrap(text, 40)) == text
+    assert measured <= 4 * len(text)
+
+
+@pytest.mark.parametrize("text", ["か\u3099き\u3099く\u3099" * 9, "می\u200cخواهم " * 9, "❤\ufe0f" * 30])
+def test_what_joins_the_character_before_begins_no_line(text: str) -> None:
+    lines = wrap(text, 20)
+    assert len(lines) > 1
+    assert not any(line[0] in "\u3099\u200c\ufe0f" for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())
 
 
 def test_what_is_longer_than_a_line_is_broken() -> None:

@@ -6,7 +6,6 @@ Where there is one, it forms the query of a follow-up.
 
 from __future__ import annotations
 
-import logging
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -22,9 +21,10 @@ from llama_index.core.schema import QueryBundle
 from llama_pack_densex.answering.citations import in_language, plain_answer
 from llama_pack_densex.llm.usage import count_tokens
 from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 Kind = Literal["question", "conversation", "small_talk", "vague"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from llama_pack_densex.llm.usage import Response as LLMResponse
 from llama_pack_densex.llm.usage import count_tokens, finish_reason, text_of, tokens_of
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import strip_surrogates
 
 _SYSTEM = """\
@@ -63,7 +63,7 @@ JAPANESE_PROMPT_KEY = "japanese_text_qa_template"
 _RULES = 400  # tokens of a prompt besides documents and question
 _HELPERS = [name for name in signature(BaseSynthesizer).parameters if name.endswith("prompt_helper")]
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 dispatcher = get_dispatcher(__name__)
 
 

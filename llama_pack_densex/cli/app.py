@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from llama_pack_densex.cli.options import (
     DEFAULT_EMBED,
@@ -31,9 +34,34 @@ from llama_pack_densex.cli.options import (
     command,
     option,
 )
+from llama_pack_densex.text.terminal import one_line, plain
 
-app = typer.Typer(
+
+class _PlainGroup(TyperGroup):
+    """Commands whose usage errors quote arguments, such as file names, without what steers a terminal."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = one_line(error.message)
+            raise
+
+
+class _App(typer.Typer):
+    """An application whose tracebacks do not steer a terminal either."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except Exception as error:
+            sys.stderr.write(plain("".join(traceback.format_exception(error))))
+            raise SystemExit(1) from None
+
+
+app = _App(
     name="densex",
+    cls=_PlainGroup,
     help="Dense X Retrieval: search propositions, read the passages they came from.",
     no_args_is_help=True,
     add_completion=False,

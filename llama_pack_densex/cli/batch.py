@@ -10,7 +10,7 @@ from rich.text import Text
 
 from llama_pack_densex.cli.app import BatchExportCommand, BatchImportCommand
 from llama_pack_densex.cli.ingest import plan_ingestion, print_estimate
-from llama_pack_densex.cli.output import one_line, stdout, waiting, write, write_list
+from llama_pack_densex.cli.output import stdout, waiting, write, write_list
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.cli.search import Json
 from llama_pack_densex.ingestion import batch
@@ -19,6 +19,7 @@ from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.llm.names import OPENAI_MODEL, check_known, named_llm, parse_name
 from llama_pack_densex.llm.usage import read_prices
 from llama_pack_densex.stores.folder import REPLIES_FILE
+from llama_pack_densex.text.terminal import one_line
 
 
 def export_requests(options: BatchExportCommand) -> None:

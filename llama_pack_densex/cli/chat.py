@@ -9,8 +9,9 @@ from contextlib import closing, suppress
 from llama_pack_densex.answering.chat import PropositionChatEngine
 from llama_pack_densex.answering.citations import name_of
 from llama_pack_densex.cli.app import ChatCommand
-from llama_pack_densex.cli.output import plain, print_error, waiting, write, write_list
+from llama_pack_densex.cli.output import print_error, waiting, write, write_list
 from llama_pack_densex.cli.search import Json, metadata_filters
+from llama_pack_densex.text.terminal import plain
 
 _HELP = "/sources shows what the last answer cites, /reset begins a new conversation, /quit ends."
 

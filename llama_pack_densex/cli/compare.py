@@ -13,14 +13,7 @@ from rich.status import Status
 from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand
 from llama_pack_densex.cli.ingest import make_propositionizer
 from llama_pack_densex.cli.options import Evaluating
-from llama_pack_densex.cli.output import (
-    one_line,
-    print_heading,
-    print_json,
-    print_table,
-    waiting,
-    write,
-)
+from llama_pack_densex.cli.output import print_heading, print_json, print_table, waiting, write
 from llama_pack_densex.evaluation import KeptLLM, Report, read_dataset
 from llama_pack_densex.evaluation.compare import REPLIES, Progress, compare, evaluate
 from llama_pack_densex.evaluation.datasets import languages_of
@@ -28,6 +21,7 @@ from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.models import NONE
+from llama_pack_densex.text.terminal import one_line
 
 _WITH_ANSWERS = {
     "recall@1": "R@1",
@@ -168,7 +162,7 @@ def _languages(options: Evaluating, questions: Path) -> Iterator[tuple[str | Non
 
 
 def _progress_on(status: Status) -> Progress:
-    return lambda what, done, total: status.update(f"{what}: {done:,} of {total:,}")
+    return lambda what, done, total: status.update(f"{one_line(what)}: {done:,} of {total:,}")
 
 
 def _llms(options: EvaluateCommand) -> dict[str, KeptLLM]:

@@ -25,7 +25,7 @@ from llama_pack_densex import (
 from llama_pack_densex.cli.app import BatchExportCommand, EstimateCommand, IndexCommand
 from llama_pack_densex.cli.inspect import print_statuses
 from llama_pack_densex.cli.options import KINDS
-from llama_pack_densex.cli.output import one_line, print_figures, warn, write, write_list
+from llama_pack_densex.cli.output import print_figures, warn, write, write_list
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.progress import duration, money
@@ -37,6 +37,7 @@ from llama_pack_densex.options import PackOptions
 from llama_pack_densex.propositionizers.seq2seq import PROPOSITIONIZER
 from llama_pack_densex.stores.folder import REPLIES_FILE
 from llama_pack_densex.stores.manifest import Manifest
+from llama_pack_densex.text.terminal import one_line
 from llama_pack_densex.wiring import Given, make_node_parser
 
 _FILE_OPTIONS = ("include", "exclude", "strict")

@@ -19,7 +19,7 @@ from llama_pack_densex.cli.app import (
     ExportCommand,
     InspectCommand,
 )
-from llama_pack_densex.cli.output import one_line, print_heading, print_json, waiting, write, write_list
+from llama_pack_densex.cli.output import print_heading, print_json, waiting, write, write_list
 from llama_pack_densex.cli.search import INDENT, Json, describe_node, print_text
 from llama_pack_densex.index import upkeep
 from llama_pack_densex.index.indexer import reading_order
@@ -28,6 +28,7 @@ from llama_pack_densex.models import NONE
 from llama_pack_densex.node_parsers.metadata import REASON_KEY, STATUS_KEY, findings_of
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import IndexCounts, NodeRecord
+from llama_pack_densex.text.terminal import one_line
 from llama_pack_densex.text.tokens import compared
 
 _STATUS_STYLES = {"ok": "green", "repaired": "yellow", "fallback": "red"}

@@ -13,6 +13,7 @@ import signal
 import sys
 import textwrap
 import traceback
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -26,14 +27,16 @@ from rich.status import Status
 from rich.table import Column, Table
 from rich.text import Text
 
+from llama_pack_densex.text.terminal import PlainFormatter, one_line, plain, plain_json
+
 # What may not begin a line, and what may not end one (JIS X 4051, the common part).
+_JOINED = "\u200c\u200d\u3099\u309a\ufe0e\ufe0f"  # joiners, marks of voiced kana, variation selectors
 _SMALL_KANA = "ぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ"
-_NOT_FIRST = "、。，．・：；？！」』）］｝〉》】〕”’ー々‐–〜%％,.:;?!)]}" + _SMALL_KANA
+_NOT_FIRST = "、。，．・：；？！」』）］｝〉》】〕”’ー々‐–〜%％,.:;?!)]}" + _SMALL_KANA + _JOINED
 _NOT_LAST = "「『（［｛〈《【〔“‘([{"
 _PIECE = re.compile(
     rf"\s+|[{re.escape(_NOT_LAST)}]*(?:[^\s\u1100-\uffdc]+|[\u1100-\uffdc])[{re.escape(_NOT_FIRST)}]*|\S"
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 stdout = partial(Console, highlight=False, emoji=False, markup=False)
@@ -42,24 +45,15 @@ stderr = partial(stdout, stderr=True)
 """Where progress, warnings and errors go."""
 
 
-def plain(text: str) -> str:
-    """Text of a document or a file name without what steers a terminal."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
-
-
-def one_line(text: str) -> str:
-    """A file name or heading, whose line ends are shown and not obeyed."""
-    return plain(text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t"))
-
-
 def waiting(what: str) -> Status:
     """Show what is being done while it lasts, in a terminal only."""
-    return stderr().status(what)
+    return stderr().status(plain(what))
 
 
 def warn(message: str, kind: str = "Warning", style: str = "yellow") -> None:
     """Print a warning, or an error."""
-    stderr().print(Text.assemble((f"{kind}: ", style), plain(message)), soft_wrap=True)
+    text = plain(message).expandtabs(4)  # Rich 13 takes a time for tabs that grows with their square
+    stderr().print(Text.assemble((f"{kind}: ", style), text), soft_wrap=True)
 
 
 def print_error(error: Exception) -> None:
@@ -118,18 +112,36 @@ def wrap(text: str, width: int) -> list[str]:
     Lines break at spaces and between such characters, but not before closing punctuation or after opening
     brackets. What is longer than a line without any such place is broken anywhere.
     """
-    lines = []
-    for paragraph in text.expandtabs(4).splitlines() or [""]:
-        line = ""
-        for piece in _PIECE.findall(paragraph):
-            for part in chop_cells(piece, width):
-                if line.strip() and cell_len(line + part.rstrip()) > width:
-                    lines.append(line.rstrip())
-                    line = part.lstrip()
-                else:
-                    line += part
-        lines.append(line.rstrip())
-    return lines
+    lines = text.expandtabs(4).splitlines() or [""]
+    return [wrapped for line in lines for wrapped in _wrap_line(line, width)]
+
+
+def _wrap_line(line: str, width: int) -> list[str]:
+    """Break a line, measuring each part of it once, however many invisible characters there are."""
+    wrapped: list[str] = []
+    parts: list[str] = []
+    cells = 0
+    has_text = False
+    for part in _parts(line, width):
+        is_blank = part.isspace()
+        part_cells = cell_len(part)
+        if has_text and not is_blank and cells + part_cells > width:
+            wrapped.append("".join(parts).rstrip())
+            parts = []
+            cells = 0
+        parts.append(part)
+        cells += part_cells
+        has_text = has_text or not is_blank
+    return [*wrapped, "".join(parts).rstrip()]
+
+
+def _parts(line: str, width: int) -> Iterator[str]:
+    """What a line may be broken between."""
+    for piece in _PIECE.findall(line):
+        if cell_len(piece) > width:
+            yield from chop_cells(piece, width)
+        else:
+            yield piece  # also where it is invisible
 
 
 def hang(text: str, width: int, indent: int = 0, bullet: str = "") -> str:
@@ -143,7 +155,8 @@ def hang(text: str, width: int, indent: int = 0, bullet: str = "") -> str:
 def print_json(result: object, indent: int | None = 2) -> None:
     """Print a result, which may hold dataclasses, as JSON; without an indent on one line."""
     encoding = str(sys.stdout.encoding).lower().replace("-", "")
-    print(json.dumps(result, default=asdict, ensure_ascii=encoding != "utf8", indent=indent))
+    text = json.dumps(result, default=asdict, ensure_ascii=encoding != "utf8", indent=indent)
+    print(plain_json(text))
 
 
 @contextmanager
@@ -159,6 +172,7 @@ def session() -> Iterator[None]:
         _collect_less_garbage(undo)
         _end_on_signals(undo)
         _warn_once(undo)
+        _warn_plainly(undo)
         try:
             yield
         except Exception as error:
@@ -207,6 +221,16 @@ def _warn_once(undo: ExitStack) -> None:
     undo.callback(handler.removeFilter, is_news)
 
 
+def _warn_plainly(undo: ExitStack) -> None:
+    """Keep what other packages log or warn of, and may quote, from steering the terminal."""
+    if logging.lastResort is not None:
+        undo.callback(logging.lastResort.setFormatter, logging.lastResort.formatter)
+        logging.lastResort.setFormatter(PlainFormatter())
+    format_warning = warnings.formatwarning
+    undo.callback(setattr, warnings, "formatwarning", format_warning)
+    warnings.formatwarning = lambda *args, **named: plain(format_warning(*args, **named))
+
+
 _CLIENTS = ("openai", "anthropic", "google", "ollama", "httpx")
 _ASKING = ("llama_index.llms.", "llama_index.embeddings.")
 
@@ -219,7 +243,7 @@ def message_of(error: Exception) -> str | None:
         wrong = error.errors(include_url=False)[0]
         return ": ".join([*map(str, wrong["loc"]), wrong["msg"].removeprefix("Value error, ")])
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
+        return f"{one_line(str(error.filename))}: {error.strerror}"
     if _is_of_a_model(error):
         from llama_pack_densex.llm.errors import classify, secrets_in_environment
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from llama_index.core.schema import Document
 
-from llama_pack_densex.cli.output import one_line, waiting, warn
+from llama_pack_densex.cli.output import waiting, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.models import NONE, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
@@ -22,6 +22,7 @@ from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.index import NodeIndex, about
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, is_index
 from llama_pack_densex.stores.urls import MissingIndexError, is_store_url, open_url, redacted
+from llama_pack_densex.text.terminal import one_line
 
 _FAISS = "faiss://"  # everything of it is in a folder
 _IN_MEMORY = 32 * 2**20  # bytes of documents that are kept there; more of them go to a file without a name

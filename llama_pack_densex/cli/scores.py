@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from llama_pack_densex.cli.app import ScoreCommand, ScorePropositionsCommand
-from llama_pack_densex.cli.output import one_line, print_table, waiting, write
+from llama_pack_densex.cli.output import print_table, waiting, write
 from llama_pack_densex.evaluation.runs import ScoreReport, score_runs
 from llama_pack_densex.ingestion.progress import many
+from llama_pack_densex.text.terminal import one_line
 
 if TYPE_CHECKING:
     from llama_pack_densex.evaluation.propositions import PropositionReport

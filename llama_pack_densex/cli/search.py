@@ -24,10 +24,11 @@ from llama_index.core.vector_stores.types import (
 from llama_pack_densex import DenseXRetrievalPack, PropositionContextPostprocessor
 from llama_pack_densex.answering.citations import Source, name_of, placed
 from llama_pack_densex.cli.app import QueryCommand
-from llama_pack_densex.cli.output import one_line, waiting, warn, write, write_list
+from llama_pack_densex.cli.output import waiting, warn, write, write_list
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, GRANULARITY_KEY
 from llama_pack_densex.retrieval.hits import matched_units
+from llama_pack_densex.text.terminal import one_line
 
 INDENT = 3
 _UNITS_SHOWN = 3  # of those that found a node

@@ -10,7 +10,8 @@ from pathlib import Path
 import typer
 
 from llama_pack_densex.cli.app import McpCommand, ServeCommand
-from llama_pack_densex.cli.output import one_line, waiting, write
+from llama_pack_densex.cli.output import waiting, write
+from llama_pack_densex.text.terminal import one_line
 
 
 def serve_pages(options: ServeCommand) -> None:
@@ -27,7 +28,8 @@ def serve_pages(options: ServeCommand) -> None:
                 requests_per_minute=options.rate,
                 name=Path(index.name).resolve().name,
             )
-        serve_app(web, listening, lambda url: typer.echo(f"Serving {index.name} on {url} (Ctrl-C stops)"))
+        name = one_line(index.name)
+        serve_app(web, listening, lambda url: typer.echo(f"Serving {name} on {url} (Ctrl-C stops)"))
 
 
 def serve_agents(options: McpCommand) -> None:

@@ -6,7 +6,6 @@ failed, with the reason, and never as a 0 or a success.
 
 from __future__ import annotations
 
-import logging
 import re
 import unicodedata
 from collections import Counter, defaultdict
@@ -35,9 +34,10 @@ from llama_pack_densex.evaluation.judging import contains_answer
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step, at_once
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.llm.errors import LLMError
+from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import strip_surrogates
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 """What TruLens calls the RAG triad; groundedness is LlamaIndex's faithfulness."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
@@ -42,8 +41,9 @@ from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.text.outline import Outline
 from llama_pack_densex.text.segments import sentence_spans
 from llama_pack_densex.text.sentences import CJK
+from llama_pack_densex.text.terminal import plain_logger
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 _TOP_K = 2  # what LlamaIndex's retrievers return by default
 _CHUNK = 256  # tokens

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,8 +41,9 @@ from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.text.language import WITHOUT_SPACES
+from llama_pack_densex.text.terminal import plain_logger
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""

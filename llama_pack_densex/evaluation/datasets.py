@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,8 +26,9 @@ from llama_pack_densex.node_parsers.parsers import default_base_parser
 from llama_pack_densex.node_parsers.splitting import split
 from llama_pack_densex.reading import find_files, read_file, read_files
 from llama_pack_densex.text.language import WITHOUT_SPACES, detect_language
+from llama_pack_densex.text.terminal import plain_logger
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 Questions = str | Path | Sequence[Question | Mapping[str, Any]]
 """A dataset or a file of questions; or `Question`s; or mappings with "question", "answers" and "document"."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -20,8 +19,9 @@ from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import TrustMeter
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord, file_of, span_of
+from llama_pack_densex.text.terminal import plain_logger
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 
 _NODES_A_WRITE = 2_000  # nodes that are embedded and written together

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
@@ -28,9 +27,10 @@ from llama_pack_densex.stores.manifest import Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
 from llama_pack_densex.stores.words import Words, note_of, words_in
 from llama_pack_densex.text.language import LANGUAGE_NAMES
+from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.wiring import Given, embed_model_for
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 
 @dataclass(frozen=True)

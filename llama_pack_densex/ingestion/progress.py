@@ -14,7 +14,9 @@ from rich.file_proxy import FileProxy
 from rich.live import Live
 from rich.text import Text
 
-logger = logging.getLogger("llama_pack_densex.ingestion")
+from llama_pack_densex.text.terminal import plain_logger
+
+logger = plain_logger("llama_pack_densex.ingestion")
 
 
 @dataclass(frozen=True)

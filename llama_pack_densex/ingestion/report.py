@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 import time
@@ -26,9 +25,10 @@ from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY,
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet, report_fallbacks
 from llama_pack_densex.propositionizers.replies import REASONS
+from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import has_letters
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 PART_SUFFIX = ".part"
 

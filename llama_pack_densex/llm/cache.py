@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import sqlite3
 import threading
@@ -19,8 +18,9 @@ from filelock import FileLock
 
 from llama_pack_densex.llm.errors import Failure
 from llama_pack_densex.llm.usage import Reply, Usage
+from llama_pack_densex.text.terminal import plain_logger
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 KEPT_FAILURES = ("too_long", "filtered")
 """Failures that would come back unchanged."""

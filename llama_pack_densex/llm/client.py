@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -16,8 +15,9 @@ from llama_index.core.llms import LLM
 
 from llama_pack_densex.llm.errors import refuses_schema
 from llama_pack_densex.llm.usage import Messages, Response
+from llama_pack_densex.text.terminal import plain_logger
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 Receive = Callable[[Response], None]
 _NO_SCHEMA = "The server takes no JSON schema for replies (response_format), and is asked without."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import logging
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
@@ -22,8 +21,9 @@ from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.llm.usage import RequestFigures, Usage
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.segments import passage_sentences
+from llama_pack_densex.text.terminal import plain_logger
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 T = TypeVar("T")
 

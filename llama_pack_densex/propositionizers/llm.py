@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import os
 from collections import Counter, OrderedDict, deque
@@ -73,9 +72,10 @@ from llama_pack_densex.propositionizers.prompts import (
 )
 from llama_pack_densex.propositionizers.recorded import append_recording, open_recording, purge_recording
 from llama_pack_densex.propositionizers.replies import REASONS, Reading, fall_back, join_parts, judge, unique
+from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import has_letters
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 dispatcher = get_dispatcher(__name__)
 
 _AHEAD = 16  # passages that wait or are under way for each request in flight

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import codecs
-import logging
 import re
 from pathlib import Path
 
 from charset_normalizer import from_bytes
 
 from llama_pack_densex.reading.files import UnreadableFileError
+from llama_pack_densex.text.terminal import plain_logger
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 _WHATWG = {  # what browsers take these labels for: pages say the first and are the second
     "iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030",

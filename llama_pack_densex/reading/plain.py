@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from email import message_from_bytes
 from email.policy import default
@@ -14,9 +13,10 @@ import yaml
 
 from llama_pack_densex.reading.encoding import decode_file
 from llama_pack_densex.reading.files import Part, UnreadableFileError
+from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import on_one_line, strip_surrogates
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*\r?(?:\n|\Z)")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import socket
@@ -24,6 +23,7 @@ from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError
 from llama_pack_densex.answering.citations import Outcome, Source, placed
 from llama_pack_densex.llm.errors import classify, secrets_in_environment
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
+from llama_pack_densex.text.terminal import plain_logger
 
 try:
     from fastapi import APIRouter, FastAPI, Header, HTTPException, Request, Security
@@ -39,7 +39,7 @@ except ImportError as error:
     needed = 'fastapi, from version 0.135 on, and uvicorn: pip install "llama-pack-densex[serve]"'
     raise ImportError(f"this needs {needed} ({error})") from error
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 MAX_QUESTION = 2_000  # characters
 MAX_MESSAGE = 4_000  # characters of an earlier message
@@ -333,6 +333,7 @@ def serve_app(app: FastAPI, listening: socket.socket, tell: Callable[[str], obje
     config = Config(
         app,
         log_level="warning",
+        log_config=None,  # what it logs goes where all the rest does
         # else clients on this machine could pretend to be others, and pass the limit on their rate
         proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
         timeout_graceful_shutdown=5,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -22,6 +21,7 @@ from llama_pack_densex.index.indexer import reading_order
 from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.llm.errors import classify
 from llama_pack_densex.node_parsers.metadata import TITLE_KEY
+from llama_pack_densex.text.terminal import plain_logger
 
 try:
     from mcp.server import MCPServer
@@ -31,7 +31,7 @@ except ImportError as error:
     how = 'pip install "llama-pack-densex[mcp]"'
     raise ImportError(f"this needs the package mcp, from version 2.3 on ({error}): {how}") from error
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 # characters of passages in a result: some 8,000 tokens of English, and at most 32,000 of Japanese
 _MAX_TEXT = 32_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import threading
 import uuid
@@ -28,8 +27,9 @@ from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, M
 from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, IndexCounts, NodeRecord, NodeStore, nowhere
 from llama_pack_densex.stores.words import FOLDER as WORDS
 from llama_pack_densex.stores.words import Words, WordsBeside
+from llama_pack_densex.text.terminal import plain_logger
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 T = TypeVar("T")
 

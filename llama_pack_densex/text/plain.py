@@ -19,7 +19,7 @@ def heading_text(heading: str) -> str:
     lines = [line.strip() for line in heading.splitlines()]
     line = next((line for line in lines if any(map(str.isalnum, searchable_text(line)))), lines[0])
     if marked := _HEADING.fullmatch(line):
-        line = marked["wiki"] or marked["asciidoc"] or re.sub(r"\s+#+$", "", marked["atx"])
+        line = marked["wiki"] or marked["asciidoc"] or re.sub(r"(?<!\s)\s+#+$", "", marked["atx"])
     elif bold := _BOLD_LINE.fullmatch(line):
         line = bold["words"]
     words = searchable_text(without_pictures(line))
