@@ -7,6 +7,7 @@ import os
 from datetime import date, datetime, time, timedelta
 from email.message import EmailMessage
 from pathlib import Path
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
@@ -431,6 +432,72 @@ def test_a_sheet_is_cited_by_its_name_once(tmp_path: Path) -> None:
     documents = read_file(tmp_path / "a.xlsx", "a.xlsx")
     pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
     assert pack.run("What was shipped from Karsted?").metadata["markdown"].endswith("[^1]: a – Tea")
+
+
+def formula_file(path: Path, cells: dict[str, str | int], part: str = "", instead: str = "") -> Path:
+    """A sheet whose formulas have no values, as openpyxl writes it, or with something in place of a part of it."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    sheet: Any = book.active
+    sheet.append(["Item", "Price", "Amount"])
+    for place, content in cells.items():
+        sheet[place] = content
+    book.save(path / "written.xlsx")
+    with ZipFile(path / "written.xlsx") as written, ZipFile(path / "a.xlsx", "w") as changed:
+        for name in written.namelist():
+            changed.writestr(name, written.read(name).replace(part.encode(), instead.encode()))
+    return path / "a.xlsx"
+
+
+NO_VALUE = "<v></v>"
+CELL = '<c r="C2"><f>2*3</f><v></v>'
+
+
+def test_formulas_without_values_are_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cells: dict[str, str | int] = {}
+    for row in range(2, 9):
+        cells |= {f"A{row}": f"品目{row}", f"B{row}": 40, f"C{row}": f"=B{row}*2"}
+    file = formula_file(tmp_path, cells)
+    assert read_file(file, "a.xlsx")[0].text.startswith("# Sheet\n\n" + record(("Item", "品目2"), ("Price", "40")))
+    assert f"{file}: 7 cells with formulas have no value" in caplog.text
+    assert "(Sheet!C2, Sheet!C3, Sheet!C4, Sheet!C5, Sheet!C6, ...)" in caplog.text
+
+
+@pytest.mark.parametrize("written", ["", "<v/>", "<v>0</v>"])
+def test_values_that_a_program_never_worked_out_are_none(
+    tmp_path: Path, written: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = formula_file(tmp_path, {"A2": "Pump", "B2": 2, "C2": "=2*3"}, NO_VALUE, written)
+    assert read_file(file, "a.xlsx")[0].text == "# Sheet\n\n" + record(("Item", "Pump"), ("Price", "2"))
+    assert "1 cell with a formula has no value" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("part", "instead", "shown"),
+    [
+        (NO_VALUE, "<v>6</v>", "6"),
+        (CELL, '<c r="C2" t="str"><f>2*3</f><v>six</v>', "six"),
+        (CELL, '<c r="C2" t="str"><f>2*3</f><v></v>', ""),
+        (CELL, '<c r="C2" t="e"><f>2*3</f><v>#REF!</v>', "#REF!"),
+    ],
+)
+def test_values_that_were_kept_of_formulas_are_read(
+    tmp_path: Path, part: str, instead: str, shown: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = formula_file(tmp_path, {"A2": "Pump", "B2": 2, "C2": "=2*3"}, part, instead)
+    pairs = [("Item", "Pump"), ("Price", "2"), *([("Amount", shown)] if shown else [])]
+    assert read_file(file, "a.xlsx")[0].text == "# Sheet\n\n" + record(*pairs)
+    assert "no value" not in caplog.text
+
+
+def test_a_formula_whose_value_is_nought_is_read_where_a_program_worked_it_out(tmp_path: Path) -> None:
+    file = formula_file(tmp_path, {"A2": "Pump", "B2": 2, "C2": "=2-2"}, NO_VALUE, "<v>0</v>")
+    with ZipFile(file) as written, ZipFile(tmp_path / "b.xlsx", "w") as saved:
+        for name in written.namelist():
+            saved.writestr(name, written.read(name).replace(b' fullCalcOnLoad="1"', b""))
+    assert read_file(tmp_path / "b.xlsx", "b.xlsx")[0].text == "# Sheet\n\n" + record(
+        ("Item", "Pump"), ("Price", "2"), ("Amount", "0")
+    )
 
 
 def test_a_cell_that_is_far_away_costs_no_rows_between(tmp_path: Path) -> None:
