@@ -1050,7 +1050,7 @@ def test_slides_have_items_groups_and_struck_out_text(tmp_path: Path) -> None:
         added.level = level
         added.text = text
     frame.paragraphs[1].runs[0].font._element.set("strike", "sngStrike")
-    table = slide.shapes.add_table(3, 3, 0, 0, 9, 9).table
+    table = slide.shapes.add_table(3, 3, 0, 6_200_000, 9, 9).table
     for y, row in enumerate([("Branch", "Sales", ""), ("", "Plan", "Actual"), ("Naha", "70", "64")]):
         for x, text in enumerate(row):
             table.cell(y, x).text = text
@@ -1061,6 +1061,68 @@ def test_slides_have_items_groups_and_struck_out_text(tmp_path: Path) -> None:
         "# Two plans for 2024\n\n- Plan A\n  - ~~costs 40~~\n    - without tax\n- 計画B\n\n"
         "| Branch | Sales Plan | Sales Actual |\n| --- | --- | --- |\n| Naha | 70 | 64 |\n"
     )
+
+
+def slide_texts(path: Path, *boxes: tuple[float, float, float, float, str], vertical: bool = False) -> list[str]:
+    """What is read of a slide with a title and these boxes (left, top, width and height in inches)."""
+    pptx = pytest.importorskip("pptx")
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[5])
+    for *place, text in boxes:
+        frame = slide.shapes.add_textbox(*map(pptx.util.Inches, place)).text_frame
+        frame.text = text
+        if vertical:
+            frame._txBody.bodyPr.set("vert", "eaVert")
+    slide.shapes.add_connector(1, 0, 0, 9_000_000, 6_000_000)  # which parts nothing
+    slide.shapes.title.text = "Title"
+    slide.shapes.title.top = pptx.util.Inches(6)
+    show.save(path / "a.pptx")
+    title, *texts = read_file(path / "a.pptx", "a.pptx")[0].text.strip().split("\n\n")
+    assert title == "# Title"
+    return texts
+
+
+def test_boxes_of_a_slide_are_read_column_by_column(tmp_path: Path) -> None:
+    boxes = [
+        (5, 3, 3.5, 1, "Costs 90."),
+        (0.5, 3, 3.5, 1, "Costs 40."),
+        (5, 1.98, 3.5, 1, "Plan B"),
+        (0.5, 2, 3.5, 1.05, "Plan A"),
+        (0.5, 5, 8, 0.5, "Both are of 2024."),
+        (0.5, 1, 8, 0.5, "The board decides."),
+    ]
+    texts = ["The board decides.", "Plan A", "Costs 40.", "Plan B", "Costs 90.", "Both are of 2024."]
+    assert slide_texts(tmp_path, *boxes) == texts
+
+
+def test_years_and_names_on_a_slide_stand_before_what_is_said_of_them(tmp_path: Path) -> None:
+    boxes = [(3, 2 + row, 6, 0.5, f"出来事{row}") for row in (2, 1, 0)]
+    boxes += [(0.5, 2 + row, 1.5, 0.5, f"202{row}年") for row in (1, 0, 2)]
+    assert slide_texts(tmp_path, *boxes) == ["2020年", "出来事0", "2021年", "出来事1", "2022年", "出来事2"]
+
+
+def test_steps_on_a_slide_are_read_from_left_to_right_and_upright_texts_from_the_right(tmp_path: Path) -> None:
+    steps = [(left, 2 + left / 20, 1.5, 1, f"{left}") for left in (4, 0, 2, 6)]
+    assert slide_texts(tmp_path, *steps) == ["0", "2", "4", "6"]
+    assert slide_texts(tmp_path, *steps, vertical=True) == ["6", "4", "2", "0"]
+
+
+def test_what_stands_on_a_card_of_a_slide_is_read_with_it(tmp_path: Path) -> None:
+    boxes = [(5.2, 2.6, 3, 1, "200円"), (0.7, 2.6, 3, 1, "100円"), (5, 2, 3.5, 3, "番茶"), (0.5, 2, 3.5, 3, "煎茶")]
+    assert slide_texts(tmp_path, *boxes) == ["煎茶", "100円", "番茶", "200円"]
+
+
+def test_boxes_of_a_group_on_a_slide_are_read_together(tmp_path: Path) -> None:
+    pptx = pytest.importorskip("pptx")
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[6])
+    for left in (5_000_000, 0):
+        shapes = slide.shapes.add_group_shape().shapes
+        for top in (2_000_000, 0):
+            shapes.add_textbox(left, top, 2_000_000, 500_000).text_frame.text = f"{left} {top}"
+    show.save(tmp_path / "a.pptx")
+    texts = ["0 0", "0 2000000", "5000000 0", "5000000 2000000"]
+    assert read_file(tmp_path / "a.pptx", "a.pptx")[0].text.split("\n\n") == [*texts[:3], texts[3] + "\n"]
 
 
 def sheet(path: Path, rows: list[list[object]], merged: tuple[str, ...] = ()) -> str:
