@@ -662,6 +662,84 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
     assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
 
 
+MARGIN = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+
+def section(**ids: str) -> str:
+    """The properties of a section whose headers and footers have these ids, by kind and pages."""
+    references = "".join(
+        f'<w:{name.split("_")[0]}Reference xmlns:r="{MARGIN}" w:type="{name.split("_")[1]}" r:id="{target}"/>'
+        for name, target in ids.items()
+    )
+    return f"<w:sectPr>{references}</w:sectPr>"
+
+
+def related(**targets: str) -> str:
+    """The relationships of a document whose ids lead to these parts."""
+    relations = (f'<Relationship Id="{key}" Type="{MARGIN}/x" Target="{part}"/>' for key, part in targets.items())
+    namespace = "http://schemas.openxmlformats.org/package/2006/relationships"
+    return f'<Relationships xmlns="{namespace}">{"".join(relations)}</Relationships>'
+
+
+def test_headers_and_footers_of_a_word_file_are_read_once(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    link = f'<w:p><w:hyperlink xmlns:r="{MARGIN}" r:id="rId99"><w:r><w:t>Owner: 品質課</w:t></w:r></w:hyperlink></w:p>'
+    cells = [[paragraph(text) for text in row] for row in (("No.", "QM-0815"), ("Revision", "7"))]
+    rows = "".join(f"<w:tr><w:tc>{name}</w:tc><w:tc>{value}</w:tc></w:tr>" for name, value in cells)
+    field = '<w:fldSimple w:instr="PAGE"><w:r><w:t>3</w:t></w:r></w:fldSimple>'
+    page = f"<w:p><w:r><w:t>Page </w:t></w:r>{field}<w:r><w:t> of 12</w:t></w:r></w:p>"
+    file = word_file(
+        tmp_path / "a.docx",
+        paragraph("Weigh it."),
+        paragraph("", section(header_default="a", footer_default="b")),
+        paragraph("Send it back."),
+        section(header_default="c", header_first="unused", header_even="unused", footer_default="b", footer_x="lost"),
+        word__header1=word(f"{paragraph('Tanaka Ltd.')}<w:tbl>{rows}</w:tbl>{paragraph('')}", "hdr"),
+        word__header2=word(paragraph("Tanaka Ltd.") + paragraph("Part two"), "hdr"),
+        word__header3=word(paragraph("An old draft."), "hdr"),
+        word__footer1=word(link + page, "ftr"),
+        **{
+            "word___rels__document.xml.rels": related(
+                a="header1.xml", b="/word/footer1.xml", c="header2.xml", unused="header3.xml"
+            )
+        },
+    )
+    assert read_file(file, "a.docx")[0].text == (
+        "Tanaka Ltd.\n\n| No. | QM-0815 |\n| --- | --- |\n| Revision | 7 |\n\nPart two\n\n"
+        "Weigh it.\n\nSend it back.\n\nOwner: 品質課\n"
+    )
+
+
+def test_headers_of_first_and_of_even_pages_are_read_where_they_are_shown(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    shown = section(header_first="a", header_even="b").replace("</w:sectPr>", "<w:titlePg/></w:sectPr>")
+    file = word_file(
+        tmp_path / "a.docx",
+        paragraph("本文。"),
+        shown,
+        word__header1=word(paragraph("文書番号 KM-12 第3版"), "hdr"),
+        word__header2=word(paragraph("管理責任者 鈴木"), "hdr"),
+        word__settings=word("<w:evenAndOddHeaders/>", "settings"),
+        **{"word___rels__document.xml.rels": related(a="header1.xml", b="header2.xml")},
+    )
+    assert read_file(file, "a.docx")[0].text == "文書番号 KM-12 第3版\n\n管理責任者 鈴木\n\n本文。\n"
+
+
+@pytest.mark.parametrize(
+    "number", ["1", "- 1 -", "Page 1 of 5", "1 / 5", "1ページ", "xii", "Seite 1 von 5", "Page | 1"]
+)
+def test_the_numbers_of_pages_in_a_footer_are_no_text(tmp_path: Path, number: str) -> None:
+    pytest.importorskip("mammoth")
+    file = word_file(
+        tmp_path / "a.docx",
+        paragraph("Weigh it."),
+        section(footer_default="a"),
+        word__footer1=word(paragraph(number) + paragraph("C-12") + paragraph("2024-05-01"), "ftr"),
+        **{"word___rels__document.xml.rels": related(a="footer1.xml")},
+    )
+    assert read_file(file, "a.docx")[0].text == "Weigh it.\n\nC-12\n\n2024-05-01\n"
+
+
 def test_of_readings_above_kanji_and_of_fields_in_a_word_file_the_text_is_read(tmp_path: Path) -> None:
     pytest.importorskip("mammoth")
     base = "<w:rubyBase><w:r><w:t>函館</w:t></w:r></w:rubyBase>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import defaultdict
 from io import BytesIO
@@ -33,15 +34,17 @@ _RUN = "<w:r><w:t>%s</w:t></w:r>"
 _NUMBER = "\ufdd4"  # around the number of an item, which Mammoth does not read
 _NUMBERED_ITEM = re.compile(f"<li>((?:<[^>]*>)*){_NUMBER}(\\d+){_NUMBER}")
 _DOCUMENT = "word/document.xml"
+_RELATIONSHIPS = "word/_rels/document.xml.rels"
 
 
 def read_word(file: Path) -> list[Part]:
-    """The text of a Word document, with its notes at its end, and its title."""
+    """The text of a Word document between its headers and footers, with its notes at its end, and its title."""
     with ZipFile(file) as archive:
         names = [name for name in archive.namelist() if name.endswith((".xml", ".rels"))]
         parts = {name: _mended(archive.read(name)) for name in names}
     document = etree.fromstring(parts[_DOCUMENT])
     _number_items(document, _parsed(parts, "word/numbering.xml"), _parsed(parts, "word/styles.xml"))
+    _put_in_margins(document, parts)
     parts[_DOCUMENT] = etree.tostring(document)
     mended = BytesIO()
     with ZipFile(mended, "w") as copy:
@@ -92,6 +95,54 @@ def _number_items(document: Any, numbering: Any, styles: Any) -> None:
         number = f"{_NUMBER}{levels[level]}{_NUMBER}"
         run = etree.fromstring(f'<w:r xmlns:w="{_W}"><w:t>{number}</w:t></w:r>')
         paragraph.insert(1, run)  # behind its properties
+
+
+# Without spaces. Codes and dates, as C-12 and 2024-05-01, are none.
+_PAGE_NUMBER = re.compile(
+    r"(?i)[-–—(\[]*(?:page|p\.|seite|第)?[|:]?(?:\d{1,4}|[ivx]+)"
+    r"(?:(?:of|von|sur|/|\|)\d{1,4})?(?:ページ|頁)?[-–—)\]]*"
+)
+
+
+def _put_in_margins(document: Any, parts: dict[str, bytes]) -> None:
+    """Put what headers say before the text, and what footers say behind it, once each."""
+    body = document.find("{*}body")
+    targets = {relation.get("Id"): relation.get("Target") for relation in _parsed(parts, _RELATIONSHIPS)}
+    has_even = _is_on(_parsed(parts, "word/settings.xml").find("{*}evenAndOddHeaders"))
+    margins: dict[str, list[Any]] = {"headerReference": [], "footerReference": []}
+    texts = {""}
+    for section in document.iterfind(".//{*}sectPr"):
+        pages = {"first": _is_on(section.find("{*}titlePg")), "even": has_even}
+        for reference in section.iterchildren("*"):
+            blocks = margins.get(etree.QName(reference).localname)
+            if blocks is None or not pages.get(_attribute(reference, "type"), True):
+                continue
+            name = posixpath.join("/word", targets.get(_attribute(reference, "id")) or "")
+            for block in _parsed(parts, posixpath.normpath(name).lstrip("/")).iterchildren("*"):
+                text = "".join("".join(block.itertext("{*}t")).split())
+                if text not in texts and not _PAGE_NUMBER.fullmatch(text):
+                    texts.add(text)
+                    blocks.append(_without_links(block))
+    body[:0] = margins["headerReference"]
+    body.extend(margins["footerReference"])
+
+
+def _is_on(setting: Any) -> bool:
+    return setting is not None and _attribute(setting, "val") not in ("0", "false", "off")
+
+
+def _attribute(element: Any, name: str) -> str:
+    """The value of an attribute of any namespace; empty where there is none."""
+    return str(element.xpath("string(@*[local-name() = $name])", name=name))
+
+
+def _without_links(block: Any) -> Any:
+    """A part of a header or footer without ids of its links and pictures, which the document does not have."""
+    for element in block.iter("*"):
+        for name in [*element.attrib]:
+            if (etree.QName(name).namespace or "").endswith("/relationships"):
+                del element.attrib[name]
+    return block
 
 
 def _list_value(paragraph: Any, styles: Any, style: str, name: str) -> str:
