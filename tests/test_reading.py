@@ -662,6 +662,74 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
     assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
 
 
+def boxed(*texts: str, shape: str = "drawing") -> str:
+    """A shape of Word, of one of its two kinds, with text boxes."""
+    boxes = "".join(f"<b:oval><w:txbxContent>{paragraph(text)}</w:txbxContent></b:oval>" for text in texts)
+    return f'<w:{shape} xmlns:b="b">{boxes}</w:{shape}>'
+
+
+def alternatives(choice: str, fallback: str | None) -> str:
+    namespace = "http://schemas.openxmlformats.org/markup-compatibility/2006"
+    last = "" if fallback is None else f"<mc:Fallback>{fallback}</mc:Fallback>"
+    return f'<mc:AlternateContent xmlns:mc="{namespace}"><mc:Choice>{choice}</mc:Choice>{last}</mc:AlternateContent>'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        boxed("Call 4711.", "火災は119番。"),
+        boxed("Call 4711.", "火災は119番。", shape="pict"),
+        alternatives(boxed("Call 4711.", "火災は119番。"), None),
+        alternatives(boxed("Call 4711.", "火災は119番。"), "<w:pict/>"),
+        alternatives(boxed("Call 4711.", "火災は119番。"), boxed("Call 4711.", "火災は119番。", shape="pict")),
+    ],
+)
+def test_text_boxes_of_a_word_file_are_read_once(tmp_path: Path, content: str) -> None:
+    pytest.importorskip("mammoth")
+    file = word_file(tmp_path / "a.docx", f"<w:p><w:r><w:t>Memo.</w:t></w:r><w:r>{content}</w:r></w:p>")
+    assert read_file(file, "a.docx")[0].text == "Memo.\n\nCall 4711.\n\n火災は119番。\n"
+
+
+def test_a_text_box_within_another_of_a_word_file_is_read_once(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    inner = f"<w:p><w:r><w:t>Outer.</w:t></w:r><w:r>{boxed('Inner.')}</w:r></w:p>"
+    outer = f"<w:drawing><w:txbxContent>{inner}</w:txbxContent></w:drawing>"
+    file = word_file(tmp_path / "a.docx", f"<w:p><w:r><w:t>Memo.</w:t></w:r><w:r>{outer}</w:r></w:p>")
+    assert sorted(read_file(file, "a.docx")[0].text.split()) == ["Inner.", "Memo.", "Outer."]
+
+
+def test_hidden_text_of_a_word_file_is_not_read(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+
+    def run(text: str, about: str = "") -> str:
+        return f"<w:r><w:rPr>{about}</w:rPr><w:t>{text}</w:t></w:r>"
+
+    off = '<w:vanish w:val="0"/>'
+    styled = '<w:rStyle w:val="h"/>'
+    styles = [
+        '<w:style w:type="character" w:styleId="h"><w:name w:val="h"/><w:rPr><w:vanish/></w:rPr></w:style>',
+        '<w:style w:type="paragraph" w:styleId="p"><w:name w:val="p"/><w:basedOn w:val="h"/></w:style>',
+    ]
+    items = (("One.", ""), ("Hidden.", "<w:vanish/>"), ("Two.", ""))
+    file = word_file(
+        tmp_path / "a.docx",
+        f"<w:p>{run('Seen.')}{run('Remark.', '<w:vanish/>')}{run('表示。', off)}</w:p>",
+        f"<w:p>{run('By style: ')}{run('X.', styled)}</w:p>",
+        f'<w:p><w:pPr><w:pStyle w:val="p"/></w:pPr>{run("社外秘。")}{run("公開。", off)}</w:p>',
+        *(f"<w:p><w:pPr>{numbered(0)}<w:rPr>{about}</w:rPr></w:pPr>{run(text, about)}</w:p>" for text, about in items),
+        f"<w:p><w:pPr><w:rPr><w:vanish/></w:rPr></w:pPr>{run('Its end alone is hidden.')}</w:p>",
+        word__styles=word("".join(styles), "styles"),
+        word__numbering=word(
+            '<w:abstractNum w:abstractNumId="9"><w:lvl w:ilvl="0"><w:numFmt w:val="decimal"/></w:lvl></w:abstractNum>'
+            '<w:num w:numId="1"><w:abstractNumId w:val="9"/></w:num>',
+            "numbering",
+        ),
+    )
+    assert read_file(file, "a.docx")[0].text == (
+        "Seen.表示。\n\nBy style:\n\n公開。\n\n1. One.\n2. Two.\n\nIts end alone is hidden.\n"
+    )
+
+
 MARGIN = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 
 

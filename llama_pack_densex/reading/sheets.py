@@ -107,7 +107,7 @@ _COUNTS_ANEW = re.compile(rb"<(?:\w+:)?calcPr [^>]*fullCalcOnLoad=[\"'](?:1|true
 
 
 def _mark_unkept(worksheet: bytes, counts_anew: bool) -> bytes:
-    """The worksheet with marks in place of values that are missing, since openpyxl tells them from no blank."""
+    """The worksheet with marks for values that are missing, which openpyxl tells from no blank cell."""
     if not _FORMULA.search(worksheet):
         return worksheet
     from lxml import etree
@@ -147,9 +147,8 @@ def _warn_of_unkept(file: Path, book: Any) -> None:
         return
     shown = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
     count = "1 cell with a formula has" if len(names) == 1 else f"{len(names)} cells with formulas have"
-    logger.warning(
-        "%s: %s no value and cannot be read (%s): open it in Excel or LibreOffice and save it", file, count, shown
-    )
+    advice = "open it in Excel or LibreOffice and save it"
+    logger.warning("%s: %s no value and cannot be read (%s): %s", file, count, shown, advice)
 
 
 def _sheet_places(sheet: Any) -> Places:
