@@ -7,6 +7,7 @@ import os
 from datetime import date, datetime, time, timedelta
 from email.message import EmailMessage
 from pathlib import Path
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
@@ -433,6 +434,72 @@ def test_a_sheet_is_cited_by_its_name_once(tmp_path: Path) -> None:
     assert pack.run("What was shipped from Karsted?").metadata["markdown"].endswith("[^1]: a – Tea")
 
 
+def formula_file(path: Path, cells: dict[str, str | int], part: str = "", instead: str = "") -> Path:
+    """A sheet whose formulas have no values, as openpyxl writes it, or with something in place of a part of it."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    sheet: Any = book.active
+    sheet.append(["Item", "Price", "Amount"])
+    for place, content in cells.items():
+        sheet[place] = content
+    book.save(path / "written.xlsx")
+    with ZipFile(path / "written.xlsx") as written, ZipFile(path / "a.xlsx", "w") as changed:
+        for name in written.namelist():
+            changed.writestr(name, written.read(name).replace(part.encode(), instead.encode()))
+    return path / "a.xlsx"
+
+
+NO_VALUE = "<v></v>"
+CELL = '<c r="C2"><f>2*3</f><v></v>'
+
+
+def test_formulas_without_values_are_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cells: dict[str, str | int] = {}
+    for row in range(2, 9):
+        cells |= {f"A{row}": f"品目{row}", f"B{row}": 40, f"C{row}": f"=B{row}*2"}
+    file = formula_file(tmp_path, cells)
+    assert read_file(file, "a.xlsx")[0].text.startswith("# Sheet\n\n" + record(("Item", "品目2"), ("Price", "40")))
+    assert f"{file}: 7 cells with formulas have no value" in caplog.text
+    assert "(Sheet!C2, Sheet!C3, Sheet!C4, Sheet!C5, Sheet!C6, ...)" in caplog.text
+
+
+@pytest.mark.parametrize("written", ["", "<v/>", "<v>0</v>"])
+def test_values_that_a_program_never_worked_out_are_none(
+    tmp_path: Path, written: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = formula_file(tmp_path, {"A2": "Pump", "B2": 2, "C2": "=2*3"}, NO_VALUE, written)
+    assert read_file(file, "a.xlsx")[0].text == "# Sheet\n\n" + record(("Item", "Pump"), ("Price", "2"))
+    assert "1 cell with a formula has no value" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("part", "instead", "shown"),
+    [
+        (NO_VALUE, "<v>6</v>", "6"),
+        (CELL, '<c r="C2" t="str"><f>2*3</f><v>six</v>', "six"),
+        (CELL, '<c r="C2" t="str"><f>2*3</f><v></v>', ""),
+        (CELL, '<c r="C2" t="e"><f>2*3</f><v>#REF!</v>', "#REF!"),
+    ],
+)
+def test_values_that_were_kept_of_formulas_are_read(
+    tmp_path: Path, part: str, instead: str, shown: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = formula_file(tmp_path, {"A2": "Pump", "B2": 2, "C2": "=2*3"}, part, instead)
+    pairs = [("Item", "Pump"), ("Price", "2"), *([("Amount", shown)] if shown else [])]
+    assert read_file(file, "a.xlsx")[0].text == "# Sheet\n\n" + record(*pairs)
+    assert "no value" not in caplog.text
+
+
+def test_a_formula_whose_value_is_nought_is_read_where_a_program_worked_it_out(tmp_path: Path) -> None:
+    file = formula_file(tmp_path, {"A2": "Pump", "B2": 2, "C2": "=2-2"}, NO_VALUE, "<v>0</v>")
+    with ZipFile(file) as written, ZipFile(tmp_path / "b.xlsx", "w") as saved:
+        for name in written.namelist():
+            saved.writestr(name, written.read(name).replace(b' fullCalcOnLoad="1"', b""))
+    assert read_file(tmp_path / "b.xlsx", "b.xlsx")[0].text == "# Sheet\n\n" + record(
+        ("Item", "Pump"), ("Price", "2"), ("Amount", "0")
+    )
+
+
 def test_a_cell_that_is_far_away_costs_no_rows_between(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
@@ -593,6 +660,152 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
         "It opens.\n\n1. Since 1859.\n"
     )
     assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
+
+
+def boxed(*texts: str, shape: str = "drawing") -> str:
+    """A shape of Word, of one of its two kinds, with text boxes."""
+    boxes = "".join(f"<b:oval><w:txbxContent>{paragraph(text)}</w:txbxContent></b:oval>" for text in texts)
+    return f'<w:{shape} xmlns:b="b">{boxes}</w:{shape}>'
+
+
+def alternatives(choice: str, fallback: str | None) -> str:
+    namespace = "http://schemas.openxmlformats.org/markup-compatibility/2006"
+    last = "" if fallback is None else f"<mc:Fallback>{fallback}</mc:Fallback>"
+    return f'<mc:AlternateContent xmlns:mc="{namespace}"><mc:Choice>{choice}</mc:Choice>{last}</mc:AlternateContent>'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        boxed("Call 4711.", "火災は119番。"),
+        boxed("Call 4711.", "火災は119番。", shape="pict"),
+        alternatives(boxed("Call 4711.", "火災は119番。"), None),
+        alternatives(boxed("Call 4711.", "火災は119番。"), "<w:pict/>"),
+        alternatives(boxed("Call 4711.", "火災は119番。"), boxed("Call 4711.", "火災は119番。", shape="pict")),
+    ],
+)
+def test_text_boxes_of_a_word_file_are_read_once(tmp_path: Path, content: str) -> None:
+    pytest.importorskip("mammoth")
+    file = word_file(tmp_path / "a.docx", f"<w:p><w:r><w:t>Memo.</w:t></w:r><w:r>{content}</w:r></w:p>")
+    assert read_file(file, "a.docx")[0].text == "Memo.\n\nCall 4711.\n\n火災は119番。\n"
+
+
+def test_a_text_box_within_another_of_a_word_file_is_read_once(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    inner = f"<w:p><w:r><w:t>Outer.</w:t></w:r><w:r>{boxed('Inner.')}</w:r></w:p>"
+    outer = f"<w:drawing><w:txbxContent>{inner}</w:txbxContent></w:drawing>"
+    file = word_file(tmp_path / "a.docx", f"<w:p><w:r><w:t>Memo.</w:t></w:r><w:r>{outer}</w:r></w:p>")
+    assert sorted(read_file(file, "a.docx")[0].text.split()) == ["Inner.", "Memo.", "Outer."]
+
+
+def test_hidden_text_of_a_word_file_is_not_read(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+
+    def run(text: str, about: str = "") -> str:
+        return f"<w:r><w:rPr>{about}</w:rPr><w:t>{text}</w:t></w:r>"
+
+    off = '<w:vanish w:val="0"/>'
+    styled = '<w:rStyle w:val="h"/>'
+    styles = [
+        '<w:style w:type="character" w:styleId="h"><w:name w:val="h"/><w:rPr><w:vanish/></w:rPr></w:style>',
+        '<w:style w:type="paragraph" w:styleId="p"><w:name w:val="p"/><w:basedOn w:val="h"/></w:style>',
+    ]
+    items = (("One.", ""), ("Hidden.", "<w:vanish/>"), ("Two.", ""))
+    file = word_file(
+        tmp_path / "a.docx",
+        f"<w:p>{run('Seen.')}{run('Remark.', '<w:vanish/>')}{run('表示。', off)}</w:p>",
+        f"<w:p>{run('By style: ')}{run('X.', styled)}</w:p>",
+        f'<w:p><w:pPr><w:pStyle w:val="p"/></w:pPr>{run("社外秘。")}{run("公開。", off)}</w:p>',
+        *(f"<w:p><w:pPr>{numbered(0)}<w:rPr>{about}</w:rPr></w:pPr>{run(text, about)}</w:p>" for text, about in items),
+        f"<w:p><w:pPr><w:rPr><w:vanish/></w:rPr></w:pPr>{run('Its end alone is hidden.')}</w:p>",
+        word__styles=word("".join(styles), "styles"),
+        word__numbering=word(
+            '<w:abstractNum w:abstractNumId="9"><w:lvl w:ilvl="0"><w:numFmt w:val="decimal"/></w:lvl></w:abstractNum>'
+            '<w:num w:numId="1"><w:abstractNumId w:val="9"/></w:num>',
+            "numbering",
+        ),
+    )
+    assert read_file(file, "a.docx")[0].text == (
+        "Seen.表示。\n\nBy style:\n\n公開。\n\n1. One.\n2. Two.\n\nIts end alone is hidden.\n"
+    )
+
+
+MARGIN = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+
+def section(**ids: str) -> str:
+    """The properties of a section whose headers and footers have these ids, by kind and pages."""
+    references = "".join(
+        f'<w:{name.split("_")[0]}Reference xmlns:r="{MARGIN}" w:type="{name.split("_")[1]}" r:id="{target}"/>'
+        for name, target in ids.items()
+    )
+    return f"<w:sectPr>{references}</w:sectPr>"
+
+
+def related(**targets: str) -> str:
+    """The relationships of a document whose ids lead to these parts."""
+    relations = (f'<Relationship Id="{key}" Type="{MARGIN}/x" Target="{part}"/>' for key, part in targets.items())
+    namespace = "http://schemas.openxmlformats.org/package/2006/relationships"
+    return f'<Relationships xmlns="{namespace}">{"".join(relations)}</Relationships>'
+
+
+def test_headers_and_footers_of_a_word_file_are_read_once(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    link = f'<w:p><w:hyperlink xmlns:r="{MARGIN}" r:id="rId99"><w:r><w:t>Owner: 品質課</w:t></w:r></w:hyperlink></w:p>'
+    cells = [[paragraph(text) for text in row] for row in (("No.", "QM-0815"), ("Revision", "7"))]
+    rows = "".join(f"<w:tr><w:tc>{name}</w:tc><w:tc>{value}</w:tc></w:tr>" for name, value in cells)
+    field = '<w:fldSimple w:instr="PAGE"><w:r><w:t>3</w:t></w:r></w:fldSimple>'
+    page = f"<w:p><w:r><w:t>Page </w:t></w:r>{field}<w:r><w:t> of 12</w:t></w:r></w:p>"
+    file = word_file(
+        tmp_path / "a.docx",
+        paragraph("Weigh it."),
+        paragraph("", section(header_default="a", footer_default="b")),
+        paragraph("Send it back."),
+        section(header_default="c", header_first="unused", header_even="unused", footer_default="b", footer_x="lost"),
+        word__header1=word(f"{paragraph('Tanaka Ltd.')}<w:tbl>{rows}</w:tbl>{paragraph('')}", "hdr"),
+        word__header2=word(paragraph("Tanaka Ltd.") + paragraph("Part two"), "hdr"),
+        word__header3=word(paragraph("An old draft."), "hdr"),
+        word__footer1=word(link + page, "ftr"),
+        **{
+            "word___rels__document.xml.rels": related(
+                a="header1.xml", b="/word/footer1.xml", c="header2.xml", unused="header3.xml"
+            )
+        },
+    )
+    assert read_file(file, "a.docx")[0].text == (
+        "Tanaka Ltd.\n\n| No. | QM-0815 |\n| --- | --- |\n| Revision | 7 |\n\nPart two\n\n"
+        "Weigh it.\n\nSend it back.\n\nOwner: 品質課\n"
+    )
+
+
+def test_headers_of_first_and_of_even_pages_are_read_where_they_are_shown(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    shown = section(header_first="a", header_even="b").replace("</w:sectPr>", "<w:titlePg/></w:sectPr>")
+    file = word_file(
+        tmp_path / "a.docx",
+        paragraph("本文。"),
+        shown,
+        word__header1=word(paragraph("文書番号 KM-12 第3版"), "hdr"),
+        word__header2=word(paragraph("管理責任者 鈴木"), "hdr"),
+        word__settings=word("<w:evenAndOddHeaders/>", "settings"),
+        **{"word___rels__document.xml.rels": related(a="header1.xml", b="header2.xml")},
+    )
+    assert read_file(file, "a.docx")[0].text == "文書番号 KM-12 第3版\n\n管理責任者 鈴木\n\n本文。\n"
+
+
+@pytest.mark.parametrize(
+    "number", ["1", "- 1 -", "Page 1 of 5", "1 / 5", "1ページ", "xii", "Seite 1 von 5", "Page | 1"]
+)
+def test_the_numbers_of_pages_in_a_footer_are_no_text(tmp_path: Path, number: str) -> None:
+    pytest.importorskip("mammoth")
+    file = word_file(
+        tmp_path / "a.docx",
+        paragraph("Weigh it."),
+        section(footer_default="a"),
+        word__footer1=word(paragraph(number) + paragraph("C-12") + paragraph("2024-05-01"), "ftr"),
+        **{"word___rels__document.xml.rels": related(a="footer1.xml")},
+    )
+    assert read_file(file, "a.docx")[0].text == "Weigh it.\n\nC-12\n\n2024-05-01\n"
 
 
 def test_of_readings_above_kanji_and_of_fields_in_a_word_file_the_text_is_read(tmp_path: Path) -> None:
@@ -983,7 +1196,7 @@ def test_slides_have_items_groups_and_struck_out_text(tmp_path: Path) -> None:
         added.level = level
         added.text = text
     frame.paragraphs[1].runs[0].font._element.set("strike", "sngStrike")
-    table = slide.shapes.add_table(3, 3, 0, 0, 9, 9).table
+    table = slide.shapes.add_table(3, 3, 0, 6_200_000, 9, 9).table
     for y, row in enumerate([("Branch", "Sales", ""), ("", "Plan", "Actual"), ("Naha", "70", "64")]):
         for x, text in enumerate(row):
             table.cell(y, x).text = text
@@ -994,6 +1207,68 @@ def test_slides_have_items_groups_and_struck_out_text(tmp_path: Path) -> None:
         "# Two plans for 2024\n\n- Plan A\n  - ~~costs 40~~\n    - without tax\n- 計画B\n\n"
         "| Branch | Sales Plan | Sales Actual |\n| --- | --- | --- |\n| Naha | 70 | 64 |\n"
     )
+
+
+def slide_texts(path: Path, *boxes: tuple[float, float, float, float, str], vertical: bool = False) -> list[str]:
+    """What is read of a slide with a title and these boxes (left, top, width and height in inches)."""
+    pptx = pytest.importorskip("pptx")
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[5])
+    for *place, text in boxes:
+        frame = slide.shapes.add_textbox(*map(pptx.util.Inches, place)).text_frame
+        frame.text = text
+        if vertical:
+            frame._txBody.bodyPr.set("vert", "eaVert")
+    slide.shapes.add_connector(1, 0, 0, 9_000_000, 6_000_000)  # which parts nothing
+    slide.shapes.title.text = "Title"
+    slide.shapes.title.top = pptx.util.Inches(6)
+    show.save(path / "a.pptx")
+    title, *texts = read_file(path / "a.pptx", "a.pptx")[0].text.strip().split("\n\n")
+    assert title == "# Title"
+    return texts
+
+
+def test_boxes_of_a_slide_are_read_column_by_column(tmp_path: Path) -> None:
+    boxes = [
+        (5, 3, 3.5, 1, "Costs 90."),
+        (0.5, 3, 3.5, 1, "Costs 40."),
+        (5, 1.98, 3.5, 1, "Plan B"),
+        (0.5, 2, 3.5, 1.05, "Plan A"),
+        (0.5, 5, 8, 0.5, "Both are of 2024."),
+        (0.5, 1, 8, 0.5, "The board decides."),
+    ]
+    texts = ["The board decides.", "Plan A", "Costs 40.", "Plan B", "Costs 90.", "Both are of 2024."]
+    assert slide_texts(tmp_path, *boxes) == texts
+
+
+def test_years_and_names_on_a_slide_stand_before_what_is_said_of_them(tmp_path: Path) -> None:
+    boxes = [(3, 2 + row, 6, 0.5, f"出来事{row}") for row in (2, 1, 0)]
+    boxes += [(0.5, 2 + row, 1.5, 0.5, f"202{row}年") for row in (1, 0, 2)]
+    assert slide_texts(tmp_path, *boxes) == ["2020年", "出来事0", "2021年", "出来事1", "2022年", "出来事2"]
+
+
+def test_steps_on_a_slide_are_read_from_left_to_right_and_upright_texts_from_the_right(tmp_path: Path) -> None:
+    steps = [(left, 2 + left / 20, 1.5, 1, f"{left}") for left in (4, 0, 2, 6)]
+    assert slide_texts(tmp_path, *steps) == ["0", "2", "4", "6"]
+    assert slide_texts(tmp_path, *steps, vertical=True) == ["6", "4", "2", "0"]
+
+
+def test_what_stands_on_a_card_of_a_slide_is_read_with_it(tmp_path: Path) -> None:
+    boxes = [(5.2, 2.6, 3, 1, "200円"), (0.7, 2.6, 3, 1, "100円"), (5, 2, 3.5, 3, "番茶"), (0.5, 2, 3.5, 3, "煎茶")]
+    assert slide_texts(tmp_path, *boxes) == ["煎茶", "100円", "番茶", "200円"]
+
+
+def test_boxes_of_a_group_on_a_slide_are_read_together(tmp_path: Path) -> None:
+    pptx = pytest.importorskip("pptx")
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[6])
+    for left in (5_000_000, 0):
+        shapes = slide.shapes.add_group_shape().shapes
+        for top in (2_000_000, 0):
+            shapes.add_textbox(left, top, 2_000_000, 500_000).text_frame.text = f"{left} {top}"
+    show.save(tmp_path / "a.pptx")
+    texts = ["0 0", "0 2000000", "5000000 0", "5000000 2000000"]
+    assert read_file(tmp_path / "a.pptx", "a.pptx")[0].text.split("\n\n") == [*texts[:3], texts[3] + "\n"]
 
 
 def sheet(path: Path, rows: list[list[object]], merged: tuple[str, ...] = ()) -> str:

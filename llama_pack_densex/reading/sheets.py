@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ from llama_pack_densex.reading.tables import (
     take_form,
 )
 from llama_pack_densex.text.tokens import on_one_line
+
+logger = logging.getLogger(__name__)
 
 _MOST_MERGED = 10**6  # cells, of each of which openpyxl makes an object
 _MERGED = re.compile(rb"mergeCell\s+ref=[\"']([^\"']+)")
@@ -63,12 +67,17 @@ def read_workbook(file: Path) -> list[Part]:
     from openpyxl import load_workbook  # type: ignore[import-untyped]
 
     with ZipFile(file) as archive:
-        worksheets = [archive.read(name) for name in archive.namelist() if "xl/worksheets/" in name]
-    if sum(map(_count_merged, worksheets)) > _MOST_MERGED:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    worksheets = {name: part for name, part in contents.items() if "xl/worksheets/" in name}
+    if sum(map(_count_merged, worksheets.values())) > _MOST_MERGED:
         raise UnreadableFileError(file, "has whole columns merged: unmerge them, or save it as CSV")
+    workbooks = [part for name, part in contents.items() if name.endswith("workbook.xml")]
+    counts_anew = any(map(_COUNTS_ANEW.search, workbooks))
+    marked = {name: _mark_unkept(part, counts_anew) for name, part in worksheets.items()}
     with warnings.catch_warnings():  # of what would not be written again
         warnings.simplefilter("ignore")
-        book = load_workbook(file, data_only=True, rich_text=True)
+        book = load_workbook(_archive({**contents, **marked}), data_only=True, rich_text=True)
+    _warn_of_unkept(file, book)
     parts: list[Part] = []
     for sheet in book.worksheets:
         text = _to_records(_sheet_places(sheet), has_forms=True)
@@ -81,6 +90,65 @@ def _count_merged(worksheet: bytes) -> int:
 
     spans = (range_boundaries(span.decode()) for span in _MERGED.findall(worksheet))
     return sum((right - left + 1) * (bottom - top + 1) for left, top, right, bottom in spans)
+
+
+def _archive(contents: Mapping[str, bytes]) -> BytesIO:
+    archive = BytesIO()
+    with ZipFile(archive, "w") as opened:
+        for name, part in contents.items():
+            opened.writestr(name, part)
+    return archive
+
+
+_UNKEPT = "\ufdd4"  # stands for the value of a formula that no program has worked out
+_FORMULA = re.compile(rb"<(?:\w+:)?f[ />]")
+# Programs that work nothing out write no values, or zeros, and ask for this when the file is opened.
+_COUNTS_ANEW = re.compile(rb"<(?:\w+:)?calcPr [^>]*fullCalcOnLoad=[\"'](?:1|true)")
+
+
+def _mark_unkept(worksheet: bytes, counts_anew: bool) -> bytes:
+    """The worksheet with marks for values that are missing, which openpyxl tells from no blank cell."""
+    if not _FORMULA.search(worksheet):
+        return worksheet
+    from lxml import etree
+
+    root = etree.fromstring(worksheet)
+    for formula in root.iterfind(".//{*}c/{*}f"):
+        cell = formula.getparent()
+        if _has_kept(cell, counts_anew):
+            continue
+        cell.set("t", "str")
+        for child in [*cell]:
+            cell.remove(child)
+        etree.SubElement(cell, formula.tag[:-1] + "v").text = _UNKEPT
+    mended: bytes = etree.tostring(root)
+    return mended
+
+
+def _has_kept(cell: Any, counts_anew: bool) -> bool:
+    value = cell.findtext("{*}v")
+    if cell.get("t") == "str":
+        return value is not None  # it may be an empty text
+    return bool(value) and not (counts_anew and value in ("0", "0.0"))
+
+
+_MOST_NAMED = 5  # cells in a warning
+
+
+def _warn_of_unkept(file: Path, book: Any) -> None:
+    """Tell of the formulas without values, and leave them out."""
+    names: list[str] = []
+    for sheet in book.worksheets:
+        for cell in sheet._cells.values():
+            if cell.value == _UNKEPT:
+                cell.value = None
+                names.append(f"{sheet.title}!{cell.coordinate}")
+    if not names:
+        return
+    shown = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
+    count = "1 cell with a formula has" if len(names) == 1 else f"{len(names)} cells with formulas have"
+    advice = "open it in Excel or LibreOffice and save it"
+    logger.warning("%s: %s no value and cannot be read (%s): %s", file, count, shown, advice)
 
 
 def _sheet_places(sheet: Any) -> Places:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from html import escape
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +21,118 @@ def read_slides(file: Path) -> list[Part]:
     title = titled(show.core_properties.title)
     parts: list[Part] = []
     for number, slide in enumerate(show.slides, 1):
-        html = "".join(_shapes_html(slide.shapes, has_items=True))
+        html = _shapes_html(slide.shapes, has_items=True)
         if slide.has_notes_slide:
-            html += "".join(_shapes_html(slide.notes_slide.shapes, has_items=False))
+            html += _shapes_html(slide.notes_slide.shapes, has_items=False)
         _, text = html_to_text(html)
         parts.append(Part(text, {**title, "page_label": str(number)}, str(number)))
     return parts
 
 
 _ON_EACH_SLIDE = ("SLIDE_NUMBER", "DATE", "FOOTER", "HEADER")
+_TITLES = ("TITLE", "CENTER_TITLE", "VERTICAL_TITLE")
 
 
-def _shapes_html(shapes: Iterable[Any], has_items: bool) -> Iterator[str]:
-    """The text and the tables of shapes, without what is on each slide.
+def _shapes_html(shapes: Iterable[Any], has_items: bool) -> str:
+    """The text and the tables of shapes in the order that they are read in, without what is on each slide.
 
     Args:
         shapes: The shapes.
         has_items: Whether the layout may make items of paragraphs.
     """
+    titles = ""
+    boxes: list[_Box] = []
     for shape in shapes:
         kind = shape.placeholder_format.type.name if shape.is_placeholder else ""
-        if hasattr(shape, "shapes"):  # a group
-            yield from _shapes_html(shape.shapes, has_items)
-        elif shape.has_table:
-            rows = ("".join(map(_cell_html, row.cells)) for row in shape.table.rows)
-            yield f"<table><tr>{'</tr><tr>'.join(rows)}</tr></table>"
-        elif not shape.has_text_frame or kind in _ON_EACH_SLIDE:
-            continue
-        elif kind in ("TITLE", "CENTER_TITLE", "VERTICAL_TITLE"):
-            yield f"<h1>{_text_html(shape.text_frame)}</h1>"
-        else:
-            yield from _paragraphs_html(shape.text_frame, has_items and _has_items(shape, kind))
+        html = _shape_html(shape, kind, has_items)
+        if kind in _TITLES:
+            titles += html
+        elif html:
+            boxes.append(_box(shape, html))
+    return titles + "".join(box.html for box in _reading_order(boxes))
+
+
+def _shape_html(shape: Any, kind: str, has_items: bool) -> str:
+    if hasattr(shape, "shapes"):  # a group
+        return _shapes_html(shape.shapes, has_items)
+    if shape.has_table:
+        rows = ("".join(map(_cell_html, row.cells)) for row in shape.table.rows)
+        return f"<table><tr>{'</tr><tr>'.join(rows)}</tr></table>"
+    if not shape.has_text_frame or kind in _ON_EACH_SLIDE or not shape.text_frame.text.strip():
+        return ""
+    if kind in _TITLES:
+        return f"<h1>{_text_html(shape.text_frame)}</h1>"
+    return "".join(_paragraphs_html(shape.text_frame, has_items and _has_items(shape, kind)))
+
+
+@dataclass(frozen=True)
+class _Box:
+    """What a shape says, and where it stands, in EMU."""
+
+    html: str
+    left: int
+    top: int
+    right: int
+    bottom: int
+    is_vertical: bool
+
+
+def _box(shape: Any, html: str) -> _Box:
+    left = shape.left or 0
+    top = shape.top or 0
+    body = shape._element.find("{*}txBody/{*}bodyPr")
+    is_vertical = body is not None and body.get("vert") == "eaVert"
+    return _Box(html, left, top, left + (shape.width or 0), top + (shape.height or 0), is_vertical)
+
+
+_ROWS = ("top", "bottom")
+_COLUMNS = ("left", "right")
+_OVERLAP = 91440  # EMU (a tenth of an inch) that boxes may overlap which are beside or below one another
+
+
+def _reading_order(boxes: list[_Box]) -> list[_Box]:
+    """Divide boxes where rows or columns lie furthest apart, and what is between these again."""
+    if len(boxes) < 2:
+        return boxes
+    row_gap = max(_gaps(boxes, _ROWS))
+    column_gap = max(_gaps(boxes, _COLUMNS))
+    if max(row_gap, column_gap) < -_OVERLAP:
+        return sorted(boxes, key=lambda box: (box.top, box.left))
+    if row_gap >= column_gap or (row_gap >= -_OVERLAP and _has_labels(boxes, column_gap)):
+        groups = _divide(boxes, _ROWS, row_gap)
+    else:
+        groups = _divide(boxes, _COLUMNS, column_gap)
+        if all(box.is_vertical for box in boxes):
+            groups.reverse()
+    return [box for group in groups for box in _reading_order(group)]
+
+
+def _gaps(boxes: list[_Box], sides: tuple[str, str]) -> Iterator[int]:
+    """How far each box, from the top or left, is from those before it; negative where it overlaps them."""
+    start, end = map(attrgetter, sides)
+    first, *others = sorted(boxes, key=start)
+    reach = end(first)
+    for box in others:
+        yield start(box) - reach
+        reach = max(reach, end(box))
+
+
+def _divide(boxes: list[_Box], sides: tuple[str, str], least: int) -> list[list[_Box]]:
+    """The boxes between gaps that are at least so wide."""
+    first, *others = sorted(boxes, key=attrgetter(sides[0]))
+    groups = [[first]]
+    for box, gap in zip(others, _gaps(boxes, sides), strict=True):
+        if gap >= least:
+            groups.append([])
+        groups[-1].append(box)
+    return groups
+
+
+def _has_labels(boxes: list[_Box], column_gap: int) -> bool:
+    """Whether narrow boxes stand before wide ones, as years and names do before what is said of them."""
+    columns = _divide(boxes, _COLUMNS, column_gap)
+    widths = [max(box.right for box in column) - min(box.left for box in column) for column in columns]
+    return len(columns) == 2 and 2 * widths[0] < widths[1]
 
 
 def _has_items(shape: Any, kind: str) -> bool:

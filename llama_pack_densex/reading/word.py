@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import defaultdict
 from io import BytesIO
@@ -33,15 +34,25 @@ _RUN = "<w:r><w:t>%s</w:t></w:r>"
 _NUMBER = "\ufdd4"  # around the number of an item, which Mammoth does not read
 _NUMBERED_ITEM = re.compile(f"<li>((?:<[^>]*>)*){_NUMBER}(\\d+){_NUMBER}")
 _DOCUMENT = "word/document.xml"
+_WITH_TEXT = re.compile(r"word/(?:document|footnotes|endnotes|header\d*|footer\d*)\.xml")
+_RELATIONSHIPS = "word/_rels/document.xml.rels"
 
 
 def read_word(file: Path) -> list[Part]:
-    """The text of a Word document, with its notes at its end, and its title."""
+    """The text of a Word document between its headers and footers, its notes at its end, and its title."""
     with ZipFile(file) as archive:
         names = [name for name in archive.namelist() if name.endswith((".xml", ".rels"))]
         parts = {name: _mended(archive.read(name)) for name in names}
+    hidden_styles = _hidden_styles(_parsed(parts, "word/styles.xml"))
+    for name in filter(_WITH_TEXT.fullmatch, names):
+        root = _parsed(parts, name)
+        _choose_alternatives(root)
+        _leave_out_hidden(root, hidden_styles)
+        _unwrap_boxes(root)
+        parts[name] = etree.tostring(root)
     document = etree.fromstring(parts[_DOCUMENT])
     _number_items(document, _parsed(parts, "word/numbering.xml"), _parsed(parts, "word/styles.xml"))
+    _put_in_margins(document, parts)
     parts[_DOCUMENT] = etree.tostring(document)
     mended = BytesIO()
     with ZipFile(mended, "w") as copy:
@@ -65,6 +76,81 @@ def _mended(part: bytes) -> bytes:
 
 def _parsed(parts: dict[str, bytes], name: str) -> Any:
     return etree.fromstring(parts.get(name, b"<none/>"))
+
+
+def _choose_alternatives(root: Any) -> None:
+    """Of alternatives, keep the one that Mammoth reads, the last, or the first where only that has text."""
+    for alternatives in [*root.iter("{*}AlternateContent")]:
+        choice = alternatives.find("{*}Choice")
+        fallback = alternatives.find("{*}Fallback")
+        if choice is None:
+            continue
+        if fallback is None or (_text(choice) and not _text(fallback)):
+            choice.tag = choice.tag.replace("Choice", "Fallback")
+            choice, fallback = fallback, choice
+        if choice is not None:
+            alternatives.remove(choice)
+
+
+def _text(element: Any) -> str:
+    """What is written in an element, without spaces."""
+    return "".join("".join(element.itertext("{*}t")).split())
+
+
+def _hidden_styles(styles: Any) -> set[str]:
+    """The ids of styles whose text is hidden."""
+    by_id = {_attribute(style, "styleId"): style for style in styles.iterfind("{*}style")}
+    hidden: set[str] = set()
+    for id_, style in by_id.items():
+        seen = set()
+        while style is not None and style.find("{*}rPr/{*}vanish") is None and style not in seen:
+            seen.add(style)
+            style = by_id.get(_value(style, "w:basedOn"))
+        if style is not None and _is_on(style.find("{*}rPr/{*}vanish")):
+            hidden.add(id_)
+    return hidden
+
+
+_OF_FIELDS = ("rPr", "fldChar", "instrText")  # parts of runs that say nothing
+
+
+def _leave_out_hidden(root: Any, hidden_styles: set[str]) -> None:
+    """Leave out the text that Word does not show, and the paragraphs that are hidden as a whole."""
+    for paragraph in [*root.iter("{*}p")]:
+        in_hidden_style = _value(paragraph, "w:pPr/w:pStyle") in hidden_styles
+        for run in paragraph.iterfind(".//{*}r"):
+            if not _is_hidden(run, "w:rStyle", hidden_styles, in_hidden_style):
+                continue
+            for part in [*run]:
+                if etree.QName(part).localname not in _OF_FIELDS:
+                    run.remove(part)
+        properties = paragraph.find("{*}pPr")
+        if properties is None or properties.find("{*}sectPr") is not None or _text(paragraph):
+            continue
+        if _is_hidden(properties, "w:pStyle", hidden_styles, in_hidden_style):
+            paragraph.getparent().remove(paragraph)
+
+
+def _is_hidden(element: Any, style: str, hidden_styles: set[str], otherwise: bool) -> bool:
+    """Whether a run, or the end of a paragraph, is hidden by itself, by its style or by what it is in."""
+    vanish = element.find("{*}rPr/{*}vanish")
+    if vanish is not None:
+        return _is_on(vanish)
+    return otherwise or _value(element, f"w:rPr/{style}") in hidden_styles
+
+
+_SHAPES = ("{*}drawing", "{*}pict")
+
+
+def _unwrap_boxes(root: Any) -> None:
+    """Put text boxes, but not the shapes that they are in, where Mammoth reads them."""
+    for shape in [*root.iter(*_SHAPES)]:
+        boxes = [box for box in shape.iter("{*}txbxContent") if next(box.iterancestors(*_SHAPES)) is shape]
+        if not boxes:
+            continue
+        shape.clear()
+        shape.tag = f"{{{_W}}}pict"
+        shape.extend(boxes)
 
 
 def _number_items(document: Any, numbering: Any, styles: Any) -> None:
@@ -92,6 +178,54 @@ def _number_items(document: Any, numbering: Any, styles: Any) -> None:
         number = f"{_NUMBER}{levels[level]}{_NUMBER}"
         run = etree.fromstring(f'<w:r xmlns:w="{_W}"><w:t>{number}</w:t></w:r>')
         paragraph.insert(1, run)  # behind its properties
+
+
+# Without spaces. Codes and dates, as C-12 and 2024-05-01, are none.
+_PAGE_NUMBER = re.compile(
+    r"(?i)[-–—(\[]*(?:page|p\.|seite|第)?[|:]?(?:\d{1,4}|[ivx]+)"
+    r"(?:(?:of|von|sur|/|\|)\d{1,4})?(?:ページ|頁)?[-–—)\]]*"
+)
+
+
+def _put_in_margins(document: Any, parts: dict[str, bytes]) -> None:
+    """Put what headers say before the text, and what footers say behind it, once each."""
+    body = document.find("{*}body")
+    targets = {relation.get("Id"): relation.get("Target") for relation in _parsed(parts, _RELATIONSHIPS)}
+    has_even = _is_on(_parsed(parts, "word/settings.xml").find("{*}evenAndOddHeaders"))
+    margins: dict[str, list[Any]] = {"headerReference": [], "footerReference": []}
+    texts = {""}
+    for section in document.iterfind(".//{*}sectPr"):
+        pages = {"first": _is_on(section.find("{*}titlePg")), "even": has_even}
+        for reference in section.iterchildren("*"):
+            blocks = margins.get(etree.QName(reference).localname)
+            if blocks is None or not pages.get(_attribute(reference, "type"), True):
+                continue
+            name = posixpath.join("/word", targets.get(_attribute(reference, "id")) or "")
+            for block in _parsed(parts, posixpath.normpath(name).lstrip("/")).iterchildren("*"):
+                text = _text(block)
+                if text not in texts and not _PAGE_NUMBER.fullmatch(text):
+                    texts.add(text)
+                    blocks.append(_without_links(block))
+    body[:0] = margins["headerReference"]
+    body.extend(margins["footerReference"])
+
+
+def _is_on(setting: Any) -> bool:
+    return setting is not None and _attribute(setting, "val") not in ("0", "false", "off")
+
+
+def _attribute(element: Any, name: str) -> str:
+    """The value of an attribute of any namespace; empty where there is none."""
+    return str(element.xpath("string(@*[local-name() = $name])", name=name))
+
+
+def _without_links(block: Any) -> Any:
+    """A part of a header or footer without ids of links and pictures, which the document does not have."""
+    for element in block.iter("*"):
+        for name in [*element.attrib]:
+            if (etree.QName(name).namespace or "").endswith("/relationships"):
+                del element.attrib[name]
+    return block
 
 
 def _list_value(paragraph: Any, styles: Any, style: str, name: str) -> str:
