@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from llama_index.core import Document
 
-from llama_pack_densex import DenseXRetrievalPack
+from llama_pack_densex import DenseXRetrievalPack, LLMPropositionizer
 from llama_pack_densex.llm.claims import unnamed_place
 from llama_pack_densex.models import RETRIEVERS
 from tests.openai_server import OpenAIServer
@@ -126,3 +126,14 @@ def test_the_error_does_not_steer_the_terminal_or_the_shell(tmp_path: Path) -> N
     with pytest.raises(ValueError, match="embedding model is at") as raised:
         DenseXRetrievalPack.load(folder, query_llm="none")
     assert "\x1b" not in str(raised.value)
+
+
+@pytest.mark.parametrize("field", ["path", "factory"])
+def test_a_dictionary_imports_no_module_that_the_user_has_not_imported(
+    field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module_of_a_stranger.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.syspath_prepend(tmp_path)
+    reference = {"path": "llama_index.core.llms:MockLLM", field: "module_of_a_stranger:make"}
+    with pytest.raises(ValueError, match="import module_of_a_stranger"):
+        LLMPropositionizer.from_dict({"llm": reference})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Collection
 from pathlib import Path
 
@@ -39,6 +40,23 @@ def unnamed_place(model: str, retrievers: Collection[str] = ()) -> str:
     place = after if before in (*_WEIGHTS, *retrievers) else model
     is_on_hub = _HUB_NAME.fullmatch(place) and not Path(place).exists()
     return "" if is_on_hub else place
+
+
+def check_module(path: str) -> None:
+    """Refuse what a dictionary would import that is neither LlamaIndex's nor imported by the user already.
+
+    Args:
+        path: The "module:name" that somebody else wrote.
+
+    Raises:
+        ValueError: It is in another module.
+    """
+    module = path.partition(":")[0]
+    if module not in sys.modules and not module.startswith("llama_index."):
+        raise ValueError(
+            f"{path!r} is not imported, since a dictionary names it: if you trust that module, import it first, with "
+            f"import {module if module.isprintable() else ascii(module)}"
+        )
 
 
 def is_own_server(address: str) -> bool:
