@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -18,7 +19,16 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 
 from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.answering.synthesizer import CitedSynthesizer, SourcedSynthesizer
-from llama_pack_densex.models import NONE, embed_model_identity, is_same_embed_model, resolve_embed_model, resolve_llm
+from llama_pack_densex.llm.claims import unnamed_place
+from llama_pack_densex.models import (
+    E5,
+    NONE,
+    RETRIEVERS,
+    embed_model_identity,
+    is_same_embed_model,
+    resolve_embed_model,
+    resolve_llm,
+)
 from llama_pack_densex.node_parsers.nodes import UnitGranularity
 from llama_pack_densex.node_parsers.parsers import (
     DEFAULT_CHUNK_SIZES,
@@ -157,11 +167,14 @@ def embed_model_for(
 
     Raises:
         InvalidIndexError: Another model was given, or the one that made it cannot be told.
+        ValueError: The index names an address or a folder that the user has not named.
     """
     if manifest is None:
         return resolve_embed_model(given)
     if given is None and manifest.embed_model == NONE:
         return None, "none, as when the index was made"
+    if given is None and manifest.embed_spec:
+        _refuse_unnamed_place(manifest.embed_spec, where)
     model, source = resolve_embed_model(given if given is not None else manifest.embed_spec or None)
     identity = embed_model_identity(model)
     if not is_same_embed_model(manifest.embed_model, identity):
@@ -170,6 +183,22 @@ def embed_model_for(
             "embed_model=, or build the index anew."
         )
     return model, source
+
+
+def _refuse_unnamed_place(model: str, where: str) -> None:
+    place = unnamed_place(model, (NONE, E5, *RETRIEVERS))
+    if not place:
+        return
+    consequence = "send your questions and your key there"
+    if "://" not in place:
+        consequence = "run a model from there"
+    advice = f"pass embed_model={model!r}"
+    if model.isprintable():  # else the line would steer the terminal
+        advice += f", at the command line: --embed-model {shlex.quote(model)}"
+    raise ValueError(
+        f"{where} says that its embedding model is at {place!r}. To use it would {consequence}, and only whoever made "
+        f"the index has named that place. If you trust it, {advice}"
+    )
 
 
 def describe_choices(hybrid: Hybrid, propositions: str, embedding: str, answering: str) -> str:

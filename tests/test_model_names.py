@@ -267,20 +267,21 @@ def test_a_server_of_ones_own_without_an_address_is_an_error(docs: Path, tmp_pat
 
 
 @pytest.mark.parametrize("question", ["Which tea is steamed?", "琵琶湖の面積は?"])
-def test_an_index_finds_its_embedding_model_again_by_its_name_and_address(
+def test_an_index_is_asked_with_its_embedding_model_by_its_name_and_address(
     question: str, docs: Path, tmp_path: Path
 ) -> None:
     needs_openai_like("embeddings")
     folder = tmp_path / "index"
     with answering() as server:
-        base = ["--api-base", server.url, "--propositionizer", "sentence"]
-        code, output = run("index", docs, "--to", folder, "--embed-model", "openai-like:bge-m3", *base)
+        named = ["--embed-model", "openai-like:bge-m3", "--api-base", server.url]
+        code, output = run("index", docs, "--to", folder, "--propositionizer", "sentence", *named)
         assert code == 0, output
         before = len(server.embedded)
-        found = run_json("query", folder, question)
+        found = run_json("query", folder, question, *named)
         assert server.embedded[before:] == [question]
-        assert DenseXRetrievalPack.load(folder).retrieve(question)
-        assert run("index", docs, "--to", folder, "--propositionizer", "sentence")[0] == 0
+        pack = DenseXRetrievalPack.load(folder, embed_model=f"openai-like:bge-m3@{server.url}")
+        assert pack.retrieve(question)
+        assert run("index", docs, "--to", folder, "--propositionizer", "sentence", *named)[0] == 0
     assert json.loads((folder / "densex.json").read_text())["embed_spec"] == f"openai-like:bge-m3@{server.url}"
     assert found["results"][0]["document"] == ("tea.md" if "tea" in question else "琵琶湖.md")
 
@@ -292,12 +293,12 @@ def test_who_asks_does_not_wait_for_a_server_of_embeddings_to_come_back(docs: Pa
         to = ["--to", tmp_path / "index", "--propositionizer", "sentence"]
         assert run("index", docs, *to, "--embed-model", model)[0] == 0
         server.embeds = False
-        code, output = run("query", tmp_path / "index", "Which tea is steamed?")
+        code, output = run("query", tmp_path / "index", "Which tea is steamed?", "--embed-model", model)
     assert (code, server.refused) == (1, 2)
     assert "the model could not be asked" in output
 
 
-def test_a_vector_store_finds_its_embedding_model_again(docs: Path, tmp_path: Path) -> None:
+def test_a_vector_store_is_asked_with_its_embedding_model(docs: Path, tmp_path: Path) -> None:
     needs_openai_like("embeddings")
     pytest.importorskip("llama_index.vector_stores.chroma")
     with answering() as server:
@@ -305,7 +306,7 @@ def test_a_vector_store_finds_its_embedding_model_again(docs: Path, tmp_path: Pa
         to = f"chroma://{tmp_path / 'chroma'}?collection=tea"
         code, output = run("index", docs, "--to", to, "--propositionizer", "sentence", "--embed-model", model)
         assert code == 0, output
-        code, output = run("query", to, "Which tea is steamed?")
+        code, output = run("query", to, "Which tea is steamed?", "--embed-model", model)
         assert code == 0, output
     assert "Green tea is steamed." in output
 
@@ -322,7 +323,9 @@ def test_names_in_python(tmp_path: Path) -> None:
         )
         assert str(pack.run("琵琶湖は何ですか。")) == "日本最大の湖です。[^1]"
         asked = len(server.requests)
-        again = DenseXRetrievalPack.load(tmp_path / "index", proposition_llm=llm, query_llm="none")
+        again = DenseXRetrievalPack.load(
+            tmp_path / "index", proposition_llm=llm, query_llm="none", embed_model=embed_model
+        )
         again.refresh(documents)
         assert len(server.requests) == asked
         assert again.get_modules()["embed_model"].model_name == "bge-m3"
@@ -336,7 +339,7 @@ def test_a_local_model_by_name(kind: str, tmp_path: Path) -> None:
     name = f"{kind}:{tmp_path / 'model'}"
     DenseXRetrievalPack(documents, embed_model=name, query_llm="none", persist_dir=tmp_path / "index")
     assert json.loads((tmp_path / "index" / "densex.json").read_text())["embed_spec"] == name
-    assert DenseXRetrievalPack.load(tmp_path / "index").retrieve("tea")
+    assert DenseXRetrievalPack.load(tmp_path / "index", embed_model=name).retrieve("tea")
     with pytest.raises(ValueError, match=re.escape(f"'huggingface:{tmp_path / 'none'}' cannot be made")):
         resolve_embed_model(f"{kind}:{tmp_path / 'none'}")
 

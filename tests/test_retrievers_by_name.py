@@ -183,7 +183,7 @@ async def test_batches_and_asynchronous_calls_give_the_same(name: str, tmp_path:
 def test_an_index_is_opened_with_the_model_that_made_it(documents: list[Document], tmp_path: Path) -> None:
     folder, index = make_both(tmp_path / "dpr"), tmp_path / "index"
     DenseXRetrievalPack(documents, embed_model=f"dpr:{folder}", query_llm="none", persist_dir=index)
-    loaded = DenseXRetrievalPack.load(index, query_llm="none")
+    loaded = DenseXRetrievalPack.load(index, embed_model=f"dpr:{folder}", query_llm="none")
     assert loaded.get_modules()["embed_model"].class_name() == "BiEncoderEmbedding"
     assert loaded.retrieve("tides")
     moved = shutil.copytree(folder, tmp_path / "moved")
@@ -197,7 +197,7 @@ def test_another_use_of_the_same_weights_is_another_model(documents: list[Docume
     uses = [str(folder), *(f"{name}:{folder}" for name in ("contriever", "simcse", "ruri", "multilingual-e5"))]
     assert len({embed_model_identity(named(use)) for use in uses}) == len(uses)
     DenseXRetrievalPack(documents, embed_model=f"ruri:{folder}", query_llm="none", persist_dir=index)
-    assert DenseXRetrievalPack.load(index, query_llm="none").retrieve("tides")
+    assert DenseXRetrievalPack.load(index, embed_model=f"ruri:{folder}", query_llm="none").retrieve("tides")
     with pytest.raises(InvalidIndexError, match="検索クエリ"):
         DenseXRetrievalPack.load(index, embed_model=str(folder), query_llm="none")
     file = tmp_path / "embeddings.sqlite"
@@ -215,7 +215,10 @@ def test_an_index_is_opened_from_another_folder_than_where_it_was_made(
         index = tmp_path / name.replace(":", "-").replace("/", "-")
         DenseXRetrievalPack(documents, embed_model=name, query_llm="none", persist_dir=index)
         monkeypatch.chdir(index)
-        assert DenseXRetrievalPack.load(index, query_llm="none").retrieve("tides")
+        with pytest.raises(ValueError, match="embed_model=") as refused:
+            DenseXRetrievalPack.load(index, query_llm="none")
+        advised = str(refused.value).rpartition("--embed-model ")[2]
+        assert DenseXRetrievalPack.load(index, embed_model=advised, query_llm="none").retrieve("tides")
 
 
 def test_a_checkpoint_that_was_downloaded_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +261,7 @@ def test_the_command_line_takes_them(tmp_path: Path) -> None:
     model = f"contriever:{make_bert(tmp_path / 'model')}"
     code, output = run("index", docs, "--to", index, "--propositionizer", "sentence", "--embed-model", model)
     assert code == 0, output
-    code, output = run("query", index, "When does the tide rise?", "--query-llm", "none")
+    code, output = run("query", index, "When does the tide rise?", "--query-llm", "none", "--embed-model", model)
     assert code == 0, output
     assert "tides.md" in output
     assert run_json("estimate", docs, "--embed-model", model)["embedding_cost"] == 0.0

@@ -25,6 +25,7 @@ from llama_pack_densex.cli.options import (
     IngestingByRequests,
     Mode,
     OfIndex,
+    Opening,
     Searching,
     WithJson,
     WithMaxCost,
@@ -143,7 +144,7 @@ class ChatCommand(Searching):
 
 
 @command(app, "mcp", "serve:serve_agents")
-class McpCommand(OfIndex):
+class McpCommand(Opening):
     """Serve an index to agents as tools: the Model Context Protocol over standard input and output.
 
     An agent's program starts this command itself: see docs/serving.md.
@@ -185,7 +186,7 @@ class ExportCommand(OfIndex):
 
 
 @command(app, "delete", "inspect:delete_documents")
-class DeleteCommand(WithJson, OfIndex):
+class DeleteCommand(WithJson, Opening):
     """Delete documents from an index."""
 
     documents: list[str] = argument(None, "Ids, as inspect shows them; a file's means all its pages.")

@@ -119,7 +119,12 @@ def evaluate_index(options: EvaluateCommand) -> bool:
     for language, folder in _languages(options, options.questions):
         llms = _llms(options)
         answers = llms.get("answers", NONE)
-        pack = index.open(proposition_llm=NONE, query_llm=answers, similarity_top_k=options.top_k)
+        pack = index.open(
+            proposition_llm=NONE,
+            query_llm=answers,
+            similarity_top_k=options.top_k,
+            embed_model=options.embed_model,
+        )
         with waiting("Reading the questions") as status:
             report = evaluate(
                 pack,

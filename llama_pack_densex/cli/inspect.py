@@ -252,7 +252,8 @@ def delete_documents(options: DeleteCommand) -> None:
             upkeep.delete_documents(index.folder, deleted, options.purge)
             erased = "Erased from its files and cached replies; recordings, exports and files are yours."
         else:
-            index.open(proposition_llm=NONE, query_llm=NONE).delete(deleted, options.purge)
+            pack = index.open(proposition_llm=NONE, query_llm=NONE, embed_model=options.embed_model)
+            pack.delete(deleted, options.purge)
             erased = "The store erases in its own way (PostgreSQL: VACUUM); recordings and exports are yours."
     deletion = {"deleted": deleted, "documents": len(indexed) - len(deleted)}
     options.show(deletion, partial(_print_deletion, erased if options.purge else ""))

@@ -135,7 +135,13 @@ class WithApiBase(Command):
     api_base: str | None = option("URL  Where openai-like: or ollama: models are served.")
 
 
-class Answering(WithApiBase, OfIndex):
+class Opening(OfIndex):
+    embed_model: str | None = option(
+        "MODEL  The index's model, where it is at an address or in a folder: these have to be named by you."
+    )
+
+
+class Answering(WithApiBase, Opening):
     query_llm: str | None = option(
         f'--query-llm --llm --llm-model NAME  Answers: {HELP_LLM}; "none" quotes passages. '
         "Default: gpt-4o-mini if there is a key.",

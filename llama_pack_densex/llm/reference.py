@@ -12,6 +12,7 @@ from llama_index.core.llms import LLM
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from llama_pack_densex.llm.claims import check_module
 from llama_pack_densex.llm.errors import scrub
 from llama_pack_densex.llm.names import is_model_name, named_llm
 
@@ -66,7 +67,7 @@ class LLMReference(BaseModel):
         """Make the LLM again, with keys from the environment or by the factory.
 
         Args:
-            trusted: Whether the factory is the user's own, and not a name in a dictionary.
+            trusted: Whether class and factory are the user's own, and not names in a dictionary.
 
         Raises:
             ValueError: Something is missing, or what is named makes no LLM, and is not run; the message says
@@ -79,6 +80,8 @@ class LLMReference(BaseModel):
                 f"The LLM {self.path} cannot be made again from its description: {', '.join(self.lost)} may "
                 f"hold secrets or code and is not stored. {_FACTORY_ADVICE}"
             )
+        if not trusted:
+            check_module(self.path)
         llm_class = _import(self.path)
         if not _is_llm_class(llm_class):
             raise ValueError(f"{self.path} is no class of LlamaIndex LLMs, and is not called")
@@ -191,6 +194,8 @@ def call_factory(name: str, *, trusted: bool = True) -> LLM:
     """
     if is_model_name(name):
         return named_llm(name)
+    if not trusted:
+        check_module(name)
     factory = _import(name)
     if not trusted and not _makes_llms(factory):
         raise ValueError(
