@@ -1660,3 +1660,15 @@ def test_a_page_has_its_title_in_its_metadata(tmp_path: Path) -> None:
 def test_a_page_is_read_in_the_encoding_that_it_declares(tmp_path: Path) -> None:
     file = write(tmp_path / "a.htm", '<meta charset="iso-8859-1"><p>Größe'.encode("latin-1"))
     assert read_file(file, "a.htm")[0].text == "Größe\n"
+
+
+def test_a_slide_of_very_many_boxes_is_read(tmp_path: Path) -> None:
+    pptx = pytest.importorskip("pptx")
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[6])
+    for number in range(1_100):  # each gap is wider than the one before
+        box = slide.shapes.add_textbox(0, 1_000 * number * (number + 1), 500, 500)
+        box.text_frame.text = f"box {number}."
+    show.save(str(tmp_path / "boxes.pptx"))
+    (document,) = read_file(tmp_path / "boxes.pptx", "boxes.pptx")
+    assert document.text.index("box 7.") < document.text.index("box 1099.")

@@ -90,13 +90,16 @@ _COLUMNS = ("left", "right")
 _OVERLAP = 91440  # EMU (a tenth of an inch) that boxes may overlap which are beside or below one another
 
 
+_MOST_DIVIDED = 200  # boxes: each may be a division of its own, within the one before
+
+
 def _reading_order(boxes: list[_Box]) -> list[_Box]:
     """Divide boxes where rows or columns lie furthest apart, and what is between these again."""
     if len(boxes) < 2:
         return boxes
     row_gap = max(_gaps(boxes, _ROWS))
     column_gap = max(_gaps(boxes, _COLUMNS))
-    if max(row_gap, column_gap) < -_OVERLAP:
+    if max(row_gap, column_gap) < -_OVERLAP or len(boxes) > _MOST_DIVIDED:
         return sorted(boxes, key=lambda box: (box.top, box.left))
     if row_gap >= column_gap or (row_gap >= -_OVERLAP and _has_labels(boxes, column_gap)):
         groups = _divide(boxes, _ROWS, row_gap)
