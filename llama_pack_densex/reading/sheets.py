@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +25,10 @@ from llama_pack_densex.reading.tables import (
     rows_with_text,
     take_form,
 )
+from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import on_one_line
 
-logger = logging.getLogger(__name__)
+logger = plain_logger(__name__)
 
 _MOST_MERGED = 10**6  # cells, of each of which openpyxl makes an object
 _MERGED = re.compile(rb"mergeCell\s+ref=[\"']([^\"']+)")
