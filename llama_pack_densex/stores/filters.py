@@ -1,21 +1,14 @@
-"""Metadata filters: evaluated on a node's metadata, and on that of all passages."""
+"""Metadata filters: evaluated on a node's metadata, and what passes them."""
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
-
-from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS
 
 
 def matches(metadata: Mapping[str, Any], filters: MetadataFilters | None) -> bool:
@@ -76,7 +69,6 @@ _OPERATORS: dict[FilterOperator, Any] = {
 }
 
 
-_MOST_NAMED = 5_000  # in a condition
 _FEW = 0.05
 
 
@@ -87,67 +79,20 @@ class Passing:
     Args:
         ids: Their ids.
         share: How many they are of all.
-        documents: The documents whose passages they are, where none of these has others; otherwise None.
+        rows: Their rows, in order, where the store has any.
+        read_to: The last row that was looked at.
     """
 
     ids: frozenset[str]
     share: float
-    documents: frozenset[str] | None = None
+    rows: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64), compare=False)
+    read_to: int = 0
 
     @property
     def few(self) -> bool:
         """Whether a search is better told them than left to find them among all."""
-        named = self.ids if self.documents is None else self.documents
-        return len(named) <= _MOST_NAMED and self.share <= _FEW
+        return self.share <= _FEW
 
     def fetched(self, wanted: int) -> int:
         """How many to look for among all, so that about as many as are wanted pass; none where none passes."""
         return int(1.2 * wanted / self.share) + 8 if self.ids else 0
-
-
-class PassageMetadata:
-    """Tells which passages pass filters, without an object for each passage.
-
-    Args:
-        batches: Rows with the columns of `SCHEMA`.
-    """
-
-    SCHEMA = pa.schema([("id", pa.string()), ("document_id", pa.string()), ("metadata", pa.string())])
-
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        rows = pa.Table.from_batches((batch.select(self.SCHEMA.names) for batch in batches), self.SCHEMA)
-        self.ids = rows["id"].combine_chunks()
-        self._document_of, self._documents = _numbered(rows["document_id"])
-        self._numbers, self._distinct = _numbered(rows["metadata"])
-        self._last: tuple[str, Passing] | None = None  # both sides of a hybrid search ask
-
-    def passing(self, filters: MetadataFilters) -> Passing:
-        """The passages that pass filters; the same object where the last question asked the same."""
-        asked, last = repr(filters), self._last
-        if last is None or last[0] != asked:
-            passing = np.array([matches(values, filters) for values in self._values], dtype=bool)
-            chosen = passing[self._numbers] if len(self.ids) else np.zeros(0, dtype=bool)
-            ids = frozenset(pc.filter(self.ids, pa.array(chosen)).to_pylist())
-            has, lacks = np.unique(self._document_of[chosen]), self._document_of[~chosen]
-            whole = None if np.isin(has, lacks).any() else frozenset(self._documents.take(has).to_pylist())
-            last = self._last = asked, Passing(ids, len(ids) / max(1, len(self.ids)), whole)
-        return last[1]
-
-    def known(self) -> dict[str, list[Any]]:
-        """The users' keys, each with its distinct values."""
-        found: defaultdict[str, dict[str, Any]] = defaultdict(dict)
-        for metadata in self._values:
-            for key, value in metadata.items():
-                if key not in BOOKKEEPING_KEYS:
-                    found[key].setdefault(repr(value), value)
-        return {key: list(values.values()) for key, values in found.items()}
-
-    @cached_property
-    def _values(self) -> list[dict[str, Any]]:
-        return [json.loads(text) if text else {} for text in self._distinct.to_pylist()]
-
-
-def _numbered(texts: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """The number of each text among the distinct ones, and these."""
-    encoded = texts.dictionary_encode().combine_chunks()  # joined first, texts of 2 GB are refused
-    return encoded.indices.to_numpy(), encoded.dictionary

@@ -17,7 +17,8 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_pack_densex.stores.foreign import adapter_for
-from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
+from llama_pack_densex.stores.embedded import FILE as NODES_FILE
+from llama_pack_densex.stores.embedded import EmbeddedNodes, EmbeddedVectorStore
 from llama_pack_densex.stores.manifest import FILE, InvalidIndexError, Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
 
@@ -78,10 +79,12 @@ class IndexFolder:
             raise InvalidIndexError(
                 f"{self.path} is damaged: its subfolder {manifest.data!r} is missing; build the index anew."
             )
-        if manifest.vector_store == LanceVectorStore.class_name():
+        if manifest.vector_store == EmbeddedVectorStore.class_name():
             if vector_store is not None:
                 raise InvalidIndexError(f"{self.path} keeps its nodes itself; leave vector_store out to open it.")
-            return LanceNodes(str(self.data), int(manifest.version))
+            if not (self.data / NODES_FILE).is_file():
+                raise InvalidIndexError(f"{self.path} is damaged: {NODES_FILE} is missing; build the index anew.")
+            return EmbeddedNodes(self.data)
         if vector_store is None and manifest.vector_store not in _IN_MEMORY:
             raise InvalidIndexError(
                 f"{self.path} keeps its embeddings in a {manifest.vector_store}; pass it as vector_store=."

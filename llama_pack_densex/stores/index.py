@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import timedelta
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -20,13 +19,22 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_pack_densex.node_parsers.ids import PIECE, piece_of
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, embedded_text
+from llama_pack_densex.stores.beside import FILE as WORDS_FILE
+from llama_pack_densex.stores.beside import WordsBeside
+from llama_pack_densex.stores.database import Database
+from llama_pack_densex.stores.embedded import EmbeddedNodes
 from llama_pack_densex.stores.folder import IndexFolder, writing_to
-from llama_pack_densex.stores.lance import LanceNodes
-from llama_pack_densex.stores.lance_table import TableVersion, same_dimension
-from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, is_index, while_it_changes
-from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, IndexCounts, NodeRecord, NodeStore, nowhere
-from llama_pack_densex.stores.words import FOLDER as WORDS
-from llama_pack_densex.stores.words import Words, WordsBeside
+from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, is_index, while_it_changes
+from llama_pack_densex.stores.node_store import (
+    DocumentRecord,
+    FoundNode,
+    IndexCounts,
+    NodeRecord,
+    NodeStore,
+    nowhere,
+    same_dimension,
+)
+from llama_pack_densex.stores.words import Words
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
@@ -68,20 +76,21 @@ class NodeIndex:
         folder: IndexFolder | None = None,
         current: Manifest | None = None,
     ) -> None:
-        self.store = store if store is not None else LanceNodes()
+        self.store = store if store is not None else EmbeddedNodes()
         self.embed_model, self.words, self.current = embed_model, words, current
         self.missing_links = 0
         self.changed = False
         self.beside = WordsBeside(words)
         self._is_new = False  # whether it is being written for the first time
-        self._beside_of = ""  # for which version of a LanceDB table that lacks them
+        self._beside_of = ""  # for which version of an embedded store that lacks them
         self._folder = folder
         self._following = threading.Lock()
         self._threads = threading.RLock()  # those that write wait for one another, as they do by a folder's lock
-        if isinstance(self.store, LanceNodes):
+        if isinstance(self.store, EmbeddedNodes):
             self.store.words = words if words is not None else self.store.words
             if folder is not None:
-                self.store.read_by, self.store.change_in = self.reading, self._changing
+                self.store.reading_by = self.reading
+                self.store.change_in = self._changing
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         """All nodes in short, or those of one granularity."""
@@ -102,7 +111,7 @@ class NodeIndex:
 
     def metadata_values(self) -> dict[str, list[Any]]:
         """The keys of the passages' metadata, each with its distinct values."""
-        return self.reading(lambda: self.store.passage_metadata().known())
+        return self.reading(self.store.metadata_values)
 
     def passage_texts(self, document_ids: Sequence[str]) -> list[str]:
         """The texts of the passages of some documents."""
@@ -122,50 +131,39 @@ class NodeIndex:
             return []  # without going through the whole index
         return [one for one in self.records("passage") if piece_of(one.document_hash)[1] in piece_ids]
 
-    def begin_search(self, question: VectorStoreQuery) -> Callable[[], list[FoundNode]]:
-        """Look for the nodes nearest to a question while something else is done; what is returned waits for them.
-
-        They are of any granularity, in short; of equal ones in the order of their ids.
+    def search(self, question: VectorStoreQuery) -> list[FoundNode]:
+        """The nodes nearest to a question, of any granularity, in short; of equal ones in the order of their ids.
 
         Args:
             question: An embedding, how many nodes, filters by metadata; for a vector store of the user's own also its
                 mode.
         """
-        begun = self.reading(lambda: self.store.begin_search(question))
+        found = self.reading(lambda: self.store.search(question))
+        # stores order equal ones by when they were written, or not at all
+        return sorted(found, key=lambda node: (-node.score, node.id))
 
-        def wait() -> list[FoundNode]:
-            try:
-                found = begun()
-            except InvalidIndexError:  # of a version that may be gone by now
-                found = self.reading(lambda: self.store.search(question))
-            # stores order equal ones by when they were written, or not at all
-            return sorted(found, key=lambda node: (-node.score, node.id))
-
-        return wait
-
-    def words_now(self) -> TableVersion:
-        """The table of words as the nodes are now; for an index that is searched by words."""
+    def searched_by_words(self) -> Database:
+        """The database with the words of the nodes as they are now; for an index that is searched by words."""
         assert self.words is not None, "an index without words is not searched by words"
-        if isinstance(self.store, LanceNodes):
-            if (now := self.store.searched_by_words) is not None:
-                return now
-            if self._beside_of != self.store.version:
+        store = self.store
+        if isinstance(store, EmbeddedNodes):
+            if store.can_be_searched_by(self.words):
+                return store.database
+            if self._beside_of != store.version:
                 logger.warning(
                     "The words in the index are another tokenizer's, or an earlier version's: they are told anew, in "
                     "memory, at each start until the index is changed (pack.compact() does so, or indexing again)."
                 )
                 self.beside.forget()
-                self._beside_of = self.store.version
-        return self.beside.now(self.store.records)
+                self._beside_of = store.version
+        return self.beside.now(store.records)
 
     def _settle_words(self) -> None:
         """Bring the words in step with the nodes, in the store or beside it; without a folder, these wait."""
-        if isinstance(self.store, LanceNodes):
-            self.store.follow()
-            before = self.store.version
-            self.store.make_words()
+        if isinstance(self.store, EmbeddedNodes):
+            if self.store.make_words():
+                self.changed = True
             self.beside.forget()  # what was told in memory meanwhile
-            self.changed = self.changed or self.store.version != before
         elif self._folder is not None:
             self.beside.settle(self._folder.data, self.store.records)
 
@@ -178,9 +176,7 @@ class NodeIndex:
         self, node_ids: Sequence[str], record_ids: Sequence[str]
     ) -> tuple[dict[str, BaseNode], dict[str, NodeRecord]]:
         """Read some nodes whole and others in short, in one batch; ids that are not there are left out."""
-        found = self.fetch([*node_ids, *record_ids])
-        records = {node_id: NodeRecord.of(found[node_id]) for node_id in record_ids if node_id in found}
-        return {node_id: found[node_id] for node_id in node_ids if node_id in found}, records
+        return self.reading(lambda: (self.fetch(node_ids), self.store.records_of(record_ids) if record_ids else {}))
 
     def all_nodes(self, granularity: str | None = None) -> Iterator[BaseNode]:
         """Whole nodes of one granularity, or all, in any order; some hundred are in memory at a time."""
@@ -192,14 +188,15 @@ class NodeIndex:
         """Answer from one state of the nodes: what was found is often read in another step.
 
         Args:
-            find: Returns an answer, and the ids of nodes that found ones lead to and that are not there. It is called
-                again where another thread or process has changed the nodes meanwhile. Otherwise these are links that
-                lead nowhere, each of which costs its hit, not the query: they are counted, and the first time told.
+            find: Returns an answer, and the ids of nodes that found ones lead to and that are not there. Where the
+                store cannot read from one state, it is called again if others changed the nodes meanwhile. Otherwise
+                these are links that lead nowhere, each of which costs its hit, not the query: they are counted, and
+                the first time told.
         """
         for _ in range(_MOST_ANSWERS):
             state = self.store.state
-            answer, missing = find()
-            if not missing or state is self.store.state:
+            answer, missing = self.reading(find)
+            if not missing or state == self.store.state:
                 break
         if missing and not self.missing_links:
             logger.warning(
@@ -232,32 +229,62 @@ class NodeIndex:
             self.replace([document_id], [node for node in rest if _piece(node)[1] not in pieces])
         return [one for one in given if one in known or one in pieces]
 
-    def compact(self) -> None:
-        """See `NodeStore.compact`."""
-        self.beside.forget()  # who writes past us, as a pipeline, does not say so
-        self._settle_words()
-        with self._change():
-            self.store.compact()
-            self.beside.compact()
+    @contextmanager
+    def anew(self, about: Manifest) -> Iterator[None]:
+        """Change the nodes, commit that, and leave nothing of what was deleted in the files of the index.
+
+        In a folder, the embedded store is changed in a copy, which takes its place at the end: what fails before that
+        changes nothing.
+        """
+        folder, store = self._folder, self.store
+        if folder is None or not isinstance(store, EmbeddedNodes):
+            yield
+            self.beside.forget()  # who writes past us, as a pipeline, does not say so
+            self._settle_words()
+            with self._change():
+                store.compact()
+                self.beside.compact()
+            self.commit(about)
+            if folder is not None and self.words is None:
+                (folder.data / WORDS_FILE).unlink(missing_ok=True)  # which nobody keeps in step here
+            return
+        store.commit()
+        old = folder.data
+        try:
+            store.copy_to(folder.create(), "")
+            store.reload(folder.data, "")
+            yield
+            store.compact()
+            self.changed = True
+            self.commit(about)
+        except BaseException:
+            store.roll_back()
+            made, folder.data = folder.data, old
+            store.reload(old, "")
+            shutil.rmtree(made, ignore_errors=True)
+            raise
 
     def reading(self, read: Callable[[], T]) -> T:
-        """Read; from the current version, where the one that was opened, or all of its index, is gone."""
-        folder, state = self._folder, self.store.state
+        """Read from one state; where all of the index that was opened is gone, from that in its place."""
+        folder = self._folder
         if folder is None or not is_index(folder.path):  # what lasts in memory is never gone
-            return read()
+            return self._read(read)
         try:
-            if folder.data.is_dir():  # where it is gone, what was read before may still be answered from memory
-                return read()
+            if folder.data.is_dir():
+                return self._read(read)
         except InvalidIndexError:
-            # what is current is damaged; another thread may have gone on
-            if Manifest.read(folder.path) == self.current and self.store.state is state:
+            if Manifest.read(folder.path) == self.current:
                 raise
 
         def read_current() -> T:
             self._follow(folder)
-            return read()
+            return self._read(read)
 
         return while_it_changes(folder.path, read_current)
+
+    def _read(self, read: Callable[[], T]) -> T:
+        with self.store.snapshot():
+            return read()
 
     def _follow(self, folder: IndexFolder) -> None:
         """Go on with the index's current state, as who reads it; also where it was made anew by the same model.
@@ -268,7 +295,7 @@ class NodeIndex:
         with self._following:
             there, here = Manifest.read(folder.path), self.current
             is_alike = here and (here.vector_store, here.embed_model) == (there.vector_store, there.embed_model)
-            if here and is_alike and self.store.version and there.data != here.data:
+            if here and is_alike and there.data != here.data:
                 folder.data = folder.path / there.data
             else:
                 self._check_same(folder, there)
@@ -301,8 +328,7 @@ class NodeIndex:
                 self._settle_words()
                 yield
             except BaseException:
-                if folder is not None and self.current is not None:
-                    self.store.roll_back(self.current.version)  # what was not committed is not shown either
+                self.store.roll_back()  # what was not committed is not shown either
                 raise
 
     @contextmanager
@@ -322,50 +348,40 @@ class NodeIndex:
                 that has no transactions.
         """
         folder, store = self._folder, self.store
-        if midway and (folder is None or not (store.atomic or self.current is None)):
-            store.maintain(midway)
-            return
-        if self.current is None and store.is_empty():
-            return
-        manifest = self._write(about)
-        maintained = store.maintain(midway)
-        if maintained:
-            self.changed = True
+        is_waiting = midway and (folder is None or not (store.atomic or self.current is None))
+        is_nothing = self.current is None and store.is_empty()
+        if is_waiting or is_nothing:
+            store.commit()
+        else:
             manifest = self._write(about)
-        if folder is not None and (maintained or not midway):
-            # who reads a new index while it is written goes on with its current version
-            store.clean(timedelta(0) if self._is_new and store.atomic else OLD_VERSIONS)
-            folder.clean(manifest)
-
-    def commit_anew(self, about: Manifest) -> None:
-        """Write everything anew, commit that as `commit` does, and leave nothing of what was deleted."""
-        self.compact()
-        if self._folder is not None and self.words is None:
-            shutil.rmtree(self._folder.data / WORDS, ignore_errors=True)  # which nobody keeps in step here
-        self.commit(about)
-        self.store.clean(timedelta(0))
+            if folder is not None and not midway:
+                folder.clean(manifest)
+        if store.maintain(midway):
+            store.clean()
 
     def _write(self, about: Manifest) -> Manifest:
         folder, store = self._folder, self.store
-        version = store.version or (self.current.version if self.current and not self.changed else new_name())
+        version = ""
+        if not store.atomic:
+            version = self.current.version if self.current and not self.changed else new_name()
         manifest = replace(about, data=folder.data.name if folder is not None else "", version=version)
         if manifest != self.current:
             store.write_about(manifest.as_text())
+            store.commit()
             if folder is not None:
                 store.persist(folder.data, version)
                 manifest.write(folder.path)
-            self.changed = False
             self.current = manifest
+        store.commit()
+        self.changed = False
         self.beside.done(version)
         return manifest
 
     def _catch_up(self, folder: IndexFolder) -> None:
         there = Manifest.read(folder.path) if is_index(folder.path) else None
         self._check_same(folder, there)
-        if there is None:
-            return
-        self._follow(folder)
-        self.store.roll_back(there.version)
+        if there is not None:
+            self._follow(folder)
 
     def _check_same(self, folder: IndexFolder, there: Manifest | None) -> None:
         if (there.data if there else "") != (self.current.data if self.current else ""):
@@ -398,10 +414,13 @@ class NodeIndex:
         if wrong is not None:
             where = f"of document {wrong.ref_doc_id!r}"
             raise ValueError(f"the embedding of a text {where} is not finite: look into the embedding model")
-        dimension = same_dimension({*map(len, made.values()), self.store.dimension} - {None}) if made else None
+        if not made or isinstance(self.store, EmbeddedNodes):  # which asks for none of sections
+            return
+        there = self.store.dimension
+        dimension = same_dimension({*map(str, map(len, made.values())), *([] if there is None else [str(there)])})
         for node in missing:
             if node.embedding is None and dimension:  # nobody searches sections, but stores want one of each node
-                node.embedding = nowhere(dimension)
+                node.embedding = nowhere(int(dimension))
 
     def _embed_some(self, embed_model: BaseEmbedding, nodes: Sequence[BaseNode]) -> None:
         texts = [embedded_text(node) for node in nodes]
@@ -409,7 +428,7 @@ class NodeIndex:
         if len(embeddings) != len(texts):  # none of them is sure to be of its text
             raise ValueError(f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts")
         for node, embedding in zip(nodes, embeddings, strict=True):
-            if isinstance(self.store, LanceNodes):
+            if isinstance(self.store, EmbeddedNodes):
                 # of a long document, Python's numbers are most of the memory; pydantic would make them anew
                 object.__setattr__(node, "embedding", np.asarray(embedding, np.float32))
             else:

@@ -8,21 +8,20 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from datetime import timedelta
-from functools import partial
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
 
-import pyarrow as pa
 from llama_index.core.schema import BaseNode, IndexNode, TextNode
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.node_parsers.metadata import (
     ANSWERS_KEY,
+    BOOKKEEPING_KEYS,
     CONTEXT_KEY,
     DOCUMENT_HASH_KEY,
     GRANULARITY_KEY,
@@ -31,7 +30,7 @@ from llama_pack_densex.node_parsers.metadata import (
     UNVERIFIED_KEY,
     Granularity,
 )
-from llama_pack_densex.stores.filters import PassageMetadata, Passing
+from llama_pack_densex.stores.filters import Passing, matches
 
 Span = tuple[int, int]
 T = TypeVar("T")
@@ -55,7 +54,7 @@ class NodeStore(ABC):
 
     def __init__(self) -> None:
         self._last_change = object()
-        self._metadata: tuple[object, PassageMetadata] | None = None  # in which state, and what
+        self._last_passing: tuple[object, str, Passing] | None = None  # in which state, by which filters
 
     @property
     def dimension(self) -> int | None:
@@ -67,33 +66,37 @@ class NodeStore(ABC):
         """The state that this object reads and writes; empty for a store that does not tell."""
         return ""
 
-    def reload(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
-        """Read this state, which is kept in a folder, whoever wrote it; for stores that keep files there."""
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read one state throughout, where the store can."""
+        yield
 
-    def roll_back(self, version: str) -> None:  # noqa: B027  # most stores have nothing to do
-        """Go on from this state, and leave out what was written after it; for stores that tell their state."""
+    def reload(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
+        """Read what is kept in a folder now, whoever wrote it; for stores that keep files there."""
+
+    def commit(self) -> None:  # noqa: B027  # most stores have nothing to do
+        """Show to all what was changed; for stores whose changes are seen all at once."""
+
+    def roll_back(self) -> None:  # noqa: B027  # most stores have nothing to do
+        """Forget what was changed since the last commit; for the same stores."""
 
     def maintain(self, midway: bool = False) -> bool:
-        """Do what keeps the store quick and small, if it is due; whether the store's state is another one now.
+        """Do what keeps the store quick, if it is due; whether it was.
 
         Args:
             midway: Whether more will be written at once, so that what few questions in between gain does not matter.
         """
         return False
 
-    def clean(self, older_than: timedelta) -> None:  # noqa: B027  # most stores have nothing to do
-        """Remove what the current state does not need any more, if it has not been needed for so long."""
-
-    def compact(self) -> None:  # noqa: B027  # most stores have nothing to do
-        """Give back the space of what was deleted; what the store keeps of earlier states is removed by `clean`."""
+    def clean(self) -> None:  # noqa: B027  # most stores have nothing to do
+        """Remove files that the current state does not need any more."""
 
     def persist(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
         """Write what is in memory into a folder, by the name of its state; `clean` removes what earlier states left."""
 
-    def copy_to(self, folder: Path, version: str) -> str:
-        """Write what is needed to open a copy into a folder; returns the state of the copy, which may be called so."""
+    def copy_to(self, folder: Path, version: str) -> None:
+        """Write what is needed to open a copy into a folder, without anything that was deleted."""
         self.persist(folder, version)
-        return version
 
     def positions(self) -> dict[str, str]:
         """The ids of all nodes by what the vector store calls them; for stores that keep no text."""
@@ -120,6 +123,10 @@ class NodeStore(ABC):
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read whole nodes in one batch."""
 
+    def records_of(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
+        """Nodes in short, by id."""
+        return {node_id: NodeRecord.of(node) for node_id, node in self.fetch(node_ids).items()}
+
     @abstractmethod
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
         """The nodes nearest to a question, of any granularity, best first.
@@ -128,15 +135,6 @@ class NodeStore(ABC):
             question: An embedding, how many nodes, filters by metadata; for some stores also its mode. Fewer nodes
                 are returned only where there are no more that pass the filters.
         """
-
-    def begin_search(self, question: VectorStoreQuery) -> Callable[[], list[FoundNode]]:
-        """The same, while something else is done where the store can; what is returned waits for it.
-
-        Raises:
-            ValueError: The question's embedding has another dimension than those that are there.
-        """
-        check_question(question.query_embedding, self.dimension)
-        return partial(self.search, question)
 
     @abstractmethod
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
@@ -182,24 +180,32 @@ class NodeStore(ABC):
 
     def passing(self, filters: MetadataFilters | None) -> Passing | None:
         """The passages that pass filters by metadata; None where there are none to pass."""
-        return None if filters is None or not filters.filters else self.passage_metadata().passing(filters)
+        if filters is None or not filters.filters:
+            return None
+        state, key = self.state, repr(filters)
+        last = self._last_passing
+        if last is None or last[:2] != (state, key):  # both sides of a hybrid search ask
+            count, ids = 0, []
+            for record in self.records("passage"):
+                count += 1
+                if matches(json.loads(record.metadata or "{}"), filters):
+                    ids.append(record.id)
+            last = self._last_passing = state, key, Passing(frozenset(ids), len(ids) / max(1, count))
+        return last[2]
+
+    def metadata_values(self) -> dict[str, list[Any]]:
+        """The users' keys of the passages' metadata, each with its distinct values."""
+        values: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+        for record in self.records("passage"):
+            for key, value in json.loads(record.metadata or "{}").items():
+                if key not in BOOKKEEPING_KEYS:
+                    values[key].setdefault(repr(value), value)
+        return {key: list(distinct.values()) for key, distinct in values.items()}
 
     @property
     def state(self) -> object:
-        """Another object after each change."""
+        """Something else after each change."""
         return self._last_change
-
-    def passage_metadata(self) -> PassageMetadata:
-        """The metadata of all passages: read when it is first needed, and again after a change."""
-        state, read = self.state, self._metadata
-        if read is None or read[0] is not state:
-            read = self._metadata = state, self._read_passage_metadata()
-        return read[1]
-
-    def _read_passage_metadata(self) -> PassageMetadata:
-        rows = [(record.id, record.document_id, record.metadata) for record in self.records("passage")]
-        columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)] if rows else []
-        return PassageMetadata([pa.record_batch(columns, schema=PassageMetadata.SCHEMA)] if rows else [])
 
     def _changed(self) -> None:
         """Note a change; called after it, so that no question in between keeps what it read for later."""
@@ -266,10 +272,6 @@ class NodeRecord:
             span=span_of(node),
             unverified=bool(metadata.get(UNVERIFIED_KEY)),
         )
-
-
-# Nothing is searched by the other two, which are told of nodes that are read.
-RECORD_COLUMNS = tuple(field.name for field in fields(NodeRecord) if field.name not in ("span", "unverified"))
 
 
 def kept_as_json(content: dict[str, Any], document_id: str | None) -> str:
@@ -372,6 +374,18 @@ def look_further(
             return kept[:wanted]
         limit *= 4
     return []
+
+
+def same_dimension(dimensions: set[str]) -> str | None:
+    """The only one of some dimensions; None where there is none.
+
+    Raises:
+        ValueError: There are several.
+    """
+    if len(dimensions) > 1:
+        named = " and ".join(sorted(one if one == "none" else f"{one} dimensions" for one in dimensions))
+        raise ValueError(f"nodes of one store must all have embeddings of one model, or none; found {named}.")
+    return next(iter(dimensions), None)
 
 
 def nowhere(dimension: int) -> list[float]:

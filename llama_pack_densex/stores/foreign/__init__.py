@@ -8,7 +8,7 @@ from importlib import import_module
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
+from llama_pack_densex.stores.embedded import EmbeddedNodes, EmbeddedVectorStore
 from llama_pack_densex.stores.node_store import NodeStore
 
 # of the stores' classes, by name, since importing an integration needs the store's own packages
@@ -34,7 +34,7 @@ def adapter_for(vector_store: BasePydanticVectorStore | None, docstore: BaseDocu
         ValueError: It is none, or LlamaIndex's own `LanceDBVectorStore`.
     """
     if vector_store is None:
-        return LanceNodes()
+        return EmbeddedNodes()
     if not isinstance(vector_store, BasePydanticVectorStore):
         raise ValueError(f"vector_store must be a vector store of LlamaIndex, not a {type(vector_store).__name__}")
     for name in (cls.__name__ for cls in type(vector_store).__mro__):

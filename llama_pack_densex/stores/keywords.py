@@ -1,0 +1,231 @@
+"""Keyword search (BM25) over our own tokens, in tables of an SQLite database that commit with all else in it.
+
+For each token there are the rows that have it, in blocks of neighboring rows: six bytes an occurrence, which numpy
+reads as they are stored. A document that is added or removed changes the blocks of its own tokens alone.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from llama_pack_densex.stores.database import number_lists
+
+PASSAGES = 0
+"""The field of the texts that passages are found by."""
+UNITS = 1
+"""The field of the texts of propositions, sentences and questions."""
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS words (row INTEGER PRIMARY KEY, field INTEGER NOT NULL, words TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS postings (
+    field INTEGER NOT NULL,
+    token TEXT NOT NULL,
+    block INTEGER NOT NULL,
+    entries BLOB NOT NULL,
+    PRIMARY KEY (field, token, block)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS totals (field INTEGER PRIMARY KEY, texts INTEGER NOT NULL, tokens INTEGER NOT NULL);
+"""
+
+_K1 = 1.2
+_B = 0.75  # both as Lucene, Elasticsearch and LanceDB have them
+_ROWS_A_BLOCK = 4_096
+_ENTRY = np.dtype([("place", "<u2"), ("count", "<u2"), ("length", "<u2")])
+_MOST = 65_535  # that an entry can tell, of both
+
+Rows = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
+Block = tuple[int, str, int]
+"""The field, the token and the number of a block of postings."""
+
+
+class RowWords(NamedTuple):
+    """The tokens of a row, with spaces between them, and the field that they are searched in."""
+
+    row: int
+    field: int
+    words: str
+
+
+def add_words(connection: sqlite3.Connection, rows: Iterable[RowWords]) -> None:
+    """Add the tokens of rows that have none yet."""
+    blocks: defaultdict[Block, list[tuple[int, int, int]]] = defaultdict(list)
+    kept = []
+    totals: Counter[tuple[int, str]] = Counter()
+    for row, field, words in rows:
+        kept.append((row, field, words))
+        block, place = divmod(row, _ROWS_A_BLOCK)
+        tokens = _tokens_in(words)
+        totals[field, "texts"] += 1
+        totals[field, "tokens"] += len(tokens)
+        for token, count in Counter(tokens).items():
+            blocks[field, token, block].append((place, min(count, _MOST), min(len(tokens), _MOST)))
+    connection.executemany("INSERT INTO words VALUES (?, ?, ?)", kept)
+    # joined as texts, blobs become one, byte for byte
+    connection.executemany(
+        "INSERT INTO postings VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+        "entries = CAST(entries || excluded.entries AS BLOB)",
+        ((*key, np.array(entries, _ENTRY).tobytes()) for key, entries in sorted(blocks.items())),
+    )
+    _count(connection, totals)
+
+
+def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
+    """Remove the tokens of some rows."""
+    places: defaultdict[Block, list[int]] = defaultdict(list)
+    totals: Counter[tuple[int, str]] = Counter()
+    for row, field, words in read_words(connection, rows):
+        block, place = divmod(row, _ROWS_A_BLOCK)
+        tokens = _tokens_in(words)
+        totals[field, "texts"] -= 1
+        totals[field, "tokens"] -= len(tokens)
+        for token in set(tokens):
+            places[field, token, block].append(place)
+    for key, gone in sorted(places.items()):
+        (content,) = connection.execute(
+            "SELECT entries FROM postings WHERE field = ? AND token = ? AND block = ?", key
+        ).fetchone()
+        entries = np.frombuffer(content, _ENTRY)
+        left = entries[~np.isin(entries["place"], gone)]
+        if len(left):
+            connection.execute(
+                "UPDATE postings SET entries = ? WHERE field = ? AND token = ? AND block = ?", (left.tobytes(), *key)
+            )
+        else:
+            connection.execute("DELETE FROM postings WHERE field = ? AND token = ? AND block = ?", key)
+    for some in number_lists(rows):
+        connection.execute(f"DELETE FROM words WHERE row IN ({some})")
+    _count(connection, totals)
+
+
+def clear_words(connection: sqlite3.Connection) -> None:
+    """Remove all tokens."""
+    for table in ("words", "postings", "totals"):
+        connection.execute(f"DELETE FROM {table}")
+
+
+def read_words(connection: sqlite3.Connection, rows: Collection[int]) -> Iterable[RowWords]:
+    """The tokens of some rows; those that have none are left out."""
+    for some in number_lists(rows):
+        yield from map(
+            RowWords._make, connection.execute(f"SELECT row, field, words FROM words WHERE row IN ({some})")
+        )
+
+
+def best_rows(
+    connection: sqlite3.Connection, tokens: Sequence[str], wanted: int, allowed: Rows | None = None
+) -> tuple[Rows, Scores, bool]:
+    """The passages with the best scores by BM25, best first.
+
+    Args:
+        connection: A connection that is reading.
+        tokens: The tokens of a question; one that occurs twice counts twice.
+        wanted: How many rows; further ones are returned where they are as good as the last.
+        allowed: The rows that may be returned, in order; None means all.
+
+    Returns:
+        The rows, their scores, and whether there are others.
+    """
+    found = [(rows, scores) for rows, scores in _scored(connection, PASSAGES, tokens, None) if len(rows)]
+    if not found:
+        return np.empty(0, np.int64), np.empty(0), False
+    rows, places = np.unique(np.concatenate([rows for rows, _ in found]), return_inverse=True)
+    scores = np.bincount(places, np.concatenate([scores for _, scores in found]))
+    if allowed is not None:
+        is_allowed = np.isin(rows, allowed, assume_unique=True)
+        rows = rows[is_allowed]
+        scores = scores[is_allowed]
+    count = len(rows)
+    if count > wanted:
+        least = np.partition(scores, count - wanted)[count - wanted]
+        rows = rows[scores >= least]
+        scores = scores[scores >= least]
+    order = np.argsort(-scores, kind="stable")
+    return rows[order], scores[order], count > len(rows)
+
+
+def scores_of_units(connection: sqlite3.Connection, tokens: Sequence[str], units: Collection[int]) -> dict[int, float]:
+    """The scores by BM25 of some units, among all; those that have none of the tokens are left out.
+
+    Args:
+        connection: A connection that is reading.
+        tokens: The tokens of a question.
+        units: Their rows.
+    """
+    wanted = np.array(sorted(units), np.int64)
+    scores: defaultdict[int, float] = defaultdict(float)
+    for rows, of_token in _scored(connection, UNITS, tokens, wanted):
+        is_wanted = np.isin(rows, wanted, assume_unique=True)
+        for row, score in zip(rows[is_wanted].tolist(), of_token[is_wanted].tolist(), strict=True):
+            scores[row] += score
+    return dict(scores)
+
+
+def tokens_with(connection: sqlite3.Connection, characters: Collection[str]) -> list[str]:
+    """The tokens of passages that some characters are in."""
+    tokens: dict[str, None] = {}
+    for character in sorted(characters):
+        tokens |= dict.fromkeys(
+            token
+            for (token,) in connection.execute(
+                "SELECT DISTINCT token FROM postings WHERE field = ? AND instr(token, ?)", (PASSAGES, character)
+            )
+        )
+    return list(tokens)
+
+
+def _scored(
+    connection: sqlite3.Connection, field: int, tokens: Sequence[str], wanted: Rows | None
+) -> Iterable[tuple[Rows, Scores]]:
+    """Of each token the rows that have it, and what it adds to their scores.
+
+    Args:
+        connection: A connection that is reading.
+        field: Where.
+        tokens: The tokens.
+        wanted: Rows in whose blocks to look; None means all.
+    """
+    total = connection.execute("SELECT texts, tokens FROM totals WHERE field = ?", (field,)).fetchone()
+    if total is None or not total[1]:
+        return
+    texts, all_tokens = total
+    mean = all_tokens / texts
+    blocks = ""
+    if wanted is not None:
+        blocks = f" AND block IN ({', '.join(map(str, np.unique(wanted // _ROWS_A_BLOCK).tolist()))})"
+    for token, times in Counter(tokens).items():
+        key = (field, token)
+        # to tell the length of a blob, SQLite reads no more than its first page
+        size = "SELECT total(length(entries)) FROM postings WHERE field = ? AND token = ?"
+        frequency = connection.execute(size, key).fetchone()[0] / _ENTRY.itemsize
+        found = connection.execute(
+            f"SELECT block, entries FROM postings WHERE field = ? AND token = ?{blocks}", key
+        ).fetchall()
+        entries = np.frombuffer(b"".join(content for _, content in found), _ENTRY)
+        sizes = [len(content) // _ENTRY.itemsize for _, content in found]
+        firsts = np.repeat(np.array([block for block, _ in found], np.int64) * _ROWS_A_BLOCK, sizes)
+        rarity = np.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
+        counts = entries["count"].astype(np.float64)
+        lengths = entries["length"].astype(np.float64)
+        weights = counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths / mean))
+        yield firsts + entries["place"], times * rarity * weights
+
+
+def _tokens_in(words: str) -> list[str]:
+    return words.split(" ") if words else []
+
+
+def _count(connection: sqlite3.Connection, totals: Mapping[tuple[int, str], int]) -> None:
+    for field in {field for field, _ in totals}:
+        connection.execute(
+            "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET "
+            "texts = texts + excluded.texts, tokens = tokens + excluded.tokens",
+            (field, totals[field, "texts"], totals[field, "tokens"]),
+        )
+

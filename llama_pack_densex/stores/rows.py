@@ -1,0 +1,83 @@
+"""The rows of nodes: what each node is and leads to, in a table that is small enough to look into for every hit."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from llama_pack_densex.stores.database import number_lists, select_by_text
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS nodes (
+    row INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    document_id TEXT NOT NULL,
+    granularity TEXT NOT NULL,
+    passage_id TEXT NOT NULL,
+    status TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS nodes_by_document ON nodes (document_id);
+CREATE INDEX IF NOT EXISTS nodes_by_passage ON nodes (passage_id) WHERE passage_id != '';
+CREATE INDEX IF NOT EXISTS passages ON nodes (row) WHERE granularity = 'passage';
+"""
+
+_COLUMNS = "row, id, document_id, granularity, passage_id, status"
+
+
+class NodeRow(NamedTuple):
+    """The row of a node; a tuple, since a question reads some hundred.
+
+    Args:
+        row: Its number: of those that are there, the later written has the higher one, and none is used again.
+        id: The node's id.
+        document_id: Its document's id.
+        granularity: As of `NodeRecord`.
+        passage_id: Of a unit, the passage it leads to; otherwise empty.
+        status: As of `NodeRecord`.
+    """
+
+    row: int
+    id: str
+    document_id: str
+    granularity: str
+    passage_id: str
+    status: str
+
+
+def add_rows(connection: sqlite3.Connection, nodes: Sequence[tuple[str, str, str, str, str]]) -> list[int]:
+    """Add rows for nodes whose ids are not there: id, document, granularity, passage, status. Returns their numbers."""
+    add = "INSERT INTO nodes (id, document_id, granularity, passage_id, status) VALUES (?, ?, ?, ?, ?)"
+    return [int(connection.execute(add, node).lastrowid or 0) for node in nodes]
+
+
+def remove_rows(connection: sqlite3.Connection, rows: Iterable[int]) -> None:
+    """Remove some rows."""
+    for some in number_lists(rows):
+        connection.execute(f"DELETE FROM nodes WHERE row IN ({some})")
+
+
+def read_rows(connection: sqlite3.Connection, rows: Iterable[int]) -> dict[int, NodeRow]:
+    """Rows by their numbers; those that are not there are left out."""
+    found: dict[int, NodeRow] = {}
+    for some in number_lists(rows):
+        for values in connection.execute(f"SELECT {_COLUMNS} FROM nodes WHERE row IN ({some})"):
+            found[values[0]] = NodeRow._make(values)
+    return found
+
+
+def rows_with_ids(connection: sqlite3.Connection, node_ids: Iterable[str]) -> list[NodeRow]:
+    """The rows of some nodes."""
+    return [*map(NodeRow._make, select_by_text(connection, f"SELECT {_COLUMNS} FROM nodes WHERE id IN", node_ids))]
+
+
+def rows_of_documents(connection: sqlite3.Connection, document_ids: Iterable[str]) -> list[NodeRow]:
+    """The rows of all nodes of some documents."""
+    select = f"SELECT {_COLUMNS} FROM nodes WHERE document_id IN"
+    return [*map(NodeRow._make, select_by_text(connection, select, document_ids))]
+
+
+def units_of_passages(connection: sqlite3.Connection, passage_ids: Collection[str]) -> list[NodeRow]:
+    """The rows of all units that lead to some passages."""
+    select = f"SELECT {_COLUMNS} FROM nodes WHERE passage_id != '' AND passage_id IN"
+    return [*map(NodeRow._make, select_by_text(connection, select, passage_ids))]
