@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from llama_pack_densex.stores.folder import IndexInUseError as IndexInUseError
     from llama_pack_densex.stores.manifest import InvalidIndexError as InvalidIndexError
 
-# Imported where they are first used: LlamaIndex and LanceDB take seconds, which `densex --help` need not wait for.
+# Imported where they are first used: LlamaIndex takes seconds, which `densex --help` need not wait for.
 _NAMES = {
     "answering.chat": ["PropositionChatEngine"],
     "answering.synthesizer": ["CitedSynthesizer"],

@@ -71,8 +71,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         streaming: Whether answers come as a stream.
         mode: "recursive" or "auto_merging".
         propositionizer: What makes propositions, in place of `proposition_llm`.
-        vector_store: A LlamaIndex vector store to keep nodes in; the default is an embedded LanceDB. If it holds an
-            index, that is opened, and only documents that are new or changed are indexed.
+        vector_store: A LlamaIndex vector store to keep nodes in; the default is an embedded SQLite database. If it
+            holds an index, that is opened, and only documents that are new or changed are indexed.
         docstore: Where whole nodes are kept beside a vector store that cannot give them back, such as FAISS; None
             means one in memory, written to `persist_dir`.
         persist_dir: A folder to keep the index in. If it holds one, that is opened, and only documents that are new

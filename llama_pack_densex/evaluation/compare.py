@@ -60,7 +60,7 @@ _PACKAGES = (
     "llama-index-core",
     "llama-index-retrievers-bm25",
     "bm25s",
-    "lancedb",
+    "usearch",
     "ir-measures",
     "numpy",
     "trulens-core",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
@@ -19,13 +19,14 @@ from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
+from llama_pack_densex.stores.beside import note_of
+from llama_pack_densex.stores.embedded import EmbeddedNodes, EmbeddedVectorStore
 from llama_pack_densex.stores.folder import REPORT_FILE, IndexFolder, folder_at, writing_to
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.index import NodeIndex, about, new_name
-from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
 from llama_pack_densex.stores.manifest import Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
-from llama_pack_densex.stores.words import Words, note_of, words_in
+from llama_pack_densex.stores.words import Words, words_in
 from llama_pack_densex.text.language import LANGUAGE_NAMES
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.wiring import Given, embed_model_for
@@ -67,7 +68,7 @@ def open_store(persist_dir: str | Path | None, given: Given) -> Opened:
         ValueError: There are two places for the nodes.
     """
     folder = None if persist_dir is None else IndexFolder(folder_at(persist_dir))
-    if folder is not None and isinstance(given.get("vector_store"), LanceVectorStore):
+    if folder is not None and isinstance(given.get("vector_store"), EmbeddedVectorStore):
         raise ValueError("persist_dir keeps its nodes itself, in a store of this kind: leave vector_store out")
     if folder is not None and is_index(folder.path):
         manifest = Manifest.read(folder.path)
@@ -78,7 +79,7 @@ def open_store(persist_dir: str | Path | None, given: Given) -> Opened:
     vector_store = given.get("vector_store")
     if folder is not None:
         data = folder.create()
-        vector_store = vector_store if vector_store is not None else LanceVectorStore(data, version=0)
+        vector_store = vector_store if vector_store is not None else EmbeddedVectorStore(data)
     store = adapter_for(vector_store, given.get("docstore"))
     return Opened(store, folder, about(store), "")
 
@@ -105,11 +106,11 @@ class PackIndex:
     """
 
     def __init__(self, options: PackOptions, given: Given, parser: BasePropositionNodeParser, opened: Opened) -> None:
-        if options.hybrid == "store" and (given.get("vector_store") is None or isinstance(opened.store, LanceNodes)):
+        if options.hybrid == "store" and (given.get("vector_store") is None or isinstance(opened.store, EmbeddedNodes)):
             raise ValueError('hybrid="store" is for a vector_store of your own; with the embedded one, use hybrid=True')
         manifest, folder = opened.manifest, opened.folder
         embed_model, self.embedding_source = embed_model_for(manifest, given.get("embed_model"), opened.where)
-        if embed_model is None and not isinstance(opened.store, LanceNodes):
+        if embed_model is None and not isinstance(opened.store, EmbeddedNodes):
             needed = "pass embed_model=, or leave vector_store out to search lexically"
             raise ValueError(f"{opened.where} holds embeddings, but there is no embedding model: {needed}")
         there = manifest if folder is None or is_index(folder.path) else None
@@ -190,8 +191,9 @@ class PackIndex:
             if purge:  # first, since the index says what there is to purge: after a stop it can be done again
                 texts = self.nodes.passage_texts(document_ids)
                 self._parser.propositionizer.purge([*texts, *self._texts_of(documents)])
-            deleted = len(self.nodes.delete(document_ids))
-            self.nodes.commit_anew(self._about()) if purge else self._commit()
+            with self.nodes.anew(self._about()) if purge else nullcontext():
+                deleted = len(self.nodes.delete(document_ids))
+            self._commit()
         return deleted
 
     def _id_of(self, document: BaseNode) -> str:
@@ -210,8 +212,8 @@ class PackIndex:
 
     def compact(self) -> None:
         """Give back space, and erase what was deleted; see `DenseXRetrievalPack.compact`."""
-        with self.nodes.writing():
-            self.nodes.commit_anew(self._about())
+        with self.nodes.writing(), self.nodes.anew(self._about()):
+            pass
 
     def all_nodes(self, granularity: str | None) -> list[BaseNode]:
         """All nodes, or those of one granularity, in the order of their documents."""
@@ -234,13 +236,15 @@ class PackIndex:
             return
         folder = IndexFolder(path)
         with writing_to(path):
-            data, store = folder.create(), self.nodes.store
-            version = self.nodes.reading(lambda: store.copy_to(data, new_name()))
+            data = folder.create()
+            store = self.nodes.store
+            version = "" if store.atomic else new_name()
             manifest = replace(self._about(), data=data.name, version=version)
-            store.write_about(manifest.as_text())
-            manifest.write(folder.path)
-            if not isinstance(store, LanceNodes):
+            self.nodes.reading(lambda: store.copy_to(data, version))
+            if not store.atomic:
+                store.write_about(manifest.as_text())
                 self.nodes.beside.copy_to(data, version, store.records)
+            manifest.write(folder.path)
             folder.clean(manifest)
 
     def _commit(self, midway: bool = False) -> None:
@@ -302,8 +306,8 @@ def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: 
     tokenizer = given.get("tokenizer")
     if tokenizer is not None:  # the comparison gives words without those of propositions
         return tokenizer if isinstance(tokenizer, Words) else Words.by(tokenizer)
-    if isinstance(opened.store, LanceNodes):
-        note = opened.store.now.note
+    if isinstance(opened.store, EmbeddedNodes):
+        note = opened.store.words_note
     else:
         note = note_of(opened.folder.data) if opened.folder is not None else ""
     made = words_in(note)

@@ -16,9 +16,9 @@ from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.node_parsers.ids import PIECE
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
+from llama_pack_densex.stores.embedded import EmbeddedNodes
 from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder, folder_at
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.lance import LanceNodes
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, while_it_changes
 from llama_pack_densex.stores.node_store import IndexCounts
 
@@ -104,7 +104,7 @@ def _opened(path: str | Path, to_write: bool = True) -> Iterator[tuple[NodeIndex
 def _mended(nodes: NodeIndex, about: Manifest, report: CheckReport) -> CheckReport:
     removed = sorted({document_id for fault in report.faults for document_id in fault.documents})
     nodes.replace(removed, [])
-    if isinstance(nodes.store, LanceNodes):
+    if isinstance(nodes.store, EmbeddedNodes):
         nodes.store.mend_words()
         nodes.changed = True
     nodes.commit(about)
@@ -115,7 +115,7 @@ def _mended(nodes: NodeIndex, about: Manifest, report: CheckReport) -> CheckRepo
 
 def _faults(nodes: NodeIndex, about: Manifest) -> Iterator[Fault]:
     yield from _wrong_links(nodes)
-    if not isinstance(nodes.store, LanceNodes):  # others do not tell
+    if not isinstance(nodes.store, EmbeddedNodes):  # others do not tell
         return
     if documents := dict(nodes.store.bad_vectors()):
         yield _fault("vector", "embeddings are missing, of no length or not finite", documents)
@@ -188,7 +188,8 @@ def compact_index(path: str | Path) -> Compaction:
     """
     with _opened(path) as (nodes, about):
         before = _bytes_in(folder_at(path))
-        nodes.commit_anew(about)
+        with nodes.anew(about):
+            pass
         return Compaction(str(path), before, _bytes_in(folder_at(path)))
 
 
@@ -209,8 +210,9 @@ def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool 
         # first, since the index says what there is to purge: after a stop it can be done again
         if purge and replies.exists():
             ReplyCache(replies).purge(nodes.passage_texts(document_ids))
-        nodes.replace(document_ids, [])
-        nodes.commit_anew(about) if purge else nodes.commit(about)
+        with nodes.anew(about) if purge else nullcontext():
+            nodes.replace(document_ids, [])
+        nodes.commit(about)
 
 
 def _bytes_in(folder: Path) -> int:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
+import numpy as np
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
+from llama_pack_densex.stores import keywords
 from llama_pack_densex.stores.filters import Passing
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.lance_table import PASSAGE_WORDS, UNIT_WORDS, TableVersion, is_any_of, is_of_any, quote
 from llama_pack_densex.stores.node_store import FoundNode
+from llama_pack_densex.stores.rows import NodeRow, read_rows, rows_with_ids, units_of_passages
 from llama_pack_densex.stores.words import Words
 from llama_pack_densex.text.tokens import IS_CJK, content_words, strip_surrogates, tokenize
 
@@ -41,9 +43,6 @@ HEAD_UNITS = 100
 _NOTHING = SearchResult(
     (), exhausted=True, coverage=0.0
 )  # what an empty question finds: there is nothing to embed in it
-_MOST_PASSAGES = 1_000  # named where their units are asked for
-_SPARE = 8  # passages that are fetched beyond those asked for, to see whether others score as much as the last one
-_PAIRS_READ = 1_000  # passages with a single character that are looked at for the words that it is in
 
 
 # Japanese words that ask, as English stop words do: rare in documents, they would find those that ask
@@ -106,9 +105,8 @@ class UnitSearch:
         if weight == 0:
             lexical = self.by_words(query, passages)
             return lexical if lexical.passages else self.by_embedding(query, units)
-        wait_for_dense = self._begin_by_embedding(query, units)  # the store searches during the keyword search
         lexical = self.by_words(query, passages)
-        dense = wait_for_dense()
+        dense = self.by_embedding(query, units)
         while len(dense.passages) < HEAD_PASSAGES and not dense.exhausted:  # few passages with many units
             units *= 2
             dense = self.by_embedding(query, units)
@@ -125,21 +123,33 @@ class UnitSearch:
         The store holds other nodes beside the searched units. They are fetched too and dropped: filters by
         granularity slow some stores down fiftyfold.
         """
-        return self._begin_by_embedding(query, k)()
+        if query.embedding is None:
+            if not query.embedding_strs:
+                return _NOTHING
+            assert self._index.embed_model is not None, "dense search needs an index with an embedding model"
+            query.embedding = self._index.embed_model.get_agg_embedding_from_queries(_embeddable(query))
+        if not math.isfinite(sum(query.embedding)):
+            raise ValueError("the embedding of the question is not finite: look into the embedding model")
+        # other nodes are dropped: there is a passage for every few units, and a section for every few
+        # passages
+        limit = k + 4 + k // 2
+        if "passage" in self._granularity:
+            limit = max(k + 4 + k // 8, LEAST_UNITS)
+        return self._enough(query, k, limit)
 
     def by_words(self, query: QueryBundle, k: int) -> SearchResult:
         """Find passages by BM25, and rank the units of each found passage among themselves; see
         `find_by_words`.
 
-        BM25 is that of LanceDB's full-text index over our tokens: the textbook's, with k1 1.2 and b 0.75,
-        over the rows that have tokens in a column. The index knows the tokenizer.
+        BM25 is the textbook's, with k1 1.2 and b 0.75, over our tokens. The index knows the tokenizer.
         """
         words = self._index.words
         assert words is not None, "an index without words is not searched by words"
 
         def find() -> SearchResult:
             passing = self._index.store.passing(self._filters)
-            return find_by_words(self._index.words_now(), words, query.query_str, k, self._granularity, passing)
+            with self._index.searched_by_words().reading() as connection:
+                return find_by_words(connection, words, query.query_str, k, self._granularity, passing)
 
         return self._index.reading(find)
 
@@ -151,35 +161,19 @@ class UnitSearch:
         if self._dense_weight(query.query_str) != 0:
             query.embedding = await model.aget_agg_embedding_from_queries(_embeddable(query))
 
-    def _begin_by_embedding(self, query: QueryBundle, k: int) -> Callable[[], SearchResult]:
-        """Begin a dense search; what is returned waits for it."""
-        if query.embedding is None:
-            if not query.embedding_strs:
-                return lambda: _NOTHING
-            assert self._index.embed_model is not None, "dense search needs an index with an embedding model"
-            query.embedding = self._index.embed_model.get_agg_embedding_from_queries(_embeddable(query))
-        if not math.isfinite(sum(query.embedding)):
-            raise ValueError("the embedding of the question is not finite: look into the embedding model")
-        # other nodes are dropped: there is a passage for every few units, and a section for every few
-        # passages
-        limit = k + 4 + k // 2
-        if "passage" in self._granularity:
-            limit = max(k + 4 + k // 8, LEAST_UNITS)
-        begun = self._begin_nearest(query, limit)
-        return lambda: self._enough(query, k, limit, begun())
-
-    def _begin_nearest(self, query: QueryBundle, limit: int) -> Callable[[], list[FoundNode]]:
+    def _nearest(self, query: QueryBundle, limit: int) -> list[FoundNode]:
         of_store: dict[str, Any] = {}
         if self._of_store:
             of_store = {**self._of_store, "sparse_top_k": limit, "hybrid_top_k": limit}
-        return self._index.begin_search(
+        return self._index.search(
             VectorStoreQuery(query.embedding, limit, query_str=query.query_str, filters=self._filters, **of_store)
         )
 
-    def _enough(self, query: QueryBundle, k: int, limit: int, nearest: list[FoundNode]) -> SearchResult:
+    def _enough(self, query: QueryBundle, k: int, limit: int) -> SearchResult:
         """The best `k` units of the nearest nodes; more nodes are fetched while too few of them are searched
         units."""
         while True:
+            nearest = self._nearest(query, limit)
             units = [node for node in nearest if node.granularity in self._granularity]
             if not self._of_store and units and units[0].similarity is None:
                 units = [unit._replace(similarity=unit.score) for unit in units]
@@ -188,7 +182,6 @@ class UnitSearch:
                 hits = collapse(units[:k], units if "passage" in self._granularity else ())
                 return SearchResult(hits, exhausted=nothing_left and len(units) <= k)
             limit *= 2
-            nearest = self._begin_nearest(query, limit)()
 
 
 def dense_weight(
@@ -294,7 +287,7 @@ def _fused(sides: Sequence[Mapping[str, float]], head: int, dense_weight: float)
 
 
 def find_by_words(
-    now: TableVersion,
+    connection: sqlite3.Connection,
     words: Words,
     question: str,
     k: int,
@@ -304,7 +297,7 @@ def find_by_words(
     """Find passages by BM25, and rank each found passage's units among themselves.
 
     Args:
-        now: A table with the columns of `words`.
+        connection: Reads the tokens of nodes.
         words: How the question is split.
         question: The question.
         k: How many passages to return at most.
@@ -319,19 +312,20 @@ def find_by_words(
     tokens = [token for token in tokens if token not in _ASKING] or tokens
     single = {token for token in tokens if words.pairs and len(token) == 1 and IS_CJK.match(token)}
     longer = [token for token in tokens if token not in single]
-    passages, has_more = _best_passages(now, tokens, k, passing)
-    tokens_of_best = _begin_tokens(now, passages[:1])
-    if single and tokens_of_best().isdisjoint(longer) and not _best_passages(now, longer, 1, passing)[0]:
+    allowed = None if passing is None else _rows_of(connection, passing)
+    passages, has_more = _best_passages(connection, tokens, k, allowed)
+    best_tokens = _tokens_of(connection, passages[:1])
+    if single and best_tokens.isdisjoint(longer) and not _best_passages(connection, longer, 1, allowed)[0]:
         # a single character may be hidden in the pairs of others; where nothing else is known, these are
         # searched for
-        tokens += _pairs_with(now, single)
-        passages, has_more = _best_passages(now, tokens, k, passing)
-        tokens_of_best = _begin_tokens(now, passages[:1])
+        tokens += [token for token in keywords.tokens_with(connection, single) if len(token) == 2]
+        passages, has_more = _best_passages(connection, tokens, k, allowed)
+        best_tokens = _tokens_of(connection, passages[:1])
     if not passages:
         return _NOTHING
-    units = _matching_units(now, tokens, passages, granularity)
-    hits = tuple(PassageHit(passage.id, passage.score, tuple(units[passage.id])) for passage in passages)
-    return SearchResult(hits, not has_more, _coverage(content_words([*longer, *single]), single, tokens_of_best()))
+    units = _matching_units(connection, tokens, passages, granularity)
+    hits = tuple(PassageHit(passage.id, score, tuple(units[passage.id])) for passage, score in passages)
+    return SearchResult(hits, not has_more, _coverage(content_words([*longer, *single]), single, best_tokens))
 
 
 def _coverage(content: set[str], single: set[str], tokens: set[str]) -> float:
@@ -341,57 +335,47 @@ def _coverage(content: set[str], single: set[str], tokens: set[str]) -> float:
     return len(content & (tokens | in_pairs)) / len(content)
 
 
+def _rows_of(connection: sqlite3.Connection, passing: Passing) -> keywords.Rows:
+    if len(passing.rows) == len(passing.ids):
+        return passing.rows
+    return np.array(sorted(row.row for row in rows_with_ids(connection, passing.ids)), np.int64)
+
+
 def _best_passages(
-    now: TableVersion, tokens: Sequence[str], k: int, passing: Passing | None
-) -> tuple[list[FoundNode], bool]:
-    """The best passages, and whether there are more."""
-    if not tokens or k <= 0 or (passing is not None and not passing.ids):
+    connection: sqlite3.Connection, tokens: Sequence[str], k: int, allowed: keywords.Rows | None
+) -> tuple[list[tuple[NodeRow, float]], bool]:
+    """The best passages with their scores, and whether there are more."""
+    if not tokens or k <= 0:
         return [], False
-    limit = k + _SPARE
-    condition = ""
-    if passing is not None:
-        condition = is_of_any(passing, "id")
-        if not condition:
-            limit = passing.fetched(limit)
-    while True:
-        rows = now.begin_match(" ".join(tokens), PASSAGE_WORDS, limit, condition)()
-        passages = [row for row in rows if row.score > 0 and (passing is None or row.id in passing.ids)]
-        passages.sort(key=lambda passage: (-passage.score, passage.id))
-        has_more = len(passages) > k
-        # of equal scores LanceDB returns any: one that is out of reach must not be as good as the last one
-        # returned
-        if len(rows) < limit or (has_more and passages[k - 1].score > rows[-1].score):
-            return passages[:k], has_more
-        limit *= 4
+    numbers, scores, has_more = keywords.best_rows(connection, tokens, k, allowed)
+    found = read_rows(connection, numbers.tolist())
+    passages = [(found[row], score) for row, score in zip(numbers.tolist(), scores.tolist(), strict=True)]
+    passages.sort(key=lambda passage: (-passage[1], passage[0].id))
+    return passages[:k], has_more or len(passages) > k
 
 
 def _matching_units(
-    now: TableVersion, tokens: Sequence[str], passages: Sequence[FoundNode], granularity: Collection[str]
+    connection: sqlite3.Connection,
+    tokens: Sequence[str],
+    passages: Sequence[tuple[NodeRow, float]],
+    granularity: Collection[str],
 ) -> Mapping[str, list[FoundNode]]:
     """The units of some passages that have any of some tokens, by passage, best first."""
     units: defaultdict[str, list[FoundNode]] = defaultdict(list)
     if {*granularity} == {"passage"}:
         return units
-    condition = ""
-    if len(passages) <= _MOST_PASSAGES:
-        condition = is_any_of("passage_id", [passage.id for passage in passages])
-    for unit in now.begin_match(" ".join(tokens), UNIT_WORDS, None, condition)():
-        if unit.score > 0 and unit.granularity in granularity:
-            units[unit.passage_id].append(unit)
+    found = units_of_passages(connection, [passage.id for passage, _ in passages])
+    searched = {unit.row: unit for unit in found if unit.granularity in granularity}
+    scores = keywords.scores_of_units(connection, tokens, searched)
+    for row in sorted(scores, key=lambda row: (-scores[row], row)):
+        unit = searched[row]
+        units[unit.passage_id].append(FoundNode(unit.id, unit.granularity, unit.passage_id, scores[row]))
     return units
 
 
-def _begin_tokens(now: TableVersion, passages: Sequence[FoundNode]) -> Callable[[], set[str]]:
-    begun = now.begin_contents([passage.id for passage in passages], PASSAGE_WORDS)
-    return lambda: {token for text in begun().values() for token in text.split(" ")}
-
-
-def _pairs_with(now: TableVersion, characters: set[str]) -> list[str]:
-    """The pairs of characters that some single ones are in."""
-    condition = " OR ".join(f"{PASSAGE_WORDS} LIKE {quote(f'%{character}%')}" for character in sorted(characters))
-    texts = islice(now.values([PASSAGE_WORDS], condition), _PAIRS_READ)
-    tokens = dict.fromkeys(token for (text,) in texts for token in text.split(" "))
-    return [token for token in tokens if len(token) == 2 and not characters.isdisjoint(token)]
+def _tokens_of(connection: sqlite3.Connection, passages: Sequence[tuple[NodeRow, float]]) -> set[str]:
+    texts = keywords.read_words(connection, [passage.row for passage, _ in passages])
+    return {token for _, _, words in texts for token in words.split(" ")}
 
 
 def _embeddable(query: QueryBundle) -> list[str]:

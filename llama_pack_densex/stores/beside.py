@@ -124,7 +124,7 @@ class WordsBeside:
         copy.done(state)
 
     def _bring_in_step(self, database: Database, records: Records) -> None:
-        """Compare the words with the nodes by their ids, which tell the text, and tell those of documents that differ."""
+        """Compare the words with the nodes by their ids, which tell the text, and renew where they differ."""
         assert self.words is not None, "words are told by something"
         connection = database.writing()
         if get_note(connection, _WORDS) != self.words.note:

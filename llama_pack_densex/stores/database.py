@@ -42,7 +42,6 @@ class Database:
     def __init__(self, file: Path | None, schema: str, where: str) -> None:
         self.file = file
         self.where = where
-        self._schema = schema
         self._process = os.getpid()
         self._local = threading.local()
         self._turns = threading.RLock()  # of the threads, in memory
@@ -51,8 +50,8 @@ class Database:
         self._writer: sqlite3.Connection | None = None
         self._writing_thread = 0
         self._memory = self._connect() if file is None else None
-        if self._memory is not None:
-            self._memory.executescript(schema)
+        if file is None or not file.exists() or not file.stat().st_size:
+            self._create(schema)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -102,8 +101,7 @@ class Database:
                 self._turns.acquire()
                 connection = self._memory
             else:
-                connection = self._connect()
-                connection.executescript(self._schema)
+                connection = self._taken_idle() or self._connect()
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except BaseException:
@@ -189,13 +187,15 @@ class Database:
             with self._turns:
                 yield self._memory
             return
-        with self._guard:
-            connection = self._idle.pop() if self._idle else None
-        connection = connection or self._connect()
+        connection = self._taken_idle() or self._connect()
         try:
             yield connection
         finally:
             self._give_back(connection)
+
+    def _taken_idle(self) -> sqlite3.Connection | None:
+        with self._guard:
+            return self._idle.pop() if self._idle else None
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
         with self._guard:
@@ -203,6 +203,14 @@ class Database:
                 self._idle.append(connection)
                 return
         connection.close()
+
+    def _create(self, schema: str) -> None:
+        with self._translated():
+            connection = self._memory or _connected(str(self.file))
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(f"BEGIN; {schema} COMMIT;")
+            if self._memory is None:
+                connection.close()
 
     def _connect(self) -> sqlite3.Connection:
         connection = self._opened()
@@ -212,29 +220,19 @@ class Database:
         return connection
 
     def _opened(self) -> sqlite3.Connection:
-        options: dict[str, Any] = {
-            "isolation_level": None,
-            "check_same_thread": False,
-            "timeout": _BUSY_SECONDS,
-        }
         if self.file is None:
-            return sqlite3.connect(":memory:", **options)
-        if not self.file.exists():
-            connection = sqlite3.connect(self.file, **options)
-            connection.execute("PRAGMA journal_mode = WAL")
-            return connection
+            return _connected(":memory:")
         if os.access(self.file.parent, os.W_OK) and os.access(self.file, os.W_OK):
-            return sqlite3.connect(self.file, **options)
-        return self._opened_to_read(options)
+            return _connected(self.file)
+        return self._opened_to_read(self.file)
 
-    def _opened_to_read(self, options: dict[str, Any]) -> sqlite3.Connection:
+    def _opened_to_read(self, file: Path) -> sqlite3.Connection:
         """Open what may not be written to: there SQLite cannot make the files beside it that it needs for others."""
-        assert self.file is not None
-        uri = f"{self.file.absolute().as_uri()}?mode=ro"
-        log = self.file.with_name(f"{self.file.name}-wal")
+        uri = f"{file.absolute().as_uri()}?mode=ro"
+        log = file.with_name(f"{file.name}-wal")
         if not log.exists() or not log.stat().st_size:
             uri += "&immutable=1"
-        return sqlite3.connect(uri, uri=True, **options)
+        return _connected(uri, is_uri=True)
 
     def _check_process(self) -> None:
         """Open anew in a process that was forked: SQLite's connections must not be carried into it."""
@@ -271,6 +269,10 @@ class Database:
         )
 
 
+def _connected(file: str | Path, is_uri: bool = False) -> sqlite3.Connection:
+    return sqlite3.connect(file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=is_uri)
+
+
 ABOUT_SCHEMA = "CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
 
 
@@ -292,9 +294,7 @@ def number_lists(numbers: Iterable[int]) -> Iterator[str]:
         yield ", ".join(map(str, ordered[start : start + _NUMBERS_A_QUERY]))
 
 
-def select_by_text(
-    connection: sqlite3.Connection, select: str, texts: Iterable[str]
-) -> Iterator[tuple[Any, ...]]:
+def select_by_text(connection: sqlite3.Connection, select: str, texts: Iterable[str]) -> Iterator[tuple[Any, ...]]:
     """What a query selects that ends in `column IN`, for any number of texts."""
     distinct = list(dict.fromkeys(texts))
     for start in range(0, len(distinct), _TEXTS_A_QUERY):

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,8 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
     _nodes: EmbeddedNodes = PrivateAttr()
 
     def __init__(self, folder: str | Path | None = None, nodes: EmbeddedNodes | None = None, **kwargs: Any) -> None:
-        super().__init__(folder=None if folder is None else str(folder), **kwargs)
+        given = {"folder": None if folder is None else str(folder), **kwargs}
+        super().__init__(**given)
         self._nodes = nodes if nodes is not None else EmbeddedNodes(None if folder is None else Path(folder))
 
     @classmethod
@@ -134,10 +136,7 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
         return self._nodes.reading_by(lambda: self._read(node_ids, filters))  # type: ignore[no-any-return]
 
     def _read(self, node_ids: Sequence[str] | None, filters: MetadataFilters | None) -> list[BaseNode]:
-        if node_ids is None:
-            nodes = list(self._nodes.all_nodes())
-        else:
-            nodes = list(self._nodes.fetch(node_ids).values())
+        nodes = self._nodes.all_nodes() if node_ids is None else self._nodes.fetch(node_ids).values()
         return [node for node in nodes if matches(node.metadata, filters)]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -313,9 +312,7 @@ class EmbeddedNodes(NodeStore):
             set_note(connection, _DIMENSION, "")
             set_note(connection, _WORDS, "")
 
-    def _add(
-        self, connection: sqlite3.Connection, records: Sequence[NodeRecord], contents: Sequence[str]
-    ) -> list[int]:
+    def _add(self, connection: sqlite3.Connection, records: Sequence[NodeRecord], contents: Sequence[str]) -> list[int]:
         numbers = rows.add_rows(
             connection, [(one.id, one.document_id, one.granularity, one.passage_id, one.status) for one in records]
         )
@@ -403,13 +400,16 @@ class EmbeddedNodes(NodeStore):
     def maintain(self, midway: bool = False) -> bool:
         return self._vectors.maintain(midway)
 
-    def clean(self) -> None:
-        self._vectors.clean()
+    def clean(self, older_than: timedelta) -> None:
+        self._vectors.clean(older_than)
 
-    def copy_to(self, folder: Path) -> None:
+    def compact(self) -> None:
+        self.database.vacuum()
+
+    def copy_to(self, folder: Path, version: str) -> None:
         self.database.copy_to(folder / FILE)
         copy = EmbeddedNodes(folder)
-        copy._vectors.maintain()
+        copy._vectors.forget_graph()
         copy.database.close()
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
@@ -607,8 +607,8 @@ def _pages_of(records: Iterator[tuple[int, NodeRecord]], size: int = 500) -> Ite
 
 
 def _record_of(values: Sequence[Any]) -> NodeRecord:
-    *texts, start, end, unverified = values[1:]
-    return NodeRecord(*texts, span=None if start is None else (start, end), unverified=bool(unverified))
+    span = None if values[11] is None else (values[11], values[12])
+    return NodeRecord(*values[1:11], span, bool(values[13]))
 
 
 def _content_of(node: BaseNode) -> str:

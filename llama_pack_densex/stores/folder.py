@@ -16,9 +16,9 @@ from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.embedded import FILE as NODES_FILE
 from llama_pack_densex.stores.embedded import EmbeddedNodes, EmbeddedVectorStore
+from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.manifest import FILE, InvalidIndexError, Manifest, is_index
 from llama_pack_densex.stores.node_store import NodeStore
 

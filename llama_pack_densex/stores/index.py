@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from datetime import timedelta
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from llama_pack_densex.stores.beside import WordsBeside
 from llama_pack_densex.stores.database import Database
 from llama_pack_densex.stores.embedded import EmbeddedNodes
 from llama_pack_densex.stores.folder import IndexFolder, writing_to
-from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, is_index, while_it_changes
+from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, is_index, while_it_changes
 from llama_pack_densex.stores.node_store import (
     DocumentRecord,
     FoundNode,
@@ -245,6 +246,7 @@ class NodeIndex:
                 store.compact()
                 self.beside.compact()
             self.commit(about)
+            store.clean(timedelta(0))
             if folder is not None and self.words is None:
                 (folder.data / WORDS_FILE).unlink(missing_ok=True)  # which nobody keeps in step here
             return
@@ -355,9 +357,9 @@ class NodeIndex:
         else:
             manifest = self._write(about)
             if folder is not None and not midway:
+                store.clean(OLD_VERSIONS)
                 folder.clean(manifest)
-        if store.maintain(midway):
-            store.clean()
+        store.maintain(midway)
 
     def _write(self, about: Manifest) -> Manifest:
         folder, store = self._folder, self.store

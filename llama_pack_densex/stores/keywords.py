@@ -113,9 +113,7 @@ def clear_words(connection: sqlite3.Connection) -> None:
 def read_words(connection: sqlite3.Connection, rows: Collection[int]) -> Iterable[RowWords]:
     """The tokens of some rows; those that have none are left out."""
     for some in number_lists(rows):
-        yield from map(
-            RowWords._make, connection.execute(f"SELECT row, field, words FROM words WHERE row IN ({some})")
-        )
+        yield from map(RowWords._make, connection.execute(f"SELECT row, field, words FROM words WHERE row IN ({some})"))
 
 
 def best_rows(
@@ -135,8 +133,9 @@ def best_rows(
     found = [(rows, scores) for rows, scores in _scored(connection, PASSAGES, tokens, None) if len(rows)]
     if not found:
         return np.empty(0, np.int64), np.empty(0), False
-    rows, places = np.unique(np.concatenate([rows for rows, _ in found]), return_inverse=True)
-    scores = np.bincount(places, np.concatenate([scores for _, scores in found]))
+    all_rows = np.concatenate([rows for rows, _ in found])
+    rows, places = np.unique(all_rows, return_inverse=True)
+    scores = np.bincount(places, np.concatenate([scores for _, scores in found])).astype(np.float64)
     if allowed is not None:
         is_allowed = np.isin(rows, allowed, assume_unique=True)
         rows = rows[is_allowed]
@@ -228,4 +227,3 @@ def _count(connection: sqlite3.Connection, totals: Mapping[tuple[int, str], int]
             "texts = texts + excluded.texts, tokens = tokens + excluded.tokens",
             (field, totals[field, "texts"], totals[field, "tokens"]),
         )
-

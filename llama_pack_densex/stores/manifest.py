@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
-SCHEMA = 4
+SCHEMA = 5
 """The version of the layout, of folders and of what stores keep, that this code reads and writes."""
 
 FILE = "densex.json"
@@ -47,7 +47,7 @@ class Manifest:
         embed_model: Which embedding model made it, or "none".
         embed_spec: What the user named the embedding model by, where that was a string; else empty.
         propositionizer: The fingerprint of what made its propositions.
-        vector_store: "LanceVectorStore", or the class of the user's own store.
+        vector_store: "EmbeddedVectorStore", or the class of the user's own store.
         hybrid: Whether search by embeddings and by words are fused, or "store".
         dense_weight: The embeddings' share in that, where the user chose one.
         embed_metadata: The metadata keys that are embedded with each text.

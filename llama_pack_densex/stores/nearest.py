@@ -15,10 +15,12 @@ import json
 import os
 import sqlite3
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,15 +146,21 @@ class VectorTable:
         self._build(None if is_worn else note)
         return True
 
-    def clean(self) -> None:
-        """Remove the files of earlier graphs, and of such that were not finished."""
+    def forget_graph(self) -> None:
+        """Make the graph anew the next time; for a copy of a database, whose graph stays with the original."""
+        set_note(self._database.writing(), _NOTE, "")
+        self._database.commit()
+
+    def clean(self, older_than: timedelta) -> None:
+        """Remove the files of earlier graphs, which somebody may be about to map, and of unfinished ones."""
         if self._folder is None:
             return
         with self._database.reading() as connection:
             note = _read_note(connection)
+        latest = time.time() - older_than.total_seconds()
         for file in self._folder.glob(f"*{_SUFFIX}*"):
-            if note is None or file.name != note.name:
-                with suppress(OSError):  # on Windows, one that another process maps
+            with suppress(OSError):  # on Windows, one that another process maps
+                if (note is None or file.name != note.name) and file.stat().st_mtime <= latest:
                     file.unlink()
 
     def _candidates(self, connection: sqlite3.Connection, embedding: Vectors, limit: int) -> tuple[Rows, bool]:
@@ -314,4 +322,3 @@ def _checksum(file: Path) -> int:
 def _read_note(connection: sqlite3.Connection) -> GraphNote | None:
     text = get_note(connection, _NOTE)
     return GraphNote(**json.loads(text)) if text else None
-

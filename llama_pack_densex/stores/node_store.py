@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
 
@@ -88,8 +89,11 @@ class NodeStore(ABC):
         """
         return False
 
-    def clean(self) -> None:  # noqa: B027  # most stores have nothing to do
-        """Remove files that the current state does not need any more."""
+    def clean(self, older_than: timedelta) -> None:  # noqa: B027  # most stores have nothing to do
+        """Remove files that the current state does not need any more, if they have not been needed for so long."""
+
+    def compact(self) -> None:  # noqa: B027  # most stores have nothing to do
+        """Give back the space of what was deleted; files of earlier states are removed by `clean`."""
 
     def persist(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
         """Write what is in memory into a folder, by the name of its state; `clean` removes what earlier states left."""

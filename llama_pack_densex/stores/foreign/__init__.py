@@ -41,13 +41,13 @@ def adapter_for(vector_store: BasePydanticVectorStore | None, docstore: BaseDocu
         if name == "LanceDBVectorStore":
             raise ValueError(
                 "LanceDBVectorStore cannot keep an index: it quotes ids wrongly, and writes an id twice that is there. "
-                "Leave vector_store out: the embedded store is a LanceDB table without these faults."
+                "Leave vector_store out: the embedded store has none of these faults."
             )
         if name in _MODULES:
             adapters = import_module(f"{__name__}.{_MODULES[name]}")
             adapter: Callable[..., NodeStore] = getattr(adapters, f"{_MODULES[name].capitalize()}Nodes")
             return adapter(vector_store, docstore) if _MODULES[name] == "faiss" else adapter(vector_store)
-    if isinstance(vector_store, LanceVectorStore):
+    if isinstance(vector_store, EmbeddedVectorStore):
         return vector_store.nodes
     gives_back = type(vector_store).get_nodes is not BasePydanticVectorStore.get_nodes
     if docstore is None and vector_store.stores_text and gives_back:

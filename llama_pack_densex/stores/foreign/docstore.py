@@ -83,14 +83,13 @@ class DocstoreNodes(NodeStore):
         self.copy_to(folder, version)
         self._folder, self._kept = folder, version
 
-    def copy_to(self, folder: Path, version: str) -> str:
+    def copy_to(self, folder: Path, version: str) -> None:
         for part, (_, write) in self._parts().items():
             file = folder / f"{part}-{version}"
             if not file.exists():
                 write(str(file))
                 sync(file)
         sync(folder)
-        return version
 
     def clean(self, older_than: timedelta) -> None:
         """Remove the files of other states than the one that was kept last, which somebody may be about to read."""
