@@ -34,6 +34,7 @@ from llama_pack_densex.evaluation.judging import contains_answer
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step, at_once
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.llm.errors import LLMError
+from llama_pack_densex.llm.thoughts import without_thoughts
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import strip_surrogates
 
@@ -155,7 +156,7 @@ def answer_questions(
         contexts = [strip_surrogates(node.node.get_content(MetadataMode.NONE)) for node in response.source_nodes]
         return Answer(
             replace(question, text=strip_surrogates(question.text)),
-            strip_surrogates(plain_answer(str(response))),
+            strip_surrogates(plain_answer(without_thoughts(str(response)))),
             [context for context in contexts if context.strip()],
             str(metadata.get("outcome", "")),
             metadata.get("sentences", ()),
