@@ -301,11 +301,12 @@ class CitedAnswer:
         marked = ""
         for start, end in sentences[:unended]:
             place = max(start + len(self._begun[start:end].rstrip()), shown)
-            mark = self._mark_of(self._begun[start:place])
+            sentence = self._begun[start:place]
+            mark = self._mark_of(sentence)
             marked += self._begun[shown:place] + mark
             shown = place
-            if self._begins_cited is None and (mark or _ENDS_CITED.search(self._begun[start:place])):
-                self._begins_cited = not mark
+            if self._begins_cited is None and (mark or _FOOTNOTE.search(sentence)):
+                self._begins_cited = bool(_ENDS_CITED.search(sentence))
         marked += self._begun[shown:]
         self._begun = self._begun[sentences[unended][0] :]
         return marked

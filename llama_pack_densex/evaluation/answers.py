@@ -65,7 +65,8 @@ _BOTH = re.compile(
 )
 # a "no" that goes on may belong to a noun: "No doubt it is said."
 _VERDICT_FIRST = re.compile(
-    rf"{_OPENS}(?:(?:the |my |final )*{_NAME}{_OPENS})?(yes(?![a-z])|no(?=\s(?:it|this|that|the)\b)|(?:{_WORD}){_CLOSES})",
+    rf"{_OPENS}(?:(?:the |my |final )*{_NAME}{_OPENS})?"
+    rf"(yes(?![a-z])|no(?=\s(?:it|this|that|the)\b)|(?:{_WORD}){_CLOSES})",
     re.IGNORECASE,
 )
 _VERDICT_LAST = re.compile(

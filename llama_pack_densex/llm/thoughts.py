@@ -160,8 +160,10 @@ class ThoughtFilter:
             return self._ends_thoughts(mark)
         if kind == "wrapper":
             return self._is_blank and self._had_thoughts
-        if kind in ("wrapper_end", "bare_final"):
+        if kind == "wrapper_end":
             return self._had_thoughts and bool(_BLANK_TO_END.match(self._text, mark.end()))
+        if kind == "bare_final":
+            return False
         begins_thoughts = self._is_blank or self._follows_a_sentence(mark)
         if kind == "opening":
             self._names_block = self._text.startswith("\n", mark.end())
