@@ -305,11 +305,15 @@ class CitedAnswer:
             mark = self._mark_of(sentence)
             marked += self._begun[shown:place] + mark
             shown = place
-            if self._begins_cited is None and (mark or _FOOTNOTE.search(sentence)):
-                self._begins_cited = bool(_ENDS_CITED.search(sentence))
+            self._see_beginning(sentence, mark)
         marked += self._begun[shown:]
         self._begun = self._begun[sentences[unended][0] :]
         return marked
+
+    def _see_beginning(self, sentence: str, mark: str) -> None:
+        """See whether the first sentence that needs a footnote ends with it."""
+        if self._begins_cited is None and (mark or _FOOTNOTE.search(sentence)):
+            self._begins_cited = bool(_ENDS_CITED.search(sentence))
 
     def _mark_of(self, sentence: str) -> str:
         states = any(map(str.isalnum, sentence)) and not _LEADS_ON.search(sentence)

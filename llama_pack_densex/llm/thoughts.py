@@ -60,7 +60,7 @@ def without_thoughts(text: str) -> str:
 class ThoughtFilter:
     """A reply as it comes, without thoughts.
 
-    That thoughts which nothing opens are some shows at their end only: `starts_over` says then that what was
+    Thoughts that nothing opens are known for such at their end only: `starts_over` says then that what was
     returned before belongs to them.
 
     Attributes:
@@ -91,22 +91,30 @@ class ThoughtFilter:
         self._text += delta
         if not self._position:
             self._text = self._text.lstrip()
-        mark = _MARK.search(self._text, self._position)
-        while mark and (is_last or self._is_decidable(mark)):
+        undecided = self._pass_marks(is_last)
+        if not is_last:
+            self._take(self._certain_end(undecided))
+        else:
+            self._take(len(self._text))
+            rest = "".join(self._rest or ())
+            self._answer.append(rest.lstrip())
+        begin = max(0, self._position - _LONGEST)
+        self._text = self._text[begin:]
+        self._position -= begin
+        return "".join(self._answer)
+
+    def _pass_marks(self, is_last: bool) -> re.Match[str] | None:
+        """Pass over all marks that can be decided, and return the one that cannot."""
+        while mark := _MARK.search(self._text, self._position):
+            if not is_last and not self._is_decidable(mark):
+                return mark
             self._take(mark.start())
             is_used = self._pass_in_thoughts(mark) if self._depth else self._pass_in_answer(mark)
             if is_used:
                 self._position = mark.end()
             else:
                 self._take(mark.end())
-            mark = _MARK.search(self._text, self._position)
-        self._take(len(self._text) if is_last else self._certain_end(mark))
-        if is_last and self._depth:
-            self._answer.append("".join(self._rest or ()).lstrip())
-        begin = max(0, self._position - _LONGEST)
-        self._text = self._text[begin:]
-        self._position -= begin
-        return "".join(self._answer)
+        return None
 
     def _is_decidable(self, mark: re.Match[str]) -> bool:
         if mark.lastgroup == "wrapper_end":
