@@ -49,6 +49,7 @@ _DEFINITION = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*")
 _OWN = re.compile(r"\[\^([^\]\n]{0,40})\]")  # a footnote in a document; what takes its place is as long
 _FENCE = re.compile(r"`{3,}|~{3,}")
 _BLOCK_END = re.compile(r"(?:\n[ \t]*(?:`{3,}|~{3,})|(?P<row>\|))[ \t]*\Z")  # of code, of a table
+_ENDS_CITED = re.compile(r"\[\^\d+\][^\w\[]*\Z")
 _LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", states nothing
 # What is shown once it has come: up to the last letter or digit that is not of a footnote. Behind it, a
 # footnote may follow, a sentence end, or what begins the next sentence.
@@ -56,9 +57,6 @@ _PIECES = re.compile(
     r"\n[ \t]*\[\^\d+\]:[^\n]*|[\[【［]\s*[\^＾][^\]】］\n]{0,40}(?:[\]】］]|\Z)"
     rf"|[\[【［]{_LISTED}(?:[\]】］]|\Z)|[^\W_]"
 )
-
-
-_THINK = "<think>"  # before an answer of models whose server does not part their thoughts from it
 # A sentence is looked through again when it has grown by this part: a long table is not, for each word of it.
 _LOOKED_THROUGH = 20
 
@@ -167,35 +165,42 @@ def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
 class CitedAnswer:
     """An answer as it comes: footnotes that lead nowhere are taken out, sentences without any are marked.
 
-    Nothing is shown before the first footnote that leads somewhere, so that an answer without any can be
-    replaced by `NOT_FOUND` where the sources do not say it either. What was shown is never taken back. Who
-    sets `is_cut` before the end has it said behind the answer.
+    An answer whose first sentence ends with a footnote that leads somewhere is shown from its second one on;
+    any other once it has ended: it may be replaced by `NOT_FOUND` where the sources do not say it either, or
+    turn out to have been a model's thoughts (`start_over`). What was shown is never taken back. Who sets
+    `is_cut` before the end has it said behind the answer.
 
     Args:
         question: The question; its language is that of what is written here.
         sources: What can be cited.
         checked: Whether sentences without a footnote are marked, and answers without any replaced. False for
-            an answer that nobody asked to cite.
+            an answer that nobody asked to cite, which is shown as it comes.
+        held: Whether nothing is shown before the end.
     """
 
-    def __init__(self, question: str, sources: Sequence[Source], checked: bool = True) -> None:
+    def __init__(self, question: str, sources: Sequence[Source], checked: bool = True, held: bool = False) -> None:
         self.sources = {source.number: source for source in sources}
         self.outcome: Outcome = "answered"
         self.text = ""
         self.is_cut = False
         self._question = question
         self._checked = checked
+        self._is_held = held
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Drop what is not shown yet: the answer begins with what comes next."""
         self._raw = "\n"  # what has come and may be half a footnote, from where a line may begin
         self._held = ""  # what is not shown yet
         self._begun = ""  # the last sentence, which may go on
-        self._cites = not checked
+        self._cites = not self._checked
+        # whether the first sentence is cited, as the prompt asks for and thoughts are not; None: it is to come
+        self._begins_cited = None if self._checked else not self._is_held
         self._is_proper = False  # whether a footnote came in the form that the prompt asks for
 
     def add(self, delta: str) -> str:
         """Take in what came, and return what can be shown now."""
         self._raw += delta
-        if not self.text and (not self._held or ">" in self._raw) and self._is_thinking():
-            return ""
         if len(self._raw) < len(self._begun) // _LOOKED_THROUGH:
             return ""
         ends = [piece.end() for piece in _PIECES.finditer(self._raw) if piece[0].isalnum()]
@@ -206,14 +211,13 @@ class CitedAnswer:
 
     def close(self) -> str:
         """Return what was left to show at the end."""
-        if not (self.text or self._held) and self._raw.lstrip().startswith(_THINK):  # it was cut off
-            self._raw = ""
         cut = in_language(CUT_OFF, self._question) if self.is_cut else ""
         rest = self._mark(self._clean(self._raw).rstrip())
         rest += cut or self._mark_of(self._begun)
         self._begun = ""
         if self.text or self._is_answer(plain_answer(self._held + rest)):
             self._cites = True
+            self._begins_cited = True
             return self._show(rest)
         self.outcome = "not_found"
         self._held = ""
@@ -253,16 +257,6 @@ class CitedAnswer:
             "outcome": self.outcome,
             "cut_off": self.is_cut,
         }
-
-    def _is_thinking(self) -> bool:
-        """Whether the answer is still to come; thoughts that have ended are dropped."""
-        thoughts, closing, answer = (self._held + self._raw).partition("</think>")
-        begins_so = _THINK.startswith(thoughts.lstrip()[: len(_THINK)])
-        if closing and (begins_so or _THINK not in thoughts):  # a server's template may begin it
-            self._raw = f"\n{answer}"
-            self._held = ""
-            self._begun = ""
-        return begins_so and not closing
 
     def _clean(self, text: str) -> str:
         last = self._begun[-1:]  # it tells whether white space stands before a footnote
@@ -307,11 +301,19 @@ class CitedAnswer:
         marked = ""
         for start, end in sentences[:unended]:
             place = max(start + len(self._begun[start:end].rstrip()), shown)
-            marked += self._begun[shown:place] + self._mark_of(self._begun[start:place])
+            sentence = self._begun[start:place]
+            mark = self._mark_of(sentence)
+            marked += self._begun[shown:place] + mark
             shown = place
+            self._see_beginning(sentence, mark)
         marked += self._begun[shown:]
         self._begun = self._begun[sentences[unended][0] :]
         return marked
+
+    def _see_beginning(self, sentence: str, mark: str) -> None:
+        """See whether the first sentence that needs a footnote ends with it."""
+        if self._begins_cited is None and (mark or _FOOTNOTE.search(sentence)):
+            self._begins_cited = bool(_ENDS_CITED.search(sentence))
 
     def _mark_of(self, sentence: str) -> str:
         states = any(map(str.isalnum, sentence)) and not _LEADS_ON.search(sentence)
@@ -321,7 +323,9 @@ class CitedAnswer:
 
     def _show(self, text: str) -> str:
         self._held += text
-        if not self._cites or (not self.text and plain_answer(self._held) in NOT_FOUND.values()):
+        if not (self._cites and self._begins_cited):
+            return ""
+        if not self.text and plain_answer(self._held) in NOT_FOUND.values():
             return ""
         shown = self._held if self.text else self._held.lstrip()
         self._held = ""

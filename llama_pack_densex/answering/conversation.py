@@ -19,6 +19,7 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMi
 from llama_index.core.schema import QueryBundle
 
 from llama_pack_densex.answering.citations import in_language, plain_answer
+from llama_pack_densex.llm.thoughts import without_thoughts
 from llama_pack_densex.llm.usage import count_tokens
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.terminal import plain_logger
@@ -232,7 +233,7 @@ _RULES: list[Callable[[_Message], Query | None]] = [
 
 def _read(reply: str, message: str, otherwise: Query) -> Query:
     """What an LLM made of a conversation; what is no query, or one about something else, is not used."""
-    text = _THOUGHTS.sub("", reply).strip()
+    text = without_thoughts(reply)
     lines = [_LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-") for line in text.splitlines()]
     lines = [line for line in lines if any(map(str.isalnum, line)) and not line.endswith((":", "："))]
     names = _names(message)
@@ -414,7 +415,6 @@ _ASKS = re.compile(r"[?？]|か[。\s]*$")
 _ASKS_FOR = re.compile(
     r"\b(?:when|where|why|who|whom|how|which)\b|いつ|どこ|誰|だれ|なぜ|どうして|どうやって|いくら|どれ", re.IGNORECASE
 )
-_THOUGHTS = re.compile(r"\A.*</think>|<think>.*", re.DOTALL | re.IGNORECASE)  # begun by a template
 _NO_TOPIC_JA = re.compile(
     r"いつ|誰|だれ|何\w*|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら"
     r"|\w*[^\Wぁ-ん][ぁ-ん]{0,4}[ただるない]の?"  # a verb, as in "開業したのは"

@@ -22,6 +22,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, Qu
 
 from llama_pack_densex.answering.citations import NOT_FOUND, CitedAnswer, in_language, numbered, sources_of
 from llama_pack_densex.answering.conversation import by_rules
+from llama_pack_densex.llm.thoughts import ThoughtFilter
 from llama_pack_densex.llm.usage import Response as LLMResponse
 from llama_pack_densex.llm.usage import count_tokens, finish_reason, text_of, tokens_of
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
@@ -77,12 +78,12 @@ class PendingAnswer:
     quoted: str = ""
     reply: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    thoughts: ThoughtFilter = field(default_factory=ThoughtFilter)
 
     def take(self, response: LLMResponse, text: str) -> str:
         """Take in what the LLM said, and return what can be shown now."""
-        self.reply = (self.reply or "") + text
         self.cited.is_cut = self.cited.is_cut or finish_reason(response) == "length"
-        return self.cited.add(text)
+        return self._add(text)
 
     def finish(self) -> str:
         """Return the last of the answer, once the LLM has ended, and say in the metadata what was cited.
@@ -94,13 +95,24 @@ class PendingAnswer:
             raise ConnectionError(
                 "the model could not be asked: nothing of a reply came. See whether the server's address is right."
             )
+        last = ""
+        if self.reply is not None:
+            last = self._add("", is_last=True)
         if self.cited.is_cut:
             logger.warning("The LLM's limit of tokens cut its answer off: give it more (max_tokens).")
         elif self.reply is not None and not self.reply.strip():
             logger.warning("The LLM replied with nothing (refused or filtered?); that counts as not found.")
-        last = self.cited.add(self.quoted) + self.cited.close()
+        last += self.cited.add(self.quoted) + self.cited.close()
         self.metadata.update(self.cited.metadata())
         return last
+
+    def _add(self, text: str, is_last: bool = False) -> str:
+        answer = self.thoughts.add(text, is_last)
+        if self.thoughts.starts_over:
+            self.reply = ""
+            self.cited.start_over()
+        self.reply = (self.reply or "") + answer
+        return self.cited.add(answer)
 
 
 class SourcedSynthesizer(BaseSynthesizer):
@@ -286,7 +298,8 @@ class CitedSynthesizer(SourcedSynthesizer):
             "fence": blake2b(context.encode("utf-8", "replace"), digest_size=6).hexdigest(),
             "not_found": in_language(NOT_FOUND, question),
         }
-        cited = CitedAnswer(question, sources, checked=not conversation and key not in self._replaced)
+        checked = not conversation and key not in self._replaced
+        cited = CitedAnswer(question, sources, checked, held=bool(conversation))
         return PendingAnswer(cited, self._get_prompts()[key], values)
 
     def _fitting(self, nodes: list[NodeWithScore], question: str) -> list[NodeWithScore]:

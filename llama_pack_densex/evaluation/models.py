@@ -34,6 +34,7 @@ from llama_pack_densex.llm.errors import Failure, LLMError
 from llama_pack_densex.llm.limits import Limits
 from llama_pack_densex.llm.reference import without_retries
 from llama_pack_densex.llm.requests import LLMRequest, Sender, Stop
+from llama_pack_densex.llm.thoughts import without_thoughts
 from llama_pack_densex.llm.usage import (
     Reply,
     RequestFigures,
@@ -217,6 +218,8 @@ class CachedEmbedding(BaseEmbedding):
 class KeptLLM(CustomLLM):
     """An LLM that is sent each prompt once, within its rate limits, with retries, within a budget.
 
+    Replies come without a model's thoughts.
+
     For query engines, evaluators and TruLens it is an LLM like any other, which may be asked in any thread.
     What stopped it once, such as the budget, stops all that comes after.
 
@@ -300,7 +303,7 @@ class KeptLLM(CustomLLM):
         outcome = asyncio.run_coroutine_threadsafe(asking, background_loop()).result()
         if isinstance(outcome, Failure):
             raise AskingFailed(outcome.summary)
-        reply = outcome.text.strip()
+        reply = without_thoughts(outcome.text)
         if outcome.finish in ("refused", "filtered") or not reply:
             raise AskingFailed(REASONS.get(outcome.finish, REASONS["empty"]))
         return reply
@@ -321,7 +324,7 @@ class KeptLLM(CustomLLM):
                     count_tokens(self._stand_in or ""),
                 ),
             )
-        return cached.text.strip() if isinstance(cached, Reply) else self._stand_in or ""
+        return without_thoughts(cached.text) if isinstance(cached, Reply) else self._stand_in or ""
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         return ChatResponse(message=ChatMessage(self.ask(messages), role="assistant"))

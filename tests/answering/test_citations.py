@@ -49,11 +49,6 @@ def answered(reply: str, question: str = QUESTION, pieces: int = 10**6) -> tuple
         ("Olympus Mons is the tallest volcano.", NOT_FOUND["en"]),
         (NOT_FOUND["en"], NOT_FOUND["en"]),
         ("", NOT_FOUND["en"]),
-        ("<think>It opened[^1], they say.</think>\n\nIt opened in 1998.[^1]", "It opened in 1998.[^1]"),
-        ("<think>It opened in 1998.[^1] Or did", NOT_FOUND["en"]),
-        ("<thinking> is 1998.[^1]", "<thinking> is 1998.[^1]"),
-        ("They say so. Hm!\n</think>\n\nIt opened in 1998.[^1]", "It opened in 1998.[^1]"),  # begun by the template
-        ("Between <think> and </think> it is 1998.[^1]", "Between <think> and </think> it is 1998.[^1]"),
         ("It opened in 1998.\\[^1\\]", "It opened in 1998.[^1]"),
         ("Eröffnet, z. B. 1998, mit 1 991 m.[^1]", "Eröffnet, z. B. 1998, mit 1 991 m.[^1]"),
         ("See i. d. R. Das sind z. B. 1998 m.[^1]", "See i. d. R. Das sind z. B. 1998 m.[^1]"),
