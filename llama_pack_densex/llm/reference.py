@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import pkgutil
 import re
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, get_type_hints
 from urllib.parse import urlsplit, urlunsplit
 
@@ -37,6 +41,7 @@ _UNIMPORTANT = ("callback_manager", "rate_limiter", "class_name", "query_wrapper
 SECRET = re.compile(
     r"(?i)(^|[-_])(api[-_]?key|key|key_id|secret|password|token|credentials?|authorization|headers?)$",
 )
+_CONSTANT = re.compile(r"""["']([A-Z][A-Z0-9_]+)["']""")
 # Of `additional_kwargs`, what the output does not depend on; a query may hold a key.
 _NOT_OF_THE_OUTPUT = ("timeout", "user", "metadata", "extra_query")
 # How a client that the user passed may differ from the one LlamaIndex makes.
@@ -85,21 +90,22 @@ class LLMReference(BaseModel):
         llm_class = _import(self.path)
         if not _is_llm_class(llm_class):
             raise ValueError(f"{self.path} is no class of LlamaIndex LLMs, and is not called")
-        reason = "keys are never stored"
-        keys: dict[str, str] = {}
-        llm: LLM | None = None
         try:
-            llm = llm_class(**self.settings)
-            keys = _keys(llm)
+            llm: LLM = llm_class(**self.settings)
         except Exception as error:
             reason = scrub(f"{type(error).__name__}: {error}")
-        missing = ", ".join(name for name in self.key_fields if name not in keys)
-        if llm is not None and not missing:
+            raise ValueError(f"The LLM {self.path} cannot be made again ({reason}). {_FACTORY_ADVICE}") from None
+        present = _keys(llm)
+        missing = [name for name in self.key_fields if name not in present]
+        variables = {name: _key_variables(llm_class, name) for name in missing}
+        # some classes read it when they first ask
+        missing = [name for name in missing if not any(map(os.environ.get, variables[name]))]
+        if not missing:
             return llm
-        advice = _FACTORY_ADVICE
-        if missing:
-            advice = f"its {missing} comes from the environment variable {_key_variable(llm_class)}. {advice}"
-        raise ValueError(f"The LLM {self.path} cannot be made again ({reason}). {advice}")
+        sources = " ".join(_source_of_key(name, variables[name]) for name in missing)
+        raise ValueError(
+            f"The LLM {self.path} cannot be made again (keys are never stored): {sources} {_FACTORY_ADVICE}"
+        )
 
 
 def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
@@ -251,11 +257,33 @@ def _import(path: str) -> Any:
         raise ValueError(f'{path!r} cannot be imported here (expected "module:name"): {error}') from error
 
 
-def _key_variable(llm_class: Any) -> str:
-    """The environment variable that LlamaIndex's client reads its key from, by the name of its module."""
-    modules = " ".join(base.__module__ for base in llm_class.__mro__)
-    provider = re.search(r"llama_index\.llms\.(\w+)", modules)
-    return f"{provider[1].upper()}_API_KEY" if provider else "of its key"
+def _key_variables(llm_class: type, field: str) -> list[str]:
+    """The environment variables that a key may come from: LlamaIndex's classes name them only in their source."""
+    for base in llm_class.__mro__:
+        package = ".".join(base.__module__.split(".")[:3])
+        names = {name for module in _modules_of(package) for name in _CONSTANT.findall(_source(module))}
+        variables = [name for name in names if name.lower().endswith(field) and not name.startswith("YOUR_")]
+        if variables:
+            return sorted(variables)
+    return []
+
+
+def _modules_of(package: str) -> list[ModuleType]:
+    inside = f"{package}."
+    return [module for name, module in list(sys.modules.items()) if name == package or name.startswith(inside)]
+
+
+def _source(module: ModuleType) -> str:
+    try:
+        return inspect.getsource(module)
+    except (OSError, TypeError):  # it is compiled, or has none
+        return ""
+
+
+def _source_of_key(field: str, variables: list[str]) -> str:
+    if not variables:
+        return f"its {field} is missing, and its class names no environment variable for it."
+    return f"its {field} comes from the environment variable {' or '.join(variables)}."
 
 
 def _is_default(value: Any, info: FieldInfo) -> bool:
