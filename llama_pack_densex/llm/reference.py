@@ -7,7 +7,7 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, get_type_hints
 from urllib.parse import urlsplit, urlunsplit
@@ -16,7 +16,14 @@ from llama_index.core.llms import LLM
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from llama_pack_densex.llm.claims import check_module
+from llama_pack_densex.llm.claims import (
+    check_module,
+    is_in_environment,
+    is_place,
+    name_place,
+    refuse_place,
+    unnamed_place,
+)
 from llama_pack_densex.llm.errors import scrub
 from llama_pack_densex.llm.names import is_model_name, named_llm
 
@@ -90,6 +97,8 @@ class LLMReference(BaseModel):
         llm_class = _import(self.path)
         if not _is_llm_class(llm_class):
             raise ValueError(f"{self.path} is no class of LlamaIndex LLMs, and is not called")
+        if not trusted:
+            self._check_settings(llm_class)
         try:
             llm: LLM = llm_class(**self.settings)
         except Exception as error:
@@ -107,6 +116,35 @@ class LLMReference(BaseModel):
             f"The LLM {self.path} cannot be made again (keys are never stored): {sources} {_FACTORY_ADVICE}"
         )
 
+    def _check_settings(self, llm_class: type[LLM]) -> None:
+        """Refuse what this package does not store, and places that the user has not named."""
+        places = {}
+        for name, value in self.settings.items():
+            if not isinstance(value, (int, float)) and (name not in _HARMLESS or not _is_plain(value)):
+                raise ValueError(f"{name} of the LLM {self.path} is not taken from a dictionary. {_LLM_ADVICE}")
+            texts = value if isinstance(value, (list, tuple)) else [value]
+            for text in texts:
+                if isinstance(text, str) and name != "system_prompt" and (name in _ADDRESSES or is_place(text)):
+                    places[name] = text
+        provider = self.path.partition(":")[0].removeprefix("llama_index.llms.").partition(".")[0]
+        strange = {name: place for name, place in places.items() if not is_in_environment(place, provider)}
+        own = self._own_places(llm_class, strange)
+        for name, place in strange.items():
+            if place != own.get(name) and not _is_region(name, place):
+                refuse_place(place, f"{name} of the LLM {self.path}", _LLM_ADVICE)
+
+    def _own_places(self, llm_class: type[LLM], names: Iterable[str]) -> dict[str, Any]:
+        """Where an LLM of the class is if nobody says where: by its defaults and the environment."""
+        settings = {name: value for name, value in self.settings.items() if name not in names}
+        if len(settings) == len(self.settings):
+            return {}
+        keys = dict.fromkeys(self.key_fields, "none, since nothing is asked")
+        try:
+            llm = llm_class(**settings, **keys)
+        except Exception:  # it needs to be told
+            return {}
+        return {name: getattr(llm, name, None) for name in names}
+
 
 def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
     """Describe an LLM by its class and by those of its settings that are known to be harmless."""
@@ -122,11 +160,14 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
         is_harmless = is_number or (name in _HARMLESS and _is_plain(value))
         if is_harmless and value == _without_credentials(value):
             settings[info.alias or name] = value
+            name_place(value if isinstance(value, str) else None)
         else:
             lost.append(name)
     if _has_own_client(llm) or _private(llm, "_http_client") is not None:
         lost.append("a client that was given")
     path = f"{type(llm).__module__}:{type(llm).__qualname__}"
+    if is_model_name(factory):
+        name_place(unnamed_place(factory))
     return LLMReference(
         path=path,
         settings=settings,
@@ -199,6 +240,8 @@ def call_factory(name: str, *, trusted: bool = True) -> LLM:
         ImportError: The model's package is missing.
     """
     if is_model_name(name):
+        if not trusted:
+            refuse_place(unnamed_place(name), "an LLM", f"pass llm={name!r} to from_dict.")
         return named_llm(name)
     if not trusted:
         check_module(name)
@@ -237,6 +280,16 @@ _FACTORY_ADVICE = (
     "Set what is missing, or give LLMPropositionizer(llm_factory=...): a function without arguments in a "
     "module, which makes the LLM wherever it is needed."
 )
+
+
+_LLM_ADVICE = (
+    "pass llm=..., a LlamaIndex LLM or its name, to LLMPropositionizer.from_dict (to a node parser's: "
+    "propositionizer=LLMPropositionizer(...))."
+)
+
+
+def _is_region(name: str, value: str) -> bool:
+    return name == "region_name" and re.fullmatch(r"[\w-]+", value) is not None
 
 
 def _makes_llms(factory: Any) -> bool:
