@@ -252,7 +252,9 @@ def message_of(error: Exception) -> str | None:
         return f"the model could not be asked: {failure.message if failure.kind == 'fatal' else advice}"
     is_ours = type(error).__module__.startswith("llama_pack_densex.")  # it says what can be done
     if is_ours or isinstance(error, (ValueError, OSError, ImportError)):
-        return str(error)
+        from llama_pack_densex.llm.errors import secrets_in_environment, without_keys
+
+        return without_keys(str(error), secrets_in_environment())
     return _damage(error)
 
 

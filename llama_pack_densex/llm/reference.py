@@ -24,7 +24,7 @@ from llama_pack_densex.llm.claims import (
     refuse_place,
     unnamed_place,
 )
-from llama_pack_densex.llm.errors import scrub
+from llama_pack_densex.llm.errors import scrub, secrets_in_url
 from llama_pack_densex.llm.names import is_model_name, named_llm
 
 LLMFactory = Callable[[], LLM]
@@ -48,6 +48,7 @@ _UNIMPORTANT = ("callback_manager", "rate_limiter", "class_name", "query_wrapper
 SECRET = re.compile(
     r"(?i)(^|[-_])(api[-_]?key|key|key_id|secret|password|token|credentials?|authorization|headers?)$",
 )
+_NO_WORD = 4  # characters of a header or a query that is not named like a key
 _CONSTANT = re.compile(r"""["']([A-Z][A-Z0-9_]+)["']""")
 # Of `additional_kwargs`, what the output does not depend on; a query may hold a key.
 _NOT_OF_THE_OUTPUT = ("timeout", "user", "metadata", "extra_query")
@@ -204,9 +205,13 @@ def secrets_of(llm: LLM) -> list[str]:
     """The keys that an LLM holds, to keep them out of messages."""
     kwargs = getattr(llm, "additional_kwargs", None) or {}
     headers = getattr(llm, "default_headers", None)
-    sent = [headers, kwargs.get("extra_headers"), kwargs.get("extra_query")]
-    values = [str(value) for source in sent if isinstance(source, dict) for value in source.values()]
-    values += [value.partition(" ")[2] for value in values]  # "Bearer KEY"
+    values: list[str] = []
+    for sent in (headers, kwargs.get("extra_headers"), kwargs.get("extra_query")):
+        for name, value in (sent if isinstance(sent, dict) else {}).items():
+            parts = [str(value), str(value).partition(" ")[2]]  # "Bearer KEY"
+            values += [part for part in parts if len(part) >= _NO_WORD or SECRET.search(name)]
+    for name in _ADDRESSES:
+        values += secrets_in_url(str(getattr(llm, name, None) or ""))
     client_key = getattr(_private(llm, "_client"), "api_key", None) or ""
     return [*_keys(llm).values(), str(client_key), *values]
 
