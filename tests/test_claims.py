@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,44 @@ def test_every_command_that_asks_refuses_it(command: list[str], tmp_path: Path) 
     assert server.url in "".join(output.split())
     assert "--embed-model" in output
     assert (server.embedded, server.requests) == ([], [])
+
+
+ANSWERING = """
+import os, pty, sys
+process, terminal = pty.fork()
+if not process:
+    os.execv(sys.executable, [sys.executable, "-m", "llama_pack_densex", *sys.argv[2:]])
+seen = b""
+while b"[y/N]" not in seen:
+    seen += os.read(terminal, 4096)
+os.write(terminal, sys.argv[1].encode() + b"\\n")
+while True:
+    try:
+        part = os.read(terminal, 4096)
+    except OSError:
+        break
+    seen += part
+    if not part:
+        break
+sys.stdout.buffer.write(seen)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such terminals")
+@pytest.mark.parametrize("answer", ["y", "n", ""])
+def test_in_a_terminal_the_user_is_asked(answer: str, tmp_path: Path) -> None:
+    with OpenAIServer(lambda body: "") as server:
+        model = f"openai:text-embedding-3-small@{server.url}"
+        documents = [Document(id_="a", text="The Eiffel Tower was finished in 1889.")]
+        made = {"embed_model": model, "proposition_llm": "none", "query_llm": "none"}
+        DenseXRetrievalPack(documents, **made, persist_dir=tmp_path / "index")
+        embedded = len(server.embedded)
+        command = ["query", str(tmp_path / "index"), QUESTION, "--query-llm", "none"]
+        code, output, errors = run_program(ANSWERING, answer, *command, OPENAI_API_KEY="sk-x", COLUMNS="500")
+    assert server.url in output, errors
+    assert code == (0 if answer == "y" else 1), output
+    assert server.embedded[embedded:] == [QUESTION] * (answer == "y")
 
 
 def test_inspect_searches_without_asking_anybody(tmp_path: Path) -> None:

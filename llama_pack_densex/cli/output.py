@@ -56,6 +56,14 @@ def warn(message: str, kind: str = "Warning", style: str = "yellow") -> None:
     stderr().print(Text.assemble((f"{kind}: ", style), text), soft_wrap=True)
 
 
+def is_confirmed(warning: str, question: str) -> bool:
+    """Ask the user, in a terminal, about what a warning says; where nobody can be asked, the answer is no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    warn(warning)
+    return typer.confirm(question, err=True)
+
+
 def print_error(error: Exception) -> None:
     """Print what went wrong; what a user can do nothing about is raised again."""
     message = message_of(error)

@@ -21,6 +21,18 @@ _PATH = re.compile(r"[/\\\\~.]|[A-Za-z]:[/\\\\]")
 _named_places: set[str] = set()
 
 
+class UnnamedModelError(ValueError):
+    """An index names a model at an address or in a folder that the user has not named.
+
+    Attributes:
+        model: The model's name, as the index has it.
+    """
+
+    def __init__(self, message: str, model: str) -> None:
+        super().__init__(message)
+        self.model = model
+
+
 def unnamed_place(model: str, retrievers: Collection[str] = ()) -> str:
     """The address or folder in a model's name that nobody here has named; empty where there is none.
 

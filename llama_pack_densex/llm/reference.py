@@ -7,7 +7,7 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any, get_type_hints
 from urllib.parse import urlsplit, urlunsplit
@@ -134,14 +134,14 @@ class LLMReference(BaseModel):
             if place != own.get(name) and not _is_region(name, place):
                 refuse_place(place, f"{name} of the LLM {self.path}", _LLM_ADVICE)
 
-    def _own_places(self, llm_class: type[LLM], names: Iterable[str]) -> dict[str, Any]:
+    def _own_places(self, llm_class: type[LLM], names: Collection[str]) -> dict[str, Any]:
         """Where an LLM of the class is if nobody says where: by its defaults and the environment."""
         settings = {name: value for name, value in self.settings.items() if name not in names}
-        if len(settings) == len(self.settings):
+        if not names:
             return {}
-        keys = dict.fromkeys(self.key_fields, "none, since nothing is asked")
+        settings |= dict.fromkeys(self.key_fields, "none, since nothing is asked")
         try:
-            llm = llm_class(**settings, **keys)
+            llm = llm_class(**settings)
         except Exception:  # it needs to be told
             return {}
         return {name: getattr(llm, name, None) for name in names}
