@@ -14,5 +14,4 @@ def test_extras_that_are_named_exist() -> None:
     files = [*(ROOT / "llama_pack_densex").rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
     texts = "".join(file.read_text(encoding="utf-8") for file in files)
     named = re.findall(r"llama-pack-densex\[([\w,]+)\]", texts)
-    named += re.findall(r"""\brequire\([^)]*, "(\w+)"\)""", texts)
     assert {extra for names in named for extra in names.split(",")} <= extras
