@@ -224,9 +224,10 @@ _NAMED_KEYS = (
 _KEY_IN_QUERY = re.compile(
     r"(?i)([?&][\w.-]*(?:key|sig|signature|token|secret|password|pwd|credentials?|auth|code)=)[^&\s\"'#<>)]+"
 )
-_CREDENTIALS_IN_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/]+@")
-_CREDENTIALS_OF_PROXY = re.compile(r"(?<![\w/:])[\w.%~+-]+:[^\s/@:]+@(?=[\w.-]+:\d)")
-_USER_OF_URL = re.compile(r"(?:[A-Za-z][\w+.-]*://)?([^\s/@]*:[^\s@]+|(?<=://)[^\s/@]+)@[\w.\[-]")
+# each begins where no longer match could, so that time grows with length
+_CREDENTIALS_IN_URL = re.compile(r"(?i)((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^\s/]+@")
+_CREDENTIALS_OF_PROXY = re.compile(r"(?<![\w/:.%~+-])[\w.%~+-]+:[^\s/@:]+@(?=[\w.-]+:\d)")
+_USER_OF_URL = re.compile(r"(?:[A-Za-z][\w+.-]*://)?([^\s/@:]*:[^\s@]+|(?<=://)[^\s/@]+)@[\w.\[-]")
 _SECRET_VARIABLES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "PGPASSWORD")
 _SHORT_KEY = 4  # characters
 _SCHEMA = re.compile(r"(?i)response[_ ]format|json[_ ]?schema|guided_|grammar|structured[_ ]?outputs?")
