@@ -233,6 +233,19 @@ def test_a_factory_with_an_address_that_only_a_dictionary_names_is_not_called(na
     assert LLMPropositionizer.from_dict(data, llm=model).llm_factory == model
 
 
+@pytest.mark.parametrize(
+    "name", ["openai:gpt-4o-mini@http://127.0.0.1:2/v1", "huggingface:/tmp/model", "ollama:a@http://h"]
+)
+def test_an_llm_that_a_dictionary_only_names_is_not_asked_at_an_address(name: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"pass llm={name!r}")):
+        LLMPropositionizer.from_dict({"llm": name})
+
+
+def test_a_dictionary_without_an_llm_says_what_to_pass() -> None:
+    with pytest.raises(ValueError, match="pass llm="):
+        LLMPropositionizer.from_dict({})
+
+
 def test_a_dictionarys_factory_is_not_imported_where_the_llm_is_the_users_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

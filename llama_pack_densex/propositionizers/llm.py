@@ -30,7 +30,7 @@ from pydantic import FiniteFloat
 
 from llama_pack_densex.llm.budget import Budget, BudgetError, Meter
 from llama_pack_densex.llm.cache import ReplyCache, passage_digest
-from llama_pack_densex.llm.claims import name_place, refuse_place
+from llama_pack_densex.llm.claims import name_place, refuse_place, unnamed_place
 from llama_pack_densex.llm.client import Client, background_loop, response_format
 from llama_pack_densex.llm.errors import Failure, LLMError, classify
 from llama_pack_densex.llm.limits import Limits
@@ -573,7 +573,12 @@ def _llm_of_dictionary(data: dict[str, Any], changes: dict[str, Any]) -> dict[st
     factory = data.get("llm_factory") or ""
     if factory:
         return {"llm": call_factory(factory, trusted=False)}
-    return {"llm": LLMReference.model_validate(data.get("llm")).rebuild()}
+    llm = data.get("llm")
+    if isinstance(llm, dict):
+        return {"llm": LLMReference.model_validate(llm).rebuild()}
+    if isinstance(llm, str):
+        refuse_place(unnamed_place(llm), "the LLM", f"pass llm={llm!r} too.")
+    return {}
 
 
 class _Run:
