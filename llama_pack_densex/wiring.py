@@ -19,7 +19,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 
 from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.answering.synthesizer import CitedSynthesizer, SourcedSynthesizer
-from llama_pack_densex.llm.claims import unnamed_place
+from llama_pack_densex.llm.claims import UnnamedModelError, unnamed_place
 from llama_pack_densex.models import (
     E5,
     NONE,
@@ -167,7 +167,7 @@ def embed_model_for(
 
     Raises:
         InvalidIndexError: Another model was given, or the one that made it cannot be told.
-        ValueError: The index names an address or a folder that the user has not named.
+        UnnamedModelError: The index names an address or a folder that the user has not named.
     """
     if manifest is None:
         return resolve_embed_model(given)
@@ -195,9 +195,10 @@ def _refuse_unnamed_place(model: str, where: str) -> None:
     advice = f"pass embed_model={model!r}"
     if model.isprintable():  # else the line would steer the terminal
         advice += f", at the command line: --embed-model {shlex.quote(model)}"
-    raise ValueError(
+    raise UnnamedModelError(
         f"{where} says that its embedding model is at {place!r}. To use it would {consequence}, and only whoever made "
-        f"the index has named that place. If you trust it, {advice}"
+        f"the index has named that place. If you trust it, {advice}",
+        model,
     )
 
 

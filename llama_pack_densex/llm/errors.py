@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import time
+from base64 import b64encode
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from pydantic_core import ValidationError
 
@@ -122,12 +124,23 @@ def _timestamp(date: str | None) -> float:
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
-    """Replace keys and tokens in a text by "[key]"."""
-    for secret in secrets:
-        if len(secret) >= 4:
-            text = text.replace(secret, "[key]")
+    """Replace keys and tokens in a text by "[key]": those that are named, and what looks or is written like one."""
+    text = without_keys(text, secrets)
+    for pattern in _NAMED_KEYS:
+        text = pattern.sub(r"\1[key]", text)
+    return text
+
+
+def without_keys(text: str, secrets: Iterable[str] = ()) -> str:
+    """The same for a message of our own, in which a word after "key:" is none."""
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        pattern = re.escape(secret)
+        if len(secret) < _SHORT_KEY:  # else letters inside words would be replaced
+            pattern = rf"(?<!\w){pattern}(?!\w)"
+        text = re.sub(pattern, "[key]", text)
     text = _KEY.sub("[key]", text)
-    text = _NAMED_KEY.sub(r"\1[key]", text)
+    text = _KEY_IN_QUERY.sub(r"\1[key]", text)
+    text = _CREDENTIALS_OF_PROXY.sub("[key]@", text)
     return _CREDENTIALS_IN_URL.sub(r"\1[key]@", text)
 
 
@@ -139,8 +152,23 @@ def shown(value: object) -> str:
 
 
 def secrets_in_environment() -> list[str]:
-    """The values of environment variables that are named like keys and tokens."""
-    return [value for name, value in os.environ.items() if name.upper().endswith(("_KEY", "_TOKEN"))]
+    """The values of environment variables that are named like keys, and the passwords in URLs, as of a proxy."""
+    secrets: list[str] = []
+    for name, value in os.environ.items():
+        if name.upper().endswith(_SECRET_VARIABLES) and not (value.isdigit() and len(value) < _SHORT_KEY):
+            secrets.append(value)
+        secrets += secrets_in_url(value)
+    return secrets
+
+
+def secrets_in_url(url: str) -> list[str]:
+    """The user's part of a URL, as it is written, decoded, and as a header has it; "user:password@host" is one too."""
+    credentials = _USER_OF_URL.match(url)
+    if credentials is None:
+        return []
+    user, _, password = credentials[1].partition(":")
+    pair = f"{unquote(user)}:{unquote(password)}"
+    return [password or user, unquote(password or user), b64encode(pair.encode()).decode()]
 
 
 def without_quotes(message: str, text: str) -> str:
@@ -182,11 +210,26 @@ _PROGRAMMING_ERRORS = (
 _KEY = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|AIza|r8|nvapi|pplx|ghp)[-_][\w*.…-]{4,}|\bAIza[\w*-]{8,}|\beyJ[\w-]{8,}\.[\w.-]+"
 )
-_NAMED_KEY = re.compile(
-    r"(?i)((?:bearer|basic|token|api[-_ ]?key(?: provided)?|key|secret|password|authorization)[\"']?\s*[:=]"
-    r"\s*[\"']?(?:bearer |basic )?|\bbearer |\bbasic )[^\s\"',;&)\[\]}]{4,}"
+_NAMES = r"token|api[-_ ]?key(?: provided)?|key|secret|password|passwd"
+_VALUE = r"[^\s\"',;&)\[\]}]"
+_NAMED_KEYS = (
+    # a header, in a message or among others in a list: any way to authenticate
+    re.compile(rf"(?i)(authorization[\"']?\s*[:=,]\s*b?[\"']?(?:[a-z][\w-]* )?){_VALUE}+"),
+    re.compile(rf"(?i)((?:{_NAMES})[\"']\s*[:=,]\s*b?[\"']){_VALUE}+"),
+    re.compile(rf"(?i)((?:{_NAMES})(?:\s*=\s*|\s*[:=]\s*[\"']|:)){_VALUE}+"),
+    # in a sentence, "key: set it" may follow
+    re.compile(rf"(?i)((?:bearer|basic|{_NAMES})[\"']?\s*[:=]\s*[\"']?(?:bearer |basic )?){_VALUE}{{4,}}"),
+    re.compile(rf"(?i)(\b(?:bearer|basic) ){_VALUE}{{4,}}"),
 )
-_CREDENTIALS_IN_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/]+@")
+_KEY_IN_QUERY = re.compile(
+    r"(?i)([?&][\w.-]*(?:key|sig|signature|token|secret|password|pwd|credentials?|auth|code)=)[^&\s\"'#<>)]+"
+)
+# each begins where no longer match could, so that time grows with length
+_CREDENTIALS_IN_URL = re.compile(r"(?i)((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^\s/]+@")
+_CREDENTIALS_OF_PROXY = re.compile(r"(?<![\w/:.%~+-])[\w.%~+-]+:[^\s/@:]+@(?=[\w.-]+:\d)")
+_USER_OF_URL = re.compile(r"(?:[A-Za-z][\w+.-]*://)?([^\s/@:]*:[^\s@]+|(?<=://)[^\s/@]+)@[\w.\[-]")
+_SECRET_VARIABLES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "PGPASSWORD")
+_SHORT_KEY = 4  # characters
 _SCHEMA = re.compile(r"(?i)response[_ ]format|json[_ ]?schema|guided_|grammar|structured[_ ]?outputs?")
 
 

@@ -118,7 +118,7 @@ class Sender:
             OSError: The cache cannot be used.
         """
         exchange = _Exchange(self, request, transport, stop, "" if self.cache is None else self.key(request))
-        cached = exchange.cached()
+        cached = await exchange.cached()
         if cached is not None:
             self.is_proven = self.is_proven or isinstance(cached, Reply)
             return cached
@@ -129,7 +129,7 @@ class Sender:
             raise
         finally:
             if self.cache is not None:
-                self.cache.release(exchange.key, request.owner)
+                await self.cache.in_thread(self.cache.release, exchange.key, request.owner)
 
 
 @dataclass
@@ -146,9 +146,12 @@ class _Exchange:
     refused_since: float = math.inf
     reply: Reply | None = None
 
-    def cached(self) -> Reply | Failure | None:
+    async def cached(self) -> Reply | Failure | None:
         """What is cached."""
-        cached = None if self.sender.cache is None else self.sender.cache.get(self.key)
+        cache = self.sender.cache
+        if cache is None:
+            return None
+        cached = await cache.in_thread(cache.get, self.key)
         if cached is not None:
             self.sender.meter.count("cache_hits")
         return cached
@@ -191,21 +194,22 @@ class _Exchange:
                 sender.limits.leave(ticket, used_tokens=0)
         while not sending.done():  # if the waiting is cancelled, the sending goes on
             await asyncio.wait([sending], timeout=None if sender.cache is None else _RENEWAL)
-            self._holds_claim()
+            await self._holds_claim()
         return sending.result()
 
     async def _claim(self) -> Reply | Failure | None:
         """Claim the request; if somebody else has, wait for their reply and return it."""
         while True:
-            is_claimed = self._holds_claim()
-            cached = self.cached()
+            is_claimed = await self._holds_claim()
+            cached = await self.cached()
             if is_claimed or cached is not None:
                 return cached
             await self.stop.wait(timeout=_LOOK_AGAIN)
 
-    def _holds_claim(self) -> bool:
+    async def _holds_claim(self) -> bool:
         """Claim the request for some more seconds, unless somebody else has."""
-        return self.sender.cache is None or self.sender.cache.claim(self.key, self.request.owner)
+        cache = self.sender.cache
+        return cache is None or await cache.in_thread(cache.claim, self.key, self.request.owner)
 
     async def _attempt(self, ticket: Ticket, expected: Usage) -> Reply | Failure:
         """Send the request; its place is given back, and it is counted and cached, even if nobody waits."""
@@ -232,7 +236,7 @@ class _Exchange:
         used_tokens = 0 if is_refused else None
         sender.limits.leave(ticket, used_tokens=used_tokens, refused=is_refused, wait=failure.wait)
         if sender.cache is not None and failure.kind in KEPT_FAILURES:
-            sender.cache.put(self.key, failure)
+            await sender.cache.in_thread(sender.cache.put, self.key, failure)
         return failure
 
     def _receive(self, expected: Usage, response: Response) -> None:

@@ -30,6 +30,7 @@ from pydantic import FiniteFloat
 
 from llama_pack_densex.llm.budget import Budget, BudgetError, Meter
 from llama_pack_densex.llm.cache import ReplyCache, passage_digest
+from llama_pack_densex.llm.claims import name_place, refuse_place, unnamed_place
 from llama_pack_densex.llm.client import Client, background_loop, response_format
 from llama_pack_densex.llm.errors import Failure, LLMError, classify
 from llama_pack_densex.llm.limits import Limits
@@ -508,8 +509,10 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
             "fingerprint": self.fingerprint,
             "class_name": self.class_name(),
         }
+        name_place(self.record_to)
         if self.cache is not None:
             data["cache"] = str(self.cache.path)
+            name_place(data["cache"])
             if self.cache.max_age is not None:
                 data["cache_max_age"] = self.cache.max_age.total_seconds()
         return data
@@ -542,13 +545,17 @@ def _made_again(
 ) -> LLMPropositionizer:
     """A propositionizer of its dictionary; a pickle's factory is trusted (see `LLMReference.rebuild`)."""
     settings = {**data, **changes}
+    if not is_pickled:
+        settings |= _llm_of_dictionary(data, changes)
+        for name in {"cache", "record_to"} - changes.keys():
+            refuse_place(settings.get(name) or "", f"the file of {name}=", f"pass {name}={settings.get(name)!r} too.")
     settings.pop("class_name", None)
     fingerprint = settings.pop("fingerprint", None)
     max_age = settings.pop("cache_max_age", None)
     if max_age is not None and isinstance(settings.get("cache"), str):
         settings["cache"] = ReplyCache(settings["cache"], timedelta(seconds=max_age))
-    if isinstance(settings.get("llm"), dict):
-        settings["llm"] = LLMReference.model_validate(settings["llm"]).rebuild(trusted=is_pickled)
+    if is_pickled and isinstance(settings.get("llm"), dict):
+        settings["llm"] = LLMReference.model_validate(settings["llm"]).rebuild(trusted=True)
     propositionizer = kind(**settings)
     if fingerprint not in (None, propositionizer.fingerprint) and (is_pickled or not changes):
         raise ValueError(
@@ -557,6 +564,21 @@ def _made_again(
             "one), or it had other prompts (pass them), or another version saved it."
         )
     return propositionizer
+
+
+def _llm_of_dictionary(data: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The LLM and the factory of a dictionary, which somebody else may have written; the user's own come first."""
+    if "llm" in changes or "llm_factory" in changes:
+        return {"llm": changes.get("llm"), "llm_factory": changes.get("llm_factory")}
+    factory = data.get("llm_factory") or ""
+    if factory:
+        return {"llm": call_factory(factory, trusted=False)}
+    llm = data.get("llm")
+    if isinstance(llm, dict):
+        return {"llm": LLMReference.model_validate(llm).rebuild()}
+    if isinstance(llm, str):
+        refuse_place(unnamed_place(llm), "the LLM", f"pass llm={llm!r} too.")
+    return {}
 
 
 class _Run:

@@ -209,7 +209,7 @@ def dense_weight(
     """
 
     def weight(question: str) -> float | None:
-        unsupported = {language for language, support in trust.items() if not support.known}.difference(known)
+        unsupported = {language for language, support in dict(trust).items() if not support.known}.difference(known)
         if chosen is not None or not unsupported:
             return chosen
         support = trust_in(trust, question)
