@@ -1,0 +1,58 @@
+"""What PyPI and GitHub read of the project."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+REPOSITORY_URL = re.findall(r'^Repository = "(.*)"$', PYPROJECT, re.MULTILINE)[0]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FORMS = sorted((ROOT / ".github").rglob("*.yml"))
+
+
+def test_links_of_the_readme_work_outside_the_repository() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = LINK.findall(readme)
+    assert links
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+
+
+def test_files_that_the_readme_links_to_are_there() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    files = re.findall(rf"{REPOSITORY_URL}/(?:blob|tree)/main/([^)\s#]+)", readme)
+    assert "docs/measurements.md" in files
+    assert [file for file in files if not (ROOT / file).exists()] == []
+
+
+def test_the_pages_of_the_project_are_named() -> None:
+    urls = dict(line.split(", ") for line in metadata("llama-pack-densex").get_all("Project-URL", []))
+    assert set(urls) == {"Homepage", "Documentation", "Repository", "Issues", "Changelog"}
+    assert all(url.startswith(REPOSITORY_URL) for url in urls.values())
+
+
+def test_all_is_every_extra_but_trulens() -> None:
+    extras = set(metadata("llama-pack-densex").get_all("Provides-Extra", []))
+    listed = re.findall(r'"llama-pack-densex\[(.*)\]"', PYPROJECT)[0].split(",")
+    assert listed == sorted(extras - {"all", "trulens"})
+
+
+def test_the_readme_has_every_extra_in_its_table() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for extra in metadata("llama-pack-densex").get_all("Provides-Extra", []):
+        assert re.search(rf"^\|.*`{extra}`.*\|", readme, re.MULTILINE), extra
+
+
+def test_no_extra_brings_weights_of_a_model() -> None:
+    requirements = metadata("llama-pack-densex").get_all("Requires-Dist", [])
+    assert not [requirement for requirement in requirements if "minilm" in requirement.lower()]
+
+
+@pytest.mark.parametrize("file", FORMS, ids=lambda file: file.name)
+def test_forms_and_workflows_are_valid_yaml(file: Path) -> None:
+    assert isinstance(yaml.safe_load(file.read_text(encoding="utf-8")), dict)
