@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 REPOSITORY_URL = re.findall(r'^Repository = "(.*)"$', PYPROJECT, re.MULTILINE)[0]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-FORMS = sorted((ROOT / ".github").rglob("*.yml"))
+YAML = [*sorted((ROOT / ".github").rglob("*.yml")), ROOT / "CITATION.cff", ROOT / ".pre-commit-config.yaml"]
 
 
 def test_links_of_the_readme_work_outside_the_repository() -> None:
@@ -53,6 +53,18 @@ def test_no_extra_brings_weights_of_a_model() -> None:
     assert not [requirement for requirement in requirements if "minilm" in requirement.lower()]
 
 
-@pytest.mark.parametrize("file", FORMS, ids=lambda file: file.name)
-def test_forms_and_workflows_are_valid_yaml(file: Path) -> None:
+@pytest.mark.parametrize("file", YAML, ids=lambda file: file.name)
+def test_workflows_and_forms_are_valid_yaml(file: Path) -> None:
     assert isinstance(yaml.safe_load(file.read_text(encoding="utf-8")), dict)
+
+
+def test_the_citation_has_the_packages_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == metadata("llama-pack-densex")["Version"]
+
+
+def test_workflows_try_every_python_of_the_classifiers() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))
+    classifiers = metadata("llama-pack-densex").get_all("Classifier", [])
+    named = [text.rpartition(" ")[2] for text in classifiers if re.search(r"Python :: 3\.\d+$", text)]
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == named
