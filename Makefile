@@ -50,7 +50,7 @@ format: $(VENV)/.installed-all  ## mend formatting and imports
 bench: $(VENV)/.installed-all  ## run the benchmarks (ARGS="..." are theirs; each names them with ARGS=--help)
 	@set -e; for script in $(wildcard benchmarks/*.py); do echo "--- $$script"; $(BIN)/python $$script $(ARGS); done
 
-test-matrix: $(CORE_VERSIONS:%=.venv-matrix/%/.tested)  ## run the tests with old and new llama-index-core, without torch
+test-matrix: $(CORE_VERSIONS:%=.venv-matrix/%/.tested)  ## run the tests with old and new llama-index-core, without sentence-transformers
 
 constraints:  ## resolve constraints.txt anew, for every Python; needs uv (ARGS=--upgrade takes the newest versions)
 	uv pip compile --quiet --universal --python-version 3.10 --no-annotate --custom-compile-command "make constraints" \
