@@ -8,6 +8,7 @@ import re
 from asyncio import to_thread
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -147,6 +148,10 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
         return _huggingface(embed_model), embed_model
     if embed_model is not None:
         return _named_embed_model(embed_model), embed_model
+    return _default_embed_model()
+
+
+def _default_embed_model() -> tuple[BaseEmbedding | None, str]:
     chosen = getattr(Settings, "_embed_model", None)
     if type(chosen) is MockEmbedding and chosen.embed_dim == 1:  # what core makes of None
         return None, "none, as Settings.embed_model says"
@@ -303,9 +308,9 @@ def _file_on_hub(repository: str, name: str) -> str:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        return hf_hub_download(repository, name, local_files_only=True)
+        return str(hf_hub_download(repository, name, local_files_only=True))
     except LocalEntryNotFoundError:
-        return hf_hub_download(repository, name)
+        return str(hf_hub_download(repository, name))
 
 
 _ONNX_FILES = ("onnx/model.onnx", "tokenizer.json")
@@ -340,6 +345,11 @@ class OnnxEmbedding(BaseEmbedding):
         self._tokenizer = Tokenizer.from_file(tokenizer)
         self._tokenizer.enable_truncation(_ONNX_TOKENS)
         self._tokenizer.enable_padding()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = ("model_name", "embed_batch_size", "query_instruction", "text_instruction")
+        settings = {field: getattr(self, field) for field in fields}
+        return partial(type(self), **settings), ()  # the session is made anew where it is unpickled
 
     @classmethod
     def class_name(cls) -> str:

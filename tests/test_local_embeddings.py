@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,12 @@ def test_a_text_beside_longer_ones_has_the_vector_that_it_has_alone(model: OnnxE
 async def test_async_gives_the_same(model: OnnxEmbedding) -> None:
     assert await model.aget_query_embedding("塔") == model.get_query_embedding("塔")
     assert await model.aget_text_embedding("塔") == model.get_text_embedding("塔")
+
+
+def test_a_pickled_model_and_one_of_a_dictionary_embed_alike(model: OnnxEmbedding) -> None:
+    for copy in (pickle.loads(pickle.dumps(model)), OnnxEmbedding.from_dict(model.to_dict())):
+        assert copy.get_query_embedding("塔") == model.get_query_embedding("塔")
+        assert copy.get_text_embedding("塔") == model.get_text_embedding("塔")
 
 
 def test_what_comes_after_512_tokens_is_not_embedded(model: OnnxEmbedding) -> None:
