@@ -22,6 +22,7 @@ from llama_pack_densex.answering.synthesizer import CitedSynthesizer, SourcedSyn
 from llama_pack_densex.llm.claims import UnnamedModelError, unnamed_place
 from llama_pack_densex.models import (
     E5,
+    LOCAL,
     NONE,
     RETRIEVERS,
     embed_model_identity,
@@ -186,7 +187,7 @@ def embed_model_for(
 
 
 def _refuse_unnamed_place(model: str, where: str) -> None:
-    place = unnamed_place(model, (NONE, E5, *RETRIEVERS))
+    place = unnamed_place(model, (NONE, LOCAL, E5, *RETRIEVERS))
     if not place:
         return
     consequence = "send your questions and your key there"

@@ -195,13 +195,11 @@ class DeleteCommand(WithJson, Opening):
 
 @command(app, "demo", "demo:run_demo")
 class DemoCommand(Command):
-    """Index the repository's documents in memory, answer four questions, and count how many of 60 it can
-    answer.
+    """Index the sample documents in memory, answer four questions, and count how many of 60 it can answer.
 
     Ends with exit code 1 where that is less than 80 %.
     """
 
-    data: Path | None = option("DIR  The repository's folder of data, if it is elsewhere.")
     mode: Mode = option(f"MODE  {HELP_MODE}", "recursive")
 
 

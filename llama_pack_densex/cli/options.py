@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 REQUIRED: Any = ...
 KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 HELP_MODE = "How propositions lead to passages: recursive or auto_merging."
-HELP_EMBED = 'PROVIDER:NAME, a folder, "minilm", "contriever", "ruri" (docs/search.md), or "none": by words.'
+HELP_EMBED = 'PROVIDER:NAME, a folder, "local", "minilm", "ruri" (docs/search.md), or "none": by words.'
 DEFAULT_EMBED = "multilingual-e5-small if it is here, else none."
 HELP_LLM = "an OpenAI model, or openai-like:NAME, ollama:NAME, anthropic:NAME, google:NAME, huggingface:NAME"
 _UNITS = ("proposition", "sentence", "passage", "question")

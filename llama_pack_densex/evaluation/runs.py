@@ -236,7 +236,7 @@ def _mapping_entries(
     data: bytes,
     is_cbor: bool,
 ) -> Iterator[tuple[str, str, str, Any]]:
-    loads = require("cbor2", "cbor2", f"reading {path}").loads if is_cbor else json.loads
+    loads = require("cbor2", "cbor2", f"reading {path}", extra="").loads if is_cbor else json.loads
     try:
         questions = loads(data)
     except Exception as error:  # cbor2's errors have no common class that is public in all its versions
@@ -283,21 +283,22 @@ def _line_entries(
 
 
 def require(module: str, package: str, purpose: str, extra: str = "evaluation") -> Any:
-    """Import a module of an extra.
+    """Import a module that not every installation has.
 
     Args:
         module: What to import.
         package: The distribution that has it.
         purpose: What needs it, to begin the error with.
-        extra: Which one.
+        extra: Which one; empty where it is in none, and is installed by itself.
 
     Raises:
-        ImportError: It is not installed; the message says which extra brings it.
+        ImportError: It is not installed; the message says how to install it.
     """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
-        how = f'install it with: pip install "llama-pack-densex[{extra}]"'
+        requirement = f'"llama-pack-densex[{extra}]"' if extra else package
+        how = f"install it with: pip install {requirement}"
         raise ImportError(f"{purpose} needs the package {package}: {how}") from error

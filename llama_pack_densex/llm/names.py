@@ -20,6 +20,7 @@ OPENAI_MODEL = "gpt-4o-mini"
 """The LLM if there is nothing but an OpenAI key: cheap, and good enough at propositions in both languages."""
 
 HUGGINGFACE_ADVICE = 'install it with: pip install "llama-pack-densex[huggingface]"'
+LOCAL_ADVICE = 'install it with: pip install "llama-pack-densex[local]"'
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from llama_index.core import Document, SimpleDirectoryReader
@@ -13,8 +12,8 @@ from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer
 from llama_pack_densex.answering.citations import NOT_FOUND, UNVERIFIED, without_footnotes
 from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.retrieval.context import count_words
+from tests.conftest import DATA
 
-DATA = Path(__file__).parents[2] / "data"
 QUESTIONS = [json.loads(line) for line in (DATA / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
 OTHERS = [
     ("Who painted the ceiling of the Sistine Chapel?", "en"),
