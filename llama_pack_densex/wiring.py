@@ -73,7 +73,7 @@ class PackSettings(TypedDict, total=False):
     languages: Sequence[str]
     embed_metadata: Sequence[str] | None
     llm_metadata: Sequence[str] | None
-    context: ContextMode | PropositionContextPostprocessor
+    context: ContextMode | PropositionContextPostprocessor | None
     reranker: BaseNodePostprocessor | None
     rerank: RerankedUnit
     rerank_k: int | None
@@ -212,6 +212,17 @@ def describe_choices(hybrid: Hybrid, propositions: str, embedding: str, answerin
         f"{propositions[:1].upper()}{propositions[1:]}; embedding model: {embedding}, so search is {search}; "
         f"LLM for answers: {answering}, so answers are {answers}."
     )
+
+
+def describe_lacks(propositions: str, embedding: str, answering: str) -> str:
+    """A line that says what a pack works with where models are lacking; arguments as for `describe_choices`."""
+    lacks = {
+        "sentences stand in for propositions": "LLM for propositions: none" in propositions,
+        "search is by words (BM25)": embedding.startswith(NONE),
+        "answers are quotations": answering.startswith(NONE),
+    }
+    told = ", ".join(text for text, is_lacking in lacks.items() if is_lacking)
+    return f"{told[:1].upper()}{told[1:]}; print(pack) says why."
 
 
 def make_retriever(

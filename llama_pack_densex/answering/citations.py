@@ -8,12 +8,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from llama_index.core.base.response.schema import Response
 from llama_index.core.schema import NodeWithScore
 
 from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY, context_of
 from llama_pack_densex.retrieval.context import units_of
-from llama_pack_densex.retrieval.hits import MatchedUnit
+from llama_pack_densex.retrieval.hits import MatchedUnit, spans_within
 from llama_pack_densex.stores.node_store import span_of
+from llama_pack_densex.text import markup
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.links import readable_text
 from llama_pack_densex.text.segments import segment
@@ -145,6 +147,24 @@ def name_of(citation: Mapping[str, Any]) -> str:
         section = section.removeprefix(title).removeprefix(", ")
     name = " – ".join(filter(None, [title, section, page]))
     return " ".join((name or str(citation["document"])).split())
+
+
+class CitedResponse(Response):
+    """An answer with what it cites (see `CitedAnswer.metadata`); a notebook shows its footnotes as links."""
+
+    def _repr_html_(self) -> str:
+        metadata = self.metadata or {}
+        sources = {citation["number"]: (name_of(citation), _shown(citation)) for citation in metadata["citations"]}
+        return markup.block("", markup.answer(str(self), sources))
+
+
+def _shown(citation: Mapping[str, Any]) -> str:
+    """The text of a source as HTML, with what supports the answer marked in it."""
+    facts = citation["propositions"]
+    spans = [None if fact["start"] is None else (fact["start"], fact["end"]) for fact in facts]
+    place = None if citation["start"] is None else (citation["start"], citation["end"])
+    text = citation["text"]
+    return markup.passage(text, spans_within(place, text, spans)) + markup.bullets(fact["text"] for fact in facts)
 
 
 def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:

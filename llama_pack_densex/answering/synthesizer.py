@@ -9,7 +9,7 @@ from hashlib import blake2b
 from inspect import signature
 from typing import Any, Literal
 
-from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, Response, StreamingResponse
+from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, StreamingResponse
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.indices.prompt_helper import PromptHelper
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
@@ -20,7 +20,14 @@ from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, QueryType, TextNode
 
-from llama_pack_densex.answering.citations import NOT_FOUND, CitedAnswer, in_language, numbered, sources_of
+from llama_pack_densex.answering.citations import (
+    NOT_FOUND,
+    CitedAnswer,
+    CitedResponse,
+    in_language,
+    numbered,
+    sources_of,
+)
 from llama_pack_densex.answering.conversation import by_rules
 from llama_pack_densex.llm.thoughts import ThoughtFilter
 from llama_pack_densex.llm.usage import Response as LLMResponse
@@ -163,7 +170,7 @@ class SourcedSynthesizer(BaseSynthesizer):
         if self._streaming:
             response = StreamingResponse(pieces, sources, answer.metadata)
         else:
-            response = Response("".join(pieces), sources, answer.metadata)
+            response = CitedResponse("".join(pieces), sources, answer.metadata)
         dispatcher.event(SynthesizeEndEvent(query=query, response=response))
         return response
 
@@ -182,7 +189,7 @@ class SourcedSynthesizer(BaseSynthesizer):
         if self._streaming:
             response = AsyncStreamingResponse(pieces, sources, answer.metadata)
         else:
-            response = Response("".join([piece async for piece in pieces]), sources, answer.metadata)
+            response = CitedResponse("".join([piece async for piece in pieces]), sources, answer.metadata)
         dispatcher.event(SynthesizeEndEvent(query=query, response=response))
         return response
 

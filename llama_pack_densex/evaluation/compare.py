@@ -34,6 +34,7 @@ from llama_pack_densex.evaluation.significance import (
 )
 from llama_pack_densex.evaluation.strategies import resolve_strategies
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
+from llama_pack_densex.ingestion.progress import TaskLine, display_for
 from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.llm.usage import RequestFigures, count_tokens
 from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_model
@@ -90,6 +91,7 @@ def compare(
     cache_dir: str | Path | None = None,
     max_cost: float | None = None,
     progress: Progress | None = None,
+    show_progress: bool = False,
 ) -> Report:
     """Run strategies over the same documents and questions, and report which finds more.
 
@@ -125,6 +127,7 @@ def compare(
         cache_dir: A folder to keep embeddings and the replies of all LLMs in for the next comparison.
         max_cost: US dollars that each of the LLMs may use before it stops; None means no limit.
         progress: Called while it runs.
+        show_progress: Whether to show what is being done, in the notebook or on stderr.
 
     Raises:
         DatasetError: The dataset cannot be read.
@@ -146,10 +149,12 @@ def compare(
         strategies,
         ranking=any(question.candidates for question in dataset.questions),
     )
-    show = progress or (lambda task, done, total: None)
-    show("Loading the embedding model", 0, 1)
-    model, _ = resolve_embed_model(embed_model)
+    display = display_for(show_progress)
+    show = progress or TaskLine(display)
     with ExitStack() as stack:
+        stack.enter_context(display.around)
+        show("Loading the embedding model", 0, 1)
+        model, _ = resolve_embed_model(embed_model)
         folder = Path(cache_dir or stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True)))
         folder.mkdir(parents=True, exist_ok=True)
         replies = folder / REPLIES
@@ -167,8 +172,8 @@ def compare(
         corpus = Corpus(dataset, depth, embeddings, propositionizer, header_llm)
         run = _Run(corpus, reader, judge, verdicts, show)
         observed, skipped = run.observe_all(chosen)
-    show("Testing differences", 0, 1)
-    return _report(run, observed, skipped)
+        show("Testing differences", 0, 1)
+        return _report(run, observed, skipped)
 
 
 def evaluate(
@@ -191,7 +196,8 @@ def evaluate(
         name: What the report calls the index.
         language: "en", "ja", ... Default: the one that they state, else detected.
         max_questions: Ask the first so many.
-        **options: Of `compare`: `reader_llm`, `judge_llm`, `trulens`, `cache_dir`, `max_cost` and `progress`.
+        **options: Of `compare`: `reader_llm`, `judge_llm`, `trulens`, `cache_dir`, `max_cost`, `progress` and
+            `show_progress`.
 
     Returns:
         A report with one strategy: its `metrics` and, beside them, in `failed`, how many items failed.

@@ -32,6 +32,7 @@ from llama_pack_densex.node_parsers.metadata import (
     Granularity,
 )
 from llama_pack_densex.stores.filters import PassageMetadata, Passing
+from llama_pack_densex.text import markup
 
 Span = tuple[int, int]
 T = TypeVar("T")
@@ -352,6 +353,12 @@ class IndexCounts:
     def __str__(self) -> str:
         numbers = {what: n for what, n in vars(self).items() if isinstance(n, int) and n}
         return ", ".join(f"{n:,} {what if n > 1 else what[:-1]}" for what, n in numbers.items()) or "nothing"
+
+    def _repr_html_(self) -> str:
+        numbers = {name: number for name, number in vars(self).items() if isinstance(number, int) and number}
+        statuses = {f"passages {status}": number for status, number in self.statuses.items()}
+        rows = [(name, f"{number:,}") for name, number in (numbers | statuses).items()]
+        return markup.block("Index", markup.table(rows))
 
 
 def look_further(
