@@ -770,6 +770,11 @@ FRAGMENTS = (
         "橋は1998年に開通した。",
         "The answer was not found in the documents.",
         "It closed",
+        "Yes. ",
+        "はい。",
+        "\n\nSources:\n",
+        "In short:",
+        "The documents do not say. ",
     ),
     *(
         "[^1]",
