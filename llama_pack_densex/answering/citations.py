@@ -387,7 +387,7 @@ class _Footnotes:
 
     def of(self, sentence: str) -> list[Source]:
         """The sources of the next sentence."""
-        numbers = dict.fromkeys(map(int, re.findall(r"\[\^(\d+)\]", sentence)))
+        numbers = dict.fromkeys(map(int, re.findall(r"\[\^(\d{1,9})\]", sentence)))
         own = [self._sources[number] for number in numbers if number in self._sources]
         plain = plain_answer(sentence)
         if not _STRUCTURED.match(plain):

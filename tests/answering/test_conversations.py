@@ -729,7 +729,7 @@ def as_read(document: str) -> str:
 
 
 def numbers_in(text: str) -> list[int]:
-    return list(map(int, dict.fromkeys(re.findall(r"\[\^(\d+)\]", text))))
+    return list(map(int, dict.fromkeys(re.findall(r"\[\^(\d{1,9})\]", text))))
 
 
 def check_requests(answer: Answer, conversation: Conversation) -> None:
@@ -753,15 +753,20 @@ def check_requests(answer: Answer, conversation: Conversation) -> None:
     assert len(set(fence)) == 1
     before, data, behind = request[1].split(f"documents {fence[0]}\n")
     assert before == ""
-    assert behind.strip() == (conversation.asked or conversation.message)
+    question, *own_words = behind.strip().splitlines()
+    assert question == (conversation.asked or conversation.message)
+    assert conversation.message in behind
+    assert all(line.startswith(BESIDE) for line in own_words)
     for document in conversation.read:
         assert as_read(document) in data
     told = re.sub(r"documents [0-9a-f]{12}", "", system[1])
-    assert SYSTEMS.setdefault(conversation.message.isascii(), told) == told
+    is_about_conversation = data.startswith("The conversation so far:")
+    assert SYSTEMS.setdefault((conversation.message.isascii(), is_about_conversation), told) == told
 
 
-SYSTEMS: dict[bool, str] = {}
-"""What the system message of an answer says, in English and in Japanese: the same in all conversations."""
+SYSTEMS: dict[tuple[bool, bool], str] = {}
+"""What the system message of an answer says, by language, and by whether it is about the conversation."""
+BESIDE = ("In the user's own words: ", "利用者の言葉：", "Probably meant: ", "おそらく次の意味：")
 
 
 FRAGMENTS = (
