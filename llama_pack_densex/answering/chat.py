@@ -97,9 +97,10 @@ class _Turn:
 class PropositionChatEngine(BaseChatEngine, PromptMixin):
     """A conversation over an index.
 
-    Each message becomes a query that stands alone (`ConversationQuery`); what that finds is answered from,
-    with footnotes, by an LLM that reads the message beside it. "Summarise all that" and the like are answered from
-    the whole conversation and its last sources, without a search; greetings, thanks and messages without any content get a short fixed reply.
+    Each message becomes a query that stands alone (`ConversationQuery`); from what that finds an LLM that
+    reads the message beside the query answers, with footnotes. "Summarise all that" and the like are answered
+    from the whole conversation and its last sources, without a search; greetings, thanks and messages without
+    any content get a short fixed reply.
 
     Args:
         retriever: Any retriever.

@@ -71,7 +71,8 @@ _ASSENT = words(
 
 _YES_JA = r"(?:はい|いいえ|いえ|ええ|いや|もちろん)"
 _LEAD_JA = (
-    r"(?:(?:場合|条件|状況|内容|時期|種類)に(?:よる|より)|(?:以下|次|下記)の(?:通り|とおり|よう)|以下に|(?:結論|要点)から(?:言う|述べる)?と"
+    r"(?:(?:場合|条件|状況|内容|時期|種類)に(?:よる|より)|(?:以下|次|下記)の(?:通り|とおり|よう)|以下に"
+    r"|(?:結論|要点)から(?:言う|述べる)?と"
     r"|まとめ|要するに|お?答えし|(?:ご|お)?(?:質問|回答)|概要|要約|説明し|残念ながら|一概には言え)"
 )
 _PREDICATE_JA = (
@@ -118,7 +119,8 @@ _BEGINNING = re.compile(r"\A(?:however|but|unfortunately|still|though|that said)
 # What goes on to say something that the documents do.
 _ADDS = re.compile(
     r"""\b(?:but|although|though|while|whereas|because|since|so|except|instead|presumably|probably|likely|usually
-        |typically|generally|however|normally|only|and\ (?:it|its|they|he|she|the|an?|this|that|you|is|are|was|were|has)\b)\b
+        |typically|generally|however|normally|only
+        |and\ (?:it|its|they|he|she|the|an?|this|that|you|is|are|was|were|has))\b
     | [;–—] | :\s*\S""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -134,8 +136,8 @@ _MISSING_JA = re.compile(
     | (?:書かれ|述べられ|触れられ?|示され|記され|載っ){_NOT_DONE_JA}
     | {_TEXTS_JA}(?:の中)?(?:に|から)(?:は|も)?{_ABSENT_JA}
     | {_TEXTS_JA}[^。]{{0,60}}(?:答え|回答|情報|説明|規定|定め|詳細|根拠|データ|内容|もの){_ABSENT_JA}
-    | {_TEXTS_JA}[^。]{{0,60}}(?:見つかりません|見つからない|含まれて(?:は)?い(?:ません|ない)|定められて(?:は)?い(?:ません|ない)
-      |(?:わか|分か)り(?:ません|ませんでした)|読み取れ(?:ません|ない)|確認でき(?:ません|ない)|不明))
+    | {_TEXTS_JA}[^。]{{0,60}}(?:見つかりません|見つからない|(?:含まれ|定められ){_NOT_DONE_JA}
+      |(?:わか|分か)りません|読み取れ(?:ません|ない)|確認でき(?:ません|ない)|不明))
     (?:でした)?(?:(?:ので|ため|から)?、?(?:わかりません|分かりません|不明|お?答えできません|回答できません|判断できません))?
     (?:です|でした|である|ようです|との?ことです)?[。.!！\s]*\Z""",
     re.VERBOSE,

@@ -207,10 +207,12 @@ class _Message:
 
 
 def _small_talk(message: _Message) -> Query | None:
-    for pattern, phrases in ((_GREETING, GREETING), (_THANKS, THANKS)):
-        if pattern.fullmatch(message.short):
-            return Query("small_talk", message.text, reply=in_language(phrases, message.text))
-    return None
+    phrases = [phrase.strip() for phrase in _PHRASE_END.split(message.short)]
+    phrases = [phrase for phrase in phrases if phrase and phrase.lower() not in _INTERJECTIONS]
+    others = [phrase for phrase in phrases if not _GREETING.fullmatch(phrase)]
+    if not phrases or not all(map(_THANKS.fullmatch, others)):
+        return None
+    return Query("small_talk", message.text, reply=in_language(THANKS if others else GREETING, message.text))
 
 
 def _about_conversation(message: _Message) -> Query | None:
@@ -349,57 +351,66 @@ def _names(text: str) -> set[str]:
 
 
 # Only short messages are looked at: what is longer says something.
+_PHRASE_END = re.compile(r"[^\w'’?？ ]+")
+_INTERJECTIONS = ("no", "yes", "oh", "ah", "well", "はい", "うん", "いえ", "いいえ", "ああ", "あ")
 _GREETING = re.compile(
-    r"""(?: (?:hi|hello|hey|greetings|good\ (?:morning|afternoon|evening)) (?:\ (?:there|everyone|all))?
-    | こんにち[はわ] | こんばん[はわ] | おはよう(?:ございます)? | (?:はじめ|初め)まして | やあ
-    | どうも ) [\s!！.。,、…]*""",
+    r"""(?:hi|hello|hey|greetings|good\ (?:morning|afternoon|evening))(?:\ (?:there|everyone|all))?
+    | こんにち[はわ] | こんばん[はわ] | おはよう(?:ございます)? | (?:はじめ|初め)まして | やあ""",
     re.IGNORECASE | re.VERBOSE,
 )
-_FOR = r"""(?:\ (?:so|very)\ much|\ a\ (?:lot|million|bunch|ton)|\ again|\ everyone|\ all|\ mate)?
-    (?:[,!.]?\ (?!.*\b(?:wh(?:at|en|ere|o|y|ich)|how|tell|show|explain|give|list|now|and|but|also)\b)
-       (?:that|this|for|you)\b[\w'’ ]{0,50})?"""
 _THANKS = re.compile(
-    rf"""(?:(?: (?:(?:no|oh|ah|well|yes|right|great|ok(?:ay)?)[,!.]?\ )?(?:many\ |much\ )?
-         (?:thanks?(?:\ (?:you|u))?|thx|ty|cheers|appreciated|i\ (?:really\ )?appreciate\ (?:it|that|this|your\ help)){_FOR}
-       | (?:(?:that|this|it)(?:['’]s|\ is|\ was|\ sounds|\ looks)\ )?(?:very\ |really\ |so\ |all\ )?
-         (?:great|perfect|nice|awesome|cool|excellent|wonderful|brilliant|helpful|useful|clear|fine|good(?:\ to\ know)?|right
-         |all(?:\ for\ now)?|it|enough|(?:all|what)\ i\ (?:need(?:ed)?|wanted)(?:\ to\ know)?)
-       | (?:ok(?:ay)?|got\ it|i\ see|i\ understand|understood|all\ right|alright|(?:that\ )?makes\ sense|sounds\ good|will\ do)
-       | (?:that|this)\ help(?:s|ed)(?:\ a\ lot)? | no\ (?:problem|worries|more\ questions) | never\ ?mind | nothing\ else
-       | (?:good\ ?)?bye(?:[- ]bye)? | good\ night | see\ (?:you|ya)(?:\ (?:later|soon|tomorrow|around))? | take\ care
-       | have\ a\ (?:nice|good|great|lovely)\ (?:day|one|evening|weekend) | wow
-    | (?:(?:どうも|本当に?|ほんとに?|とても|大変|すごく|いつも|色々と?|いろいろと?|丁寧な?|詳しい|早速の|ご?(?:回答|説明|対応|協力|丁寧に|親切に))[、\s]*)*
-      (?:(?:教えて|説明して|答えて|調べて)(?:くれて|いただき|くださり|くださって|いただいて)[、\s]*)?
-      (?:(?:ありがと|有難|有り難)う?(?:ございま(?:す|した))?|感謝(?:です|します|いたします)?|助かり(?:ます|ました)|助かった|サンキュー
-      |(?:了解|承知|納得|理解)(?:です|しました|いたしました|できました)?|り?ょうかい(?:です)?|(?:わか|分か)(?:りました|った)|把握しました
-      |(?:参考|勉強)になり(?:ます|ました)|安心しました|よかった(?:です)?|解決しました|(?:もう)?(?:大丈夫|十分|結構)です|以上です
-      |(?:もう|ほかには|他には|特に)(?:ありません|ないです)|お?(?:OK|オーケー|オッケー)(?:です)?|さよ(?:う)?なら|バイバイ|じゃあ?ね|またね
-      |また(?:今度|来ます|聞きます)|失礼(?:します|しました)|おやすみ(?:なさい)?|お疲れ(?:様|さま)?(?:です|でした)?|よろしくお?願い(?:いた)?します|どうも
-      |なるほど|すごい(?:です)?|(?:素晴|すば)らしい(?:です)?|完璧(?:です)?|いい(?:です)?ね|へ[えー]|(?:そう)?(?:だ|です)よね|やっぱり|そっか|そうか
-      |そう(?:です|なんです)[かね])[ねよ]? ) [\s!！.。,、…~〜]*){{1,4}}[^\w?？]*""",
+    r"""(?:  # thanks, and what for
+    (?:(?:no|oh|ok(?:ay)?|great|perfect|many|much)\ ){0,2}
+    (?:thanks?|thank\ you|thx|ty|cheers|appreciated|i\ (?:really\ )?appreciate)\b
+    (?!.*\b(?:wh(?:at|en|ere|o|y|ich)|how|tell|show|explain|give|list|now|and|but|also)\b)[\w'’ ]{0,50}
+    # what somebody says who has read the answer
+    | (?:(?:that|this|it)(?:['’]s|\ is|\ was|\ sounds|\ looks)\ )?(?:(?:very|really|exactly|just|so|all)\ )?
+      (?:great|perfect|nice|awesome|cool|excellent|wonderful|brilliant|amazing|helpful|useful|clear|fine|right|enough
+      |good(?:\ to\ know)?|it|all(?:\ for\ (?:now|today))?|(?:all|what)\ i\ (?:need(?:ed)?|wanted)(?:\ to\ know)?)
+    | wow | ok(?:ay)? | got\ it | i\ (?:see|understand) | understood | all\ right | alright | will\ do
+    | (?:that\ )?makes\ sense | sounds\ good | (?:that|this)\ help(?:s|ed)(?:\ a\ lot)?
+    | no\ (?:problem|worries|more\ questions) | never\ ?mind | nothing\ else
+    # a goodbye
+    | (?:good\ ?)?bye(?:\ bye)? | good\ night | see\ (?:you|ya)(?:\ (?:later|soon|tomorrow|around))? | take\ care
+    | have\ a\ (?:nice|good|great|lovely)\ (?:day|one|evening|weekend)
+    # the same in Japanese
+    | (?!.*(?:ください|下さい|いくら|いつ(?!も)|どこ|誰|何))[\w ]{0,20}
+      (?:(?:ありがと|有難|有り難)う?(?:ございま(?:す|した))?|感謝(?:です|します|いたします)?|助か(?:ります|りました|った))
+    | どうも | サンキュー | (?:参考|勉強)になり(?:ます|ました) | 安心しました | よかった(?:です)? | 解決しました
+    | (?:了解|承知|納得|理解|把握)(?:です|しました|いたしました|できました)? | りょうかい(?:です)?
+    | (?:よく)?(?:わか|分か)(?:りました|った) | なるほど | さすが(?:です)? | すごい(?:です)?ね? | へえ | へー | やっぱり
+    | (?:素晴|すば)らしい(?:です)? | 完璧(?:です)? | いい(?:です)?ね | (?:そう)?(?:だ|です)よね | そっか | そうか
+    | そう(?:です|なんです)[かね] | お?(?:ok|オーケー|オッケー)(?:です)? | (?:もう)?(?:大丈夫|十分|結構)です | 以上です
+    | (?:もう|ほかには|他には|特に)(?:ありません|ないです) | さよ(?:う)?なら | バイバイ | じゃあ?ね
+    | また(?:ね|今度|来ます|聞きます) | 失礼(?:します|しました) | おやすみ(?:なさい)? | お疲れ(?:様|さま)?(?:です|でした)?
+    | よろしくお?願い(?:いた)?します
+    )[ねよー～]*""",
     re.IGNORECASE | re.VERBOSE,
 )
 _THANKS_WITHIN = re.compile(
-    r"\b(?:thank(?:s|\ you)?|thx|cheers|(?:good)?bye|appreciate)\b|ありがと|有難う|感謝|助か(?:り|った)|了解|承知|さようなら|お疲れ",
-    re.I,
+    r"\b(?:thanks?|thx|cheers|(?:good)?bye|appreciate)\b"
+    r"|ありがと|有難う|感謝|助か(?:り|った)|了解|承知|さようなら|お疲れ",
+    re.IGNORECASE,
 )
 _REQUESTS = re.compile(
-    r"[?？]|\b(?:wh(?:at|en|ere|o|y|ich)|how|tell|show|explain|give|list|summari[sz]e|translate|write|say|make|put|repeat)\b"
-    r"|要約|まとめ|訳|説明して|教えて(?!くれ|いただ|くださ)|言い換え|[はが][。、\s]*\Z|(?:いくら|いつ|どこ|誰|何|どう)",
+    r"[?？]|\b(?:wh(?:at|en|ere|o|y|ich)|how|tell|show|explain|give|list|summari[sz]e|translate|write|say|make)\b"
+    r"|要約|まとめ|訳|説明して|教えて(?!くれ|いただ|くださ)|言い換え|[はが][。、\s]*\Z|いくら|いつ|どこ|誰|何|どう",
     re.IGNORECASE,
 )
 _ABOUT_CONVERSATION = re.compile(
     r"""(?:(?:please|now|can\ you|could\ you|would\ you)\ )*
     (?:(?:summari[sz]e|recap|sum\ up|translate|shorten|rephrase|rewrite|repeat|simplify|say|put)
-       (?:\ (?:(?:all|everything|both)(?:\ of)?(?:\ (?:that|this|it|these|those))?|that|this|it
-         |(?:all\ )?(?:of\ )?(?:that|this|your|the|our)\ (?:last\ |whole\ |entire\ )?(?:answers?|reply|replies|above|conversation|chat)))?
-       (?:\ (?:so\ far|above|until\ now|we\ (?:have\ )?(?:discussed|talked\ about|said)))?
+       (?:\ (?:(?:all|everything|both)(?:\ of)?(?:\ (?:that|this|it|these|those))?|that|this|it|what(?=\ (?:we|you))
+         |(?:all\ (?:of\ )?)?(?:that|this|your|the|our)\ (?:(?:last|whole|entire)\ )?
+          (?:answers?|repl(?:y|ies)|above|conversation|chat)))?
+       (?:\ (?:so\ far|above|until\ now|(?:we|you)\ (?:have\ )?(?:discussed|talked\ about|said)(?:\ so\ far)?))?
        (?:\ again)? (?:\ (?:in|into|to|as|for)\ (?!wh(?:at|ich|om|ose|ere)\b|how\b)[\w ]{1,30})?
+    | what\ (?:have|did)\ (?:we|you|i)\ (?:discuss(?:ed)?|talk(?:ed)?\ about|say|said|ask(?:ed)?)(?:\ so\ far)?
     | in\ (?:english|japanese|one\ sentence|short|other\ words|bullet\ points)
     | make\ (?:it|that)\ (?:shorter|simpler|longer) | (?:give\ me|write)\ a\ (?:short\ )?summary)
     (?:,?\ please)?[?.!\s]*
     | (?:(?:それ|これ|今|いま|上|上記|先ほど|さっき|ここまで|これまで|今まで|いままで)の?|その|この)?
-      (?:話|会話|答え|回答|内容|説明|文章|返答|やり取り|やりとり)?(?:全部|全体|全て|すべて)?[をは]?
+      (?:話|会話|答え|回答|内容|説明|文章|返答|やり取り|やりとり)?[をは]?(?:全部|全体|全て|すべて)?[をは]?
       (?:もっと|もう少し|一言で|[一-鿿ァ-ヺー]{1,5}語[にで]|短く|簡単に|簡潔に|わかりやすく|要点を|箇条書き[にで]|\d+[文行]で)*
       (?:要約|まとめ|翻訳|訳|短く|箇条書きに|言い換え|書き換え|繰り返|言い直|説明し直)[しえ]?て?(?:くだ|下)?
       (?:さい|くれますか|もらえますか|ほしい|お願いします)?[。？?！!\s]*""",

@@ -137,7 +137,8 @@ class SourcedSynthesizer(BaseSynthesizer):
         streaming: Whether answers come as a stream.
 
     `synthesize` and `asynthesize` take a `conversation` besides, where a question is about what was said in
-    it, and in `asked` the question as the LLM is to read it, where that is more than what was searched for. Where there are neither nodes nor a conversation, a greeting and the like get a fixed reply (see
+    it; and in `asked` the question as the LLM is to read it, where that is more than what was searched for.
+    Where there are neither nodes nor a conversation, a greeting and the like get a fixed reply (see
     `by_rules`).
     """
 
@@ -269,8 +270,8 @@ class CitedSynthesizer(SourcedSynthesizer):
     nodes that do not fit into the LLM's context window the first sentences are read, and those of which not
     even one does left out.
 
-    The prompts, `text_qa_template` and `japanese_text_qa_template`, can be replaced, and so can
-    `conversation_template` and `japanese_conversation_template`, for what is asked about a conversation. An answer to a prompt of
+    The prompts can be replaced: `text_qa_template`, `japanese_text_qa_template`, and, for what is asked about
+    a conversation, `conversation_template` and `japanese_conversation_template`. An answer to a prompt of
     your own is not marked or replaced, unless it was cut off.
 
     Args:
