@@ -81,7 +81,7 @@ class _Turn:
     conversation: str = ""
 
     @property
-    def to_read(self) -> dict[str, str]:
+    def to_read(self) -> dict[str, Any]:
         """What the LLM reads beside the nodes."""
         return {"conversation": self.conversation, "asked": self.query.as_asked(self.message)}
 

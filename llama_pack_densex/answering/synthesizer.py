@@ -302,24 +302,23 @@ class CitedSynthesizer(SourcedSynthesizer):
     }
 
     def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, asked: str) -> PendingAnswer:
-        question = query.query_str
+        question = asked or query.query_str
         sources = sources_of(nodes)
         key = PROMPT_KEY
         if detect_language(question) == "ja" and self._replaced.keys() != {PROMPT_KEY}:
             key = JAPANESE_PROMPT_KEY
-        asked = asked or question
         texts = self.context.postprocess_nodes(numbered(nodes), query_bundle=query)
         if conversation:
-            texts = [*_as_nodes([self._recent(conversation, asked)]), *texts]
+            texts = [*_as_nodes([self._recent(conversation, question)]), *texts]
             own = _ABOUT_CONVERSATION[key]
             key = key if key in self._replaced and own not in self._replaced else own
-        fitting = self._fitting(texts, asked)
+        fitting = self._fitting(texts, question)
         context = "\n\n".join(node.get_content(metadata_mode=MetadataMode.LLM) for node in fitting)
         if not context:
             return PendingAnswer(CitedAnswer(question, sources))
         values = {
             "context_str": strip_surrogates(context),
-            "query_str": strip_surrogates(asked),
+            "query_str": strip_surrogates(question),
             "fence": blake2b(context.encode("utf-8", "replace"), digest_size=6).hexdigest(),
             "not_found": in_language(NOT_FOUND, question),
         }
