@@ -61,6 +61,7 @@ _FENCE = re.compile(r"`{3,}|~{3,}")
 _BLOCK_END = re.compile(r"(?:\n[ \t]*(?:`{3,}|~{3,})|(?P<row>\|))[ \t]*\Z")  # of code, of a table
 _LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", states nothing
 _LEADS_IN = re.compile(r"[:：][\s*_]*\Z|以下|次の|下記|\b(?:as follows|below|following)\b", re.IGNORECASE)
+_MARKER = re.compile(rf"\A(?:{LIST_MARKER.pattern})")
 _STRUCTURED = re.compile(rf"\s*(?:{LIST_MARKER.pattern}|\||`{{3}}|~{{3}})")  # an item, a table, code
 # What is shown once it has come: up to the last letter or digit that is not of a footnote. Behind it, a
 # footnote may follow, a sentence end, or what begins the next sentence.
@@ -398,7 +399,7 @@ class _Footnotes:
 
 def _holds(sources: Sequence[Source], text: str) -> bool:
     """Whether sources hold half of the telling words of a text, and all of its numbers."""
-    words = content_words(tokenize(LIST_MARKER.sub("", text, count=1)))
+    words = content_words(tokenize(_MARKER.sub("", text)))
     held = {*tokenize("\n".join(f"{source.title}\n{source.context}{source.text}" for source in sources))}
     is_exact = all(word in held for word in words if any(map(str.isdecimal, word)))
     return is_exact and len(words & held) >= SUPPORTED * len(words)

@@ -66,14 +66,16 @@ _ASSENT = words(
     "couldn't don't doesn't didn't isn't aren't wasn't won't shouldn't mustn't a an the to so then and or but in as if "
     "at all for with by on from what which how possible impossible allowed permitted forbidden prohibited required "
     "necessary needed optional case depend depends short brief summary answer overview list details steps question "
-    "good great follow follows following below documents say says let me us explain happy help that's it's here's"
+    "good great i'm am sorry hear sounds hard tough difficult worry "
+    "follow follows following below documents say says let me us explain happy help that's it's here's"
 )
 
 _YES_JA = r"(?:はい|いいえ|いえ|ええ|いや|もちろん)"
 _LEAD_JA = (
     r"(?:(?:場合|条件|状況|内容|時期|種類)に(?:よる|より)|(?:以下|次|下記)の(?:通り|とおり|よう)|以下に"
     r"|(?:結論|要点)から(?:言う|述べる)?と"
-    r"|まとめ|要するに|お?答えし|(?:ご|お)?(?:質問|回答)|概要|要約|説明し|残念ながら|一概には言え)"
+    r"|まとめ|要するに|お?答えし|(?:ご|お)?(?:質問|回答)|概要|要約|説明し|残念ながら|一概には言え"
+    r"|大変(?:な状況)?|お(?:つら|辛)い|お気の毒|ご?(?:心配|不安|安心)|お見舞い申し上げ)"
 )
 _PREDICATE_JA = (
     r"(?:でき|可能|不可能|可|不可|必要|不要|必須|任意|大丈夫|問題|対象|対象外|禁止|許可|義務|正し|正解|誤り|間違|違|異なり|その"

@@ -29,7 +29,6 @@ from llama_pack_densex.retrieval.hits import MatchedUnit, carrying, matched_unit
 from llama_pack_densex.stores.node_store import NodeRecord
 from llama_pack_densex.text.blocks import find_blocks
 from llama_pack_densex.text.links import readable_text
-from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment, statements
 from llama_pack_densex.text.tokens import CJK, tokenize
 
@@ -75,6 +74,7 @@ LEAST_WORDS = 3
 OF_LEAD_IN = 8
 """The same of one that ends in a colon."""
 _MARKUP = re.compile(r"<[^<>]{0,500}>|\]\([^()\s]{0,500}\)|[*_`#>|\[\]()]|https?://\S+")
+_BULLET = re.compile(r"[-*+]\s+")
 _EMPHASISED = re.compile(
     r"(?:[-*+>]\s+)?(?P<mark>\*\*|__|\*|_|<b>|<strong>)[^\n。.!?！？]{1,80}(?:(?P=mark)|</b>|</strong>)"
 )
@@ -327,7 +327,9 @@ def render_facts(facts: Sequence[Fact]) -> str:
     groups: dict[str, list[str]] = {}
     for fact in facts:
         metadata = fact.source.metadata
-        line = f"- {LIST_MARKER.sub('', fact.unit.text.strip(), count=1)} {metadata.get(FOOTNOTE_KEY, '')}".rstrip()
+        text = fact.unit.text.strip()
+        marker = _BULLET.match(text)
+        line = f"- {text[marker.end() :] if marker else text} {metadata.get(FOOTNOTE_KEY, '')}".rstrip()
         groups.setdefault(str(metadata.get(TITLE_KEY, "")).strip(), []).append(line)
     return "\n\n".join("\n".join([title, *lines] if title else lines) for title, lines in groups.items())
 
