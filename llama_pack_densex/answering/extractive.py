@@ -87,7 +87,7 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
         self._trust = trust
         super().__init__(None, None, streaming, callback_manager)
 
-    def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str) -> PendingAnswer:
+    def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, asked: str) -> PendingAnswer:
         question = query.query_str
         if conversation:
             return PendingAnswer(CitedAnswer(question, (), checked=False), quoted=in_language(NEEDS_LLM, question))
