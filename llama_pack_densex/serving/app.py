@@ -21,7 +21,7 @@ from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError
 from llama_pack_densex.answering.citations import Outcome, Source, placed
-from llama_pack_densex.llm.errors import classify, secrets_in_environment
+from llama_pack_densex.llm.errors import ProviderError, classify, is_of_a_model, secrets_in_environment
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.text.terminal import plain_logger
 
@@ -354,12 +354,11 @@ def _answering() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        failure = classify(error, secrets_in_environment())
-        is_broken = failure.kind == "broken"
         is_of_index = isinstance(error, InvalidIndexError)
-        reason = error if is_of_index else failure.summary
-        logger.error("a question could not be answered: %s", reason, exc_info=is_broken)
-        status = 500 if is_of_index or is_broken else 502
+        is_of_model = is_of_a_model(error) or isinstance(error, (ProviderError, ConnectionError, TimeoutError))
+        reason = error if is_of_index else classify(error, secrets_in_environment()).summary
+        logger.error("a question could not be answered: %s", reason, exc_info=not (is_of_index or is_of_model))
+        status = 502 if is_of_model else 500
         raise HTTPException(
             status,
             "The question could not be answered; the server's log says why.",
