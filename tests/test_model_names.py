@@ -107,7 +107,9 @@ def test_an_address_is_for_the_models_of_ones_own_server_first() -> None:
     assert with_address(["openai:b"], "http://y") == ["openai:b@http://y"]
 
 
-@pytest.mark.parametrize(("llm", "address"), [("google:gemini-2.5-flash", "http://y"), ("openai-like:a", "localhost:1")])
+@pytest.mark.parametrize(
+    ("llm", "address"), [("google:gemini-2.5-flash", "http://y"), ("openai-like:a", "localhost:1")]
+)
 def test_an_address_that_nothing_can_use_is_an_error(llm: str, address: str, docs: Path, tmp_path: Path) -> None:
     code, output = run("index", docs, "--to", tmp_path / "index", "--llm", llm, "--api-base", address)
     assert code == 1
@@ -228,7 +230,7 @@ def test_a_model_that_is_newer_than_its_class_is_taken_for_a_large_one(
 # With real clients
 
 
-@pytest.mark.parametrize("provider", ["openai", "openai-like"])
+@pytest.mark.parametrize("provider", ["openai", "openai-like", ""])
 @pytest.mark.parametrize("by_option", [True, False], ids=["--api-base", "in the name"])
 def test_propositions_and_answers_by_name_at_the_command_line(
     provider: str, by_option: bool, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -237,9 +239,10 @@ def test_propositions_and_answers_by_name_at_the_command_line(
         needs_openai_like()
     else:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-mine-0123456789")
-    model = "gpt-4o-mini" if provider == "openai" else "qwen3:8b"
+    model = "qwen3:8b" if provider == "openai-like" else "gpt-4o-mini"
     with answering() as server:
-        llm = f"{provider}:{model}" if by_option else f"{provider}:{model}@{server.url}"
+        name = f"{provider}:{model}".removeprefix(":")
+        llm = name if by_option else f"{name}@{server.url}"
         where = ["--api-base", server.url] if by_option else []
         code, output = run("index", docs, "--to", tmp_path / "index", "--embed-model", "none", "--llm", llm, *where)
         assert code == 0, output

@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 import textwrap
+import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -230,6 +231,10 @@ def _warn_plainly(undo: ExitStack) -> None:
     warnings.formatwarning = lambda *args, **named: plain(format_warning(*args, **named))
 
 
+_CLIENTS = ("openai", "anthropic", "google", "ollama", "httpx")
+_ASKING = ("llama_index.llms.", "llama_index.embeddings.")
+
+
 def message_of(error: Exception) -> str | None:
     """What to tell the user of an error; None for one that is not for them, such as a fault of ours."""
     if isinstance(error, BrokenPipeError):
@@ -239,9 +244,9 @@ def message_of(error: Exception) -> str | None:
         return ": ".join([*map(str, wrong["loc"]), wrong["msg"].removeprefix("Value error, ")])
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{one_line(str(error.filename))}: {error.strerror}"
-    from llama_pack_densex.llm.errors import classify, is_of_a_model, secrets_in_environment
+    if _is_of_a_model(error):
+        from llama_pack_densex.llm.errors import classify, secrets_in_environment
 
-    if is_of_a_model(error):
         failure = classify(error, secrets_in_environment())  # without what it may quote of a document
         advice = f"{failure.summary}. Try again later, or see whether the server's address is right."
         return f"the model could not be asked: {failure.message if failure.kind == 'fatal' else advice}"
@@ -249,6 +254,17 @@ def message_of(error: Exception) -> str | None:
     if is_ours or isinstance(error, (ValueError, OSError, ImportError)):
         return str(error)
     return _damage(error)
+
+
+def _is_of_a_model(error: Exception) -> bool:
+    """Whether a model could not be asked."""
+    if isinstance(error, (ValueError, OSError, ImportError)):
+        # what a server said: of files that is reported otherwise
+        return isinstance(error, json.JSONDecodeError)
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    # an IndexError in LlamaIndex, say, of a reply without choices
+    raised_by = str(frame.f_globals.get("__name__"))
+    return type(error).__module__.partition(".")[0] in _CLIENTS or raised_by.startswith(_ASKING)
 
 
 def _damage(error: Exception) -> str | None:

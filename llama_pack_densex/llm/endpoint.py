@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
+import math
 import sys
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, TypeVar
 
+import anyio
 from llama_index.core.llms import LLM
 from llama_index.core.prompts import BasePromptTemplate
 
@@ -231,20 +232,25 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     return _within(contextvars.copy_context(), seconds, seconds, work)
 
 
-async def awithin(seconds: float, work: Any, longest: float | None = None) -> Any:
-    """Await something for some seconds at most.
+def in_time(model: Any, work: Callable[[], T], requests: int = 1) -> T:
+    """Have a model do something, for as long as some requests to its server may take, if it has one.
 
     Raises:
         TimeoutError: It took longer.
     """
-    awaiting = asyncio.ensure_future(work)
-    try:
-        done, _ = await asyncio.wait([awaiting], timeout=seconds)
-        if not done:
-            raise _too_long(longest or seconds)
-        return awaiting.result()
-    finally:
-        awaiting.cancel()
+    seconds = longest_request(model)
+    return work() if seconds is None else within(seconds * requests, work)
+
+
+async def awithin(seconds: float | None, work: Awaitable[T], longest: float | None = None) -> T:
+    """Await something for some seconds at most; None means as long as it takes.
+
+    Raises:
+        TimeoutError: It took longer.
+    """
+    with anyio.move_on_after(seconds):
+        return await work
+    raise _too_long(longest or seconds or math.inf)
 
 
 def _within(context: contextvars.Context, seconds: float, longest: float, work: Callable[[], T]) -> T:

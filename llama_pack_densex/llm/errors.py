@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -71,8 +70,8 @@ class Failure:
             "rejected" (due to the text, where other requests pass), "refused" (by the server's limits: to be
             sent again), "broken" (a bug in the client's code, not the provider) or "transient" (worth another
             try).
-        summary: The error's type, status and code. It never holds the provider's message, which may quote the
-            text.
+        summary: The error's type, status and code. It does not hold the provider's message, which may quote
+            the text, unless that is the only thing that says what is wrong (see `ProviderError`).
         message: The error's type and message, without keys; for a fatal error, also what to do next.
         wait: Seconds the server says to wait before the next try; 0 where it does not say.
         may_pass: Whether the same request may be answered another day: the key may be at fault, or the server.
@@ -115,19 +114,16 @@ def classify(
     matching = (rule for rule in _RULES if rule.matches(status, codes, message, unquoted))
     rule = next((rule for rule in matching if not (proven and rule.only_unproven)), fallback)
     text = f"{type(error).__name__}: {scrub(message, secrets)[:500]} {rule.advice}"
+    if isinstance(error, ProviderError) and rule.kind == "transient":  # it quotes nothing
+        summary = f"{summary}: {error}"
     may_pass = rule.kind == "transient" or (rule.kind == "rejected" and status == 403)
     return Failure(rule.kind, scrub(summary, secrets), text.rstrip(), wait, may_pass)
 
 
 def is_of_a_model(error: BaseException) -> bool:
-    """Whether it was a model that could not be asked, and not something of ours that failed."""
-    if isinstance(error, (ValueError, OSError, ImportError)):
-        # what a server said: of files that is reported otherwise
-        return isinstance(error, json.JSONDecodeError)
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    # an IndexError in LlamaIndex, say, of a reply without choices
-    raised_by = str(frames[-1].f_globals.get("__name__")) if frames else ""
-    return type(error).__module__.partition(".")[0] in _CLIENTS or raised_by.startswith(_ASKING)
+    """Whether it was raised while a model was asked, by whatever class or client."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(str(frame.f_globals.get("__name__")).startswith(_ASKING) for frame in frames)
 
 
 def refuses_schema(error: BaseException, *, proven: bool) -> bool:
@@ -252,8 +248,12 @@ def message_of(error: BaseException) -> str:
 SETTING_ADVICE = "The provider does not take such requests: check the LLM's settings, then run again."
 _BAD_KEY = "The provider does not accept the API key; check the key (OpenAI: OPENAI_API_KEY) and its rights."
 
-_CLIENTS = ("openai", "anthropic", "google", "ollama", "httpx")
-_ASKING = ("llama_index.llms.", "llama_index.embeddings.")
+_ASKING = (
+    "llama_index.llms.",
+    "llama_index.embeddings.",
+    "llama_index.core.base.embeddings.",
+    "llama_pack_densex.llm.endpoint",
+)
 _QUOTE_BYTES = 16  # as many letters, or six kanji; or all of a shorter text
 _LOOKED_AT = 4_000  # characters of an error ...
 _LOOKED_AT_LAST = 1_000  # ... the last of which are its last

@@ -611,6 +611,8 @@ class _Run:
             raise self._unread
 
     def _is_final(self, result: PropositionSet) -> bool:
+        if not any(map(has_letters, result.texts)):
+            return True  # nothing was asked
         is_certain = result.status != "fallback" or not self.sender.is_doubtful
         return self._is_sound and is_certain
 

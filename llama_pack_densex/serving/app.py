@@ -21,7 +21,7 @@ from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError
 from llama_pack_densex.answering.citations import Outcome, Source, placed
-from llama_pack_densex.llm.errors import ProviderError, classify, is_of_a_model, secrets_in_environment
+from llama_pack_densex.llm.errors import classify, is_of_a_model, secrets_in_environment
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.text.terminal import plain_logger
 
@@ -354,11 +354,13 @@ def _answering() -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        failure = classify(error, secrets_in_environment())
         is_of_index = isinstance(error, InvalidIndexError)
-        is_of_model = is_of_a_model(error) or isinstance(error, (ProviderError, ConnectionError, TimeoutError))
-        reason = error if is_of_index else classify(error, secrets_in_environment()).summary
-        logger.error("a question could not be answered: %s", reason, exc_info=not (is_of_index or is_of_model))
-        status = 502 if is_of_model else 500
+        is_of_model = isinstance(error, ConnectionError) or is_of_a_model(error)
+        is_fault = failure.kind == "broken" or not (is_of_index or is_of_model)
+        reason = error if is_of_index else failure.summary
+        logger.error("a question could not be answered: %s", reason, exc_info=is_fault)
+        status = 500 if is_of_index or is_fault else 502
         raise HTTPException(
             status,
             "The question could not be answered; the server's log says why.",

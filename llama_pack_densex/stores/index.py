@@ -19,7 +19,7 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
-from llama_pack_densex.llm.endpoint import longest_request, within
+from llama_pack_densex.llm.endpoint import in_time
 from llama_pack_densex.node_parsers.ids import PIECE, piece_of
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, embedded_text
 from llama_pack_densex.stores.folder import IndexFolder, writing_to
@@ -419,7 +419,8 @@ class NodeIndex:
 
     def _embed_some(self, embed_model: BaseEmbedding, nodes: Sequence[BaseNode]) -> None:
         texts = [embedded_text(node) for node in nodes]
-        embeddings = _embeddings_of(embed_model, texts)
+        requests = math.ceil(len(texts) / embed_model.embed_batch_size)
+        embeddings = in_time(embed_model, lambda: embed_model.get_text_embedding_batch(texts), requests)
         if len(embeddings) != len(texts):  # none of them is sure to be of its text
             raise ValueError(f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts")
         for node, embedding in zip(nodes, embeddings, strict=True):
@@ -428,15 +429,6 @@ class NodeIndex:
                 object.__setattr__(node, "embedding", np.asarray(embedding, np.float32))
             else:
                 node.embedding = embedding
-
-
-def _embeddings_of(embed_model: BaseEmbedding, texts: list[str]) -> list[Any]:
-    """Embed texts; a server gets the longest time that its requests may take."""
-    seconds = longest_request(embed_model)
-    if seconds is None:
-        return embed_model.get_text_embedding_batch(texts)
-    requests = math.ceil(len(texts) / embed_model.embed_batch_size)
-    return within(seconds * requests, lambda: embed_model.get_text_embedding_batch(texts))
 
 
 def _piece(node: BaseNode) -> tuple[str, str | None]:
