@@ -128,12 +128,12 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
     def chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
         turn, response = self._begin(message, chat_history, False)
-        self._memory.put_messages(self._messages(turn, str(response)))
+        self._memory.put_messages(self._messages(turn, response, str(response)))
         return AgentChatResponse(str(response), **turn.about(response))
 
     async def achat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
         turn, response = await self._abegin(message, chat_history, False)
-        await self._memory.aput_messages(self._messages(turn, str(response)))
+        await self._memory.aput_messages(self._messages(turn, response, str(response)))
         return AgentChatResponse(str(response), **turn.about(response))
 
     def stream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
@@ -147,7 +147,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
                     shown += piece
                     yield _delta(shown, piece)
             finally:
-                self._memory.put_messages(self._messages(turn, shown))
+                self._memory.put_messages(self._messages(turn, response, shown))
 
         return StreamingChatResponse(chat_stream=stream(), **turn.about(response))
 
@@ -163,7 +163,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
                         shown += piece
                         yield _delta(shown, piece)
             finally:
-                await self._memory.aput_messages(self._messages(turn, shown))
+                await self._memory.aput_messages(self._messages(turn, response, shown))
 
         return StreamingChatResponse(achat_stream=stream(), **turn.about(response))
 
@@ -211,8 +211,9 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         synthesizer._streaming = streaming
         return synthesizer
 
-    def _messages(self, turn: _Turn, text: str) -> list[ChatMessage]:
-        if not text.strip():  # the LLM failed, or was stopped, before it said anything
+    def _messages(self, turn: _Turn, response: RESPONSE_TYPE, text: str) -> list[ChatMessage]:
+        is_silence = (response.metadata or {}).get("outcome") == "no_answer"
+        if is_silence or not text.strip():  # the LLM failed, or was stopped, before it said anything
             return []
         if turn.query.kind == "question":
             self._nodes = turn.nodes

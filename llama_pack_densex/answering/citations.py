@@ -23,10 +23,12 @@ from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment
 from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
 
-Outcome = Literal["answered", "not_found", "small_talk", "vague"]
+Outcome = Literal["answered", "not_found", "no_answer", "small_talk", "vague"]
 
 NOT_FOUND = {"en": "The answer was not found in the documents.", "ja": "ドキュメントの中に答えは見つかりませんでした。"}
 """What is answered where the documents do not hold the answer, by language."""
+NO_ANSWER = {"en": "The model gave no answer.", "ja": "モデルから回答がありませんでした。"}
+"""What is said where the LLM replied with nothing, by language."""
 NO_SOURCE = {"en": " (no source)", "ja": "（出典なし）"}
 """What is written behind a sentence without a footnote, by language."""
 CUT_OFF = {"en": " (the answer was cut off)", "ja": "（回答は途中で切れています）"}
@@ -216,6 +218,7 @@ class CitedAnswer:
         self.outcome: Outcome = "answered"
         self.text = ""
         self.is_cut = False
+        self.is_written = False  # whether it is an LLM's
         self._question = question
         self._checked = checked
         self._is_held = held
@@ -255,14 +258,16 @@ class CitedAnswer:
             self._begun = ""
         rest += cut or self._mark_of(self._begun)
         self._begun = ""
-        if self.text or self._is_answer(plain_answer(self._held + rest)):
+        answer = plain_answer(self._held + rest.removesuffix(cut))
+        if self.text or self._is_answer(answer):
             self._cites = True
             self._begins_cited = True
             self._held += rest
             return self._release(len(self._held))
-        self.outcome = "not_found"
+        is_silence = self.is_written and not answer
+        self.outcome = "no_answer" if is_silence else "not_found"
         self._held = ""
-        self.text = in_language(NOT_FOUND, self._question) + cut
+        self.text = in_language(NO_ANSWER if is_silence else NOT_FOUND, self._question) + cut
         return self.text
 
     def metadata(self) -> dict[str, Any]:

@@ -19,8 +19,11 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMi
 from llama_index.core.schema import QueryBundle
 
 from llama_pack_densex.answering.citations import in_language, plain_answer
+from llama_pack_densex.llm.endpoint import Endpoint
+from llama_pack_densex.llm.errors import NoReplyError
+from llama_pack_densex.llm.reference import secrets_of
 from llama_pack_densex.llm.thoughts import without_thoughts
-from llama_pack_densex.llm.usage import count_tokens
+from llama_pack_densex.llm.usage import count_tokens, text_of
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
@@ -134,7 +137,7 @@ class ConversationQuery(PromptMixin):
     """
 
     def __init__(self, llm: LLM | None = None) -> None:
-        self._llm = llm
+        self._endpoint = None if llm is None else Endpoint(llm, secrets_of(llm))
         self._prompts: dict[str, BasePromptTemplate] = {
             PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM), ("user", _REQUEST)]),
             JAPANESE_PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM_JA), ("user", _REQUEST)]),
@@ -148,17 +151,23 @@ class ConversationQuery(PromptMixin):
             history: The messages before it.
         """
         query = by_rules(message, history)
-        if self._llm is None or not history or query.kind in ("small_talk", "conversation"):
+        if self._endpoint is None or not history or query.kind in ("small_talk", "conversation"):
             return query
-        reply = self._llm.predict(self._prompt(message), **_values(message, history))
+        try:
+            reply = text_of(self._endpoint.predict(self._prompt(message), _values(message, history)))
+        except NoReplyError:
+            return query
         return _read(reply, message, query)
 
     async def aform(self, message: str, history: Sequence[ChatMessage] = ()) -> Query:
         """What `form` does, asynchronously."""
         query = by_rules(message, history)
-        if self._llm is None or not history or query.kind in ("small_talk", "conversation"):
+        if self._endpoint is None or not history or query.kind in ("small_talk", "conversation"):
             return query
-        reply = await self._llm.apredict(self._prompt(message), **_values(message, history))
+        try:
+            reply = text_of(await self._endpoint.apredict(self._prompt(message), _values(message, history)))
+        except NoReplyError:
+            return query
         return _read(reply, message, query)
 
     def _prompt(self, message: str) -> BasePromptTemplate:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from inspect import signature
-from typing import Any, Literal
+from typing import Any
 
 from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, StreamingResponse
 from llama_index.core.callbacks import CallbackManager
@@ -30,6 +31,9 @@ from llama_pack_densex.answering.citations import (
     sources_of,
 )
 from llama_pack_densex.answering.conversation import by_rules
+from llama_pack_densex.llm.endpoint import Endpoint
+from llama_pack_densex.llm.errors import NoReplyError
+from llama_pack_densex.llm.reference import secrets_of
 from llama_pack_densex.llm.thoughts import ThoughtFilter
 from llama_pack_densex.llm.usage import Response as LLMResponse
 from llama_pack_densex.llm.usage import count_tokens, finish_reason, text_of, tokens_of
@@ -116,6 +120,14 @@ class PendingAnswer:
         self.cited.is_cut = self.cited.is_cut or finish_reason(response) == "length"
         return self._add(text)
 
+    @contextmanager
+    def replying(self) -> Iterator[None]:
+        """Take a response in which there is no reply for an empty one."""
+        try:
+            yield
+        except NoReplyError:
+            self.reply = self.reply or ""
+
     def finish(self) -> str:
         """Return the last of the answer, once the LLM has ended, and say in the metadata what was cited.
 
@@ -132,7 +144,8 @@ class PendingAnswer:
         if self.cited.is_cut:
             logger.warning("The LLM's limit of tokens cut its answer off: give it more (max_tokens).")
         elif self.reply is not None and not self.reply.strip():
-            logger.warning("The LLM replied with nothing (refused or filtered?); that counts as not found.")
+            logger.warning("The LLM replied with nothing (refused or filtered?).")
+        self.cited.is_written = self.prompt is not None
         last += self.cited.add(self.quoted) + self.cited.close()
         self.metadata.update(self.cited.metadata())
         return last
@@ -175,6 +188,7 @@ class SourcedSynthesizer(BaseSynthesizer):
         # core's own read the tokenizer; nothing here repacks prompts
         helpers: dict[str, Any] = dict.fromkeys(_HELPERS, PromptHelper(tokenizer=tokens_of))
         super().__init__(llm=llm or MockLLM(), callback_manager=callback_manager, streaming=streaming, **helpers)
+        self._endpoint = Endpoint(self._llm, secrets_of(self._llm))
 
     @abstractmethod
     def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, asked: str) -> PendingAnswer:
@@ -249,29 +263,25 @@ class SourcedSynthesizer(BaseSynthesizer):
 
     def _stream(self, answer: PendingAnswer, kwargs: dict[str, Any]) -> Generator[str, None, None]:
         if answer.prompt is not None:
-            reply = self._send("", answer.prompt, answer.values | kwargs)
-            for response in reply if self._streaming else [reply]:
-                if shown := answer.take(response, self._text_of(response)):
-                    yield shown
-        yield answer.finish()
-
-    async def _astream(self, answer: PendingAnswer, kwargs: dict[str, Any]) -> AsyncGenerator[str, None]:
-        if answer.prompt is not None:
-            reply = await self._send("a", answer.prompt, answer.values | kwargs)
-            if not self._streaming:
-                yield answer.take(reply, self._text_of(reply))
-            else:
-                async for response in reply:
+            with answer.replying():
+                reply = self._endpoint.predict(answer.prompt, answer.values | kwargs, self._streaming)
+                for response in reply if self._streaming else [reply]:
                     if shown := answer.take(response, self._text_of(response)):
                         yield shown
         yield answer.finish()
 
-    def _send(self, prefix: Literal["", "a"], prompt: BasePromptTemplate, values: dict[str, Any]) -> Any:
-        """Ask as core's `predict` and `stream` do, which drop why the LLM ended."""
-        request = f"{prefix}stream_" if self._streaming else prefix
-        if self._llm.metadata.is_chat_model:
-            return getattr(self._llm, f"{request}chat")(self._llm._get_messages(prompt, **values))
-        return getattr(self._llm, f"{request}complete")(self._llm._get_prompt(prompt, **values), formatted=True)
+    async def _astream(self, answer: PendingAnswer, kwargs: dict[str, Any]) -> AsyncGenerator[str, None]:
+        if answer.prompt is not None:
+            with answer.replying():
+                reply = await self._endpoint.apredict(answer.prompt, answer.values | kwargs, self._streaming)
+                if not self._streaming:
+                    yield answer.take(reply, self._text_of(reply))
+                else:
+                    async with aclosing(reply) as responses:
+                        async for response in responses:
+                            if shown := answer.take(response, self._text_of(response)):
+                                yield shown
+        yield answer.finish()
 
     def _text_of(self, response: LLMResponse) -> str:
         return (response.delta or "") if self._streaming else self._llm._parse_output(text_of(response))

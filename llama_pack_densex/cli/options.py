@@ -104,8 +104,9 @@ def _with_addresses(values: dict[str, Any]) -> dict[str, Any]:
     models = {option: values[option] for option in _MODELS if values.get(option) not in (None, "none")}
     if not models:
         raise ValueError("--api-base needs a model that is served there: name one, as openai-like:qwen3:8b")
-    from llama_pack_densex.llm.names import with_address
+    from llama_pack_densex.llm.names import with_address, with_provider
 
+    models |= {option: with_provider(name) for option, name in models.items() if option != "embed_model"}
     return values | dict(zip(models, with_address(models.values(), address), strict=True))
 
 

@@ -35,6 +35,7 @@ from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step, at_
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.llm.thoughts import without_thoughts
+from llama_pack_densex.propositionizers.replies import REASONS
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import strip_surrogates
 
@@ -181,6 +182,8 @@ def answer_questions(
         except Exception as error:  # whatever a user's engine raises costs one answer, and is reported
             raise AskingFailed(type(error).__name__) from error
         metadata = response.metadata or {}
+        if metadata.get("outcome") == "no_answer":
+            raise AskingFailed(REASONS["empty"])
         contexts = [strip_surrogates(node.node.get_content(MetadataMode.NONE)) for node in response.source_nodes]
         return Answer(
             replace(question, text=strip_surrogates(question.text)),

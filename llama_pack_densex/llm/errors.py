@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+import traceback
 from base64 import b64encode
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -32,6 +33,36 @@ class LLMError(RuntimeError):
         self.is_silence = is_silence
 
 
+class ProviderError(RuntimeError):
+    """A provider said, with the status of a reply, that it has none.
+
+    Attributes:
+        body: What it said, as the clients' errors have it.
+    """
+
+    def __init__(self, message: str, body: Any = None) -> None:
+        super().__init__(message)
+        self.body = body
+
+    @classmethod
+    def of(cls, problem: Any, sent: str = "", secrets: Iterable[str] = ()) -> ProviderError:
+        """The error of what came in place of a reply.
+
+        Args:
+            problem: An object with a message and a code, or the message.
+            sent: The text that was sent, of which nothing is quoted.
+            secrets: Texts that must not appear in the message.
+        """
+        body = {"message": problem} if isinstance(problem, str) else problem
+        message = shortened(str(attribute(body, "message") or body))
+        words = scrub(without_quotes(message, sent), secrets)[:_WORDS]
+        return cls(f"the provider sent an error in place of a reply: {words}", body)
+
+
+class NoReplyError(ProviderError):
+    """A provider sent nothing that an LLM said, and did not say why."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """An error of a provider.
@@ -41,16 +72,18 @@ class Failure:
             "rejected" (due to the text, where other requests pass), "refused" (by the server's limits: to be
             sent again), "broken" (a bug in the client's code, not the provider) or "transient" (worth another
             try).
-        summary: The error's type, status and code. It never holds the provider's message, which may quote the
-            text.
+        summary: The error's type, status and code. It does not hold the provider's message, which may quote
+            the text, unless that is the only thing that says what is wrong (see `ProviderError`).
         message: The error's type and message, without keys; for a fatal error, also what to do next.
         wait: Seconds the server says to wait before the next try; 0 where it does not say.
+        may_pass: Whether the same request may be answered another day: the key may be at fault, or the server.
     """
 
     kind: Kind
     summary: str
     message: str = field(default="", repr=False, compare=False)
     wait: float = field(default=0.0, compare=False)
+    may_pass: bool = field(default=False, compare=False)
 
 
 def classify(
@@ -73,17 +106,26 @@ def classify(
     status = _status(error)
     codes = _codes(error)
     wait = retry_after(error)
-    message = _message(error)
+    message = shortened(_message(error))
     # clients wrap what httpx says of a header that it cannot send
-    unquoted = without_quotes(f"{message}\n{error.__cause__}", sent)
+    unquoted = without_quotes(f"{message}\n{shortened(str(error.__cause__))}", sent)
     summary = " ".join(map(str, filter(None, (type(error).__name__, status, *sorted(codes)[:2]))))
     if status == 503 and wait:  # a server that says when to come back is there, and at its limit
         status = 429
-    fallback = _Rule("broken" if isinstance(error, _PROGRAMMING_ERRORS) else "transient")
+    fallback = _Rule("broken" if isinstance(error, PROGRAMMING_ERRORS) else "transient")
     matching = (rule for rule in _RULES if rule.matches(status, codes, message, unquoted))
     rule = next((rule for rule in matching if not (proven and rule.only_unproven)), fallback)
     text = f"{type(error).__name__}: {scrub(message, secrets)[:500]} {rule.advice}"
-    return Failure(rule.kind, scrub(summary, secrets), text.rstrip(), wait)
+    if isinstance(error, ProviderError) and rule.kind == "transient":  # it quotes nothing
+        summary = f"{summary}: {error}"
+    may_pass = rule.kind == "transient" or (rule.kind == "rejected" and status == 403)
+    return Failure(rule.kind, scrub(summary, secrets), text.rstrip(), wait, may_pass)
+
+
+def is_of_a_model(error: BaseException) -> bool:
+    """Whether it was raised while a model was asked, by whatever class or client."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(str(frame.f_globals.get("__name__")).startswith(_ASKING) for frame in frames)
 
 
 def refuses_schema(error: BaseException, *, proven: bool) -> bool:
@@ -97,8 +139,38 @@ def refuses_schema(error: BaseException, *, proven: bool) -> bool:
     kind = classify(error).kind
     if kind in ("refused", "too_long", "filtered"):
         return False
-    is_named = _status(error) is not None and _SCHEMA.search(str(error)) is not None
+    is_named = _status(error) is not None and _SCHEMA.search(shortened(str(error))) is not None
     return is_named or (kind == "rejected" and not proven)
+
+
+def refused_parameter(error: BaseException, names: Iterable[str], sent: str = "") -> str:
+    """Which parameter of a request a server does not take; "" if the error is about something else.
+
+    Args:
+        error: What the request raised.
+        names: The parameters that were sent.
+        sent: The text that was sent. What the provider quotes from it says nothing about parameters.
+    """
+    if _status(error) not in (400, 422):
+        return ""
+    # what a server says in a form of its own is in the client's message alone
+    message = without_quotes(shortened(f"{_message(error)}\n{error}"), sent)
+    named = {str(value) for value in _values(error, "param")}
+    if named and (not _UNSUPPORTED_CODES.isdisjoint(_codes(error)) or _UNSUPPORTED.search(message)):
+        return next((name for name in names if name in named), "")
+    places = {name: place for name in names if (place := _place_of_refusal(name, message)) is not None}
+    return min(places, key=lambda name: places[name], default="")
+
+
+def _place_of_refusal(name: str, message: str) -> int | None:
+    """Where a message says that a parameter is not supported, in one clause; None if it does not."""
+    for place in re.finditer(rf"\b{re.escape(name)}\b", message):
+        before = message[: place.start()][-_CLAUSE:]
+        after = message[place.end() :][:_CLAUSE]
+        clause = f"{re.split(_CLAUSE_END, before)[-1]}{name}{re.split(_CLAUSE_END, after)[0]}"
+        if _UNSUPPORTED.search(clause):
+            return place.start()
+    return None
 
 
 def retry_after(error: BaseException) -> float:
@@ -171,14 +243,23 @@ def secrets_in_url(url: str) -> list[str]:
     return [password or user, unquote(password or user), b64encode(pair.encode()).decode()]
 
 
+def shortened(text: str) -> str:
+    """The beginning and the end of a text: an error page may be megabytes, and what it says is said there."""
+    if len(text) <= _LOOKED_AT:
+        return text
+    return f"{text[: _LOOKED_AT - _LOOKED_AT_LAST]} [...] {text[-_LOOKED_AT_LAST:]}"
+
+
 def without_quotes(message: str, text: str) -> str:
-    """Replace what a message quotes from a text that was sent by "[...]"."""
+    """Replace what a message quotes from a text that was sent by "[...]"; the message should be short."""
     content = message.encode("utf-8", "surrogatepass")
     sent = text.encode("utf-8", "surrogatepass")
     size = max(4, min(_QUOTE_BYTES, len(sent)))
+    pieces = {content[start : start + size] for start in range(len(content) - size + 1)}
+    quoted = pieces.intersection(sent[start : start + size] for start in range(len(sent) - size + 1))
     unquoted = bytearray(content)
     for start in range(len(content) - size + 1):
-        if content[start : start + size] in sent:
+        if content[start : start + size] in quoted:
             unquoted[start : start + size] = bytes(size)
     return re.sub("\0+", "[...]", unquoted.decode("utf-8", "ignore"))
 
@@ -195,8 +276,27 @@ def message_of(error: BaseException) -> str:
 SETTING_ADVICE = "The provider does not take such requests: check the LLM's settings, then run again."
 _BAD_KEY = "The provider does not accept the API key; check the key (OpenAI: OPENAI_API_KEY) and its rights."
 
+_ASKING = (
+    "llama_index.llms.",
+    "llama_index.embeddings.",
+    "llama_index.core.base.embeddings.",
+    "llama_pack_densex.llm.endpoint",
+)
 _QUOTE_BYTES = 16  # as many letters, or six kanji; or all of a shorter text
-_PROGRAMMING_ERRORS = (
+_LOOKED_AT = 4_000  # characters of an error ...
+_LOOKED_AT_LAST = 1_000  # ... the last of which are its last
+_WORDS = 300  # characters of what a provider said, in a message
+_CLAUSE = 120  # characters
+_CLAUSE_END = r"[.;。；\n](?!\w)"
+_UNSUPPORTED_CODES = {"unsupported_parameter", "unsupported_value", "unknown_parameter", "unsupportedparamserror"}
+_UNSUPPORTED = re.compile(
+    r"(?i)unsupported|not (?:be )?(?:supported|permitted|allowed|available|accepted|recogni[sz]ed)|deprecated"
+    r"|(?:does(?: not|n['’]t)|do not|cannot|can't) (?:support|accept|take|recogni[sz]e)|unavailable|forbidden"
+    r"|un(?:known|recogni[sz]ed|expected) (?:\w+ ){0,2}(?:parameter|argument|field|name|key|property|option|keyword)"
+    r"|(?:invalid|no such) (?:option|parameter|argument|field)|cannot find field"
+    r"|不支持|未対応|対応してい(?:ない|ません)|サポートされてい(?:ない|ません)|使用できません"
+)
+PROGRAMMING_ERRORS = (
     TypeError,
     AttributeError,
     ImportError,
@@ -282,7 +382,8 @@ _RULES = (  # the first that matches wins
         r"api key (?:not valid|expired)|invalid api key|incorrect api key|missing credentials"
         r"|illegal header value|no api[- _]?key|api[_ ]key[^.]{0,40} (?:must be set|reported as leaked)"
         r"|been denied access"
-        r"|(?:account|organization|consumer)\b[^.]{0,80} (?:suspended|disabled|restricted|deactivated)"
+        r"|(?:account|organi[sz]ation|consumer|project|workspace|subscription|\bkey)\b[^.]{0,80}"
+        r" (?:suspended|disabled|restricted|deactivated|terminated|revoked|expired|does not have access)"
         r"|'ascii' codec can't encode",  # a header, such as a key in kanji
         (None, 400, 403),
     ),

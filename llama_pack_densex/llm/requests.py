@@ -8,7 +8,6 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -144,7 +143,6 @@ class _Exchange:
     failed: int = 0
     refused: int = 0
     refused_since: float = math.inf
-    reply: Reply | None = None
 
     async def cached(self) -> Reply | Failure | None:
         """What is cached."""
@@ -214,23 +212,23 @@ class _Exchange:
     async def _attempt(self, ticket: Ticket, expected: Usage) -> Reply | Failure:
         """Send the request; its place is given back, and it is counted and cached, even if nobody waits."""
         sender = self.sender
-        self.reply = None
+        arrival = _Arrival(sender, self.key, self.request, expected)
         error: Exception | None = None
         failure = Failure("transient", "the provider ended its reply with an error")
         try:
-            await self.transport(self.request.messages, partial(self._receive, expected))
+            await self.transport(self.request.messages, arrival.receive)
         except Exception as raised:  # it may hold keys and the text, so nothing is raised while it is handled
             error = raised
             failure = classify(error, sender.secrets, sent=self.request.text, proven=sender.is_proven)
-        if self.reply is None:
-            sender.meter.settle(expected, None)
-        elif self.reply.finish != "failed":
-            sender.limits.leave(ticket, used_tokens=self.reply.usage.total_tokens, taken=True)
+        arrival.settle(None)
+        reply = arrival.reply
+        if reply is not None and reply.finish != "failed":
+            sender.limits.leave(ticket, used_tokens=reply.usage.total_tokens, taken=True)
             if ticket.departed >= sender.rejected_at:  # an earlier one says nothing about the present
                 sender.rejected = 0
             if error is not None:  # after the reply there is nothing but the cache to fail
                 raise error
-            return self.reply
+            return reply
         is_refused = failure.kind == "refused"
         sender.meter.count("refused" if is_refused else "failed")
         used_tokens = 0 if is_refused else None
@@ -238,13 +236,6 @@ class _Exchange:
         if sender.cache is not None and failure.kind in KEPT_FAILURES:
             await sender.cache.in_thread(sender.cache.put, self.key, failure)
         return failure
-
-    def _receive(self, expected: Usage, response: Response) -> None:
-        """Count and cache a response, in the thread that got it."""
-        self.reply = Reply.of(response, self.request.messages)
-        self.sender.meter.settle(expected, self.reply.usage)
-        if self.sender.cache is not None and self.reply.finish != "failed":
-            self.sender.cache.put(self.key, self.reply)
 
     def _fatal_message(self, failure: Failure) -> str:
         """Count a failure, and say why it ends the run; "" if it does not."""
@@ -283,7 +274,35 @@ class _Exchange:
                 "a reply cache, what it answered before is not asked again.",
                 is_silence=True,
             )
-        return replace(failure, kind="transient")
+        return replace(failure, kind="transient", may_pass=True)
+
+
+class _Arrival:
+    """What comes of one sending, also when it comes later than anybody waited."""
+
+    def __init__(self, sender: Sender, key: str, request: LLMRequest, expected: Usage) -> None:
+        self.reply: Reply | None = None
+        self._sender = sender
+        self._key = key
+        self._request = request
+        self._reserved = [expected]
+
+    def receive(self, response: Response) -> None:
+        """Count and cache a response, in the thread that got it."""
+        reply = Reply.of(response, self._request.messages)
+        self.settle(reply.usage)
+        self.reply = reply
+        if self._sender.cache is not None and reply.finish != "failed":
+            self._sender.cache.put(self._key, reply)
+
+    def settle(self, used: Usage | None) -> None:
+        """Count what was used in place of what was set aside, which whoever comes first gives back."""
+        try:
+            reserved = self._reserved.pop()
+        except IndexError:
+            reserved = None
+        if reserved is not None or used is not None:
+            self._sender.meter.settle(reserved, used)
 
 
 class Stop:

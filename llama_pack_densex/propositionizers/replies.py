@@ -43,12 +43,14 @@ class Reading:
             in its place; None if it can.
         questions: What stands among or beside them as a question.
         reason: The problem in words, if the reply was judged.
+        is_passing: Whether the same request may be answered another day.
     """
 
     texts: tuple[str, ...] = ()
     problem: str | None = None
     questions: tuple[str, ...] = ()
     reason: str = ""
+    is_passing: bool = False
 
 
 class _UnusableReplyError(Exception):

@@ -11,6 +11,7 @@ from typing import Any
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
+from llama_pack_densex.llm.endpoint import awithin, in_time, longest_request
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.stores.filters import Passing
@@ -149,15 +150,17 @@ class UnitSearch:
         if model is None or query.embedding is not None or not query.embedding_strs:
             return
         if self._dense_weight(query.query_str) != 0:
-            query.embedding = await model.aget_agg_embedding_from_queries(_embeddable(query))
+            embedding = model.aget_agg_embedding_from_queries(_embeddable(query))
+            query.embedding = await awithin(longest_request(model), embedding)
 
     def _begin_by_embedding(self, query: QueryBundle, k: int) -> Callable[[], SearchResult]:
         """Begin a dense search; what is returned waits for it."""
         if query.embedding is None:
             if not query.embedding_strs:
                 return lambda: _NOTHING
-            assert self._index.embed_model is not None, "dense search needs an index with an embedding model"
-            query.embedding = self._index.embed_model.get_agg_embedding_from_queries(_embeddable(query))
+            model = self._index.embed_model
+            assert model is not None, "dense search needs an index with an embedding model"
+            query.embedding = in_time(model, lambda: model.get_agg_embedding_from_queries(_embeddable(query)))
         if not math.isfinite(sum(query.embedding)):
             raise ValueError("the embedding of the question is not finite: look into the embedding model")
         # other nodes are dropped: there is a passage for every few units, and a section for every few

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 import uuid
@@ -18,6 +19,7 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
+from llama_pack_densex.llm.endpoint import in_time
 from llama_pack_densex.node_parsers.ids import PIECE, piece_of
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, embedded_text
 from llama_pack_densex.stores.folder import IndexFolder, writing_to
@@ -80,8 +82,9 @@ class NodeIndex:
         self._threads = threading.RLock()  # those that write wait for one another, as they do by a folder's lock
         if isinstance(self.store, LanceNodes):
             self.store.words = words if words is not None else self.store.words
+            self.store.read_by = self.reading
             if folder is not None:
-                self.store.read_by, self.store.change_in = self.reading, self._changing
+                self.store.change_in = self._changing
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         """All nodes in short, or those of one granularity."""
@@ -243,7 +246,9 @@ class NodeIndex:
     def reading(self, read: Callable[[], T]) -> T:
         """Read; from the current version, where the one that was opened, or all of its index, is gone."""
         folder, state = self._folder, self.store.state
-        if folder is None or not is_index(folder.path):  # what lasts in memory is never gone
+        if folder is None:
+            return self._read_in_memory(read)
+        if not is_index(folder.path):
             return read()
         try:
             if folder.data.is_dir():  # where it is gone, what was read before may still be answered from memory
@@ -258,6 +263,15 @@ class NodeIndex:
             return read()
 
         return while_it_changes(folder.path, read_current)
+
+    def _read_in_memory(self, read: Callable[[], T]) -> T:
+        while True:
+            state = self.store.state
+            try:
+                return read()
+            except InvalidIndexError:  # another thread has compacted it, and removed that version
+                if self.store.state is state:
+                    raise
 
     def _follow(self, folder: IndexFolder) -> None:
         """Go on with the index's current state, as who reads it; also where it was made anew by the same model.
@@ -405,7 +419,8 @@ class NodeIndex:
 
     def _embed_some(self, embed_model: BaseEmbedding, nodes: Sequence[BaseNode]) -> None:
         texts = [embedded_text(node) for node in nodes]
-        embeddings = embed_model.get_text_embedding_batch(texts)
+        requests = math.ceil(len(texts) / embed_model.embed_batch_size)
+        embeddings = in_time(embed_model, lambda: embed_model.get_text_embedding_batch(texts), requests)
         if len(embeddings) != len(texts):  # none of them is sure to be of its text
             raise ValueError(f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts")
         for node, embedding in zip(nodes, embeddings, strict=True):
