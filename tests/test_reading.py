@@ -147,6 +147,38 @@ def test_code_and_data_are_no_prose_unless_they_are_asked_for(tmp_path: Path) ->
     }  # fmt: skip
 
 
+LEFT_BESIDE = [
+    "~$lease.docx",
+    "~$契約書.xlsx",
+    "~WRL0001.tmp",
+    "notes.txt~",
+    "議事録.md.~2~",
+    "notes.txt.bak",
+    "報告.BAK",
+    "文書.$td",
+    "merge.md.orig",
+    "#議事録.txt#",
+    "notes.txt.swp",
+    "notes.txt.swo",
+    "lease.docx.crdownload",
+    "手引き.pdf.part",
+    "Thumbs.db",
+    "desktop.ini",
+    "$RECYCLE.BIN/$R1.docx",
+]
+HONEST = ["C#notes#.md", "notes~2024.md", "budget.bak.txt", "~draft.md", "part.txt", "tmp.md", "#1.md", "第1部~第3部.txt"]
+
+
+def test_what_programs_leave_beside_documents_is_passed_over(tmp_path: Path) -> None:
+    for name in (*LEFT_BESIDE, *HONEST):
+        write(tmp_path / name)
+    found = find_files([tmp_path], indexed={str(tmp_path / "notes.txt~"): "notes.txt~"})
+    assert {*found.files.values()} == {*HONEST}
+    assert found.other_kinds == []
+    assert names(tmp_path / "notes.txt~") == ["notes.txt~"]
+    assert {*find_files([tmp_path], include=["*.bak"]).files.values()} == {*HONEST, "notes.txt.bak"}
+
+
 def test_what_is_in_the_index_was_asked_for(tmp_path: Path) -> None:
     file = write(tmp_path / "main.py")
     assert [*find_files([tmp_path], indexed={str(file): "main.py"}).files] == [file]
