@@ -166,7 +166,16 @@ LEFT_BESIDE = [
     "desktop.ini",
     "$RECYCLE.BIN/$R1.docx",
 ]
-HONEST = ["C#notes#.md", "notes~2024.md", "budget.bak.txt", "~draft.md", "part.txt", "tmp.md", "#1.md", "第1部~第3部.txt"]
+HONEST = [
+    "C#notes#.md",
+    "notes~2024.md",
+    "budget.bak.txt",
+    "~draft.md",
+    "part.txt",
+    "tmp.md",
+    "#1.md",
+    "第1部~第3部.txt",
+]
 
 
 def test_what_programs_leave_beside_documents_is_passed_over(tmp_path: Path) -> None:
@@ -600,6 +609,49 @@ def test_shift_jis_and_euc_jp_are_told_apart(text: str) -> None:
 )
 def test_text_in_an_old_encoding_of_another_country_is_read(text: str, encoding: str) -> None:
     assert decode(text.encode(encoding)) == text
+
+
+SHORT_TEXTS = {
+    ("cp932", "euc_jp"): [
+        "商品,価格\nお茶,350\n珈琲,420\n",
+        "魚種,漁獲量\n鮪,120\n鰹,340\n鰯,5600\n",
+        "請求書\n",
+        "氏名,ﾌﾘｶﾞﾅ\n山田太郎,ﾔﾏﾀﾞ ﾀﾛｳ\n",
+        "単位,記号\n抵抗,Ω\n角度,θ\n",
+    ],
+    ("cp949",): ["상품,가격\n녹차,3500\n커피,4200\n", "견적서\n", "이름,부서\n김철수,총무부\n"],
+    ("gb18030",): ["商品,价格\n绿茶,35\n咖啡,42\n", "报价单\n", "姓名,部门\n张伟,财务部\n"],
+    ("big5",): ["商品,價格\n綠茶,35\n咖啡,42\n", "會議紀錄\n", "地址\n臺北市信義區\n"],
+    ("cp874",): ["สินค้า,ราคา\nชา,35\nกาแฟ,42\n", "กรุงเทพ\n", "ใบเสนอราคา\n"],
+    ("cp1251", "koi8-r"): ["Товар,Цена\nЧай,35\n", "Москва\n", "Протокол собрания\n"],
+    ("cp1253",): ["Προϊόν,Τιμή\nΤσάι,35\n", "Αθήνα\n", "Καλημέρα κόσμε\n"],
+    ("cp1252",): ["Größe,Preis\nKäse,3\n", "Müller\n", "Señor Muñoz\n", "São Paulo\n", "£5\n"],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [(text, encoding) for encodings, texts in SHORT_TEXTS.items() for text in texts for encoding in encodings],
+)
+def test_a_short_text_is_read_in_the_encoding_in_which_it_is_likeliest(text: str, encoding: str) -> None:
+    assert decode(text.encode(encoding)) == text
+
+
+@pytest.mark.parametrize("beside", ["りんごの表.txt", "a.md", "b.csv"])
+def test_a_guess_is_told_and_is_japanese_among_japanese_files(
+    tmp_path: Path, beside: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = write(tmp_path / "kana.txt", "ﾃｽﾄ".encode("cp932"))
+    read_file(file, "kana.txt")
+    assert "kana.txt names no encoding and was read as cp874, which is a guess" in caplog.text
+    write(tmp_path / beside, "これは日本語です。".encode("cp932" if beside == "b.csv" else "utf-8"))
+    assert read_file(file, "kana.txt")[0].text == "ﾃｽﾄ"
+
+
+def test_what_is_sure_is_no_guess(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for encoding, text in (("cp932", JAPANESE), ("cp949", "서울은 대한민국의 수도이며 가장 큰 도시이다."), ("cp1252", "Käse und Brötchen")):
+        read_file(write(tmp_path / "a.txt", text.encode(encoding)), "a.txt")
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "cp932", "euc_jp"])
