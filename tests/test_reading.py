@@ -340,6 +340,44 @@ def test_commas_of_decimals_and_of_a_title_part_no_cells(tmp_path: Path) -> None
     )
 
 
+TEA = record(("Product", "Tea"), ("Price", "3,50"), ("Note", 'green, "loose"'))
+COFFEE = record(("Product", "Coffee"), ("Price", "4,20"), ("Note", "ground"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'sep=;\r\nProduct;Price;Note\r\nTea;3,50;"green, ""loose"""\r\nCoffee;4,20;ground\r\n',
+        '"sep=\t"\nProduct\tPrice\tNote\nTea\t3,50\t"green, ""loose"""\nCoffee\t4,20\tground\n',
+        'SEP=^\nProduct^Price^Note\nTea^3,50^"green, ""loose"""\nCoffee^4,20^ground\n',
+        'Product,Price,Note\n"Tea","3,50","green, \\"loose\\""\n"Coffee","4,20","ground"\n',
+    ],
+)
+def test_dialects_of_table_files_are_told_apart(tmp_path: Path, text: str) -> None:
+    assert read_file(write(tmp_path / "a.csv", text), "a.csv")[0].text == f"{TEA}\n\n\n{COFFEE}"
+
+
+def test_a_backslash_that_ends_a_cell_is_a_letter(tmp_path: Path) -> None:
+    text = 'Name,Folder,Size\n"A","C:\\a\\",3\n"B","C:\\b\\",4\n'
+    assert read_file(write(tmp_path / "a.csv", text), "a.csv")[0].text == "\n\n\n".join(
+        record(("Name", name), ("Folder", f"C:\\{name.lower()}\\"), ("Size", size))
+        for name, size in (("A", "3"), ("B", "4"))
+    )
+
+
+@pytest.mark.parametrize("title", ["Prices, in euros", "価格表, 円, 令和6年, 東京, 本店"])
+def test_a_title_above_a_table_file_is_a_line_whatever_commas_it_has(tmp_path: Path, title: str) -> None:
+    rows = f"{title}\nProduct,Price,Stock\nTea,3.50,4\nCoffee,4.20,5\n"
+    text = read_file(write(tmp_path / "a.csv", rows), "a.csv")[0].text
+    assert text.startswith(f"{title}\n\n\n")
+    assert text.endswith(record(("Product", "Coffee"), ("Price", "4.20"), ("Stock", "5")))
+
+
+def test_rows_without_names_are_lines(tmp_path: Path) -> None:
+    text = read_file(write(tmp_path / "a.csv", "Tea,3.50\nCoffee,4.20\n"), "a.csv")[0].text
+    assert text == "Tea 3.50\n\nCoffee 4.20"
+
+
 def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_row(tmp_path: Path) -> None:
     long = "It shines. " * 20_000
     rows = ["name,text", f'Lamp,"{long}"', 'Shade,"5"" wide"', 'Rug,"It lies.', "Tea,green"]
@@ -649,7 +687,11 @@ def test_a_guess_is_told_and_is_japanese_among_japanese_files(
 
 
 def test_what_is_sure_is_no_guess(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for encoding, text in (("cp932", JAPANESE), ("cp949", "서울은 대한민국의 수도이며 가장 큰 도시이다."), ("cp1252", "Käse und Brötchen")):
+    for encoding, text in (
+        ("cp932", JAPANESE),
+        ("cp949", "서울은 대한민국의 수도이며 가장 큰 도시이다."),
+        ("cp1252", "Käse und Brötchen"),
+    ):
         read_file(write(tmp_path / "a.txt", text.encode(encoding)), "a.txt")
     assert caplog.text == ""
 
