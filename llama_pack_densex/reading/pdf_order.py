@@ -114,7 +114,7 @@ _Columns = list[list[Line]]
 
 _MOST_LINES = 1_000  # of a page: what has more is a drawing
 _LEAST_LINES = 2  # of a column
-_LEAST_LINES_IN_ALL = 6
+_LEAST_LINES_IN_ALL = 5
 _NARROWEST = 6.0  # of the size of characters: what is narrower is a column of figures, or of notes
 _FULL = 0.7  # of a column's width: a line that is as long runs on into the next one
 _MOST = 0.5  # share of a column's lines that are full
