@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from statistics import median
 
 from llama_pack_densex.reading.pdf_tables import Box
@@ -144,8 +144,8 @@ def reading_order(lines: Sequence[Line], upright: bool = False) -> list[list[Lin
         has_table = any(not line.text for row in rows for line in row)
         if steps_back <= (0 if has_table else _OUT_OF_ORDER * (len(numbers) - 1)):
             continue
-        for number, row in zip_longest(sorted(numbers), rows, fillvalue=[]):
-            ordered[number] = row
+        ordered.update(dict.fromkeys(numbers, []))
+        ordered.update(zip(sorted(numbers), rows, strict=False))
     return list(filter(None, ordered.values()))
 
 
