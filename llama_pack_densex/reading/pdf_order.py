@@ -144,7 +144,7 @@ def reading_order(lines: Sequence[Line], upright: bool = False) -> list[list[Lin
         has_table = any(not line.text for row in rows for line in row)
         if steps_back <= (0 if has_table else _OUT_OF_ORDER * (len(numbers) - 1)):
             continue
-        ordered.update(dict.fromkeys(numbers, []))
+        ordered.update({number: [] for number in numbers})
         ordered.update(zip(sorted(numbers), rows, strict=False))
     return list(filter(None, ordered.values()))
 
