@@ -278,8 +278,6 @@ def _terms(text: str) -> str:
 
 
 def _says_something(text: str) -> bool:
-    if not text.isupper() and _ACRONYM.search(text):  # of letters that are a word of no content else: IT, the WHO
-        return True
     rest = _PARTICLE_JA.sub(" ", _EMPTY_JA.sub(" ", _FILLER.sub("", text)))
     return not _EMPTY.issuperset(tokenize(rest))
 
@@ -387,9 +385,9 @@ _WHAT_IS_JA = re.compile(r"(.{1,30}?)(?:とは(?:何|なん|なに)?|って(?:�
 _EMPTY = frozenset(
     tokenize(
         "tell more explain help detail details info information question know want something anything thing "
-        "continue go on why how what when where who elaborate else example ask show give describe answer further"
+        "continue go elaborate else example ask show give describe answer"
     )
-)
+).union(("how", "more", "what", "when", "where", "why"))  # in capitals too; WHO is a name
 _EMPTY_JA = re.compile(
     r"""(?:教え|おしえ|助け|たすけ|続け|つづけ|聞かせ|見せ)(?:て|る)?|(?:説明|せつめい)?(?:して|する)
     |くださ[いる]?|下さ[いる]?|お願い|おねがい|ほし[いく]?|詳し[いく]?|くわし[いく]?|知りた[いく]?|しりた[いく]?|たい
@@ -400,7 +398,6 @@ _EMPTY_JA = re.compile(
     re.VERBOSE,
 )
 _PARTICLE_JA = re.compile(r"(?<![ぁ-ん])[ぁ-ん](?![ぁ-ん])")
-_ACRONYM = re.compile(r"\b(?!OK\b)[A-Z]{2,}\b")
 _REFERS = re.compile(
     r"""\b(?:it|its|he|him|his|she|her|hers|they|them|their
         |(?:that|this)\ one|the\ former|the\ latter|there|those
