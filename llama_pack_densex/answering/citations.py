@@ -14,7 +14,7 @@ from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, MATCHED_KEY, S
 from llama_pack_densex.retrieval.context import units_of
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.stores.node_store import span_of
-from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.language import question_language
 from llama_pack_densex.text.links import readable_text
 from llama_pack_densex.text.segments import segment
 from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
@@ -63,9 +63,15 @@ _THINK = "<think>"  # before an answer of models whose server does not part thei
 _LOOKED_THROUGH = 20
 
 
-def in_language(phrases: dict[str, str], text: str) -> str:
-    """The one of some phrases that is in a text's language; in English for all but Japanese."""
-    return phrases["ja" if detect_language(text) == "ja" else "en"]
+def in_language(phrases: dict[str, str], text: str, language: str = "") -> str:
+    """The one of some phrases that is in a text's language; in English for all but Japanese.
+
+    Args:
+        phrases: A phrase by language.
+        text: What was asked.
+        language: Its language, where that was told from more than the text.
+    """
+    return phrases["ja" if (language or question_language(text)) == "ja" else "en"]
 
 
 @dataclass(frozen=True)
@@ -176,14 +182,16 @@ class CitedAnswer:
         sources: What can be cited.
         checked: Whether sentences without a footnote are marked, and answers without any replaced. False for
             an answer that nobody asked to cite.
+        language: The language to answer in, where that was told from more than the question.
     """
 
-    def __init__(self, question: str, sources: Sequence[Source], checked: bool = True) -> None:
+    def __init__(self, question: str, sources: Sequence[Source], checked: bool = True, language: str = "") -> None:
         self.sources = {source.number: source for source in sources}
         self.outcome: Outcome = "answered"
         self.text = ""
         self.is_cut = False
         self._question = question
+        self._language = language
         self._checked = checked
         self._raw = "\n"  # what has come and may be half a footnote, from where a line may begin
         self._held = ""  # what is not shown yet
@@ -208,7 +216,7 @@ class CitedAnswer:
         """Return what was left to show at the end."""
         if not (self.text or self._held) and self._raw.lstrip().startswith(_THINK):  # it was cut off
             self._raw = ""
-        cut = in_language(CUT_OFF, self._question) if self.is_cut else ""
+        cut = in_language(CUT_OFF, self._question, self._language) if self.is_cut else ""
         rest = self._mark(self._clean(self._raw).rstrip())
         rest += cut or self._mark_of(self._begun)
         self._begun = ""
@@ -217,7 +225,7 @@ class CitedAnswer:
             return self._show(rest)
         self.outcome = "not_found"
         self._held = ""
-        self.text = in_language(NOT_FOUND, self._question) + cut
+        self.text = in_language(NOT_FOUND, self._question, self._language) + cut
         return self.text
 
     def metadata(self) -> dict[str, Any]:
@@ -317,7 +325,7 @@ class CitedAnswer:
         states = any(map(str.isalnum, sentence)) and not _LEADS_ON.search(sentence)
         if not self._checked or not states or _FOOTNOTE.search(sentence):
             return ""
-        return parted(sentence) + in_language(NO_SOURCE, self._question)
+        return parted(sentence) + in_language(NO_SOURCE, self._question, self._language)
 
     def _show(self, text: str) -> str:
         self._held += text

@@ -20,7 +20,7 @@ from llama_index.core.schema import QueryBundle
 
 from llama_pack_densex.answering.citations import in_language, plain_answer
 from llama_pack_densex.llm.usage import count_tokens
-from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.language import question_language
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
 
@@ -144,7 +144,7 @@ class ConversationQuery(PromptMixin):
         return _read(reply, message, query)
 
     def _prompt(self, message: str) -> BasePromptTemplate:
-        return self._prompts[JAPANESE_PROMPT_KEY if detect_language(message) == "ja" else PROMPT_KEY]
+        return self._prompts[JAPANESE_PROMPT_KEY if question_language(message) == "ja" else PROMPT_KEY]
 
     def _get_prompts(self) -> PromptDictType:
         return dict(self._prompts)
@@ -283,7 +283,7 @@ def _says_something(text: str) -> bool:
 
 
 def _lacks_subject(text: str) -> bool:
-    if detect_language(text) == "ja":
+    if question_language(text) == "ja":
         return bool(_REFERS_JA.search(text)) or not (_topics(text) or _WHAT_IS_JA.fullmatch(text))
     if _REFERS.search(text):
         return True
@@ -296,7 +296,7 @@ def _subject(text: str) -> str:
     """The names in a question, in their order; nothing if it is about the question before."""
     if _lacks_subject(text):
         return ""
-    named = _topics(text) if detect_language(text) == "ja" else _named(text)
+    named = _topics(text) if question_language(text) == "ja" else _named(text)
     return (" ".join(named) or _terms(text).rstrip("?!. "))[:_OF_SUBJECT]
 
 
@@ -320,7 +320,7 @@ def _topics(text: str) -> list[str]:
 
 
 def _names(text: str) -> set[str]:
-    named = _topics(text) if detect_language(text) == "ja" else _NAME.findall(text)
+    named = _topics(text) if question_language(text) == "ja" else _NAME.findall(text)
     return {token for name in named for token in content_words(tokenize(name))}
 
 

@@ -293,8 +293,9 @@ class WordsBeside:
         if kept:
             there = {record.id: record.document_id for name in names for record in records(name)}
             differ = {kept.get(node_id) or there[node_id] for node_id in kept.keys() ^ there.keys()}
-            if differ:
-                table.delete(is_any_of("document_id", differ))
+            document_ids = iter(differ)
+            while some_ids := list(islice(document_ids, _RECORDS_AT_ONCE)):
+                table.delete(is_any_of("document_id", some_ids))
         for name in names if differ or not kept else ():
             due = (record for record in records(name) if not kept or record.document_id in differ)
             while some := list(islice(due, _RECORDS_AT_ONCE)):
