@@ -270,7 +270,7 @@ def make_synthesizer(options: PackOptions, trust: Mapping[str, LanguageTrust], l
     """What answers: an LLM over the assembled context, or quotations."""
     callbacks = callback_manager()
     if llm is not None:
-        return CitedSynthesizer(llm, options.context, options.streaming, callbacks)
+        return CitedSynthesizer(llm, options.context, options.streaming, callbacks, trust)
     return ExtractiveSynthesizer(trust, options.streaming, callbacks)
 
 

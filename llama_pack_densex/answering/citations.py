@@ -17,7 +17,7 @@ from llama_pack_densex.retrieval.context import units_of
 from llama_pack_densex.retrieval.hits import MatchedUnit, spans_within
 from llama_pack_densex.stores.node_store import span_of
 from llama_pack_densex.text import markup
-from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.language import question_language
 from llama_pack_densex.text.links import readable_text
 from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment
@@ -78,9 +78,15 @@ _PIECES = re.compile(
 _LOOKED_THROUGH = 20
 
 
-def in_language(phrases: dict[str, str], text: str) -> str:
-    """The one of some phrases that is in a text's language; in English for all but Japanese."""
-    return phrases["ja" if detect_language(text) == "ja" else "en"]
+def in_language(phrases: dict[str, str], text: str, language: str = "") -> str:
+    """The one of some phrases that is in a text's language; in English for all but Japanese.
+
+    Args:
+        phrases: A phrase by language.
+        text: What was asked.
+        language: Its language, where that was told from more than the text.
+    """
+    return phrases["ja" if (language or question_language(text)) == "ja" else "en"]
 
 
 @dataclass(frozen=True)
@@ -211,15 +217,24 @@ class CitedAnswer:
         checked: Whether sentences without a footnote are marked, and answers without any replaced. False for
             an answer that nobody asked to cite, which is shown as it comes.
         held: Whether nothing is shown before the end.
+        language: The language to answer in, where that was told from more than the question.
     """
 
-    def __init__(self, question: str, sources: Sequence[Source], checked: bool = True, held: bool = False) -> None:
+    def __init__(
+        self,
+        question: str,
+        sources: Sequence[Source],
+        checked: bool = True,
+        held: bool = False,
+        language: str = "",
+    ) -> None:
         self.sources = {source.number: source for source in sources}
         self.outcome: Outcome = "answered"
         self.text = ""
         self.is_cut = False
         self.is_written = False  # whether it is an LLM's
         self._question = question
+        self._language = language
         self._checked = checked
         self._is_held = held
         self.start_over()
@@ -249,7 +264,7 @@ class CitedAnswer:
 
     def close(self) -> str:
         """Return what was left to show at the end."""
-        cut = in_language(CUT_OFF, self._question) if self.is_cut else ""
+        cut = in_language(CUT_OFF, self._question, self._language) if self.is_cut else ""
         rest = self._mark(self._clean(self._raw).rstrip())
         heading = _LIST_OF_SOURCES.search(self._held + rest) if self._lists_footnotes else None
         if heading:
@@ -267,7 +282,8 @@ class CitedAnswer:
         is_silence = self.is_written and not answer
         self.outcome = "no_answer" if is_silence else "not_found"
         self._held = ""
-        self.text = in_language(NO_ANSWER if is_silence else NOT_FOUND, self._question) + cut
+        phrases = NO_ANSWER if is_silence else NOT_FOUND
+        self.text = in_language(phrases, self._question, self._language) + cut
         return self.text
 
     def metadata(self) -> dict[str, Any]:
@@ -369,7 +385,7 @@ class CitedAnswer:
         plain = plain_answer(sentence)
         if self._footnotes.of(sentence) or _LEADS_ON.search(sentence) or says_what_is_missing(plain, self._question):
             return ""
-        return parted(sentence) + in_language(NO_SOURCE, self._question)
+        return parted(sentence) + in_language(NO_SOURCE, self._question, self._language)
 
     def _show(self, text: str) -> str:
         self._held += text

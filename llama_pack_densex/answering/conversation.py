@@ -24,7 +24,7 @@ from llama_pack_densex.llm.errors import NoReplyError
 from llama_pack_densex.llm.reference import secrets_of
 from llama_pack_densex.llm.thoughts import without_thoughts
 from llama_pack_densex.llm.usage import count_tokens, text_of
-from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.language import question_language
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
 
@@ -171,7 +171,7 @@ class ConversationQuery(PromptMixin):
         return _read(reply, message, query)
 
     def _prompt(self, message: str) -> BasePromptTemplate:
-        return self._prompts[JAPANESE_PROMPT_KEY if detect_language(message) == "ja" else PROMPT_KEY]
+        return self._prompts[JAPANESE_PROMPT_KEY if question_language(message) == "ja" else PROMPT_KEY]
 
     def _get_prompts(self) -> PromptDictType:
         return dict(self._prompts)
@@ -312,14 +312,12 @@ def _terms(text: str) -> str:
 
 
 def _says_something(text: str) -> bool:
-    if not text.isupper() and _ACRONYM.search(text):  # of letters that are a word of no content else: IT, the WHO
-        return True
     rest = _PARTICLE_JA.sub(" ", _EMPTY_JA.sub(" ", _FILLER.sub("", text)))
     return not _EMPTY.issuperset(tokenize(rest))
 
 
 def _lacks_subject(text: str) -> bool:
-    if detect_language(text) == "ja":
+    if question_language(text) == "ja":
         return bool(_REFERS_JA.search(text)) or not (_topics(text) or _WHAT_IS_JA.fullmatch(text))
     if _REFERS.search(text):
         return True
@@ -332,7 +330,7 @@ def _subject(text: str) -> str:
     """The names in a question, in their order; nothing if it is about the question before."""
     if _lacks_subject(text):
         return ""
-    named = _topics(text) if detect_language(text) == "ja" else _named(text)
+    named = _topics(text) if question_language(text) == "ja" else _named(text)
     return (" ".join(named) or _terms(text).rstrip("?!. "))[:_OF_SUBJECT]
 
 
@@ -356,7 +354,7 @@ def _topics(text: str) -> list[str]:
 
 
 def _names(text: str) -> set[str]:
-    named = _topics(text) if detect_language(text) == "ja" else _NAME.findall(text)
+    named = _topics(text) if question_language(text) == "ja" else _NAME.findall(text)
     return {token for name in named for token in content_words(tokenize(name))}
 
 
@@ -453,9 +451,9 @@ _WHAT_IS_JA = re.compile(r"(.{1,30}?)(?:とは(?:何|なん|なに)?|って(?:�
 _EMPTY = frozenset(
     tokenize(
         "tell more explain help detail details info information question know want something anything thing "
-        "continue go on why how what when where who elaborate else example ask show give describe answer further"
+        "continue go elaborate else example ask show give describe answer"
     )
-)
+).union(("how", "more", "what", "when", "where", "why"))  # in capitals too; WHO is a name
 _EMPTY_JA = re.compile(
     r"""(?:教え|おしえ|助け|たすけ|続け|つづけ|聞かせ|見せ)(?:て|る)?|(?:説明|せつめい)?(?:して|する)
     |くださ[いる]?|下さ[いる]?|お願い|おねがい|ほし[いく]?|詳し[いく]?|くわし[いく]?|知りた[いく]?|しりた[いく]?|たい
@@ -466,7 +464,6 @@ _EMPTY_JA = re.compile(
     re.VERBOSE,
 )
 _PARTICLE_JA = re.compile(r"(?<![ぁ-ん])[ぁ-ん](?![ぁ-ん])")
-_ACRONYM = re.compile(r"\b(?!OK\b)[A-Z]{2,}\b")
 _REFERS = re.compile(
     r"""\b(?:it|its|he|him|his|she|her|hers|they|them|their
         |(?:that|this)\ one|the\ former|the\ latter|there|those

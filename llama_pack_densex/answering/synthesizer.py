@@ -38,7 +38,8 @@ from llama_pack_densex.llm.thoughts import ThoughtFilter
 from llama_pack_densex.llm.usage import Response as LLMResponse
 from llama_pack_densex.llm.usage import count_tokens, finish_reason, text_of, tokens_of
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
-from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.retrieval.trust import LanguageTrust, main_languages
+from llama_pack_densex.text.language import detect_language, question_language
 from llama_pack_densex.text.segments import sentence_spans
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import strip_surrogates
@@ -97,6 +98,7 @@ JAPANESE_PROMPT_KEY = "japanese_text_qa_template"
 _ABOUT_CONVERSATION = {PROMPT_KEY: "conversation_template", JAPANESE_PROMPT_KEY: "japanese_conversation_template"}
 
 _RULES = 400  # tokens of a prompt besides documents and question
+_LOOKED_AT = 500  # characters of each of the first nodes whose language is looked at
 _HELPERS = [name for name in signature(BaseSynthesizer).parameters if name.endswith("prompt_helper")]
 
 logger = plain_logger(__name__)
@@ -167,6 +169,7 @@ class SourcedSynthesizer(BaseSynthesizer):
         context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the
             passages.
         streaming: Whether answers come as a stream.
+        trust: What is known of the index's embedding model, by the languages of its documents; read at each question.
 
     `synthesize` and `asynthesize` take a `conversation` besides, where a question is about what was said in
     it; and in `asked` the question as the LLM is to read it, where that is more than what was searched for.
@@ -182,7 +185,9 @@ class SourcedSynthesizer(BaseSynthesizer):
         context: PropositionContextPostprocessor | None = None,
         streaming: bool = False,
         callback_manager: CallbackManager | None = None,
+        trust: Mapping[str, LanguageTrust] | None = None,
     ) -> None:
+        self._trust = {} if trust is None else trust  # an empty one is filled later
         self.context = context if context is not None else PropositionContextPostprocessor()
         self._replaced: dict[str, BasePromptTemplate] = {}
         # core's own read the tokenizer; nothing here repacks prompts
@@ -249,6 +254,11 @@ class SourcedSynthesizer(BaseSynthesizer):
         replaced = self._replaced | {key: prompts[key] for key in self._defaults if key in prompts}
         self._replaced = {key: prompt for key, prompt in replaced.items() if prompt != self._defaults[key]}
 
+    def _language_of(self, question: str, nodes: Sequence[NodeWithScore]) -> str:
+        """The language to answer a question in; what was retrieved, then the index decide where it does not tell."""
+        retrieved = detect_language("\n".join(node.node.get_content()[:_LOOKED_AT] for node in nodes[:3]))
+        return question_language(question, list(filter(None, [retrieved, *main_languages(self._trust)])))
+
     def _begin(self, query: QueryType, nodes: list[NodeWithScore], conversation: str, asked: str) -> PendingAnswer:
         dispatcher.event(SynthesizeStartEvent(query=query))
         bundle = QueryBundle(query) if isinstance(query, str) else query
@@ -308,6 +318,7 @@ class CitedSynthesizer(SourcedSynthesizer):
         context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the
             passages.
         streaming: Whether answers come as a stream.
+        trust: What is known of the index's embedding model, by the languages of its documents; read at each question.
 
     Examples:
         ```python
@@ -333,8 +344,9 @@ class CitedSynthesizer(SourcedSynthesizer):
     def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, asked: str) -> PendingAnswer:
         question = asked or query.query_str
         sources = sources_of(nodes)
+        language = self._language_of(question, nodes)
         key = PROMPT_KEY
-        if detect_language(question) == "ja" and self._replaced.keys() != {PROMPT_KEY}:
+        if language == "ja" and self._replaced.keys() != {PROMPT_KEY}:
             key = JAPANESE_PROMPT_KEY
         texts = self.context.postprocess_nodes(numbered(nodes), query_bundle=query)
         if conversation:
@@ -344,15 +356,15 @@ class CitedSynthesizer(SourcedSynthesizer):
         fitting = self._fitting(texts, question)
         context = "\n\n".join(node.get_content(metadata_mode=MetadataMode.LLM) for node in fitting)
         if not context:
-            return PendingAnswer(CitedAnswer(question, sources))
+            return PendingAnswer(CitedAnswer(question, sources, language=language))
         values = {
             "context_str": strip_surrogates(context),
             "query_str": strip_surrogates(question),
             "fence": blake2b(context.encode("utf-8", "replace"), digest_size=6).hexdigest(),
-            "not_found": in_language(NOT_FOUND, question),
+            "not_found": in_language(NOT_FOUND, question, language),
         }
         checked = not conversation and key not in self._replaced
-        cited = CitedAnswer(question, sources, checked, held=bool(conversation))
+        cited = CitedAnswer(question, sources, checked, held=bool(conversation), language=language)
         return PendingAnswer(cited, self._get_prompts()[key], values)
 
     def _fitting(self, nodes: list[NodeWithScore], question: str) -> list[NodeWithScore]:

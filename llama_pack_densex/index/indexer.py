@@ -234,7 +234,8 @@ class DocumentIndexer:
             if parsed.nodes:
                 record = NodeRecord.of(parsed.nodes[0])
                 there[record.document_id] = DocumentRecord(record.document_hash, record.file)
-        self._trust.add(node.get_content() for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage")
+        passages = (node for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage")
+        self._trust.add(map(NodeRecord.of, passages))
         return were_there
 
     def _fail(self, place: int, parsed: ParsedDocument, error: Exception) -> None:

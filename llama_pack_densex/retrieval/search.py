@@ -212,7 +212,8 @@ def dense_weight(
     """
 
     def weight(question: str) -> float | None:
-        unsupported = {language for language, support in dict(trust).items() if not support.known}.difference(known)
+        measured = list(trust.items())  # an insert in another thread may add a language
+        unsupported = {language for language, support in measured if not support.known}.difference(known)
         if chosen is not None or not unsupported:
             return chosen
         support = trust_in(trust, question)
