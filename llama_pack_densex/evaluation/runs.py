@@ -20,6 +20,7 @@ from llama_pack_densex.evaluation.significance import (
     bootstrap_intervals,
     randomisation_test,
 )
+from llama_pack_densex.evaluation.ties import rank
 
 _PACKED = {b"\x1f\x8b": "gzip", b'\x04"M\x18': "lz4"}
 
@@ -73,7 +74,7 @@ def score_runs(qrels: Path, runs: Sequence[Path]) -> ScoreReport:
 
     Args:
         qrels: The labels; see `read_qrels`.
-        runs: The runs; see `read_run`. What has the same score is ranked in the order of the file.
+        runs: The runs; see `read_run`. Documents of equal score are ranked as by that evaluator (see `ties`).
 
     Raises:
         ValueError: A file is not what it should be, or a run has none of the questions.
@@ -90,7 +91,7 @@ def score_runs(qrels: Path, runs: Sequence[Path]) -> ScoreReport:
     scores: dict[str, Scores] = {}
     for name, path in zip(names, runs, strict=True):
         run = read_run(path)
-        rankings = {key: sorted(run[key], key=run[key].__getitem__, reverse=True) for key in labels if key in run}
+        rankings = {question: rank(run[question]) for question in labels if question in run}
         if not rankings:
             raise ValueError(f"{path}: it has none of the questions that have labels; is it a run of another dataset?")
         scores[name] = rank_metrics(labels, rankings)
