@@ -69,6 +69,21 @@ def test_documents_of_equal_score_are_ranked_as_by_jqaras_evaluator(scores: str,
         assert scored.scores["mrr@10"] == pytest.approx(1 / position)
 
 
+@pytest.mark.parametrize(("labels", "expected"), [({"b": 1}, 1.0), ({"b": 1, "a": 0}, 1.0), ({"a": 1}, 1.0)])
+def test_a_document_that_is_the_question_itself_is_left_out(
+    tmp_path: Path, labels: dict[str, int], expected: float
+) -> None:
+    run = tmp_path / "run.json"
+    run.write_text('{"a": {"a": 3, "b": 2}}', "utf-8")
+    qrels = tmp_path / "qrels.json"
+    qrels.write_text(json.dumps({"a": labels}), "utf-8")
+    assert score_runs(qrels, [run]).runs[0].scores["mrr@10"] == expected
+    kept = CliRunner().invoke(
+        app, ["score", "--qrels", str(qrels), "--run", str(run), "--keep-identical-ids", "--json"]
+    )
+    assert json.loads(kept.stdout)["runs"][0]["scores"]["mrr@10"] == (1.0 if labels.get("a") else 0.5)
+
+
 @given(st.lists(st.integers(0, 9), max_size=60))
 def test_a_ranking_has_every_id_by_falling_score(scores: list[int]) -> None:
     by_id = {str(place): float(score) for place, score in enumerate(scores)}
