@@ -26,6 +26,7 @@ from llama_pack_densex.cli.options import (
     Mode,
     OfIndex,
     Opening,
+    Ranking,
     Searching,
     WithJson,
     WithMaxCost,
@@ -250,7 +251,7 @@ class EvaluateCommand(WithJson, Evaluating, Answering, WithTopK):
 
 
 @command(app, "score", "scores:score")
-class ScoreCommand(WithJson):
+class ScoreCommand(WithJson, Ranking):
     """Score runs against relevance labels by nDCG@10 and MRR@10, and compare them pair by pair."""
 
     qrels: Path = option("FILE  Relevance labels: TREC text, BEIR's TSV, or ranx's JSON.", REQUIRED)

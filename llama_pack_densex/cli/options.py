@@ -199,7 +199,14 @@ class WithMaxCost(Command):
     max_cost: float | None = option("N  US dollars that each LLM stops at; what was paid for is kept.", min=0)
 
 
-class Evaluating(WithMaxCost, WithApiBase):
+class Ranking(Command):
+    keep_identical_ids: bool = option(
+        "--keep-identical-ids  Rank documents that have the question's id, too; they are the question itself.",
+        False,
+    )
+
+
+class Evaluating(Ranking, WithMaxCost, WithApiBase):
     reader_model: str | None = option("NAME  Such a model that answers from each context, for EM and F1.")
     judge_model: str | None = option("NAME  Such a model that judges the answers by the RAG triad.")
     trulens: Path | None = option("FILE  Have TruLens judge, and record it in this SQLite file.")

@@ -33,6 +33,7 @@ from llama_pack_densex.node_parsers.metadata import (
 )
 from llama_pack_densex.stores.filters import PassageMetadata, Passing
 from llama_pack_densex.text import markup
+from llama_pack_densex.text.values import kept_metadata
 
 Span = tuple[int, int]
 T = TypeVar("T")
@@ -277,12 +278,12 @@ def kept_as_json(content: dict[str, Any], document_id: str | None) -> str:
     """What is kept of a node of a document, as JSON.
 
     Raises:
-        ValueError: It is no JSON.
+        ValueError: It has no form as JSON; the message names the key.
     """
     try:
         return json.dumps(content, ensure_ascii=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"the metadata of document {document_id!r} cannot be kept as JSON: {error}") from error
+    except (TypeError, ValueError):  # of a node that is not of our parsers, whose metadata is plain
+        return json.dumps(kept_metadata(content, document_id), ensure_ascii=False)
 
 
 def span_of(node: BaseNode) -> Span | None:
