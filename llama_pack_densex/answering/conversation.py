@@ -374,7 +374,8 @@ _THANKS = re.compile(
     # what somebody says who has read the answer
     | (?:(?:that|this|it)(?:['’]s|\ is|\ was|\ sounds|\ looks)\ )?(?:(?:very|really|exactly|just|so|all)\ )?
       (?:great|perfect|nice|awesome|cool|excellent|wonderful|brilliant|amazing|helpful|useful|clear|fine|right|enough
-      |good(?:\ to\ know)?|it|all(?:\ for\ (?:now|today))?|(?:all|what)\ i\ (?:need(?:ed)?|wanted)(?:\ to\ know)?)
+      |good(?:\ to\ know)?|(?:all|what)\ i\ (?:need(?:ed)?|wanted)(?:\ to\ know)?)
+    | (?:that|this)(?:['’]s|\ is|\ was|\ will\ be)\ (?:it|all)(?:\ for\ (?:now|today))?
     | wow | ok(?:ay)? | got\ it | i\ (?:see|understand) | understood | all\ right | alright | will\ do
     | (?:that\ )?makes\ sense | sounds\ good | (?:that|this)\ help(?:s|ed)(?:\ a\ lot)?
     | no\ (?:problem|worries|more\ questions) | never\ ?mind | nothing\ else
