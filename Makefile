@@ -8,10 +8,11 @@ BIN := $(VENV)/bin
 THREE_PROCESSES := -m pytest -n 3 --dist loadgroup
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python $(THREE_PROCESSES)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+TESTED_EXTRAS := bertscore,evaluation,files,local,mcp,ray,serve
 CORE_VERSIONS := lowest 0.14.20 newest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow test-stores test-trulens coverage check format bench test-matrix constraints clean supported-python
+.PHONY: help demo test test-all test-slow test-stores test-trulens coverage check format bench test-matrix constraints dist clean supported-python
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,11 +50,16 @@ format: $(VENV)/.installed-all  ## mend formatting and imports
 bench: $(VENV)/.installed-all  ## run the benchmarks (ARGS="..." are theirs; each names them with ARGS=--help)
 	@set -e; for script in $(wildcard benchmarks/*.py); do echo "--- $$script"; $(BIN)/python $$script $(ARGS); done
 
-test-matrix: $(CORE_VERSIONS:%=.venv-matrix/%/.tested)  ## run the tests with old and new llama-index-core, without torch
+test-matrix: $(CORE_VERSIONS:%=.venv-matrix/%/.tested)  ## run the tests with old and new llama-index-core, without sentence-transformers
 
-constraints:  ## resolve constraints.txt anew; needs PYTHONS="python3.10 python3.11 python3.12 python3.13"
-	$(PYTHON) scripts/pin_versions.py $(PYTHONS) > .constraints.new
-	mv .constraints.new constraints.txt
+constraints:  ## resolve constraints.txt anew, for every Python; needs uv (ARGS=--upgrade takes the newest versions)
+	uv pip compile --quiet --universal --python-version 3.10 --no-annotate --custom-compile-command "make constraints" \
+	  --extra all --group dev --output-file constraints.txt $(ARGS) pyproject.toml
+
+dist: $(VENV)/.installed-all  ## build the wheel and the sdist into dist/, and check what PyPI would show of them
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## remove the virtual environments and caches
 	rm -rf $(VENV) .venv-matrix .venv-trulens .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
@@ -65,18 +71,19 @@ $(VENV)/.installed: pyproject.toml constraints.txt | supported-python
 	rm -rf $(VENV)
 	@echo "Installing into $(VENV); this takes a minute or two the first time."
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(PIP_INSTALL) --upgrade 'pip>=25.1'  # which knows dependency groups
 	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.installed-all: $(VENV)/.installed
 	@rm -f $(VENV)/.installed
 	@echo "Installing what the tests need besides, torch among it; this takes some minutes the first time."
-	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[huggingface,files,chroma,faiss,postgres,dev]'
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[huggingface,chroma,faiss,postgres,$(TESTED_EXTRAS)]' --group dev
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.installed-stores: $(VENV)/.installed-all
 	@echo "Installing the vector stores that only this needs."
-	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[huggingface,files,chroma,faiss,postgres,qdrant,milvus,dev]'
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[all]' --group dev
 	@touch $@
 
 .venv-trulens/.installed: pyproject.toml | supported-python
@@ -86,8 +93,8 @@ $(VENV)/.installed-stores: $(VENV)/.installed-all
 	@touch $@
 
 supported-python:
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || \
-	{ echo "Python 3.10 to 3.13 is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 15))' || \
+	{ echo "Python 3.10 to 3.14 is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12 ..."; exit 1; }
 
 core-lowest := -c constraints-lowest.txt
 core-0.14.20 := llama-index-core==0.14.20
@@ -100,7 +107,8 @@ core-newest := --upgrade llama-index-core
 .venv-matrix/%/.installed: pyproject.toml constraints-lowest.txt | supported-python
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python $(PIP_INSTALL) $(core-$*) -e '.[files,dev]'
+	$(@D)/bin/python $(PIP_INSTALL) --upgrade 'pip>=25.1'
+	$(@D)/bin/python $(PIP_INSTALL) $(core-$*) -e '.[$(TESTED_EXTRAS)]' --group test
 	@touch $@
 
 .PRECIOUS: .venv-matrix/%/.installed

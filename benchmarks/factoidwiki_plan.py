@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from llama_pack_densex import Passage
+from llama_pack_densex import Passage, load_sample
 from llama_pack_densex.llm.usage import Usage, count_messages, count_tokens, price_of
 from llama_pack_densex.propositionizers.prompts import default_prompts, format_request, prompt_key
 
@@ -68,8 +68,9 @@ class Tokens:
 
 
 def tokens_of_corpus() -> Tokens:
-    """Tokens a passage: the prompts as they are, words as the texts in `data/` have tokens."""
-    records = [json.loads(line) for line in (ROOT / "data" / "propositions.jsonl").read_text("utf-8").splitlines()]
+    """Tokens a passage: the prompts as they are, words as the sample texts have tokens."""
+    lines = load_sample("en").recordings.read_text("utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
     english = [record for record in records if record["text"].isascii()]
     words = sum(len(record["text"].split()) for record in english)
     text = sum(count_tokens(record["text"]) for record in english) / words

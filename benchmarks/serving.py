@@ -28,7 +28,7 @@ from statistics import median, quantiles
 
 import httpx
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parent.parent / "llama_pack_densex" / "samples"
 PATHS = ("/query", "/retrieve", "/chat")
 DENSEX = "from llama_pack_densex.cli import app; app()"
 

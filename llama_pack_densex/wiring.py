@@ -19,9 +19,10 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 
 from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.answering.synthesizer import CitedSynthesizer, SourcedSynthesizer
-from llama_pack_densex.llm.claims import unnamed_place
+from llama_pack_densex.llm.claims import UnnamedModelError, unnamed_place
 from llama_pack_densex.models import (
     E5,
+    LOCAL,
     NONE,
     RETRIEVERS,
     embed_model_identity,
@@ -72,7 +73,7 @@ class PackSettings(TypedDict, total=False):
     languages: Sequence[str]
     embed_metadata: Sequence[str] | None
     llm_metadata: Sequence[str] | None
-    context: ContextMode | PropositionContextPostprocessor
+    context: ContextMode | PropositionContextPostprocessor | None
     reranker: BaseNodePostprocessor | None
     rerank: RerankedUnit
     rerank_k: int | None
@@ -167,7 +168,7 @@ def embed_model_for(
 
     Raises:
         InvalidIndexError: Another model was given, or the one that made it cannot be told.
-        ValueError: The index names an address or a folder that the user has not named.
+        UnnamedModelError: The index names an address or a folder that the user has not named.
     """
     if manifest is None:
         return resolve_embed_model(given)
@@ -186,7 +187,7 @@ def embed_model_for(
 
 
 def _refuse_unnamed_place(model: str, where: str) -> None:
-    place = unnamed_place(model, (NONE, E5, *RETRIEVERS))
+    place = unnamed_place(model, (NONE, LOCAL, E5, *RETRIEVERS))
     if not place:
         return
     consequence = "send your questions and your key there"
@@ -195,9 +196,10 @@ def _refuse_unnamed_place(model: str, where: str) -> None:
     advice = f"pass embed_model={model!r}"
     if model.isprintable():  # else the line would steer the terminal
         advice += f", at the command line: --embed-model {shlex.quote(model)}"
-    raise ValueError(
+    raise UnnamedModelError(
         f"{where} says that its embedding model is at {place!r}. To use it would {consequence}, and only whoever made "
-        f"the index has named that place. If you trust it, {advice}"
+        f"the index has named that place. If you trust it, {advice}",
+        model,
     )
 
 
@@ -210,6 +212,17 @@ def describe_choices(hybrid: Hybrid, propositions: str, embedding: str, answerin
         f"{propositions[:1].upper()}{propositions[1:]}; embedding model: {embedding}, so search is {search}; "
         f"LLM for answers: {answering}, so answers are {answers}."
     )
+
+
+def describe_lacks(propositions: str, embedding: str, answering: str) -> str:
+    """A line that says what a pack works with where models are lacking; arguments as for `describe_choices`."""
+    lacks = {
+        "sentences stand in for propositions": "LLM for propositions: none" in propositions,
+        "search is by words (BM25)": embedding.startswith(NONE),
+        "answers are quotations": answering.startswith(NONE),
+    }
+    told = ", ".join(text for text, is_lacking in lacks.items() if is_lacking)
+    return f"{told[:1].upper()}{told[1:]}; print(pack) says why."
 
 
 def make_retriever(
@@ -257,7 +270,7 @@ def make_synthesizer(options: PackOptions, trust: Mapping[str, LanguageTrust], l
     """What answers: an LLM over the assembled context, or quotations."""
     callbacks = callback_manager()
     if llm is not None:
-        return CitedSynthesizer(llm, options.context, options.streaming, callbacks)
+        return CitedSynthesizer(llm, options.context, options.streaming, callbacks, trust)
     return ExtractiveSynthesizer(trust, options.streaming, callbacks)
 
 

@@ -14,6 +14,7 @@ import certifi
 import hypothesis
 import pytest
 
+from tests.hub import make_hub_cache
 from tests.integration.servers import Servers
 
 # A shell that starts a job in the background has it ignore Ctrl-C, which some tests send themselves.
@@ -23,7 +24,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if TYPE_CHECKING:  # the process that only hands out tests imports neither it nor the package
     from llama_index.core import Document
 
-DATA = Path(__file__).parent.parent / "data"
+ROOT = Path(__file__).parent.parent
+DATA = ROOT / "llama_pack_densex" / "samples"
+# Before huggingface_hub is imported, which reads it then: what the user has downloaded is no test's business.
+os.environ["HF_HUB_CACHE"] = str(make_hub_cache(ROOT / ".pytest_cache" / "hub"))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -113,7 +117,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/test_cli_chat.py::test_without_any_input*": (),
     "tests/test_cli_compare.py::test_a_table_and_three*": ("*[[]ja]",),
     "tests/test_cli_compare.py::test_it_fits*": ("*[[]ja]",),
-    "tests/test_cli_compare.py::test_the_repositorys_questions*": (),
+    "tests/test_cli_compare.py::test_the_samples_questions*": (),
     "tests/test_cli_estimate.py::test_what_is_in_a_store*": (),
     "tests/test_cli_ingestion.py::test_the_command_of_a_user*": (),
     "tests/test_demo.py::test_it_answers*": ("*[[]recursive-*",),
@@ -123,6 +127,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/test_ingestion.py::test_few_of_many*": (),
     "tests/test_ingestion.py::test_of_a_file*": ("*[[]1]",),
     "tests/test_ingestion_resume.py::*": (),
+    "tests/test_installation.py::*": (),
     "tests/test_kills*.py::*": (),
     "tests/test_notebooks.py::test_a_question_is_answered*": (),
     "tests/test_pack.py::test_it_works_after_nest_asyncio*": (),
@@ -162,6 +167,7 @@ TOGETHER = {
     "tests/test_cli_inside.py::*": "torch",
     "tests/test_ingestion.py::*": "ingestion",
     "tests/test_ingestion_resume.py::*": "ingestion",
+    "tests/test_installation.py::*": "installation",
     "tests/test_model_names.py::*": "torch",
     "tests/test_models.py::*": "torch",
     "tests/test_persistence.py::*": "forks",

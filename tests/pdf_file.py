@@ -51,12 +51,38 @@ _JAPANESE_FONT = (
 )
 
 
+def text_drawing(lines: Sequence[tuple[float, float, str]], upright: bool = False) -> str:
+    """What draws lines on a page, each from a point on; Japanese ones may be upright."""
+    font = "F3" if upright else "F2"
+    drawing = ""
+    for x, y, text in lines:
+        code = text.encode("utf-16-be").hex()
+        shown = f"/F1 12 Tf {x} {y} Td ({text.translate(_ESCAPES)})"
+        if not text.isascii():
+            shown = f"/{font} 12 Tf {x} {y} Td <{code}>"
+        drawing += f"BT {shown} Tj ET\n"
+    return drawing
+
+
+def form_field(kind: str, name: str, x: float, y: float, value: str = "", width: float = 200, more: str = "") -> str:
+    """A field of a form: Tx for text, Ch for a choice, Btn for a box that is ticked if it has a value."""
+    about = f"/T <feff{name.encode('utf-16-be').hex()}> /Rect [{x} {y} {x + width} {y + 16}] {more}"
+    if kind == "Btn":
+        state = "/On" if value else "/Off"
+        look = "/AP << /N << /On << /Length 0 >> /Off << /Length 0 >> >> >>"
+        about += f" /V {state} /AS {state} {look}"
+    else:
+        about += f" /V <feff{value.encode('utf-16-be').hex()}>"
+    return f"<< /Type /Annot /Subtype /Widget /F 4 /FT /{kind} {about} >>"
+
+
 def pdf_bytes(
     pages: Sequence[str],
     roman: bool = False,
     title: str = "",
     bookmarks: Sequence[tuple[str, int]] = (),
     drawings: Sequence[str] = (),
+    fields: Sequence[Sequence[str]] = (),
 ) -> bytes:
     """A PDF with a line of ASCII text on each page.
 
@@ -66,10 +92,12 @@ def pdf_bytes(
         title: The title; empty for none.
         bookmarks: What each bookmark says, and the number of the page that it leads to, from 0 on.
         drawings: What else is drawn on each page.
+        fields: The form fields of each page, as `form_field` makes them.
     """
     labels = " /PageLabels << /Nums [0 << /S /r >>] >>" if roman else ""
     outline = 4 + 2 * len(pages)
     labels += f" /Outlines {outline} 0 R" if bookmarks else ""
+    labels += " /AcroForm << /Fields [] >>" if fields else ""
     kids = " ".join(f"{4 + 2 * i} 0 R" for i in range(len(pages)))
     objects = [
         f"<< /Type /Catalog /Pages 2 0 R{labels} >>",
@@ -81,7 +109,8 @@ def pdf_bytes(
         drawing += drawings[i] if drawings else ""
         objects += [
             "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R "
-            f"/F2 {_JAPANESE_FONT} >> >> "
+            f"/F2 {_JAPANESE_FONT} /F3 {_JAPANESE_FONT.replace('-UCS2-H', '-UCS2-V')} >> >> "
+            f"/Annots [{' '.join(fields[i]) if fields else ''}] "
             f"/Contents {5 + 2 * i} 0 R >>",
             f"<< /Length {len(drawing)} >>\nstream\n{drawing}\nendstream",
         ]

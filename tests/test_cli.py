@@ -572,13 +572,6 @@ def test_an_llm_without_a_key_is_an_error(docs: Path, index: Path, arguments: li
     assert "OPENAI_API_KEY" in output
 
 
-def test_an_unknown_model_is_an_error_that_names_it(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    code, output = run("query", index, "tea", "--llm-model", "nonsense-1")
-    assert code == 1
-    assert "'nonsense-1'" in output
-
-
 # inspect
 
 

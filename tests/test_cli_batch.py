@@ -282,14 +282,11 @@ def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
     assert "no file with any text" in output
 
 
-@pytest.mark.parametrize(
-    ("model", "why"), [("gpt-unheard-of", "no model"), ("gpt-3.5-turbo-instruct", "completes texts")]
-)
-def test_a_model_that_cannot_be_asked_is_refused(docs: Path, tmp_path: Path, model: str, why: str) -> None:
+def test_a_model_that_cannot_be_asked_is_refused(docs: Path, tmp_path: Path) -> None:
     arguments = ("batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out")
-    code, output = run(*arguments, "--llm-model", model)
+    code, output = run(*arguments, "--llm-model", "gpt-3.5-turbo-instruct")
     assert code == 1
-    assert why in " ".join(output.split())
+    assert "completes texts" in " ".join(output.split())
     assert not (tmp_path / "out").exists()
 
 

@@ -96,18 +96,14 @@ def test_a_page_in_place_of_a_stream_is_no_answer_that_was_not_found(index: Path
 
 
 @pytest.mark.parametrize("command", [["query", "INDEX", "Which bay?"], ["chat", "INDEX"]])
-def test_a_reply_without_choices_is_a_model_that_could_not_be_asked(
-    index: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
-) -> None:
+def test_a_reply_without_choices_is_told(index: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     with OpenAIServer(lambda body: Reply(body_override='{"choices": []}')) as server:
         options = ["--query-llm", "openai-like:some", "--api-base", server.url]
         arguments = [part.replace("INDEX", str(index)) for part in command]
-        result = CliRunner().invoke(
-            app, [*arguments, *options], input="Which bay has the highest tides?\nAnd what raises them?\n"
-        )
-    assert result.exit_code == 1
-    assert "Error: the model could not be asked: " in result.stderr
+        result = CliRunner().invoke(app, [*arguments, *options], input="Which bay has the highest tides?\n")
+    told = result.stderr if "chat" in command else result.stdout
+    assert ("could not be asked" if "chat" in command else "The model gave no answer.") in told
 
 
 @pytest.mark.slow

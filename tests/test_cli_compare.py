@@ -123,12 +123,10 @@ def test_questions_of_ones_own_over_a_folder(tmp_path: Path) -> None:
     assert "1 question about 1 document" in " ".join(output.split())
 
 
-def test_the_repositorys_questions_give_a_report_for_each_language(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_samples_questions_give_a_report_for_each_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ("--embed-model", "none", "--strategies", "densex-sentences,bm25")
-    monkeypatch.chdir(DATA.parent)
-    code, output = run("compare", "data/questions.jsonl", *options, "--out", tmp_path / "out")
+    monkeypatch.chdir(DATA)
+    code, output = run("compare", "questions.jsonl", *options, "--out", tmp_path / "out")
     assert code == 0, output
     for language in ("en", "ja"):
         assert f"questions ({language}): 30 questions about 14 documents" in " ".join(output.split())

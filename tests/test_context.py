@@ -301,6 +301,7 @@ def test_a_window_within_a_passage_shows_what_its_sentences_need_there() -> None
     pack = DenseXRetrievalPack([Document(text=text)], "none", "none", "none")
     window = PropositionContextPostprocessor(mode="window", budget=60)
     shown = window.postprocess_nodes(pack.retrieve("What is the price of V11?", similarity_top_k=1))
-    first, *_, gap, before, row = shown[0].node.get_content().splitlines()
-    assert (first, gap) == (NAMES.splitlines()[0], "…")
+    first, *others, before, row = shown[0].node.get_content().splitlines()
+    assert first == NAMES.splitlines()[0]
+    assert "…" in others
     assert [before, row] == [ROWS[10].strip(), ROWS[11].strip()]

@@ -258,7 +258,7 @@ def test_an_interruption_while_the_llm_is_waited_for_keeps_what_was_answered(
 
 UNREADABLE = {"text": f"A half {HALF_A_CHARACTER} of a character.", "metadata": {}}
 UNWRITABLE = {"text": "Rain fell. 雨が降った。", "metadata": {"handle": object()}}
-UNHASHABLE = {"text": "Rain fell. 雨が降った。", "metadata": {"tags": {1: "one", "two": 2}}}
+UNHASHABLE = {"text": "Rain fell. 雨が降った。", "metadata": {"tags": {("a", "b"): 1}}}
 UNEMBEDDABLE = {"text": "Tonic water holds quinine.", "metadata": {}}
 FAILING = [UNREADABLE, UNWRITABLE, UNHASHABLE, UNEMBEDDABLE]
 each_failure = pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from llama_index.core import Document
 
 from llama_pack_densex import DenseXRetrievalPack, LLMPropositionizer, Passage
-from llama_pack_densex.llm.names import PROVIDERS, named_llm, parse_name, with_address
+from llama_pack_densex.llm.names import ASSUMED_WINDOW, PROVIDERS, named_llm, parse_name, with_address
 from llama_pack_densex.models import resolve_embed_model
 from tests.openai_server import OpenAIServer, asked_content
 from tests.stand_in_llm import propositions_of
@@ -107,7 +107,9 @@ def test_an_address_is_for_the_models_of_ones_own_server_first() -> None:
     assert with_address(["openai:b"], "http://y") == ["openai:b@http://y"]
 
 
-@pytest.mark.parametrize(("llm", "address"), [("gpt-4o-mini", "http://y"), ("openai-like:a", "localhost:1")])
+@pytest.mark.parametrize(
+    ("llm", "address"), [("google:gemini-2.5-flash", "http://y"), ("openai-like:a", "localhost:1")]
+)
 def test_an_address_that_nothing_can_use_is_an_error(llm: str, address: str, docs: Path, tmp_path: Path) -> None:
     code, output = run("index", docs, "--to", tmp_path / "index", "--llm", llm, "--api-base", address)
     assert code == 1
@@ -212,16 +214,23 @@ def test_an_embedding_model_is_of_its_providers_class(name: str, monkeypatch: py
     assert (getattr(made, "model_name", None), said) == (model, name)
 
 
-def test_a_model_that_the_class_does_not_know_is_named_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["gpt-unheard-of", "openai:gpt-9.1-2031-02-03", "ft:gpt-9:org::id"])
+def test_a_model_that_is_newer_than_its_class_is_taken_for_a_large_one(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    with pytest.raises(ValueError, match=r"'gpt-unheard-of' is no model that .*openai-like:gpt-unheard-of@https://api"):
-        DenseXRetrievalPack([], query_llm="gpt-unheard-of", proposition_llm="none", embed_model="none")
+    made = named_llm(name)
+    assert (made.metadata.context_window, made.metadata.is_chat_model) == (ASSUMED_WINDOW, True)
+    known = named_llm("gpt-4o-mini")
+    assert type(made).__qualname__ == type(known).__qualname__
+    assert isinstance(made, type(known))
+    assert pickle.loads(pickle.dumps(LLMPropositionizer(name))).llm.metadata == made.metadata
 
 
 # With real clients
 
 
-@pytest.mark.parametrize("provider", ["openai", "openai-like"])
+@pytest.mark.parametrize("provider", ["openai", "openai-like", ""])
 @pytest.mark.parametrize("by_option", [True, False], ids=["--api-base", "in the name"])
 def test_propositions_and_answers_by_name_at_the_command_line(
     provider: str, by_option: bool, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -230,9 +239,10 @@ def test_propositions_and_answers_by_name_at_the_command_line(
         needs_openai_like()
     else:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-mine-0123456789")
-    model = "gpt-4o-mini" if provider == "openai" else "qwen3:8b"
+    model = "qwen3:8b" if provider == "openai-like" else "gpt-4o-mini"
     with answering() as server:
-        llm = f"{provider}:{model}" if by_option else f"{provider}:{model}@{server.url}"
+        name = f"{provider}:{model}".removeprefix(":")
+        llm = name if by_option else f"{name}@{server.url}"
         where = ["--api-base", server.url] if by_option else []
         code, output = run("index", docs, "--to", tmp_path / "index", "--embed-model", "none", "--llm", llm, *where)
         assert code == 0, output

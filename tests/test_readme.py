@@ -61,8 +61,8 @@ def _step(page: Path, text: str, block: re.Match[str]) -> str:
 
 
 def _newcomer(home: Path) -> dict[str, str]:
-    """The environment of somebody without a key and without downloaded models."""
-    without = ("OPENAI_API_KEY", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+    """The environment of somebody without a key, who has downloaded no model but all-MiniLM-L6-v2."""
+    without = ("OPENAI_API_KEY", "HUGGINGFACE_HUB_CACHE")
     kept = {name: value for name, value in os.environ.items() if name not in without}
     return {**kept, **_caches(home), "HF_HUB_OFFLINE": "1", "PYTHONUTF8": "1"}
 

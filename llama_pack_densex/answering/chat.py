@@ -23,7 +23,6 @@ from llama_pack_densex.answering.conversation import ConversationQuery, Query, b
 from llama_pack_densex.answering.synthesizer import SourcedSynthesizer
 
 _TOKENS = 3_000  # of the conversation that is kept
-_READ = 4  # messages that "summarise that" and the like are about
 
 
 class PropositionQueryEngine(RetrieverQueryEngine):
@@ -81,6 +80,11 @@ class _Turn:
     nodes: list[NodeWithScore] = field(default_factory=list)
     conversation: str = ""
 
+    @property
+    def to_read(self) -> dict[str, Any]:
+        """What the LLM reads beside the nodes."""
+        return {"conversation": self.conversation, "asked": self.query.as_asked(self.message)}
+
     def about(self, response: RESPONSE_TYPE) -> dict[str, Any]:
         """The retrieval as core's chat engines report it, and what was cited (once a stream has ended)."""
         sources: list[ToolOutput] = []
@@ -93,9 +97,10 @@ class _Turn:
 class PropositionChatEngine(BaseChatEngine, PromptMixin):
     """A conversation over an index.
 
-    Each message becomes a query that stands alone (`ConversationQuery`); what that finds is answered from,
-    with footnotes. "Summarise that" and the like are answered from the conversation and its last sources,
-    without a search; greetings, thanks and messages without any content get a short fixed reply.
+    Each message becomes a query that stands alone (`ConversationQuery`); from what that finds an LLM that
+    reads the message beside the query answers, with footnotes. "Summarise all that" and the like are answered
+    from the whole conversation and its last sources, without a search; greetings, thanks and messages without
+    any content get a short fixed reply.
 
     Args:
         retriever: Any retriever.
@@ -123,12 +128,12 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
     def chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
         turn, response = self._begin(message, chat_history, False)
-        self._memory.put_messages(self._messages(turn, str(response)))
+        self._memory.put_messages(self._messages(turn, response, str(response)))
         return AgentChatResponse(str(response), **turn.about(response))
 
     async def achat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
         turn, response = await self._abegin(message, chat_history, False)
-        await self._memory.aput_messages(self._messages(turn, str(response)))
+        await self._memory.aput_messages(self._messages(turn, response, str(response)))
         return AgentChatResponse(str(response), **turn.about(response))
 
     def stream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
@@ -142,7 +147,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
                     shown += piece
                     yield _delta(shown, piece)
             finally:
-                self._memory.put_messages(self._messages(turn, shown))
+                self._memory.put_messages(self._messages(turn, response, shown))
 
         return StreamingChatResponse(chat_stream=stream(), **turn.about(response))
 
@@ -158,7 +163,7 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
                         shown += piece
                         yield _delta(shown, piece)
             finally:
-                await self._memory.aput_messages(self._messages(turn, shown))
+                await self._memory.aput_messages(self._messages(turn, response, shown))
 
         return StreamingChatResponse(achat_stream=stream(), **turn.about(response))
 
@@ -178,11 +183,13 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             self._memory.set([*chat_history])
             self._nodes = []
         history = self._memory.get(input=_checked(message))
-        turn = self._turn(message, self._queries.form(message, history), history)
+        turn = _Turn(message, self._queries.form(message, history))
         if turn.query.kind == "question":
             turn.nodes = self._retriever.retrieve(turn.query.as_bundle())
-        synthesizer = self._answering(streaming)
-        return turn, synthesizer.synthesize(turn.query.sentence, turn.nodes, conversation=turn.conversation)
+        elif turn.query.kind == "conversation":
+            turn.nodes = self._nodes
+            turn.conversation = _transcript(self._memory.get_all())
+        return turn, self._answering(streaming).synthesize(turn.query.sentence, turn.nodes, **turn.to_read)
 
     async def _abegin(
         self, message: str, chat_history: list[ChatMessage] | None, streaming: bool
@@ -191,26 +198,22 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
             await self._memory.aset([*chat_history])
             self._nodes = []
         history = await self._memory.aget(input=_checked(message))
-        turn = self._turn(message, await self._queries.aform(message, history), history)
+        turn = _Turn(message, await self._queries.aform(message, history))
         if turn.query.kind == "question":
             turn.nodes = await self._retriever.aretrieve(turn.query.as_bundle())
-        synthesizer = self._answering(streaming)
-        return turn, await synthesizer.asynthesize(turn.query.sentence, turn.nodes, conversation=turn.conversation)
-
-    def _turn(self, message: str, query: Query, history: Sequence[ChatMessage]) -> _Turn:
-        if query.kind != "conversation":
-            return _Turn(message, query)
-        # without the footnotes of answers, of which older ones lead elsewhere by now
-        lines = [f"{turn.role.value}: {plain_answer(str(turn.content or ''))}" for turn in history[-_READ:]]
-        return _Turn(message, query, self._nodes, "\n".join(lines))
+        elif turn.query.kind == "conversation":
+            turn.nodes = self._nodes
+            turn.conversation = _transcript(await self._memory.aget_all())
+        return turn, await self._answering(streaming).asynthesize(turn.query.sentence, turn.nodes, **turn.to_read)
 
     def _answering(self, streaming: bool) -> SourcedSynthesizer:
         synthesizer = copy.copy(self._synthesizer)
         synthesizer._streaming = streaming
         return synthesizer
 
-    def _messages(self, turn: _Turn, text: str) -> list[ChatMessage]:
-        if not text.strip():  # the LLM failed, or was stopped, before it said anything
+    def _messages(self, turn: _Turn, response: RESPONSE_TYPE, text: str) -> list[ChatMessage]:
+        is_silence = (response.metadata or {}).get("outcome") == "no_answer"
+        if is_silence or not text.strip():  # the LLM failed, or was stopped, before it said anything
             return []
         if turn.query.kind == "question":
             self._nodes = turn.nodes
@@ -233,6 +236,11 @@ def _checked(message: object) -> str:
     if not isinstance(message, str):
         raise TypeError(f"pass the message as a string, and not a {type(message).__name__}")
     return message
+
+
+def _transcript(messages: Sequence[ChatMessage]) -> str:
+    """What was said, without the footnotes of answers, of which older ones lead elsewhere by now."""
+    return "\n".join(f"{message.role.value}: {plain_answer(str(message.content or ''))}" for message in messages)
 
 
 def _delta(shown: str, piece: str) -> ChatResponse:

@@ -8,21 +8,27 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from llama_index.core.base.response.schema import Response
 from llama_index.core.schema import NodeWithScore
 
+from llama_pack_densex.answering.claims import is_assent, says_what_is_missing
 from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY, context_of
 from llama_pack_densex.retrieval.context import units_of
-from llama_pack_densex.retrieval.hits import MatchedUnit
+from llama_pack_densex.retrieval.hits import MatchedUnit, spans_within
 from llama_pack_densex.stores.node_store import span_of
-from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text import markup
+from llama_pack_densex.text.language import question_language
 from llama_pack_densex.text.links import readable_text
+from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment
 from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
 
-Outcome = Literal["answered", "not_found", "small_talk", "vague"]
+Outcome = Literal["answered", "not_found", "no_answer", "small_talk", "vague"]
 
 NOT_FOUND = {"en": "The answer was not found in the documents.", "ja": "ドキュメントの中に答えは見つかりませんでした。"}
 """What is answered where the documents do not hold the answer, by language."""
+NO_ANSWER = {"en": "The model gave no answer.", "ja": "モデルから回答がありませんでした。"}
+"""What is said where the LLM replied with nothing, by language."""
 NO_SOURCE = {"en": " (no source)", "ja": "（出典なし）"}
 """What is written behind a sentence without a footnote, by language."""
 CUT_OFF = {"en": " (the answer was cut off)", "ja": "（回答は途中で切れています）"}
@@ -45,27 +51,42 @@ _OTHERS = (
 _CITED = re.compile(f"{_FOOTNOTE.pattern}|{_OTHERS}")
 _MARKS = map(re.escape, [mark for marks in (NO_SOURCE, CUT_OFF, UNVERIFIED) for mark in marks.values()])
 _BEHIND = re.compile("|".join([_NUMBERS, *_MARKS]))  # what belongs to the sentence before
-_DEFINITION = re.compile(r"\n[ \t]*\[\^\d+\]:[^\n]*")
+_DEFINED = r"\n[ \t]*(?:[-*+][ \t]+)?\[\^\d+\]:[^\n]*"
+_DEFINITION = re.compile(_DEFINED)
+# What may stand above a list of footnotes that is taken out; a last line that may become it waits for the next.
+_LAST_LINE = re.compile(r"(?<!\s)\s*\n[^\n]{0,24}\Z")
+_LIST_OF_SOURCES = re.compile(
+    r"(?<!\s)\s*(?:\n|\A)[ \t]*[#*_ \t]*(?:(?:sources?|references?|footnotes?|citations?|notes?)(?:\ used)?"
+    r"|(?:出典|参考|引用|脚注|情報)(?:文献|資料|情報|元|源|一覧)?)[*_ \t]*[:：]?[*_\s]*\Z",
+    re.IGNORECASE,
+)
 _OWN = re.compile(r"\[\^([^\]\n]{0,40})\]")  # a footnote in a document; what takes its place is as long
 _FENCE = re.compile(r"`{3,}|~{3,}")
 _BLOCK_END = re.compile(r"(?:\n[ \t]*(?:`{3,}|~{3,})|(?P<row>\|))[ \t]*\Z")  # of code, of a table
+_ENDS_CITED = re.compile(r"\[\^\d+\][^\w\[]*\Z")
 _LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", states nothing
+_LEADS_IN = re.compile(r"[:：][\s*_]*\Z|以下|次の|下記|\b(?:as follows|below|following)\b", re.IGNORECASE)
+_MARKER = re.compile(rf"\A(?:{LIST_MARKER.pattern})")
+_STRUCTURED = re.compile(rf"\s*(?:{LIST_MARKER.pattern}|\||`{{3}}|~{{3}})")  # an item, a table, code
 # What is shown once it has come: up to the last letter or digit that is not of a footnote. Behind it, a
 # footnote may follow, a sentence end, or what begins the next sentence.
 _PIECES = re.compile(
-    r"\n[ \t]*\[\^\d+\]:[^\n]*|[\[【［]\s*[\^＾][^\]】］\n]{0,40}(?:[\]】］]|\Z)"
+    rf"{_DEFINED}|[\[【［]\s*[\^＾][^\]】］\n]{{0,40}}(?:[\]】］]|\Z)"
     rf"|[\[【［]{_LISTED}(?:[\]】］]|\Z)|[^\W_]"
 )
-
-
-_THINK = "<think>"  # before an answer of models whose server does not part their thoughts from it
 # A sentence is looked through again when it has grown by this part: a long table is not, for each word of it.
 _LOOKED_THROUGH = 20
 
 
-def in_language(phrases: dict[str, str], text: str) -> str:
-    """The one of some phrases that is in a text's language; in English for all but Japanese."""
-    return phrases["ja" if detect_language(text) == "ja" else "en"]
+def in_language(phrases: dict[str, str], text: str, language: str = "") -> str:
+    """The one of some phrases that is in a text's language; in English for all but Japanese.
+
+    Args:
+        phrases: A phrase by language.
+        text: What was asked.
+        language: Its language, where that was told from more than the text.
+    """
+    return phrases["ja" if (language or question_language(text)) == "ja" else "en"]
 
 
 @dataclass(frozen=True)
@@ -149,6 +170,24 @@ def name_of(citation: Mapping[str, Any]) -> str:
     return " ".join((name or str(citation["document"])).split())
 
 
+class CitedResponse(Response):
+    """An answer with what it cites (see `CitedAnswer.metadata`); a notebook shows its footnotes as links."""
+
+    def _repr_html_(self) -> str:
+        metadata = self.metadata or {}
+        sources = {citation["number"]: (name_of(citation), _shown(citation)) for citation in metadata["citations"]}
+        return markup.block("", markup.answer(str(self), sources))
+
+
+def _shown(citation: Mapping[str, Any]) -> str:
+    """The text of a source as HTML, with what supports the answer marked in it."""
+    facts = citation["propositions"]
+    spans = [None if fact["start"] is None else (fact["start"], fact["end"]) for fact in facts]
+    place = None if citation["start"] is None else (citation["start"], citation["end"])
+    text = citation["text"]
+    return markup.passage(text, spans_within(place, text, spans)) + markup.bullets(fact["text"] for fact in facts)
+
+
 def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
     """Copies of retrieved nodes that show the LLM their footnotes; a document's own ones look different."""
     copies = []
@@ -167,35 +206,54 @@ def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
 class CitedAnswer:
     """An answer as it comes: footnotes that lead nowhere are taken out, sentences without any are marked.
 
-    Nothing is shown before the first footnote that leads somewhere, so that an answer without any can be
-    replaced by `NOT_FOUND` where the sources do not say it either. What was shown is never taken back. Who
-    sets `is_cut` before the end has it said behind the answer.
+    An answer whose first sentence ends with a footnote that leads somewhere is shown from its second one on;
+    any other once it has ended: it may be replaced by `NOT_FOUND` where the sources do not say it either, or
+    turn out to have been a model's thoughts (`start_over`). What was shown is never taken back. Who sets
+    `is_cut` before the end has it said behind the answer.
 
     Args:
         question: The question; its language is that of what is written here.
         sources: What can be cited.
         checked: Whether sentences without a footnote are marked, and answers without any replaced. False for
-            an answer that nobody asked to cite.
+            an answer that nobody asked to cite, which is shown as it comes.
+        held: Whether nothing is shown before the end.
+        language: The language to answer in, where that was told from more than the question.
     """
 
-    def __init__(self, question: str, sources: Sequence[Source], checked: bool = True) -> None:
+    def __init__(
+        self,
+        question: str,
+        sources: Sequence[Source],
+        checked: bool = True,
+        held: bool = False,
+        language: str = "",
+    ) -> None:
         self.sources = {source.number: source for source in sources}
         self.outcome: Outcome = "answered"
         self.text = ""
         self.is_cut = False
+        self.is_written = False  # whether it is an LLM's
         self._question = question
+        self._language = language
         self._checked = checked
+        self._is_held = held
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Drop what is not shown yet: the answer begins with what comes next."""
         self._raw = "\n"  # what has come and may be half a footnote, from where a line may begin
         self._held = ""  # what is not shown yet
         self._begun = ""  # the last sentence, which may go on
-        self._cites = not checked
+        self._cites = not self._checked
+        # whether the first sentence is cited, as the prompt asks for and thoughts are not; None: it is to come
+        self._begins_cited = None if self._checked else not self._is_held
         self._is_proper = False  # whether a footnote came in the form that the prompt asks for
+        self._lists_footnotes = False  # whether a list of them came, which is taken out
+        self._footnotes = _Footnotes(self.sources)
 
     def add(self, delta: str) -> str:
         """Take in what came, and return what can be shown now."""
         self._raw += delta
-        if not self.text and (not self._held or ">" in self._raw) and self._is_thinking():
-            return ""
         if len(self._raw) < len(self._begun) // _LOOKED_THROUGH:
             return ""
         ends = [piece.end() for piece in _PIECES.finditer(self._raw) if piece[0].isalnum()]
@@ -206,18 +264,26 @@ class CitedAnswer:
 
     def close(self) -> str:
         """Return what was left to show at the end."""
-        if not (self.text or self._held) and self._raw.lstrip().startswith(_THINK):  # it was cut off
-            self._raw = ""
-        cut = in_language(CUT_OFF, self._question) if self.is_cut else ""
+        cut = in_language(CUT_OFF, self._question, self._language) if self.is_cut else ""
         rest = self._mark(self._clean(self._raw).rstrip())
+        heading = _LIST_OF_SOURCES.search(self._held + rest) if self._lists_footnotes else None
+        if heading:
+            rest = (self._held + rest)[: heading.start()]
+            self._held = ""
+            self._begun = ""
         rest += cut or self._mark_of(self._begun)
         self._begun = ""
-        if self.text or self._is_answer(plain_answer(self._held + rest)):
+        answer = plain_answer(self._held + rest.removesuffix(cut))
+        if self.text or self._is_answer(answer):
             self._cites = True
-            return self._show(rest)
-        self.outcome = "not_found"
+            self._begins_cited = True
+            self._held += rest
+            return self._release(len(self._held))
+        is_silence = self.is_written and not answer
+        self.outcome = "no_answer" if is_silence else "not_found"
         self._held = ""
-        self.text = in_language(NOT_FOUND, self._question) + cut
+        phrases = NO_ANSWER if is_silence else NOT_FOUND
+        self.text = in_language(phrases, self._question, self._language) + cut
         return self.text
 
     def metadata(self) -> dict[str, Any]:
@@ -225,11 +291,11 @@ class CitedAnswer:
         off."""
         sentences: list[dict[str, Any]] = []
         backing: dict[int, dict[str, MatchedUnit]] = {}
-        for start, end in _sentences(self.text) if self.outcome == "answered" else ():
+        footnotes = _Footnotes(self.sources)
+        for start, end in _sentences(self.text, self._question) if self.outcome == "answered" else ():
             sentence = self.text[start:end].strip()
             words = content_words(tokenize(_BEHIND.sub("", sentence)))
-            numbers = dict.fromkeys(map(int, re.findall(r"\[\^(\d+)\]", sentence)))
-            cited = [self.sources[number] for number in numbers if number in self.sources]
+            cited = footnotes.of(sentence)
             propositions: dict[str, MatchedUnit] = {}
             for source in cited:
                 units = supporting(words, source.units)
@@ -254,20 +320,11 @@ class CitedAnswer:
             "cut_off": self.is_cut,
         }
 
-    def _is_thinking(self) -> bool:
-        """Whether the answer is still to come; thoughts that have ended are dropped."""
-        thoughts, closing, answer = (self._held + self._raw).partition("</think>")
-        begins_so = _THINK.startswith(thoughts.lstrip()[: len(_THINK)])
-        if closing and (begins_so or _THINK not in thoughts):  # a server's template may begin it
-            self._raw = f"\n{answer}"
-            self._held = ""
-            self._begun = ""
-        return begins_so and not closing
-
     def _clean(self, text: str) -> str:
         last = self._begun[-1:]  # it tells whether white space stands before a footnote
-        text = last + _DEFINITION.sub("", strip_surrogates(text))
-        return _CITED.sub(self._valid, text)[len(last) :]
+        text, definitions = _DEFINITION.subn("", strip_surrogates(text))
+        self._lists_footnotes = self._lists_footnotes or bool(definitions)
+        return _CITED.sub(self._valid, last + text)[len(last) :]
 
     def _valid(self, match: re.Match[str]) -> str:
         """A footnote as it is shown: nothing, where it leads nowhere."""
@@ -298,7 +355,7 @@ class CitedAnswer:
         shown = len(self._begun)
         self._begun += text
         ahead = "." if self._raw.startswith(".") else ""  # "z. B" would be the end of a sentence, "z. B." is none
-        sentences = _sentences(self._begun + ahead) or [(0, 0)]
+        sentences = _sentences(self._begun + ahead, self._question) or [(0, 0)]
         unended = len(sentences) - 1
         for place, (start, end) in enumerate(sentences):
             if _FENCE.fullmatch(self._begun[start:end].strip()):  # code that has no end yet may go on
@@ -307,24 +364,44 @@ class CitedAnswer:
         marked = ""
         for start, end in sentences[:unended]:
             place = max(start + len(self._begun[start:end].rstrip()), shown)
-            marked += self._begun[shown:place] + self._mark_of(self._begun[start:place])
+            sentence = self._begun[start:place]
+            mark = self._mark_of(sentence)
+            marked += self._begun[shown:place] + mark
             shown = place
+            self._see_beginning(sentence, mark)
         marked += self._begun[shown:]
         self._begun = self._begun[sentences[unended][0] :]
         return marked
 
+    def _see_beginning(self, sentence: str, mark: str) -> None:
+        """See whether the first sentence that needs a footnote ends with it."""
+        if self._begins_cited is None and (mark or _FOOTNOTE.search(sentence)):
+            self._begins_cited = bool(_ENDS_CITED.search(sentence))
+
     def _mark_of(self, sentence: str) -> str:
-        states = any(map(str.isalnum, sentence)) and not _LEADS_ON.search(sentence)
-        if not self._checked or not states or _FOOTNOTE.search(sentence):
+        """What is written behind a sentence that has come to its end: nothing, where it needs no source."""
+        if not self._checked or not any(map(str.isalnum, sentence)):
             return ""
-        return parted(sentence) + in_language(NO_SOURCE, self._question)
+        plain = plain_answer(sentence)
+        if self._footnotes.of(sentence) or _LEADS_ON.search(sentence) or says_what_is_missing(plain, self._question):
+            return ""
+        return parted(sentence) + in_language(NO_SOURCE, self._question, self._language)
 
     def _show(self, text: str) -> str:
         self._held += text
-        if not self._cites or (not self.text and plain_answer(self._held) in NOT_FOUND.values()):
+        if not (self._cites and self._begins_cited):
             return ""
-        shown = self._held if self.text else self._held.lstrip()
-        self._held = ""
+        if not self.text and plain_answer(self._held) in NOT_FOUND.values():
+            return ""
+        last_line = _LAST_LINE.search(self._held)
+        return self._release(last_line.start() if last_line else len(self._held))
+
+    def _release(self, length: int) -> str:
+        """Show the beginning of what is held."""
+        shown = self._held[:length]
+        self._held = self._held[length:]
+        if not self.text:
+            shown = shown.lstrip()
         self.text += shown
         return shown
 
@@ -334,10 +411,43 @@ class CitedAnswer:
             return False
         if self._cites:
             return True
-        words = [content_words(tokenize(text[start:end])) for start, end in _sentences(text)]
+        sentences = [text[start:end] for start, end in _sentences(text, self._question)]
+        if all(says_what_is_missing(sentence, self._question) for sentence in sentences):
+            return False
+        words = [content_words(tokenize(sentence)) for sentence in sentences]
         held = [set(tokenize(source.text)) for source in self.sources.values()]
         shared = sum(max((len(sentence & source) for source in held), default=0) for sentence in words)
         return shared > 0 and shared >= SUPPORTED * sum(map(len, words))
+
+
+class _Footnotes:
+    """The footnotes of an answer's sentences, which are asked for one after the other.
+
+    Those of a line that leads a list, a table or code in are lent to what stands below it, where their
+    sources hold half of its words, and all of its numbers.
+    """
+
+    def __init__(self, sources: Mapping[int, Source]) -> None:
+        self._sources = sources
+        self._lent: list[Source] = []
+
+    def of(self, sentence: str) -> list[Source]:
+        """The sources of the next sentence."""
+        numbers = dict.fromkeys(map(int, re.findall(r"\[\^(\d{1,9})\]", sentence)))
+        own = [self._sources[number] for number in numbers if number in self._sources]
+        plain = plain_answer(sentence)
+        if not _STRUCTURED.match(plain):
+            self._lent = own if _LEADS_IN.search(plain) else []
+            return own
+        return own or (self._lent if _holds(self._lent, plain) else [])
+
+
+def _holds(sources: Sequence[Source], text: str) -> bool:
+    """Whether sources hold half of the telling words of a text, and all of its numbers."""
+    words = content_words(tokenize(_MARKER.sub("", text)))
+    held = {*tokenize("\n".join(f"{source.title}\n{source.context}{source.text}" for source in sources))}
+    is_exact = all(word in held for word in words if any(map(str.isdecimal, word)))
+    return is_exact and len(words & held) >= SUPPORTED * len(words)
 
 
 def supporting(words: Collection[str], units: Sequence[MatchedUnit]) -> dict[str, MatchedUnit]:
@@ -395,8 +505,11 @@ def _sentence_starts(text: str) -> list[int]:
     return starts
 
 
-def _sentences(text: str) -> list[tuple[int, int]]:
-    """Where the sentences of an answer are; footnotes belong to the sentence before them."""
+def _sentences(text: str, question: str) -> list[tuple[int, int]]:
+    """Where the sentences of an answer to a question are; footnotes belong to the sentence before them.
+
+    A yes or no without a footnote belongs to the sentence behind it.
+    """
     plain = ""
     places: list[int] = []  # where each character of the text without footnotes is in the text
     last = 0
@@ -405,4 +518,11 @@ def _sentences(text: str) -> list[tuple[int, int]]:
         plain += text[last:start]
         last = end
     ends = [*(places[start] for start in _sentence_starts(plain)[1:]), len(text)]
-    return list(zip([0, *ends], ends, strict=False)) if plain.strip() else []
+    sentences: list[tuple[int, int]] = []
+    for start, end in zip([0, *ends], ends, strict=False) if plain.strip() else ():
+        begun = text[sentences[-1][0] : start] if sentences else ""
+        is_code = _FENCE.match(text[start:end].strip())
+        if is_assent(begun, question) and not is_code and not _BEHIND.search(begun):
+            start = sentences.pop()[0]
+        sentences.append((start, end))
+    return sentences

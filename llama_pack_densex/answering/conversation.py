@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -19,8 +19,12 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMi
 from llama_index.core.schema import QueryBundle
 
 from llama_pack_densex.answering.citations import in_language, plain_answer
-from llama_pack_densex.llm.usage import count_tokens
-from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.llm.endpoint import Endpoint
+from llama_pack_densex.llm.errors import NoReplyError
+from llama_pack_densex.llm.reference import secrets_of
+from llama_pack_densex.llm.thoughts import without_thoughts
+from llama_pack_densex.llm.usage import count_tokens, text_of
+from llama_pack_densex.text.language import question_language
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
 
@@ -41,6 +45,11 @@ VAGUE = {
 }
 """What is answered without asking anything, by language."""
 
+OWN_WORDS = {"en": "In the user's own words: ", "ja": "利用者の言葉："}
+"""What stands before the newest message, beside the query that was made of it."""
+REWRITTEN = {"en": "Probably meant: ", "ja": "おそらく次の意味："}
+"""What stands before an LLM's query that names another subject than the message."""
+
 MOST_TOKENS = 30
 """Tokens that the LLM is told a query may have; one of more than twice as many is not used."""
 _READ = 6  # messages of a conversation that are read for its next query
@@ -56,7 +65,7 @@ messages \
 before; never replace a subject that it has.
 2. "What is X?" asks for an overview of X. Leave out politeness and endings as "tell me about". Ask for \
 nothing that \
-the message does not ask for; two questions stay two.
+the message does not ask for; two questions stay two. "I" and "my wife" stay as they are.
 3. Keep the language of the newest message. At most 30 tokens a line.
 4. Reply with two lines and nothing else: a sentence that asks, then the search terms alone.
 5. Where there is nothing to search for (thanks, "summarise that", "translate it"), reply only: NO QUERY
@@ -66,7 +75,7 @@ _SYSTEM_JA = """\
 会話の最新のメッセージが求める検索クエリを書く。会話を読まなくても通じるものにする。
 1. 最新のメッセージが決める。主語や対象がなければ（それ、その、省略）以前のメッセージから補う。あるものは置き換えない。
 2. 「〇〇とは」は「〇〇の概要」を求める。「について」「教えてください」などの語尾は省く。\
-尋ねていないことは加えない。二つの質問は二つのまま書く。
+尋ねていないことは加えない。二つの質問は二つのまま書く。「私」「妻」などはそのまま書く。
 3. 最新のメッセージの言語で、一行30トークン以内で書く。
 4. 二行だけを返す。一行目は質問の文、二行目は検索語のみ。
 5. 検索するものがなければ（お礼、「要約して」「翻訳して」など）「NO QUERY」とだけ返す。
@@ -92,16 +101,28 @@ class Query:
             answers. Where no question is asked, the message.
         terms: Its terms, for search by words.
         reply: The answer where no question is asked; empty otherwise.
+        rewritten: What an LLM made of the message, where it names its subject otherwise; searched for too.
     """
 
     kind: Kind
     sentence: str
     terms: str = ""
     reply: str = ""
+    rewritten: str = ""
 
     def as_bundle(self) -> QueryBundle:
         """The query as retrievers take it."""
-        return QueryBundle(self.terms or self.sentence, custom_embedding_strs=[self.sentence])
+        sentences = list(filter(None, [self.sentence, self.rewritten]))
+        return QueryBundle(self.terms or self.sentence, custom_embedding_strs=sentences)
+
+    def as_asked(self, message: str) -> str:
+        """The query as the LLM that answers reads it: beside the message that it was made of."""
+        lines = [self.sentence]
+        if self.rewritten:
+            lines.append(in_language(REWRITTEN, message) + self.rewritten)
+        if " ".join(message.split()) not in self.sentence:
+            lines.append(in_language(OWN_WORDS, message) + message)
+        return "\n".join(lines)
 
 
 class ConversationQuery(PromptMixin):
@@ -116,7 +137,7 @@ class ConversationQuery(PromptMixin):
     """
 
     def __init__(self, llm: LLM | None = None) -> None:
-        self._llm = llm
+        self._endpoint = None if llm is None else Endpoint(llm, secrets_of(llm))
         self._prompts: dict[str, BasePromptTemplate] = {
             PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM), ("user", _REQUEST)]),
             JAPANESE_PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM_JA), ("user", _REQUEST)]),
@@ -130,21 +151,27 @@ class ConversationQuery(PromptMixin):
             history: The messages before it.
         """
         query = by_rules(message, history)
-        if self._llm is None or not history or query.kind in ("small_talk", "conversation"):
+        if self._endpoint is None or not history or query.kind in ("small_talk", "conversation"):
             return query
-        reply = self._llm.predict(self._prompt(message), **_values(message, history))
+        try:
+            reply = text_of(self._endpoint.predict(self._prompt(message), _values(message, history)))
+        except NoReplyError:
+            return query
         return _read(reply, message, query)
 
     async def aform(self, message: str, history: Sequence[ChatMessage] = ()) -> Query:
         """What `form` does, asynchronously."""
         query = by_rules(message, history)
-        if self._llm is None or not history or query.kind in ("small_talk", "conversation"):
+        if self._endpoint is None or not history or query.kind in ("small_talk", "conversation"):
             return query
-        reply = await self._llm.apredict(self._prompt(message), **_values(message, history))
+        try:
+            reply = text_of(await self._endpoint.apredict(self._prompt(message), _values(message, history)))
+        except NoReplyError:
+            return query
         return _read(reply, message, query)
 
     def _prompt(self, message: str) -> BasePromptTemplate:
-        return self._prompts[JAPANESE_PROMPT_KEY if detect_language(message) == "ja" else PROMPT_KEY]
+        return self._prompts[JAPANESE_PROMPT_KEY if question_language(message) == "ja" else PROMPT_KEY]
 
     def _get_prompts(self) -> PromptDictType:
         return dict(self._prompts)
@@ -190,10 +217,12 @@ class _Message:
 
 
 def _small_talk(message: _Message) -> Query | None:
-    for pattern, phrases in ((_GREETING, GREETING), (_THANKS, THANKS)):
-        if pattern.fullmatch(message.short):
-            return Query("small_talk", message.text, reply=in_language(phrases, message.text))
-    return None
+    phrases = [phrase.strip() for phrase in _PHRASE_END.split(message.short)]
+    phrases = [phrase for phrase in phrases if phrase and phrase.lower() not in _INTERJECTIONS]
+    others = [phrase for phrase in phrases if not _GREETING.fullmatch(phrase)]
+    if not phrases or not all(map(_THANKS.fullmatch, others)):
+        return None
+    return Query("small_talk", message.text, reply=in_language(THANKS if others else GREETING, message.text))
 
 
 def _about_conversation(message: _Message) -> Query | None:
@@ -232,21 +261,26 @@ _RULES: list[Callable[[_Message], Query | None]] = [
 
 def _read(reply: str, message: str, otherwise: Query) -> Query:
     """What an LLM made of a conversation; what is no query, or one about something else, is not used."""
-    text = _THOUGHTS.sub("", reply).strip()
+    text = without_thoughts(reply)
     lines = [_LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-") for line in text.splitlines()]
     lines = [line for line in lines if any(map(str.isalnum, line)) and not line.endswith((":", "："))]
     names = _names(message)
     if _NO_QUERY.search(text) and len(text) <= _SHORT:
-        is_question = names and _ASKS.search(message)
-        return otherwise if is_question else Query("conversation", " ".join(message.split()))
+        if names and _ASKS.search(message):
+            return otherwise
+        if _THANKS_WITHIN.search(message) and not _REQUESTS.search(message):
+            return Query("small_talk", message, reply=in_language(THANKS, message))
+        return Query("conversation", " ".join(message.split()))
     if not lines or count_tokens(lines[0]) > 2 * MOST_TOKENS:
         return otherwise
     sentence = lines[0]
     terms = lines[1] if len(lines) == 2 else _terms(sentence)
-    if not names <= {*tokenize(f"{sentence} {terms}")}:
-        logger.info("The LLM replaced the subject of the newest message, which is searched for as it is instead.")
-        return otherwise
-    return Query("question", sentence, terms if count_tokens(terms) <= 2 * MOST_TOKENS else sentence)
+    if count_tokens(terms) > 2 * MOST_TOKENS:
+        terms = sentence
+    if otherwise.kind == "question" and not names <= {*tokenize(f"{sentence} {terms}")}:
+        logger.info("The LLM names another subject than the newest message; both are searched for.")
+        return replace(otherwise, terms=f"{otherwise.terms} {terms}", rewritten=sentence)
+    return Query("question", sentence, terms)
 
 
 def _values(message: str, history: Sequence[ChatMessage]) -> dict[str, str]:
@@ -278,14 +312,12 @@ def _terms(text: str) -> str:
 
 
 def _says_something(text: str) -> bool:
-    if not text.isupper() and _ACRONYM.search(text):  # of letters that are a word of no content else: IT, the WHO
-        return True
     rest = _PARTICLE_JA.sub(" ", _EMPTY_JA.sub(" ", _FILLER.sub("", text)))
     return not _EMPTY.issuperset(tokenize(rest))
 
 
 def _lacks_subject(text: str) -> bool:
-    if detect_language(text) == "ja":
+    if question_language(text) == "ja":
         return bool(_REFERS_JA.search(text)) or not (_topics(text) or _WHAT_IS_JA.fullmatch(text))
     if _REFERS.search(text):
         return True
@@ -298,7 +330,7 @@ def _subject(text: str) -> str:
     """The names in a question, in their order; nothing if it is about the question before."""
     if _lacks_subject(text):
         return ""
-    named = _topics(text) if detect_language(text) == "ja" else _named(text)
+    named = _topics(text) if question_language(text) == "ja" else _named(text)
     return (" ".join(named) or _terms(text).rstrip("?!. "))[:_OF_SUBJECT]
 
 
@@ -322,39 +354,72 @@ def _topics(text: str) -> list[str]:
 
 
 def _names(text: str) -> set[str]:
-    named = _topics(text) if detect_language(text) == "ja" else _NAME.findall(text)
+    named = _topics(text) if question_language(text) == "ja" else _NAME.findall(text)
     return {token for name in named for token in content_words(tokenize(name))}
 
 
 # Only short messages are looked at: what is longer says something.
+_PHRASE_END = re.compile(r"[^\w'’?？ ]+")
+_INTERJECTIONS = ("no", "yes", "oh", "ah", "well", "はい", "うん", "いえ", "いいえ", "ああ", "あ")
 _GREETING = re.compile(
-    r"""(?: (?:hi|hello|hey|greetings|good\ (?:morning|afternoon|evening)) (?:\ (?:there|everyone|all))?
-    | こんにち[はわ] | こんばん[はわ] | おはよう(?:ございます)? | (?:はじめ|初め)まして | やあ
-    | どうも ) [\s!！.。,、…]*""",
+    r"""(?:hi|hello|hey|greetings|good\ (?:morning|afternoon|evening))(?:\ (?:there|everyone|all))?
+    | こんにち[はわ] | こんばん[はわ] | おはよう(?:ございます)? | (?:はじめ|初め)まして | やあ""",
     re.IGNORECASE | re.VERBOSE,
 )
 _THANKS = re.compile(
-    r"""(?:(?: (?:(?:ok(?:ay)?|no|(?:that(?:'s|\ is|\ was)\ )?(?:great|perfect|nice|awesome))[,!.]?\ )?
-             (?:many\ )? (?:thanks?(?:\ you)?|thx|cheers|got\ it|great
-            |perfect|ok(?:ay)?|(?:good)?bye)
-             (?:\ (?:so|very)\ much|\ a\ lot)? (?:[,!.]?\ (?:that|for)\b[\w' ]{0,40})?
-    | (?:どうも|本当に|ご?(?:回答|説明|対応))?[、\s]*
-      (?:(?:ありがと|有難)う(?:ございま(?:す|した))?|感謝します|助かり(?:ます|ました)|(?:了解|承知)(?:です|しました)?
-      |(?:わか|分か)(?:りました|った)|さよ(?:う)?なら|お疲れ様(?:です|でした)?|サンキュー|なるほど
-      |すごい(?:です)?ね?|へえ|そう(?:です|なんです)[かね]) ) [\s!！.。,、…]*){1,3}""",
+    r"""(?:  # thanks, and what for
+    (?:(?:no|oh|ok(?:ay)?|great|perfect|many|much)\ ){0,2}
+    (?:thanks?|thank\ you|thx|ty|cheers|appreciated|i\ (?:really\ )?appreciate)\b
+    (?!.*\b(?:wh(?:at|en|ere|o|y|ich)|how|tell|show|explain|give|list|now|and|but|also)\b)[\w'’ ]{0,50}
+    # what somebody says who has read the answer
+    | (?:(?:that|this|it)(?:['’]s|\ is|\ was|\ sounds|\ looks)\ )?(?:(?:very|really|exactly|just|so|all)\ )?
+      (?:great|perfect|nice|awesome|cool|excellent|wonderful|brilliant|amazing|helpful|useful|clear|fine|right|enough
+      |good(?:\ to\ know)?|(?:all|what)\ i\ (?:need(?:ed)?|wanted)(?:\ to\ know)?)
+    | (?:that|this)(?:['’]s|\ is|\ was|\ will\ be)\ (?:it|all)(?:\ for\ (?:now|today))?
+    | wow | ok(?:ay)? | got\ it | i\ (?:see|understand) | understood | all\ right | alright | will\ do
+    | (?:that\ )?makes\ sense | sounds\ good | (?:that|this)\ help(?:s|ed)(?:\ a\ lot)?
+    | no\ (?:problem|worries|more\ questions) | never\ ?mind | nothing\ else
+    # a goodbye
+    | (?:good\ ?)?bye(?:\ bye)? | good\ night | see\ (?:you|ya)(?:\ (?:later|soon|tomorrow|around))? | take\ care
+    | have\ a\ (?:nice|good|great|lovely)\ (?:day|one|evening|weekend)
+    # the same in Japanese
+    | (?!.*(?:ください|下さい|いくら|いつ(?!も)|どこ|誰|何))[\w ]{0,20}
+      (?:(?:ありがと|有難|有り難)う?(?:ございま(?:す|した))?|感謝(?:です|します|いたします)?|助か(?:ります|りました|った))
+    | どうも | サンキュー | (?:参考|勉強)になり(?:ます|ました) | 安心しました | よかった(?:です)? | 解決しました
+    | (?:了解|承知|納得|理解|把握)(?:です|しました|いたしました|できました)? | りょうかい(?:です)?
+    | (?:よく)?(?:わか|分か)(?:りました|った) | なるほど | さすが(?:です)? | すごい(?:です)?ね? | へえ | へー | やっぱり
+    | (?:素晴|すば)らしい(?:です)? | 完璧(?:です)? | いい(?:です)?ね | (?:そう)?(?:だ|です)よね | そっか | そうか
+    | そう(?:です|なんです)[かね] | お?(?:ok|オーケー|オッケー)(?:です)? | (?:もう)?(?:大丈夫|十分|結構)です | 以上です
+    | (?:もう|ほかには|他には|特に)(?:ありません|ないです) | さよ(?:う)?なら | バイバイ | じゃあ?ね
+    | また(?:ね|今度|来ます|聞きます) | 失礼(?:します|しました) | おやすみ(?:なさい)?
+    | お疲れ(?:様|さま)?(?:です|でした)? | よろしくお?願い(?:いた)?します
+    )[ねよー～]*""",
     re.IGNORECASE | re.VERBOSE,
+)
+_THANKS_WITHIN = re.compile(
+    r"\b(?:thanks?|thx|cheers|(?:good)?bye|appreciate)\b"
+    r"|ありがと|有難う|感謝|助か(?:り|った)|了解|承知|さようなら|お疲れ",
+    re.IGNORECASE,
+)
+_REQUESTS = re.compile(
+    r"[?？]|\b(?:wh(?:at|en|ere|o|y|ich)|how|tell|show|explain|give|list|summari[sz]e|translate|write|say|make)\b"
+    r"|要約|まとめ|訳|説明して|教えて(?!くれ|いただ|くださ)|言い換え|[はが][。、\s]*\Z|いくら|いつ|どこ|誰|何|どう",
+    re.IGNORECASE,
 )
 _ABOUT_CONVERSATION = re.compile(
     r"""(?:(?:please|now|can\ you|could\ you|would\ you)\ )*
-    (?:(?:summari[sz]e|translate|shorten|rephrase|rewrite|repeat|simplify|say|put)
-       (?:\ (?:that|this|it|all|everything
-         |(?:that|this|your|the)\ (?:last\ )?(?:answer|reply|above|conversation)))?
+    (?:(?:summari[sz]e|recap|sum\ up|translate|shorten|rephrase|rewrite|repeat|simplify|say|put)
+       (?:\ (?:(?:all|everything|both)(?:\ of)?(?:\ (?:that|this|it|these|those))?|that|this|it|what(?=\ (?:we|you))
+         |(?:all\ (?:of\ )?)?(?:that|this|your|the|our)\ (?:(?:last|whole|entire)\ )?
+          (?:answers?|repl(?:y|ies)|above|conversation|chat)))?
+       (?:\ (?:so\ far|above|until\ now|(?:we|you)\ (?:have\ )?(?:discussed|talked\ about|said)(?:\ so\ far)?))?
        (?:\ again)? (?:\ (?:in|into|to|as|for)\ (?!wh(?:at|ich|om|ose|ere)\b|how\b)[\w ]{1,30})?
+    | what\ (?:have|did)\ (?:we|you|i)\ (?:discuss(?:ed)?|talk(?:ed)?\ about|say|said|ask(?:ed)?)(?:\ so\ far)?
     | in\ (?:english|japanese|one\ sentence|short|other\ words|bullet\ points)
     | make\ (?:it|that)\ (?:shorter|simpler|longer) | (?:give\ me|write)\ a\ (?:short\ )?summary)
     (?:,?\ please)?[?.!\s]*
-    | (?:(?:それ|これ|今|いま|上|上記|先ほど|さっき|ここまで|これまで)の?|その|この)?
-      (?:話|会話|答え|回答|内容|説明|文章|返答)?[をは]?
+    | (?:(?:それ|これ|今|いま|上|上記|先ほど|さっき|ここまで|これまで|今まで|いままで)の?|その|この)?
+      (?:話|会話|答え|回答|内容|説明|文章|返答|やり取り|やりとり)?[をは]?(?:全部|全体|全て|すべて)?[をは]?
       (?:もっと|もう少し|一言で|[一-鿿ァ-ヺー]{1,5}語[にで]|短く|簡単に|簡潔に|わかりやすく|要点を|箇条書き[にで]|\d+[文行]で)*
       (?:要約|まとめ|翻訳|訳|短く|箇条書きに|言い換え|書き換え|繰り返|言い直|説明し直)[しえ]?て?(?:くだ|下)?
       (?:さい|くれますか|もらえますか|ほしい|お願いします)?[。？?！!\s]*""",
@@ -387,9 +452,9 @@ _WHAT_IS_JA = re.compile(r"(.{1,30}?)(?:とは(?:何|なん|なに)?|って(?:�
 _EMPTY = frozenset(
     tokenize(
         "tell more explain help detail details info information question know want something anything thing "
-        "continue go on why how what when where who elaborate else example ask show give describe answer further"
+        "continue go elaborate else example ask show give describe answer"
     )
-)
+).union(("how", "more", "what", "when", "where", "why"))  # in capitals too; WHO is a name
 _EMPTY_JA = re.compile(
     r"""(?:教え|おしえ|助け|たすけ|続け|つづけ|聞かせ|見せ)(?:て|る)?|(?:説明|せつめい)?(?:して|する)
     |くださ[いる]?|下さ[いる]?|お願い|おねがい|ほし[いく]?|詳し[いく]?|くわし[いく]?|知りた[いく]?|しりた[いく]?|たい
@@ -400,7 +465,6 @@ _EMPTY_JA = re.compile(
     re.VERBOSE,
 )
 _PARTICLE_JA = re.compile(r"(?<![ぁ-ん])[ぁ-ん](?![ぁ-ん])")
-_ACRONYM = re.compile(r"\b(?!OK\b)[A-Z]{2,}\b")
 _REFERS = re.compile(
     r"""\b(?:it|its|he|him|his|she|her|hers|they|them|their
         |(?:that|this)\ one|the\ former|the\ latter|there|those
@@ -414,7 +478,6 @@ _ASKS = re.compile(r"[?？]|か[。\s]*$")
 _ASKS_FOR = re.compile(
     r"\b(?:when|where|why|who|whom|how|which)\b|いつ|どこ|誰|だれ|なぜ|どうして|どうやって|いくら|どれ", re.IGNORECASE
 )
-_THOUGHTS = re.compile(r"\A.*</think>|<think>.*", re.DOTALL | re.IGNORECASE)  # begun by a template
 _NO_TOPIC_JA = re.compile(
     r"いつ|誰|だれ|何\w*|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら"
     r"|\w*[^\Wぁ-ん][ぁ-ん]{0,4}[ただるない]の?"  # a verb, as in "開業したのは"

@@ -84,16 +84,16 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
         streaming: bool = False,
         callback_manager: CallbackManager | None = None,
     ) -> None:
-        self._trust = trust
-        super().__init__(None, None, streaming, callback_manager)
+        super().__init__(None, None, streaming, callback_manager, trust)
 
-    def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str) -> PendingAnswer:
+    def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, asked: str) -> PendingAnswer:
         question = query.query_str
         if conversation:
             return PendingAnswer(CitedAnswer(question, (), checked=False), quoted=in_language(NEEDS_LLM, question))
+        language = self._language_of(question, nodes)
         sources = sources_of(nodes)
         text = extract(question, nodes) if is_answerable(question, sources, self._trust) else ""
-        return PendingAnswer(CitedAnswer(question, sources, checked=False), quoted=text)
+        return PendingAnswer(CitedAnswer(question, sources, checked=False, language=language), quoted=text)
 
 
 def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
@@ -196,7 +196,7 @@ def _states_nothing(text: str) -> bool:
 def _paragraph(facts: Sequence[Fact], number: int) -> str:
     ordered = sorted(facts, key=lambda fact: (not _goes_first(fact, facts[0]), fact.unit.span or (0, 0)))
     texts = [_quotation(fact) for fact in ordered]
-    is_japanese = detect_language(texts[0]) == "ja"
+    is_japanese = detect_language(texts[0], facts[0].source.get_content()) == "ja"
     sentences: list[str] = []
     for text, fact in zip(texts, ordered, strict=True):
         remark = UNVERIFIED["ja" if is_japanese else "en"] if fact.unit.unverified else ""

@@ -26,6 +26,7 @@ from llama_pack_densex.cli.options import (
     Mode,
     OfIndex,
     Opening,
+    Ranking,
     Searching,
     WithJson,
     WithMaxCost,
@@ -195,13 +196,11 @@ class DeleteCommand(WithJson, Opening):
 
 @command(app, "demo", "demo:run_demo")
 class DemoCommand(Command):
-    """Index the repository's documents in memory, answer four questions, and count how many of 60 it can
-    answer.
+    """Index the sample documents in memory, answer four questions, and count how many of 60 it can answer.
 
     Ends with exit code 1 where that is less than 80 %.
     """
 
-    data: Path | None = option("DIR  The repository's folder of data, if it is elsewhere.")
     mode: Mode = option(f"MODE  {HELP_MODE}", "recursive")
 
 
@@ -252,7 +251,7 @@ class EvaluateCommand(WithJson, Evaluating, Answering, WithTopK):
 
 
 @command(app, "score", "scores:score")
-class ScoreCommand(WithJson):
+class ScoreCommand(WithJson, Ranking):
     """Score runs against relevance labels by nDCG@10 and MRR@10, and compare them pair by pair."""
 
     qrels: Path = option("FILE  Relevance labels: TREC text, BEIR's TSV, or ranx's JSON.", REQUIRED)

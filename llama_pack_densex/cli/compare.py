@@ -88,7 +88,13 @@ def compare_strategies(options: CompareCommand) -> bool:
                 max_questions=options.limit,
                 leave_out=[options.out] if options.out else [],
             )
-            report = compare(dataset, cache_dir=options.out, progress=_progress_on(status), **arguments)
+            report = compare(
+                dataset,
+                cache_dir=options.out,
+                progress=_progress_on(status),
+                ignore_identical_ids=not options.keep_identical_ids,
+                **arguments,
+            )
         _print_report(report, report.write(folder) if folder else [])
         failed += report.all_failed
     return not failed
@@ -136,6 +142,7 @@ def evaluate_index(options: EvaluateCommand) -> bool:
                 judge_llm=llms.get("judge"),
                 trulens=None if options.estimate else options.trulens,
                 progress=_progress_on(status),
+                ignore_identical_ids=not options.keep_identical_ids,
             )
         requests = {role: llm.figures for role, llm in llms.items()}
         files: list[Path] = []

@@ -1,22 +1,19 @@
-"""`densex demo`: the repository's documents, its recorded propositions, and 60 questions with answers."""
+"""`densex demo`: the sample documents, their recorded propositions, and 60 questions with answers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from llama_pack_densex.cli.app import DemoCommand
 from llama_pack_densex.cli.output import print_heading, waiting, write
-from llama_pack_densex.cli.places import PathDocuments
 from llama_pack_densex.cli.search import describe_answer, print_answer
-from llama_pack_densex.evaluation.datasets import Question, read_questions
+from llama_pack_densex.evaluation.datasets import Question
 from llama_pack_densex.evaluation.judging import length_until_answer
 from llama_pack_densex.models import NONE
 from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
+from llama_pack_densex.samples import load_sample
 
-_DATA = Path(__file__).parents[2] / "data"  # of a source checkout
 _LENGTHS = {"en": 200, "ja": 400}  # of the context that is looked at: words, in Japanese characters
 _REQUIRED = 0.8
 _QUESTIONS = (
@@ -28,24 +25,12 @@ _QUESTIONS = (
 
 
 def run_demo(options: DemoCommand) -> bool:
-    """Run the demonstration; False where too few questions could be answered.
-
-    Raises:
-        FileNotFoundError: The data is not there.
-        ValueError: A line of the questions is no question.
-    """
-    data = options.data or _DATA
-    file = data / "questions.jsonl"
-    if not file.exists():
-        raise FileNotFoundError(
-            f"the demonstration's data is not in {data}: it is in the repository and not in the installed "
-            "package. Clone the repository and run `densex demo` there, or pass --data FOLDER"
-        )
-    questions = {language: read_questions(file, language=language).questions for language in _LENGTHS}
+    """Run the demonstration; False where too few questions could be answered."""
+    samples = {language: load_sample(language) for language in _LENGTHS}
     with waiting("Indexing in memory"):
         pack = DenseXRetrievalPack(
-            PathDocuments([data / language for language in _LENGTHS]),
-            propositionizer=RecordedPropositionizer(data / "propositions.jsonl"),
+            [document for sample in samples.values() for document in sample.documents],
+            propositionizer=samples["en"].propositionizer(),  # the recordings are of both languages
             query_llm=NONE,
             embed_model=NONE,
             **options.chosen("mode"),
@@ -59,16 +44,16 @@ def run_demo(options: DemoCommand) -> bool:
         print_heading(question)
         print_answer(describe_answer(pack, question, pack.run(question, 2)))
     with waiting("Asking all questions"):
-        answered = {language: _count_answered(pack, language, questions[language]) for language in _LENGTHS}
+        answered = {language: _count_answered(pack, language, sample.questions) for language, sample in samples.items()}
     write()
     print_heading("Questions with an accepted answer in the context")
     write(
         "Counted where it is in the first 200 words (Japanese: 400 characters) of what a reader gets: the "
         "found propositions, then their passages."
     )
-    total = sum(map(len, questions.values()))
-    write(f"English   {answered['en']} of {len(questions['en'])}", indent=2)
-    write(f"Japanese  {answered['ja']} of {len(questions['ja'])}", indent=2)
+    total = sum(len(sample.questions) for sample in samples.values())
+    write(f"English   {answered['en']} of {len(samples['en'].questions)}", indent=2)
+    write(f"Japanese  {answered['ja']} of {len(samples['ja'].questions)}", indent=2)
     write(f"in all    {sum(answered.values())} of {total}", indent=2)
     return sum(answered.values()) >= _REQUIRED * total
 

@@ -28,7 +28,6 @@ from llama_pack_densex.cli.options import KINDS
 from llama_pack_densex.cli.output import print_figures, warn, write, write_list
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
-from llama_pack_densex.ingestion.progress import duration, money
 from llama_pack_densex.ingestion.report import summary_rows
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 from llama_pack_densex.models import E5, NONE, cached_model, embed_model_identity, resolve_embed_model
@@ -298,42 +297,8 @@ def _embed_model_name(name: str | None, manifest: Manifest | None) -> str | None
 
 def print_estimate(report: Estimate) -> None:
     """Print an estimate, and what it rests upon."""
-    rows = [
-        (label, figure, remark)
-        for label, figure, remark in _figures(report)
-        if figure not in ("", "0") or label in ("documents", "requests")
-    ]
+    rows = report.rows()
     width = max(len(figure) for _, figure, _ in rows)
     print_figures((label, f"{figure:>{width}}  {remark}") for label, figure, remark in rows)
     write()
     write_list(report.notes, "dim")
-
-
-def _figures(report: Estimate) -> list[tuple[str, str, str]]:
-    """Labels, figures and remarks."""
-    unchanged = ""
-    if report.unchanged_documents:
-        unchanged = f"and {report.unchanged_documents:,} unchanged in the index"
-    is_distinct = report.distinct_passages == report.passages
-    embedding = money(report.embedding_cost) if report.embed_model else ""
-    return [
-        ("documents", f"{report.documents:,}", unchanged),
-        ("passages", f"{report.passages:,}", ""),
-        (
-            "distinct passages",
-            "" if is_distinct else f"{report.distinct_passages:,}",
-            "identical ones count once",
-        ),
-        ("replies kept before", f"{report.already_kept:,}", "they are not asked for"),
-        ("requests", f"{report.requests:,}", f"to {report.model or 'no LLM'}"),
-        ("tokens sent", f"{report.input_tokens:,}", ""),
-        ("tokens received", f"{report.output_tokens:,}", ""),
-        ("cost", money(report.cost), ""),
-        ("cost as a batch", money(report.cost_batch or None, ""), "through the Batch API, within a day"),
-        ("time", duration(report.seconds) if report.requests else "", ""),
-        ("propositions", f"{report.propositions:,}", ""),
-        ("questions", f"{report.questions:,}", "that the passages answer"),
-        ("nodes", f"{report.units:,}", "passages and sentences included"),
-        ("tokens embedded", f"{report.embedding_tokens:,}", f"by {report.embed_model}"),
-        ("cost of embedding", embedding, ""),
-    ]

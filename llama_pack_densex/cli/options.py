@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 REQUIRED: Any = ...
 KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 HELP_MODE = "How propositions lead to passages: recursive or auto_merging."
-HELP_EMBED = 'PROVIDER:NAME, a folder, "minilm", "contriever", "ruri" (docs/search.md), or "none": by words.'
+HELP_EMBED = 'PROVIDER:NAME, a folder, "local", "minilm", "ruri" (docs/search.md), or "none": by words.'
 DEFAULT_EMBED = "multilingual-e5-small if it is here, else none."
 HELP_LLM = "an OpenAI model, or openai-like:NAME, ollama:NAME, anthropic:NAME, google:NAME, huggingface:NAME"
 _UNITS = ("proposition", "sentence", "passage", "question")
@@ -104,8 +104,9 @@ def _with_addresses(values: dict[str, Any]) -> dict[str, Any]:
     models = {option: values[option] for option in _MODELS if values.get(option) not in (None, "none")}
     if not models:
         raise ValueError("--api-base needs a model that is served there: name one, as openai-like:qwen3:8b")
-    from llama_pack_densex.llm.names import with_address
+    from llama_pack_densex.llm.names import with_address, with_provider
 
+    models |= {option: with_provider(name) for option, name in models.items() if option != "embed_model"}
     return values | dict(zip(models, with_address(models.values(), address), strict=True))
 
 
@@ -198,7 +199,14 @@ class WithMaxCost(Command):
     max_cost: float | None = option("N  US dollars that each LLM stops at; what was paid for is kept.", min=0)
 
 
-class Evaluating(WithMaxCost, WithApiBase):
+class Ranking(Command):
+    keep_identical_ids: bool = option(
+        "--keep-identical-ids  Rank documents that have the question's id, too; they are the question itself.",
+        False,
+    )
+
+
+class Evaluating(Ranking, WithMaxCost, WithApiBase):
     reader_model: str | None = option("NAME  Such a model that answers from each context, for EM and F1.")
     judge_model: str | None = option("NAME  Such a model that judges the answers by the RAG triad.")
     trulens: Path | None = option("FILE  Have TruLens judge, and record it in this SQLite file.")

@@ -56,6 +56,14 @@ def warn(message: str, kind: str = "Warning", style: str = "yellow") -> None:
     stderr().print(Text.assemble((f"{kind}: ", style), text), soft_wrap=True)
 
 
+def is_confirmed(warning: str, question: str) -> bool:
+    """Ask the user, in a terminal, about what a warning says; where nobody can be asked, the answer is no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    warn(warning)
+    return typer.confirm(question, err=True)
+
+
 def print_error(error: Exception) -> None:
     """Print what went wrong; what a user can do nothing about is raised again."""
     message = message_of(error)
@@ -252,7 +260,9 @@ def message_of(error: Exception) -> str | None:
         return f"the model could not be asked: {failure.message if failure.kind == 'fatal' else advice}"
     is_ours = type(error).__module__.startswith("llama_pack_densex.")  # it says what can be done
     if is_ours or isinstance(error, (ValueError, OSError, ImportError)):
-        return str(error)
+        from llama_pack_densex.llm.errors import secrets_in_environment, without_keys
+
+        return without_keys(str(error), secrets_in_environment())
     return _damage(error)
 
 

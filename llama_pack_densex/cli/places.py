@@ -12,8 +12,9 @@ from typing import Any
 
 from llama_index.core.schema import Document
 
-from llama_pack_densex.cli.output import waiting, warn
+from llama_pack_densex.cli.output import is_confirmed, waiting, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
+from llama_pack_densex.llm.claims import UnnamedModelError
 from llama_pack_densex.models import NONE, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.reading import find_files, read_files
@@ -104,9 +105,20 @@ class IndexPlace:
     def open(self, **arguments: Any) -> DenseXRetrievalPack:
         """Open the index to search or change it, with further arguments of the pack.
 
+        In a terminal the user is asked about a model at a place that only the index names.
+
         Raises:
             InvalidIndexError: There is none, or it is damaged.
+            UnnamedModelError: The user does not trust that place, or cannot be asked.
         """
+        try:
+            return self._open(arguments)
+        except UnnamedModelError as error:
+            if not is_confirmed(str(error), "Use it this time?"):
+                raise
+            return self._open(arguments | {"embed_model": error.model})
+
+    def _open(self, arguments: Mapping[str, Any]) -> DenseXRetrievalPack:
         if self.folder is not None:
             return DenseXRetrievalPack.load(self.folder, **arguments)
         return DenseXRetrievalPack.from_vector_store(open_url(self.url, None), **arguments)

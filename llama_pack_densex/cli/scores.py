@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def score(options: ScoreCommand) -> None:
     """Score runs, and compare them."""
     with waiting("Scoring"):
-        report = score_runs(options.qrels, options.runs)
+        report = score_runs(options.qrels, options.runs, not options.keep_identical_ids)
     options.show(report, _print_scores)
 
 

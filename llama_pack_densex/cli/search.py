@@ -65,7 +65,7 @@ def describe_answer(pack: DenseXRetrievalPack, question: str, response: RESPONSE
     """An answer as JSON.
 
     Returns:
-        `question`; `answer`, empty where it was not found; `outcome` and `citations`, as in the response's
+        `question`; `answer`, empty where there is none; `outcome` and `citations`, as in the response's
         metadata; `written`, whether an LLM wrote it, else it is quoted; and `results`, best first: nodes with
         `granularity`, `score`, `matched` (the units that found it, best first) and `metadata` (the
         document's).
@@ -74,7 +74,7 @@ def describe_answer(pack: DenseXRetrievalPack, question: str, response: RESPONSE
     outcome = metadata.get("outcome")
     return {
         "question": question,
-        "answer": "" if outcome == "not_found" else str(response).strip(),
+        "answer": "" if outcome in ("not_found", "no_answer") else str(response).strip(),
         "outcome": outcome,
         "citations": metadata.get("citations", []),
         "written": pack.get_modules()["query_llm"] is not None,
@@ -191,6 +191,8 @@ def print_answer(answer: Json, advice: str = "") -> None:
     if answer["answer"]:
         write("Answer" if answer["written"] else f"Answer, quoted{advice}", "bold")
         write(answer["answer"])
+    elif answer["outcome"] == "no_answer":
+        write("The model gave no answer. These passages may hold one:")
     else:
         write("The answer was not found in the documents. This comes nearest:")
     for number, result in enumerate(answer["results"], 1):

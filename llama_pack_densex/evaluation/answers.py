@@ -34,6 +34,8 @@ from llama_pack_densex.evaluation.judging import contains_answer
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step, at_once
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.llm.errors import LLMError
+from llama_pack_densex.llm.thoughts import without_thoughts
+from llama_pack_densex.propositionizers.replies import REASONS
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import strip_surrogates
 
@@ -42,8 +44,36 @@ logger = plain_logger(__name__)
 TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 """What TruLens calls the RAG triad; groundedness is LlamaIndex's faithfulness."""
 
-_VERDICT = re.compile(r"\[RESULT\]\W*?(-?\d+(?:\.\d+)?)(?:\s*/\s*(\d+))?", re.IGNORECASE)
-_YES_OR_NO = re.compile(r"(?<![a-z])(yes|no)(?![a-z])", re.IGNORECASE)
+_RESULT = re.compile(r"\[RESULT\]\W*?(?=-?\d)", re.IGNORECASE)
+_SCORE_NAME = re.compile(
+    r"(?:\b(?:result|score|rating)\b|得点|点数|評点|評価|スコア|結果)[\s*\"']*(?:[:=]|\bis\b|は)[^\w\-]*(?=-?\d)",
+    re.IGNORECASE,
+)
+_SCORE = re.compile(
+    r"(-?\d+(?:[.,]\d+)?)(?:\s*点)?(?:\s*\(?(?:/|(?:out )?of)\s*(\d+(?:\.0)?))?"
+    r"(?![.,]?\d|\s*(?:点\s*)?(?:[%/]|[~\-\u2013\u301c]\s*\d|\(?(?:out )?of\b|(?:or|to|か|から)\s*\d))",
+    re.IGNORECASE,
+)
+_NUMBER_ALONE = re.compile(rf"[\s*`\"'\[(]*({_SCORE.pattern})[\s*`\"'\])!.。]*", re.IGNORECASE)
+_OUT_OF_JA = re.compile(r"(\d+)点(?:満点)?(?:中|のうち)の?、?\s*(\d+(?:\.\d+)?)(?:点|(?![\d.]))")
+_YES = ("yes", "true", "supported", "はい")
+_WORD = "yes|no|true|false|supported|not supported|unsupported|はい|いいえ"
+_NAME = r"(?:answer|verdict|result|conclusion|judge?ment|答え|回答|判定|結論)[\s*\"']*(?:[:=]|\b(?:is|would be)\b|は)"
+_OPENS = r"[\s*_#:\"'`({\[「『]*"
+_CLOSES = r"(?=[\s*_\"'`)}\]」』]*(?:[.,;:!。、]|[\-\u2013\u2014]|です|\n|\Z))"
+_BOTH = re.compile(
+    r"(?:\byes|はい)\s*(?:[/|,]|and|or|か|または)\s*(?:no\b|いいえ)|\bno\s*(?:[/|]|and|or)\s*yes\b", re.IGNORECASE
+)
+# a "no" that goes on may belong to a noun: "No doubt it is said."
+_VERDICT_FIRST = re.compile(
+    rf"{_OPENS}(?:(?:the |my |final )*{_NAME}{_OPENS})?"
+    rf"(yes(?![a-z])|no(?=\s(?:it|this|that|the)\b)|(?:{_WORD}){_CLOSES})",
+    re.IGNORECASE,
+)
+_VERDICT_LAST = re.compile(
+    rf"(?:{_NAME}|\n|[.!。,]\s?|\bso,? ){_OPENS}({_WORD})[^\w?]*(?:です)?[^\w?]*\Z", re.IGNORECASE
+)
+_VERDICT_WITHIN = re.compile(rf"(?:(?i:{_NAME}){_OPENS}|[\"'「*])((?i:{_WORD})){_CLOSES}|\b(YES|NO)\b{_CLOSES}")
 
 
 @dataclass(frozen=True)
@@ -152,10 +182,12 @@ def answer_questions(
         except Exception as error:  # whatever a user's engine raises costs one answer, and is reported
             raise AskingFailed(type(error).__name__) from error
         metadata = response.metadata or {}
+        if metadata.get("outcome") == "no_answer":
+            raise AskingFailed(REASONS["empty"])
         contexts = [strip_surrogates(node.node.get_content(MetadataMode.NONE)) for node in response.source_nodes]
         return Answer(
             replace(question, text=strip_surrogates(question.text)),
-            strip_surrogates(plain_answer(str(response))),
+            strip_surrogates(plain_answer(without_thoughts(str(response)))),
             [context for context in contexts if context.strip()],
             str(metadata.get("outcome", "")),
             metadata.get("sentences", ()),
@@ -290,24 +322,33 @@ def _synthesizer(llm: KeptLLM, **templates: Any) -> BaseSynthesizer:
 
 
 def _read_score(reply: str, most: float) -> float | None:
-    """The number after the last "[RESULT]", or alone, as core's refine prompt has it, as a share of `most`.
+    """The number after the last "[RESULT]", after a name for it, or alone, as a share of `most`.
 
-    LlamaIndex's own reading crashes at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number
-    alone.
+    Of another scale, a range and a percentage it is not known what was meant. LlamaIndex's own reading crashes
+    at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number alone.
     """
-    reply = unicodedata.normalize("NFKC", reply).strip()
-    if re.fullmatch(r"[\d.]+", reply):
-        reply = f"[RESULT]{reply}"
-    score, out_of = [("-1", ""), *_VERDICT.findall(reply)][-1]
-    return float(score) / most if 0 <= float(score) <= most == float(out_of or most) else None
+    reply = _OUT_OF_JA.sub(r"\2/\1", unicodedata.normalize("NFKC", reply))
+    places = [match.end() for match in _RESULT.finditer(reply)][-1:]
+    places = places or [match.end() for match in _SCORE_NAME.finditer(reply)]
+    if alone := _NUMBER_ALONE.fullmatch(reply):
+        places = [alone.start(1)]
+    scores = {_share(_SCORE.match(reply, place), most) for place in places}
+    return scores.pop() if len(scores) == 1 else None
+
+
+def _share(score: re.Match[str] | None, most: float) -> float | None:
+    if score is None:
+        return None
+    value = float(score[1].replace(",", "."))
+    return value / most if 0 <= value <= most == float(score[2] or most) else None
 
 
 def _read_yes_or_no(reply: str) -> float | None:
-    """1.0 or 0.0 if a reply begins with yes or no, or contains only one of them.
+    """1.0 or 0.0 by the verdict that a reply begins or ends with, else by the only one that it names.
 
     LlamaIndex takes every reply without a yes for a no.
     """
-    reply = unicodedata.normalize("NFKC", reply).lower().lstrip("*#\"'「 \n").removeprefix("answer:").lstrip()
-    first = _YES_OR_NO.match(reply)
-    words = {first[1]} if first else set(_YES_OR_NO.findall(reply))
-    return float(words == {"yes"}) if len(words) == 1 else None
+    reply = _BOTH.sub("", unicodedata.normalize("NFKC", reply).replace("\u2019", "'"))
+    named = [match for match in (_VERDICT_FIRST.match(reply), _VERDICT_LAST.search(reply)) if match]
+    verdicts = {match[match.lastindex or 0].lower() in _YES for match in named or _VERDICT_WITHIN.finditer(reply)}
+    return float(verdicts.pop()) if len(verdicts) == 1 else None

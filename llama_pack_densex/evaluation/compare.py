@@ -34,6 +34,7 @@ from llama_pack_densex.evaluation.significance import (
 )
 from llama_pack_densex.evaluation.strategies import resolve_strategies
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
+from llama_pack_densex.ingestion.progress import TaskLine, display_for
 from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.llm.usage import RequestFigures, count_tokens
 from llama_pack_densex.models import NONE, embed_model_identity, resolve_embed_model
@@ -90,6 +91,8 @@ def compare(
     cache_dir: str | Path | None = None,
     max_cost: float | None = None,
     progress: Progress | None = None,
+    show_progress: bool = False,
+    ignore_identical_ids: bool = True,
 ) -> Report:
     """Run strategies over the same documents and questions, and report which finds more.
 
@@ -125,6 +128,10 @@ def compare(
         cache_dir: A folder to keep embeddings and the replies of all LLMs in for the next comparison.
         max_cost: US dollars that each of the LLMs may use before it stops; None means no limit.
         progress: Called while it runs.
+        show_progress: Whether to show what is being done, in the notebook or on stderr.
+        ignore_identical_ids: Whether a document that is the question itself, under the same id, is left out of what
+            every strategy finds for it, as BEIR does (ArguAna, Quora). Of a dataset without relevance labels its text
+            has to be the question's too; one that is labelled as relevant stays.
 
     Raises:
         DatasetError: The dataset cannot be read.
@@ -142,14 +149,18 @@ def compare(
     if trulens is not None and judge_llm is None:
         raise ValueError("TruLens needs a judge: pass judge_llm (--judge-model)")
     dataset = to_dataset(documents, questions, language)
+    if not ignore_identical_ids:
+        dataset = replace(dataset, questions=[replace(question, own_document_id="") for question in dataset.questions])
     chosen = resolve_strategies(
         strategies,
         ranking=any(question.candidates for question in dataset.questions),
     )
-    show = progress or (lambda task, done, total: None)
-    show("Loading the embedding model", 0, 1)
-    model, _ = resolve_embed_model(embed_model)
+    display = display_for(show_progress)
+    show = progress or TaskLine(display)
     with ExitStack() as stack:
+        stack.enter_context(display.around)
+        show("Loading the embedding model", 0, 1)
+        model, _ = resolve_embed_model(embed_model)
         folder = Path(cache_dir or stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True)))
         folder.mkdir(parents=True, exist_ok=True)
         replies = folder / REPLIES
@@ -164,11 +175,11 @@ def compare(
             embeddings = CachedEmbedding(model, folder / _EMBEDDINGS, partial(show, "Embedding"))
             stack.callback(embeddings.close)
             embeddings.embed_queries([question.text for question in dataset.questions])
-        corpus = Corpus(dataset, depth, embeddings, propositionizer, header_llm)
-        run = _Run(corpus, reader, judge, verdicts, show)
+        corpus = Corpus(dataset, depth + _most_own_passages(dataset), embeddings, propositionizer, header_llm)
+        run = _Run(corpus, depth, reader, judge, verdicts, show)
         observed, skipped = run.observe_all(chosen)
-    show("Testing differences", 0, 1)
-    return _report(run, observed, skipped)
+        show("Testing differences", 0, 1)
+        return _report(run, observed, skipped)
 
 
 def evaluate(
@@ -191,7 +202,8 @@ def evaluate(
         name: What the report calls the index.
         language: "en", "ja", ... Default: the one that they state, else detected.
         max_questions: Ask the first so many.
-        **options: Of `compare`: `reader_llm`, `judge_llm`, `trulens`, `cache_dir`, `max_cost` and `progress`.
+        **options: Of `compare`: `reader_llm`, `judge_llm`, `trulens`, `cache_dir`, `max_cost`, `progress`,
+            `show_progress` and `ignore_identical_ids`.
 
     Returns:
         A report with one strategy: its `metrics` and, beside them, in `failed`, how many items failed.
@@ -272,9 +284,14 @@ class _Index:
 
 @dataclass(frozen=True)
 class _Run:
-    """What all strategies of a comparison are run with; see `compare`."""
+    """What all strategies of a comparison are run with; see `compare`.
+
+    `depth` is how many results rankings look at; the corpus has strategies return some more where a question's own
+    document may be among them.
+    """
 
     corpus: Corpus
+    depth: int
     reader: KeptLLM | None
     judge: KeptLLM | None
     verdicts: answers.Verdicts | None
@@ -331,7 +348,7 @@ class _Run:
         in_passages = self._in_passages(name, findings)
         if not in_passages:
             findings = {key: finding.of_units() for key, finding in findings.items()}
-        measured = answers.Measured(judging.score(self.corpus.dataset, findings, in_passages, self.corpus.depth))
+        measured = answers.Measured(judging.score(self.corpus.dataset, findings, in_passages, self.depth))
         if self.reader:
             self._read(measured, searches, self.reader, f"{name}: reading")
         for answer in self._answer(measured, searches, name):
@@ -382,13 +399,14 @@ class _Run:
             index.units += corpus.take_embedded() if built.units is None else built.units
             for question in group:
                 started = time.perf_counter()
-                results = built.retriever.retrieve(question.text)
+                retrieved = built.retriever.retrieve(question.text)
                 seconds = time.perf_counter() - started
+                results = judge.without_own(question, retrieved)
                 default = results[: strategy.context_k]
                 if built.context_retriever:
-                    default = built.context_retriever.retrieve(question.text)
+                    default = judge.without_own(question, built.context_retriever.retrieve(question.text))
                 read = _context(strategy, question, default)
-                context = _texts(_context(strategy, question, results[: corpus.depth]))
+                context = _texts(_context(strategy, question, results[: self.depth]))
                 finding = judge.finding(
                     question,
                     [result.node for result in results],
@@ -469,6 +487,12 @@ class _Run:
         return answered
 
 
+def _most_own_passages(dataset: EvaluationSet) -> int:
+    """How many results of a question may be passages of its own document."""
+    own = {question.own_document_id for question in dataset.questions} - {""}
+    return max((len(dataset.passages.get(document_id, [(0, 0)])) for document_id in own), default=0)
+
+
 _count_tokens = cache(count_tokens)  # strategies share most of their texts
 
 
@@ -509,7 +533,7 @@ def _report(
             llm=_model_name(corpus.header_llm),
             reader_llm=_model_name(run.reader),
             judge_llm=_model_name(run.judge),
-            depth=corpus.depth,
+            depth=run.depth,
             lengths=list(judging.LENGTHS),
             versions=_versions(),
         ),

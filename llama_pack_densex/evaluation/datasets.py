@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -193,20 +193,50 @@ def _checked(
 ) -> EvaluationSet:
     """A set with its name and its language, after a check of its ids and references."""
     _check_ids(dataset, path)
-    ids = {document.id_ for document in dataset.documents}
-    for question in dataset.questions if ids else ():
+    texts = {document.id_: document.text for document in dataset.documents}
+    for question in dataset.questions if texts else ():
+        is_labelled = question.id in dataset.relevance
         where = f"{path}, question {question.id}"
-        if question.document_id and question.document_id not in ids:
+        if question.document_id and question.document_id not in texts and not is_labelled:
             raise DatasetError(f"{where}: there is no document {question.document_id!r}")
-        if not (question.answers or question.document_id or question.id in dataset.relevance):
+        if not (question.answers or question.document_id or is_labelled):
             raise DatasetError(f"{where}: expected 'answers', 'document', or both")
+    if texts:
+        _warn_of_lost_labels(dataset, path, texts.keys())
     if not name:
         name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
     return replace(
         dataset,
         name=name,
         language=_dataset_language(dataset, language or dataset.language),
+        questions=[
+            replace(question, own_document_id=question.id) if _is_in_corpus(question, dataset, texts) else question
+            for question in dataset.questions
+        ],
     )
+
+
+def _warn_of_lost_labels(dataset: EvaluationSet, path: Path, ids: Collection[str]) -> None:
+    """Published datasets have labels for documents that are gone, ArguAna's among them."""
+    labels = [document_id for labels_of_one in dataset.relevance.values() for document_id in labels_of_one]
+    lost = [document_id for document_id in labels if document_id not in ids]
+    if lost:
+        logger.warning(
+            "%s: %d of its %d labels are for documents that are not there (%r is the first); they count as not found.",
+            path, len(lost), len(labels), lost[0],
+        )  # fmt: skip
+
+
+def _is_in_corpus(question: Question, dataset: EvaluationSet, texts: Mapping[str, str]) -> bool:
+    """Whether a question is a document too, under the same id, as in ArguAna and Quora.
+
+    Questions that nobody named are numbered, as documents may be: without labels of documents, the text decides too.
+    """
+    labels = dataset.relevance.get(question.id, {})
+    is_answer = labels.get(question.id, 0) > 0 or question.document_id == question.id
+    if is_answer or question.id not in texts:
+        return False
+    return bool(labels) or texts[question.id].strip() == question.text.strip()
 
 
 def _check_ids(dataset: EvaluationSet, path: Path) -> None:

@@ -24,6 +24,8 @@ class Question:
         document_id: The document that holds the answer; "" if unknown.
         span: The gold passage in that document's text, in characters; None if unknown.
         candidates: Ids of the documents to search for it; if empty, all are searched.
+        own_document_id: The document that is the question itself, as in ArguAna, and no answer to it; "" if there is
+            none.
     """
 
     id: str
@@ -32,6 +34,7 @@ class Question:
     document_id: str = ""
     span: Span | None = None
     candidates: tuple[str, ...] = ()
+    own_document_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
-from llama_index.core.schema import BaseNode
+from llama_index.core.schema import BaseNode, NodeWithScore
 
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question, Span
 from llama_pack_densex.evaluation.runs import Scores, rank_metrics
@@ -215,6 +215,13 @@ class Judge:
             in_context=length_until_answer(default_context, answers, language) is not None,
         )
 
+    def without_own(self, question: Question, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+        """The results without those that are from the document that is the question itself."""
+        own = question.own_document_id
+        if not own:
+            return list(results)
+        return [result for result in results if self._locator.document_id(result.node) != own]
+
     def _shown(self, question: Question, node: BaseNode, place: Place | None) -> tuple[str, str, str]:
         """What a report shows of the first result: its text, its source, and the unit that found it."""
         language = self._dataset.language
@@ -304,6 +311,13 @@ class Locator:
             (Place(document_id, span) for document_id, span in spans if span is not None),
             None,
         )
+
+    def document_id(self, node: BaseNode) -> str | None:
+        """The document that a node is from, also where the documents are not known here."""
+        place = self.place(node)
+        if place:
+            return place.document_id
+        return node.metadata.get(DOCUMENT_ID_KEY) or node.ref_doc_id
 
     def passage(self, place: Place) -> tuple[Place, bool]:
         """The passage that has most of a unit with a known span; and whether it has nearly all of it."""

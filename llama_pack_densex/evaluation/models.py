@@ -30,10 +30,12 @@ from pydantic import Field
 
 from llama_pack_densex.llm.budget import Budget, Meter
 from llama_pack_densex.llm.client import Client, background_loop
+from llama_pack_densex.llm.endpoint import Endpoint
 from llama_pack_densex.llm.errors import Failure, LLMError
 from llama_pack_densex.llm.limits import Limits
-from llama_pack_densex.llm.reference import without_retries
+from llama_pack_densex.llm.reference import secrets_of, without_retries
 from llama_pack_densex.llm.requests import LLMRequest, Sender, Stop
+from llama_pack_densex.llm.thoughts import without_thoughts
 from llama_pack_densex.llm.usage import (
     Reply,
     RequestFigures,
@@ -217,6 +219,8 @@ class CachedEmbedding(BaseEmbedding):
 class KeptLLM(CustomLLM):
     """An LLM that is sent each prompt once, within its rate limits, with retries, within a budget.
 
+    Replies come without a model's thoughts.
+
     For query engines, evaluators and TruLens it is an LLM like any other, which may be asked in any thread.
     What stopped it once, such as the budget, stops all that comes after.
 
@@ -251,7 +255,7 @@ class KeptLLM(CustomLLM):
         self._stand_in = stand_in
         self._replies = {}
         self._locks = {}
-        self._client = Client(self._llm, _AT_ONCE)
+        self._client = Client(Endpoint(self._llm, secrets_of(llm)))
         self._stop = Stop(background_loop())
         self._sender = Sender.to(llm, Limits(_AT_ONCE), Meter(Budget(max_cost), price), file)
 
@@ -300,7 +304,7 @@ class KeptLLM(CustomLLM):
         outcome = asyncio.run_coroutine_threadsafe(asking, background_loop()).result()
         if isinstance(outcome, Failure):
             raise AskingFailed(outcome.summary)
-        reply = outcome.text.strip()
+        reply = without_thoughts(outcome.text)
         if outcome.finish in ("refused", "filtered") or not reply:
             raise AskingFailed(REASONS.get(outcome.finish, REASONS["empty"]))
         return reply
@@ -321,7 +325,7 @@ class KeptLLM(CustomLLM):
                     count_tokens(self._stand_in or ""),
                 ),
             )
-        return cached.text.strip() if isinstance(cached, Reply) else self._stand_in or ""
+        return without_thoughts(cached.text) if isinstance(cached, Reply) else self._stand_in or ""
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         return ChatResponse(message=ChatMessage(self.ask(messages), role="assistant"))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from llama_pack_densex.evaluation.judging import Finding
 from llama_pack_densex.evaluation.significance import Comparison
+from llama_pack_densex.text import markup
 
 FORMAT = 1
 """Of report.json; a number more where a reader of the old one would not understand it."""
@@ -305,11 +304,8 @@ class Report:
         return f"Report({self.dataset.name!r}: {names}; {len(self.questions)} questions)"
 
     def _repr_html_(self) -> str:
-        rows = [_html_row("th", row) for row in self.table()[:1]]
-        rows += [_html_row("td", row.values()) for row in self.table()]
-        skipped = "".join(f"<li>{escape(f'{left.name}: {left.reason}')}</li>" for left in self.skipped)
-        return f"<table>{''.join(rows)}</table><ul>{skipped}</ul>"
-
-
-def _html_row(tag: str, cells: Iterable[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+        rows = self.table()
+        skipped = [f"{strategy.name}: {strategy.reason}" for strategy in self.skipped]
+        header = tuple(rows[0]) if rows else ()
+        title = f"{self.dataset.name}: {len(self.questions)} questions"
+        return markup.block(title, markup.table([tuple(row.values()) for row in rows], header), markup.bullets(skipped))

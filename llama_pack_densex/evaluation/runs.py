@@ -20,6 +20,7 @@ from llama_pack_densex.evaluation.significance import (
     bootstrap_intervals,
     randomisation_test,
 )
+from llama_pack_densex.evaluation.ties import rank
 
 _PACKED = {b"\x1f\x8b": "gzip", b'\x04"M\x18': "lz4"}
 
@@ -68,12 +69,14 @@ class ScoreReport:
     comparisons: list[Comparison]
 
 
-def score_runs(qrels: Path, runs: Sequence[Path]) -> ScoreReport:
+def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = True) -> ScoreReport:
     """Score run files by nDCG@10 and MRR@10, as JQaRA's evaluator does.
 
     Args:
         qrels: The labels; see `read_qrels`.
-        runs: The runs; see `read_run`. What has the same score is ranked in the order of the file.
+        runs: The runs; see `read_run`. Documents of equal score are ranked as by that evaluator (see `ties`).
+        ignore_identical_ids: Whether a document that has the question's id is left out of its ranking, as BEIR does,
+            unless it is labelled as relevant: it is the question itself.
 
     Raises:
         ValueError: A file is not what it should be, or a run has none of the questions.
@@ -90,7 +93,9 @@ def score_runs(qrels: Path, runs: Sequence[Path]) -> ScoreReport:
     scores: dict[str, Scores] = {}
     for name, path in zip(names, runs, strict=True):
         run = read_run(path)
-        rankings = {key: sorted(run[key], key=run[key].__getitem__, reverse=True) for key in labels if key in run}
+        rankings = {question: rank(run[question]) for question in labels if question in run}
+        if ignore_identical_ids:
+            rankings = {question: _without_own(question, ranking, labels) for question, ranking in rankings.items()}
         if not rankings:
             raise ValueError(f"{path}: it has none of the questions that have labels; is it a run of another dataset?")
         scores[name] = rank_metrics(labels, rankings)
@@ -108,6 +113,13 @@ def score_runs(qrels: Path, runs: Sequence[Path]) -> ScoreReport:
         for first, second in combinations(scores, 2)
     ]
     return ScoreReport(str(qrels), len(labels), results, comparisons)
+
+
+def _without_own(question: str, ranking: Sequence[str], labels: Qrels) -> list[str]:
+    """A ranking without the document that is the question itself."""
+    if labels[question].get(question, 0) > 0:
+        return list(ranking)
+    return [document for document in ranking if document != question]
 
 
 def rank_metrics(
@@ -236,7 +248,7 @@ def _mapping_entries(
     data: bytes,
     is_cbor: bool,
 ) -> Iterator[tuple[str, str, str, Any]]:
-    loads = require("cbor2", "cbor2", f"reading {path}").loads if is_cbor else json.loads
+    loads = require("cbor2", "cbor2", f"reading {path}", extra="").loads if is_cbor else json.loads
     try:
         questions = loads(data)
     except Exception as error:  # cbor2's errors have no common class that is public in all its versions
@@ -283,21 +295,22 @@ def _line_entries(
 
 
 def require(module: str, package: str, purpose: str, extra: str = "evaluation") -> Any:
-    """Import a module of an extra.
+    """Import a module that not every installation has.
 
     Args:
         module: What to import.
         package: The distribution that has it.
         purpose: What needs it, to begin the error with.
-        extra: Which one.
+        extra: Which one; empty where it is in none, and is installed by itself.
 
     Raises:
-        ImportError: It is not installed; the message says which extra brings it.
+        ImportError: It is not installed; the message says how to install it.
     """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
-        how = f'install it with: pip install "llama-pack-densex[{extra}]"'
+        requirement = f'"llama-pack-densex[{extra}]"' if extra else package
+        how = f"install it with: pip install {requirement}"
         raise ImportError(f"{purpose} needs the package {package}: {how}") from error

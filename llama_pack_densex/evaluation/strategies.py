@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import bm25s
 import numpy as np
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.retrievers import BaseRetriever
@@ -264,6 +263,8 @@ class _Ranker(BaseRetriever):
         self._embed_model = None if dense_weight == 0 else corpus.embed_model
         self.texts = [document.get_content(MetadataMode.EMBED) for document in corpus.documents]
         self._tokens = [tokenize(text) for text in self.texts]
+        import bm25s
+
         self._bm25 = bm25s.BM25(k1=1.2, b=0.75)
         self._bm25.index(self._tokens, show_progress=False)
         self._vectors = self._embed_model and of_length_one(

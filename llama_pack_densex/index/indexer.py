@@ -147,11 +147,8 @@ class DocumentIndexer:
             together: The document, or all nodes that another parser made of it.
         """
         own, is_whole = together[0].ref_doc_id or together[0].id_, not together[0].source_node
-        try:
-            mark = "" if is_whole else PIECE
-            hashes = sorted(mark + document_hash(one) for one in together if one.get_content().strip())
-        except Exception:  # as of metadata that cannot be hashed: the parser says what is wrong
-            return ""
+        mark = "" if is_whole else PIECE
+        hashes = sorted(mark + document_hash(one) for one in together if one.get_content().strip())
         alike = [one for found in dict.fromkeys(hashes) for one in there.get(found, ())]
         file, known = file_of(together[0].metadata), self._there
         # of files of equal text each has its own, as far as it can be
@@ -234,7 +231,8 @@ class DocumentIndexer:
             if parsed.nodes:
                 record = NodeRecord.of(parsed.nodes[0])
                 there[record.document_id] = DocumentRecord(record.document_hash, record.file)
-        self._trust.add(node.get_content() for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage")
+        passages = (node for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage")
+        self._trust.add(map(NodeRecord.of, passages))
         return were_there
 
     def _fail(self, place: int, parsed: ParsedDocument, error: Exception) -> None:

@@ -258,7 +258,7 @@ class PackIndex:
             embed_spec=self._embed_spec,
             propositionizer=self._made_by or self._parser.propositionizer.fingerprint,
             vector_store=self.nodes.store.name,
-            languages=tuple(astuple(trust) for trust in self.trust.values()),
+            languages=tuple(astuple(trust) for trust in list(self.trust.values())),
             **{name: getattr(self._options, name) for name in OF_THE_INDEX},
         )
 
@@ -275,11 +275,10 @@ class PackIndex:
         """Measure whether the embedding model knows what was indexed, and say so where it may not."""
         model, options = self.nodes.embed_model, self._options
         if model is None:
+            self._trust.count()
             return
         try:
-            strangers = self._trust.measure(
-                model.get_text_embedding_batch, lambda: (record.text for record in self.nodes.records("passage"))
-            )
+            strangers = self._trust.measure(model.get_text_embedding_batch, lambda: self.nodes.records("passage"))
         except Exception as error:  # the documents are in the index, and can be searched
             logger.warning("Whether the embedding model knows the documents' language is not told: %s", describe(error))
             return

@@ -12,6 +12,7 @@ from typing import Any
 
 from llama_index.core.schema import BaseNode
 
+from llama_pack_densex.ingestion.progress import duration, money
 from llama_pack_densex.llm.cache import passage_digest
 from llama_pack_densex.llm.names import parse_name
 from llama_pack_densex.llm.requests import LLMRequest
@@ -38,6 +39,7 @@ from llama_pack_densex.propositionizers.base import (
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+from llama_pack_densex.text import markup
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import has_letters
@@ -129,6 +131,38 @@ class Estimate:
     sampled: int = 0
     sample_usage: Usage = NOTHING
     notes: tuple[str, ...] = ()
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Its figures to be read, each with its label and a remark; those that are nothing are left out."""
+        unchanged = ""
+        if self.unchanged_documents:
+            unchanged = f"and {self.unchanged_documents:,} unchanged in the index"
+        is_distinct = self.distinct_passages == self.passages
+        rows = [
+            ("documents", f"{self.documents:,}", unchanged),
+            ("passages", f"{self.passages:,}", ""),
+            ("distinct passages", "" if is_distinct else f"{self.distinct_passages:,}", "identical ones count once"),
+            ("replies kept before", f"{self.already_kept:,}", "they are not asked for"),
+            ("requests", f"{self.requests:,}", f"to {self.model or 'no LLM'}"),
+            ("tokens sent", f"{self.input_tokens:,}", ""),
+            ("tokens received", f"{self.output_tokens:,}", ""),
+            ("cost", money(self.cost), ""),
+            ("cost as a batch", money(self.cost_batch or None, ""), "through the Batch API, within a day"),
+            ("time", duration(self.seconds) if self.requests else "", ""),
+            ("propositions", f"{self.propositions:,}", ""),
+            ("questions", f"{self.questions:,}", "that the passages answer"),
+            ("nodes", f"{self.units:,}", "passages and sentences included"),
+            ("tokens embedded", f"{self.embedding_tokens:,}", f"by {self.embed_model}"),
+            ("cost of embedding", money(self.embedding_cost) if self.embed_model else "", ""),
+        ]
+        return [row for row in rows if row[1] not in ("", "0") or row[0] in ("documents", "requests")]
+
+    def __str__(self) -> str:
+        lines = [f"{label:<20} {figure}  {remark}".rstrip() for label, figure, remark in self.rows()]
+        return "\n".join([*lines, *self.notes])
+
+    def _repr_html_(self) -> str:
+        return markup.block("Estimate", markup.table(self.rows()), markup.bullets(self.notes))
 
 
 def estimate(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -14,7 +16,7 @@ from rich.file_proxy import FileProxy
 from rich.live import Live
 from rich.text import Text
 
-from llama_pack_densex.text.terminal import plain_logger
+from llama_pack_densex.text.terminal import one_line, plain_logger
 
 logger = plain_logger("llama_pack_densex.ingestion")
 
@@ -32,6 +34,27 @@ class Display:
     write: Callable[[str], None]
     seconds: float | None = None
     around: AbstractContextManager[Any] = field(default_factory=nullcontext)
+
+
+@dataclass
+class TaskLine:
+    """Shows how much of a task is done, as often as its display takes lines.
+
+    Args:
+        display: Where lines are shown.
+        shown_at: When the last line was shown, in seconds of a monotonic clock.
+    """
+
+    display: Display
+    shown_at: float = -math.inf
+
+    def __call__(self, task: str, done: int, total: int) -> None:
+        interval = self.display.seconds
+        now = time.monotonic()
+        if interval is None or now < self.shown_at + interval:
+            return
+        self.shown_at = now
+        self.display.write(f"{one_line(task)}: {done:,} of {total:,}")
 
 
 def display_for(show: bool) -> Display:

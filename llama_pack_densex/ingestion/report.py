@@ -25,6 +25,7 @@ from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY,
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet, report_fallbacks
 from llama_pack_densex.propositionizers.replies import REASONS
+from llama_pack_densex.text import markup
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import has_letters
 
@@ -143,6 +144,9 @@ class IngestionSummary:
 
     def __str__(self) -> str:
         return "\n".join(f"{label:<13} {text}" for label, text in summary_rows(self))
+
+    def _repr_html_(self) -> str:
+        return markup.block("Ingestion", markup.table(summary_rows(self)))
 
 
 class Watch:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock
 
@@ -22,12 +25,14 @@ from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
 
+T = TypeVar("T")
+
 KEPT_FAILURES = ("too_long", "filtered")
 """Failures that would come back unchanged."""
 
 _SQLITE_HEADER = b"SQLite format 3\0"
 _NOT_OURS = "it is not a reply cache"
-_CLAIM_MILLISECONDS = 3_000
+_CLAIM_SECONDS = 3
 _BUSY_SECONDS = 30
 _SET_UP = """
     PRAGMA journal_mode = WAL;
@@ -36,11 +41,15 @@ _SET_UP = """
     CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, written INTEGER NOT NULL, body TEXT NOT NULL);
     CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until INTEGER NOT NULL);
 """
+# Each renewal changes `until`, which only earlier versions of this package compare with the time of day.
 _CLAIM = """
     INSERT INTO claims VALUES (?, ?, ?)
-    ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, until = excluded.until
-    WHERE owner = excluded.owner OR until < ? RETURNING 1
+    ON CONFLICT (key) DO UPDATE SET until = max(excluded.until, until + 1)
+    WHERE owner = excluded.owner RETURNING 1
 """
+_TAKE_OVER = (
+    "UPDATE claims SET owner = ?, until = ? WHERE key = ? AND owner = CAST(? AS TEXT) AND until = ? RETURNING 1"
+)
 
 
 def passage_digest(text: str) -> str:
@@ -92,6 +101,7 @@ class ReplyCache:
         self.path = Path(os.path.realpath(path))
         self.max_age = max_age
         self._connections: dict[int, _Connection] = {}  # by process
+        self._seen_claims: dict[str, _SeenClaim] = {}  # those of others, by key
 
     def get(self, key: str) -> Reply | Failure | None:
         """What is kept under a key; None if there is nothing, or it is too old or unreadable.
@@ -117,12 +127,29 @@ class ReplyCache:
         self._run("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", key, _now(), _encode(outcome))
 
     def claim(self, key: str, owner: str) -> bool:
-        """Announce for a few seconds that a key is being asked for; False if somebody else already has."""
-        now = _now()
-        return bool(self._run(_CLAIM, key, owner, now + _CLAIM_MILLISECONDS, now))
+        """Announce that a key is being asked for, or is still; False if somebody else is asking.
+
+        Whoever asks claims again every second. A claim that nobody renewed for some seconds is taken over. These
+        are counted here while the claim is watched: the time of day may be set, and differs between machines.
+        """
+        until = _now() + _CLAIM_SECONDS * 1_000
+        if self._run(_CLAIM, key, owner, until):
+            self._seen_claims.pop(key, None)
+            return True
+        rows = self._run("SELECT owner, until FROM claims WHERE key = ?", key)
+        if not rows:
+            return False
+        seen = self._seen_claims.get(key)
+        if seen is None or seen.row != rows[0]:
+            self._seen_claims[key] = _SeenClaim(rows[0], time.monotonic())
+            return False
+        if time.monotonic() - seen.since < _CLAIM_SECONDS:
+            return False
+        return bool(self._run(_TAKE_OVER, owner, until, key, *seen.row))
 
     def release(self, key: str, owner: str) -> None:
-        """Withdraw a claim."""
+        """Withdraw a claim, and stop watching those of others."""
+        self._seen_claims.pop(key, None)
         self._run("DELETE FROM claims WHERE key = ? AND owner = ?", key, owner)
 
     def purge(self, texts: Iterable[str]) -> int:
@@ -146,6 +173,13 @@ class ReplyCache:
             )
         return removed
 
+    async def in_thread(self, use: Callable[..., T], *values: Any) -> T:
+        """Call a method in this cache's own thread: while the file is locked, the event loop goes on.
+
+        Calls keep their order, also where nobody waits for one any more.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._connection.thread, use, *values)
+
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         self._connection.close()
@@ -160,7 +194,10 @@ class ReplyCache:
     @property
     def _connection(self) -> _Connection:
         """This process's own: SQLite forbids using, or closing, one that a parent had open when it forked."""
-        return self._connections.setdefault(os.getpid(), _Connection())
+        process = os.getpid()
+        if process not in self._connections:
+            self._connections.setdefault(process, _Connection())
+        return self._connections[process]
 
     @property
     def _file_lock(self) -> FileLock:
@@ -236,11 +273,25 @@ class ReplyCache:
         )
 
 
+@dataclass(frozen=True)
+class _SeenClaim:
+    """Somebody else's claim.
+
+    Args:
+        row: Its owner, and its `until`.
+        since: For how long it has been seen unchanged, by the monotonic clock.
+    """
+
+    row: tuple[Any, ...]
+    since: float
+
+
 @dataclass
 class _Connection:
     """What one process has open of a cache's file."""
 
     lock: Any = field(default_factory=threading.RLock)
+    thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "reply cache"))
     database: sqlite3.Connection | None = None
     file: tuple[int, int] | None = None
 

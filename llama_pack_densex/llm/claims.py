@@ -17,8 +17,20 @@ from llama_pack_densex.llm.names import PROVIDERS, parse_name
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _WEIGHTS = ("huggingface", "local")  # what precedes the place of a model's weights
-_OWN_SERVER = ("OPENAI_API_BASE", "OPENAI_BASE_URL")
-_OF_OWN_SERVER = ("openai", "openai-like")
+_PATH = re.compile(r"[/\\\\~.]|[A-Za-z]:[/\\\\]")
+_named_places: set[str] = set()
+
+
+class UnnamedModelError(ValueError):
+    """An index names a model at an address or in a folder that the user has not named.
+
+    Attributes:
+        model: The model's name, as the index has it.
+    """
+
+    def __init__(self, message: str, model: str) -> None:
+        super().__init__(message)
+        self.model = model
 
 
 def unnamed_place(model: str, retrievers: Collection[str] = ()) -> str:
@@ -36,7 +48,7 @@ def unnamed_place(model: str, retrievers: Collection[str] = ()) -> str:
     before, _, after = model.partition(":")
     if before in PROVIDERS and before not in _WEIGHTS:
         _, _, address = parse_name(model)
-        return "" if before in _OF_OWN_SERVER and is_own_server(address) else address
+        return "" if is_in_environment(address, PROVIDERS[before].module) else address
     place = after if before in (*_WEIGHTS, *retrievers) else model
     is_on_hub = _HUB_NAME.fullmatch(place) and not Path(place).exists()
     return "" if is_on_hub else place
@@ -59,7 +71,46 @@ def check_module(path: str) -> None:
         )
 
 
-def is_own_server(address: str) -> bool:
-    """Whether an address is the one that the environment says OpenAI's client should ask."""
-    own_servers = [os.environ.get(variable, "").rstrip("/") for variable in _OWN_SERVER]
-    return address != "" and address.rstrip("/") in own_servers
+def is_in_environment(address: str, provider: str) -> bool:
+    """Whether a variable of the environment that is named like a provider, as OLLAMA_HOST is, holds an address.
+
+    Args:
+        address: With or without "http://".
+        provider: The name of LlamaIndex's module for it.
+    """
+    spellings = (address.rstrip("/"), address.partition("://")[2].rstrip("/"))
+    for variable, value in os.environ.items():
+        prefix = variable.partition("_")[0]
+        is_of_provider = prefix != "" and provider.upper().startswith(prefix)
+        if is_of_provider and value and value.rstrip("/") in spellings:
+            return True
+    return False
+
+
+def name_place(place: str | None) -> None:
+    """Note that this process was given a place by its user: a dictionary that it writes can be read here again."""
+    if place:
+        _named_places.add(place)
+
+
+def refuse_place(place: str, what: str, advice: str) -> None:
+    """Refuse a place in a dictionary, unless this process was given it by its user.
+
+    Args:
+        place: The address or path; empty where there is none.
+        what: What is there, as "the LLM".
+        advice: How the user names it.
+
+    Raises:
+        ValueError: Nobody here has named it.
+    """
+    if place and place not in _named_places:
+        raise ValueError(
+            f"a dictionary says that {what} is at {place!r}. Only whoever made the dictionary has named that place, "
+            f"so it is not used. If you trust it, {advice}"
+        )
+
+
+def is_place(value: str) -> bool:
+    """Whether a setting is an address or a path."""
+    return "://" in value or _PATH.match(value) is not None or Path(value).exists()

@@ -6,21 +6,16 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatResponse
 from llama_index.core.llms import LLM
 
-from llama_pack_densex.llm.errors import refuses_schema
+from llama_pack_densex.llm.endpoint import Endpoint, awithin, begin_in
 from llama_pack_densex.llm.usage import Messages, Response
-from llama_pack_densex.text.terminal import plain_logger
-
-logger = plain_logger(__name__)
 
 Receive = Callable[[Response], None]
-_NO_SCHEMA = "The server takes no JSON schema for replies (response_format), and is asked without."
 _LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
 
 
@@ -28,58 +23,43 @@ class Client:
     """Calls an LLM in threads, with the caller's context variables.
 
     A response is handled in the thread that got it: even where nobody waits for it any more, a response that
-    was paid for is counted and kept.
+    was paid for is counted and kept. A thread whose server never ends its reply is left to itself: it holds up
+    neither other requests nor the end of the process.
 
     Args:
-        llm: An LLM that does not retry by itself (`without_retries`).
-        max_concurrency: Requests at the same time.
-        form: What `response_format` returned, for replies by a JSON schema. If the server refuses it, that
-            request and all later ones go without it: `form` is emptied, for everybody who shares it.
+        endpoint: An LLM that does not retry by itself (`without_retries`).
+        form: What `response_format` returned, for replies by a JSON schema.
     """
 
-    def __init__(self, llm: LLM, max_concurrency: int, form: dict[str, Any] | None = None) -> None:
-        self._llm = llm
-        self._is_chat = llm.metadata.is_chat_model
+    def __init__(self, endpoint: Endpoint, form: dict[str, Any] | None = None) -> None:
+        self._endpoint = endpoint
+        self._is_chat = endpoint.llm.metadata.is_chat_model
         self._form: dict[str, Any] = {} if form is None else form
-        self._form_works = False
         self._context = copy_context()
-        self._threads = ThreadPoolExecutor(max_concurrency, thread_name_prefix="llm requests")
 
     async def send(self, messages: Messages, receive: Receive) -> None:
-        """Send one request, once, and have the response handled as soon as it is there."""
-        context = self._context.copy()  # one context cannot be entered by two threads at a time
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._threads, context.run, self._send_now, messages, receive)
+        """Send one request, once, and have the response handled as soon as it is there.
 
-    def close(self) -> None:
-        """Let the threads end when their requests do."""
-        self._threads.shutdown(wait=False)
+        Raises:
+            TimeoutError: That took too long (see `Endpoint`).
+        """
+        context = self._context.copy()  # one context cannot be entered by two threads at a time
+        sending = begin_in(context, partial(self._send_now, messages, receive))
+        await awithin(self._endpoint.seconds, asyncio.wrap_future(sending))
 
     def _send_now(self, messages: Messages, receive: Receive) -> None:
         try:
             if self._is_chat:
-                receive(self._chat(messages))
+                receive(self._endpoint.send("chat", messages, **self._form))
             else:
-                receive(self._llm.complete("\n\n".join(message.content or "" for message in messages)))
+                prompt = "\n\n".join(message.content or "" for message in messages)
+                receive(self._endpoint.send("complete", prompt))
         except BaseException as error:
             if isinstance(error, Exception) and not isinstance(error, StopIteration):
                 raise
             # SystemExit and asyncio's CancelledError would end the loop that everybody waits in; and a future
             # takes no StopIteration, which an exhausted list of canned answers raises
             raise AssertionError(f"the LLM raised {type(error).__name__}: {error}") from error
-
-    def _chat(self, messages: Messages) -> ChatResponse:
-        form = dict(self._form)
-        try:
-            response = self._llm.chat(messages, **form)
-        except Exception as error:
-            if not form or not refuses_schema(error, proven=self._form_works):
-                raise
-            if self._form.pop("response_format", None) is not None:  # the first of those under way
-                logger.warning(_NO_SCHEMA)
-            return self._llm.chat(messages)
-        self._form_works = self._form_works or bool(form)
-        return response
 
 
 def response_format(llm: LLM, *lists: str) -> dict[str, Any]:

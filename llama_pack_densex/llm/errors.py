@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 import time
+import traceback
+from base64 import b64encode
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from pydantic_core import ValidationError
 
@@ -30,6 +33,36 @@ class LLMError(RuntimeError):
         self.is_silence = is_silence
 
 
+class ProviderError(RuntimeError):
+    """A provider said, with the status of a reply, that it has none.
+
+    Attributes:
+        body: What it said, as the clients' errors have it.
+    """
+
+    def __init__(self, message: str, body: Any = None) -> None:
+        super().__init__(message)
+        self.body = body
+
+    @classmethod
+    def of(cls, problem: Any, sent: str = "", secrets: Iterable[str] = ()) -> ProviderError:
+        """The error of what came in place of a reply.
+
+        Args:
+            problem: An object with a message and a code, or the message.
+            sent: The text that was sent, of which nothing is quoted.
+            secrets: Texts that must not appear in the message.
+        """
+        body = {"message": problem} if isinstance(problem, str) else problem
+        message = shortened(str(attribute(body, "message") or body))
+        words = scrub(without_quotes(message, sent), secrets)[:_WORDS]
+        return cls(f"the provider sent an error in place of a reply: {words}", body)
+
+
+class NoReplyError(ProviderError):
+    """A provider sent nothing that an LLM said, and did not say why."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """An error of a provider.
@@ -39,16 +72,18 @@ class Failure:
             "rejected" (due to the text, where other requests pass), "refused" (by the server's limits: to be
             sent again), "broken" (a bug in the client's code, not the provider) or "transient" (worth another
             try).
-        summary: The error's type, status and code. It never holds the provider's message, which may quote the
-            text.
+        summary: The error's type, status and code. It does not hold the provider's message, which may quote
+            the text, unless that is the only thing that says what is wrong (see `ProviderError`).
         message: The error's type and message, without keys; for a fatal error, also what to do next.
         wait: Seconds the server says to wait before the next try; 0 where it does not say.
+        may_pass: Whether the same request may be answered another day: the key may be at fault, or the server.
     """
 
     kind: Kind
     summary: str
     message: str = field(default="", repr=False, compare=False)
     wait: float = field(default=0.0, compare=False)
+    may_pass: bool = field(default=False, compare=False)
 
 
 def classify(
@@ -71,17 +106,26 @@ def classify(
     status = _status(error)
     codes = _codes(error)
     wait = retry_after(error)
-    message = _message(error)
+    message = shortened(_message(error))
     # clients wrap what httpx says of a header that it cannot send
-    unquoted = without_quotes(f"{message}\n{error.__cause__}", sent)
+    unquoted = without_quotes(f"{message}\n{shortened(str(error.__cause__))}", sent)
     summary = " ".join(map(str, filter(None, (type(error).__name__, status, *sorted(codes)[:2]))))
     if status == 503 and wait:  # a server that says when to come back is there, and at its limit
         status = 429
-    fallback = _Rule("broken" if isinstance(error, _PROGRAMMING_ERRORS) else "transient")
+    fallback = _Rule("broken" if isinstance(error, PROGRAMMING_ERRORS) else "transient")
     matching = (rule for rule in _RULES if rule.matches(status, codes, message, unquoted))
     rule = next((rule for rule in matching if not (proven and rule.only_unproven)), fallback)
     text = f"{type(error).__name__}: {scrub(message, secrets)[:500]} {rule.advice}"
-    return Failure(rule.kind, scrub(summary, secrets), text.rstrip(), wait)
+    if isinstance(error, ProviderError) and rule.kind == "transient":  # it quotes nothing
+        summary = f"{summary}: {error}"
+    may_pass = rule.kind == "transient" or (rule.kind == "rejected" and status == 403)
+    return Failure(rule.kind, scrub(summary, secrets), text.rstrip(), wait, may_pass)
+
+
+def is_of_a_model(error: BaseException) -> bool:
+    """Whether it was raised while a model was asked, by whatever class or client."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(str(frame.f_globals.get("__name__")).startswith(_ASKING) for frame in frames)
 
 
 def refuses_schema(error: BaseException, *, proven: bool) -> bool:
@@ -95,8 +139,38 @@ def refuses_schema(error: BaseException, *, proven: bool) -> bool:
     kind = classify(error).kind
     if kind in ("refused", "too_long", "filtered"):
         return False
-    is_named = _status(error) is not None and _SCHEMA.search(str(error)) is not None
+    is_named = _status(error) is not None and _SCHEMA.search(shortened(str(error))) is not None
     return is_named or (kind == "rejected" and not proven)
+
+
+def refused_parameter(error: BaseException, names: Iterable[str], sent: str = "") -> str:
+    """Which parameter of a request a server does not take; "" if the error is about something else.
+
+    Args:
+        error: What the request raised.
+        names: The parameters that were sent.
+        sent: The text that was sent. What the provider quotes from it says nothing about parameters.
+    """
+    if _status(error) not in (400, 422):
+        return ""
+    # what a server says in a form of its own is in the client's message alone
+    message = without_quotes(shortened(f"{_message(error)}\n{error}"), sent)
+    named = {str(value) for value in _values(error, "param")}
+    if named and (not _UNSUPPORTED_CODES.isdisjoint(_codes(error)) or _UNSUPPORTED.search(message)):
+        return next((name for name in names if name in named), "")
+    places = {name: place for name in names if (place := _place_of_refusal(name, message)) is not None}
+    return min(places, key=lambda name: places[name], default="")
+
+
+def _place_of_refusal(name: str, message: str) -> int | None:
+    """Where a message says that a parameter is not supported, in one clause; None if it does not."""
+    for place in re.finditer(rf"\b{re.escape(name)}\b", message):
+        before = message[: place.start()][-_CLAUSE:]
+        after = message[place.end() :][:_CLAUSE]
+        clause = f"{re.split(_CLAUSE_END, before)[-1]}{name}{re.split(_CLAUSE_END, after)[0]}"
+        if _UNSUPPORTED.search(clause):
+            return place.start()
+    return None
 
 
 def retry_after(error: BaseException) -> float:
@@ -122,12 +196,23 @@ def _timestamp(date: str | None) -> float:
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
-    """Replace keys and tokens in a text by "[key]"."""
-    for secret in secrets:
-        if len(secret) >= 4:
-            text = text.replace(secret, "[key]")
+    """Replace keys and tokens in a text by "[key]": those that are named, and what looks or is written like one."""
+    text = without_keys(text, secrets)
+    for pattern in _NAMED_KEYS:
+        text = pattern.sub(r"\1[key]", text)
+    return text
+
+
+def without_keys(text: str, secrets: Iterable[str] = ()) -> str:
+    """The same for a message of our own, in which a word after "key:" is none."""
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        pattern = re.escape(secret)
+        if len(secret) < _SHORT_KEY:  # else letters inside words would be replaced
+            pattern = rf"(?<!\w){pattern}(?!\w)"
+        text = re.sub(pattern, "[key]", text)
     text = _KEY.sub("[key]", text)
-    text = _NAMED_KEY.sub(r"\1[key]", text)
+    text = _KEY_IN_QUERY.sub(r"\1[key]", text)
+    text = _CREDENTIALS_OF_PROXY.sub("[key]@", text)
     return _CREDENTIALS_IN_URL.sub(r"\1[key]@", text)
 
 
@@ -139,18 +224,42 @@ def shown(value: object) -> str:
 
 
 def secrets_in_environment() -> list[str]:
-    """The values of environment variables that are named like keys and tokens."""
-    return [value for name, value in os.environ.items() if name.upper().endswith(("_KEY", "_TOKEN"))]
+    """The values of environment variables that are named like keys, and the passwords in URLs, as of a proxy."""
+    secrets: list[str] = []
+    for name, value in os.environ.items():
+        if name.upper().endswith(_SECRET_VARIABLES) and not (value.isdigit() and len(value) < _SHORT_KEY):
+            secrets.append(value)
+        secrets += secrets_in_url(value)
+    return secrets
+
+
+def secrets_in_url(url: str) -> list[str]:
+    """The user's part of a URL, as it is written, decoded, and as a header has it; "user:password@host" is one too."""
+    credentials = _USER_OF_URL.match(url)
+    if credentials is None:
+        return []
+    user, _, password = credentials[1].partition(":")
+    pair = f"{unquote(user)}:{unquote(password)}"
+    return [password or user, unquote(password or user), b64encode(pair.encode()).decode()]
+
+
+def shortened(text: str) -> str:
+    """The beginning and the end of a text: an error page may be megabytes, and what it says is said there."""
+    if len(text) <= _LOOKED_AT:
+        return text
+    return f"{text[: _LOOKED_AT - _LOOKED_AT_LAST]} [...] {text[-_LOOKED_AT_LAST:]}"
 
 
 def without_quotes(message: str, text: str) -> str:
-    """Replace what a message quotes from a text that was sent by "[...]"."""
+    """Replace what a message quotes from a text that was sent by "[...]"; the message should be short."""
     content = message.encode("utf-8", "surrogatepass")
     sent = text.encode("utf-8", "surrogatepass")
     size = max(4, min(_QUOTE_BYTES, len(sent)))
+    pieces = {content[start : start + size] for start in range(len(content) - size + 1)}
+    quoted = pieces.intersection(sent[start : start + size] for start in range(len(sent) - size + 1))
     unquoted = bytearray(content)
     for start in range(len(content) - size + 1):
-        if content[start : start + size] in sent:
+        if content[start : start + size] in quoted:
             unquoted[start : start + size] = bytes(size)
     return re.sub("\0+", "[...]", unquoted.decode("utf-8", "ignore"))
 
@@ -167,8 +276,27 @@ def message_of(error: BaseException) -> str:
 SETTING_ADVICE = "The provider does not take such requests: check the LLM's settings, then run again."
 _BAD_KEY = "The provider does not accept the API key; check the key (OpenAI: OPENAI_API_KEY) and its rights."
 
+_ASKING = (
+    "llama_index.llms.",
+    "llama_index.embeddings.",
+    "llama_index.core.base.embeddings.",
+    "llama_pack_densex.llm.endpoint",
+)
 _QUOTE_BYTES = 16  # as many letters, or six kanji; or all of a shorter text
-_PROGRAMMING_ERRORS = (
+_LOOKED_AT = 4_000  # characters of an error ...
+_LOOKED_AT_LAST = 1_000  # ... the last of which are its last
+_WORDS = 300  # characters of what a provider said, in a message
+_CLAUSE = 120  # characters
+_CLAUSE_END = r"[.;。；\n](?!\w)"
+_UNSUPPORTED_CODES = {"unsupported_parameter", "unsupported_value", "unknown_parameter", "unsupportedparamserror"}
+_UNSUPPORTED = re.compile(
+    r"(?i)unsupported|not (?:be )?(?:supported|permitted|allowed|available|accepted|recogni[sz]ed)|deprecated"
+    r"|(?:does(?: not|n['’]t)|do not|cannot|can't) (?:support|accept|take|recogni[sz]e)|unavailable|forbidden"
+    r"|un(?:known|recogni[sz]ed|expected) (?:\w+ ){0,2}(?:parameter|argument|field|name|key|property|option|keyword)"
+    r"|(?:invalid|no such) (?:option|parameter|argument|field)|cannot find field"
+    r"|不支持|未対応|対応してい(?:ない|ません)|サポートされてい(?:ない|ません)|使用できません"
+)
+PROGRAMMING_ERRORS = (
     TypeError,
     AttributeError,
     ImportError,
@@ -182,11 +310,26 @@ _PROGRAMMING_ERRORS = (
 _KEY = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|AIza|r8|nvapi|pplx|ghp)[-_][\w*.…-]{4,}|\bAIza[\w*-]{8,}|\beyJ[\w-]{8,}\.[\w.-]+"
 )
-_NAMED_KEY = re.compile(
-    r"(?i)((?:bearer|basic|token|api[-_ ]?key(?: provided)?|key|secret|password|authorization)[\"']?\s*[:=]"
-    r"\s*[\"']?(?:bearer |basic )?|\bbearer |\bbasic )[^\s\"',;&)\[\]}]{4,}"
+_NAMES = r"token|api[-_ ]?key(?: provided)?|key|secret|password|passwd"
+_VALUE = r"[^\s\"',;&)\[\]}]"
+_NAMED_KEYS = (
+    # a header, in a message or among others in a list: any way to authenticate
+    re.compile(rf"(?i)(authorization[\"']?\s*[:=,]\s*b?[\"']?(?:[a-z][\w-]* )?){_VALUE}+"),
+    re.compile(rf"(?i)((?:{_NAMES})[\"']\s*[:=,]\s*b?[\"']){_VALUE}+"),
+    re.compile(rf"(?i)((?:{_NAMES})(?:\s*=\s*|\s*[:=]\s*[\"']|:)){_VALUE}+"),
+    # in a sentence, "key: set it" may follow
+    re.compile(rf"(?i)((?:bearer|basic|{_NAMES})[\"']?\s*[:=]\s*[\"']?(?:bearer |basic )?){_VALUE}{{4,}}"),
+    re.compile(rf"(?i)(\b(?:bearer|basic) ){_VALUE}{{4,}}"),
 )
-_CREDENTIALS_IN_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/]+@")
+_KEY_IN_QUERY = re.compile(
+    r"(?i)([?&][\w.-]*(?:key|sig|signature|token|secret|password|pwd|credentials?|auth|code)=)[^&\s\"'#<>)]+"
+)
+# each begins where no longer match could, so that time grows with length
+_CREDENTIALS_IN_URL = re.compile(r"(?i)((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^\s/]+@")
+_CREDENTIALS_OF_PROXY = re.compile(r"(?<![\w/:.%~+-])[\w.%~+-]+:[^\s/@:]+@(?=[\w.-]+:\d)")
+_USER_OF_URL = re.compile(r"(?:[A-Za-z][\w+.-]*://)?([^\s/@:]*:[^\s@]+|(?<=://)[^\s/@]+)@[\w.\[-]")
+_SECRET_VARIABLES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "PGPASSWORD")
+_SHORT_KEY = 4  # characters
 _SCHEMA = re.compile(r"(?i)response[_ ]format|json[_ ]?schema|guided_|grammar|structured[_ ]?outputs?")
 
 
@@ -239,7 +382,8 @@ _RULES = (  # the first that matches wins
         r"api key (?:not valid|expired)|invalid api key|incorrect api key|missing credentials"
         r"|illegal header value|no api[- _]?key|api[_ ]key[^.]{0,40} (?:must be set|reported as leaked)"
         r"|been denied access"
-        r"|(?:account|organization|consumer)\b[^.]{0,80} (?:suspended|disabled|restricted|deactivated)"
+        r"|(?:account|organi[sz]ation|consumer|project|workspace|subscription|\bkey)\b[^.]{0,80}"
+        r" (?:suspended|disabled|restricted|deactivated|terminated|revoked|expired|does not have access)"
         r"|'ascii' codec can't encode",  # a header, such as a key in kanji
         (None, 400, 403),
     ),

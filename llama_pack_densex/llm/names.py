@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
-from llama_index.core.llms import LLM
+from llama_index.core.llms import LLM, LLMMetadata
 
 from llama_pack_densex.llm.errors import scrub, shown
 
@@ -20,6 +20,7 @@ OPENAI_MODEL = "gpt-4o-mini"
 """The LLM if there is nothing but an OpenAI key: cheap, and good enough at propositions in both languages."""
 
 HUGGINGFACE_ADVICE = 'install it with: pip install "llama-pack-densex[huggingface]"'
+LOCAL_ADVICE = 'install it with: pip install "llama-pack-densex[local]"'
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ PROVIDERS = {
         settings={"is_chat_model": True, "context_window": 8192, "max_new_tokens": 2048},
     ),
 }  # fmt: skip
+ASSUMED_WINDOW = 128_000
+"""Tokens that a model is taken to read if LlamaIndex's class does not know it."""
 _NAME = re.compile(r"(?:([\w-]+):|(?![\w-]*:))(.+?)(?:@(https?://\S+))?")
 _OPENAI_LIKE_KEYS = ("OPENAI_LIKE_API_KEY", "OPENAI_API_KEY")  # such servers may want one
 
@@ -109,7 +112,7 @@ def with_address(names: Iterable[str | None], address: str) -> list[str | None]:
     one.
 
     Args:
-        names: Names; one without a provider, or with an address, stays as it is.
+        names: Names with a provider; any other, or one with an address, stays as it is.
         address: The server's.
 
     Raises:
@@ -124,6 +127,15 @@ def with_address(names: Iterable[str | None], address: str) -> list[str | None]:
             f"openai: and anthropic:); not {shown(address)} for {', '.join(filter(None, names)) or 'none'}"
         )
     return [f"{name}@{address}" if name in users else name for name in names]
+
+
+def with_provider(name: str) -> str:
+    """The name of an LLM with its provider, which is OpenAI where it has none.
+
+    Raises:
+        ValueError: As `parse_name`.
+    """
+    return name if is_model_name(name) else f"{parse_name(name)[0]}:{name}"
 
 
 def _takes_address(name: str) -> bool:
@@ -153,28 +165,41 @@ def named_llm(name: str, *, asked: bool = True) -> LLM:
     if provider == "huggingface":
         settings = {**PROVIDERS[provider].settings, "model_name": model, "tokenizer_name": model}
     llm: LLM = make_named("llms", name, settings, asked)
-    if asked:
-        check_known(llm, name)
+    try:
+        _ = llm.metadata
+    except ValueError:  # its class does not know it
+        llm = make_named("llms", name, settings, asked, _assuming)
     return llm
 
 
-def check_known(llm: LLM, name: str) -> None:
-    """Refuse a model whose context window LlamaIndex's class does not know.
+def _assuming(llm_class: Any) -> Any:
+    """A class of LLMs that takes a model which LlamaIndex does not know for a large one that chats."""
 
-    Raises:
-        ValueError: It is such a model.
-    """
-    try:
-        _ = llm.metadata
-    except ValueError:
-        provider, model, _ = parse_name(name)
-        package = _package(_module("llms", provider))
-        way_out = f", or write openai-like:{model}@https://api.openai.com/v1" if provider == "openai" else ""
-        problem = f"{shown(name)} is no model that {package} knows"
-        raise ValueError(f"{problem}: upgrade that package{way_out}") from None
+    class Assuming(llm_class):  # type: ignore[misc]
+        @property
+        def metadata(self) -> LLMMetadata:
+            try:
+                known: LLMMetadata = super().metadata
+            except ValueError:  # it is newer than the installed package
+                tokens = getattr(self, "max_tokens", None) or -1
+                return LLMMetadata(
+                    context_window=ASSUMED_WINDOW, num_output=tokens, is_chat_model=True, model_name=self.model
+                )
+            return known
+
+    # what replies and nodes are known by, and where it is imported from
+    for name in ("__name__", "__qualname__", "__module__"):
+        setattr(Assuming, name, getattr(llm_class, name))
+    return Assuming
 
 
-def make_named(kind: str, name: str, settings: dict[str, Any], asked: bool = True) -> Any:
+def make_named(
+    kind: str,
+    name: str,
+    settings: dict[str, Any],
+    asked: bool = True,
+    change: Callable[[Any], Any] = lambda model_class: model_class,
+) -> Any:
     """Make a model of LlamaIndex's, with its key and its address.
 
     Args:
@@ -182,6 +207,7 @@ def make_named(kind: str, name: str, settings: dict[str, Any], asked: bool = Tru
         name: As `parse_name` takes it.
         settings: Its other arguments.
         asked: As in `named_llm`.
+        change: Makes another class of the one that LlamaIndex has.
     """
     name_of_provider, _, address = parse_name(name)
     provider = PROVIDERS[name_of_provider]
@@ -197,7 +223,7 @@ def make_named(kind: str, name: str, settings: dict[str, Any], asked: bool = Tru
     if address:
         settings[provider.address] = address
     try:
-        return model_class(**settings)
+        return change(model_class)(**settings)
     except Exception as error:  # whatever a provider's client raises if its model is not there
         reason = scrub(f"{type(error).__name__}: {error}")
         raise ValueError(f"{shown(name)} cannot be made: {reason}") from None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import pkgutil
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection
+from types import ModuleType
 from typing import Any, get_type_hints
 from urllib.parse import urlsplit, urlunsplit
 
@@ -12,8 +16,15 @@ from llama_index.core.llms import LLM
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from llama_pack_densex.llm.claims import check_module
-from llama_pack_densex.llm.errors import scrub
+from llama_pack_densex.llm.claims import (
+    check_module,
+    is_in_environment,
+    is_place,
+    name_place,
+    refuse_place,
+    unnamed_place,
+)
+from llama_pack_densex.llm.errors import scrub, secrets_in_url
 from llama_pack_densex.llm.names import is_model_name, named_llm
 
 LLMFactory = Callable[[], LLM]
@@ -37,6 +48,8 @@ _UNIMPORTANT = ("callback_manager", "rate_limiter", "class_name", "query_wrapper
 SECRET = re.compile(
     r"(?i)(^|[-_])(api[-_]?key|key|key_id|secret|password|token|credentials?|authorization|headers?)$",
 )
+_NO_WORD = 4  # characters of a header or a query that is not named like a key
+_CONSTANT = re.compile(r"""["']([A-Z][A-Z0-9_]+)["']""")
 # Of `additional_kwargs`, what the output does not depend on; a query may hold a key.
 _NOT_OF_THE_OUTPUT = ("timeout", "user", "metadata", "extra_query")
 # How a client that the user passed may differ from the one LlamaIndex makes.
@@ -85,21 +98,53 @@ class LLMReference(BaseModel):
         llm_class = _import(self.path)
         if not _is_llm_class(llm_class):
             raise ValueError(f"{self.path} is no class of LlamaIndex LLMs, and is not called")
-        reason = "keys are never stored"
-        keys: dict[str, str] = {}
-        llm: LLM | None = None
+        if not trusted:
+            self._check_settings(llm_class)
         try:
-            llm = llm_class(**self.settings)
-            keys = _keys(llm)
+            llm: LLM = llm_class(**self.settings)
         except Exception as error:
             reason = scrub(f"{type(error).__name__}: {error}")
-        missing = ", ".join(name for name in self.key_fields if name not in keys)
-        if llm is not None and not missing:
+            raise ValueError(f"The LLM {self.path} cannot be made again ({reason}). {_FACTORY_ADVICE}") from None
+        present = _keys(llm)
+        missing = [name for name in self.key_fields if name not in present]
+        variables = {name: _key_variables(llm_class, name) for name in missing}
+        # some classes read it when they first ask
+        missing = [name for name in missing if not any(map(os.environ.get, variables[name]))]
+        if not missing:
             return llm
-        advice = _FACTORY_ADVICE
-        if missing:
-            advice = f"its {missing} comes from the environment variable {_key_variable(llm_class)}. {advice}"
-        raise ValueError(f"The LLM {self.path} cannot be made again ({reason}). {advice}")
+        sources = " ".join(_source_of_key(name, variables[name]) for name in missing)
+        raise ValueError(
+            f"The LLM {self.path} cannot be made again (keys are never stored): {sources} {_FACTORY_ADVICE}"
+        )
+
+    def _check_settings(self, llm_class: type[LLM]) -> None:
+        """Refuse what this package does not store, and places that the user has not named."""
+        places = {}
+        for name, value in self.settings.items():
+            if not isinstance(value, (int, float)) and (name not in _HARMLESS or not _is_plain(value)):
+                raise ValueError(f"{name} of the LLM {self.path} is not taken from a dictionary. {_LLM_ADVICE}")
+            texts = value if isinstance(value, (list, tuple)) else [value]
+            for text in texts:
+                if isinstance(text, str) and name != "system_prompt" and (name in _ADDRESSES or is_place(text)):
+                    places[name] = text
+        provider = self.path.partition(":")[0].removeprefix("llama_index.llms.").partition(".")[0]
+        strange = {name: place for name, place in places.items() if not is_in_environment(place, provider)}
+        own = self._own_places(llm_class, strange)
+        for name, place in strange.items():
+            if place != own.get(name) and not _is_region(name, place):
+                refuse_place(place, f"{name} of the LLM {self.path}", _LLM_ADVICE)
+
+    def _own_places(self, llm_class: type[LLM], names: Collection[str]) -> dict[str, Any]:
+        """Where an LLM of the class is if nobody says where: by its defaults and the environment."""
+        settings = {name: value for name, value in self.settings.items() if name not in names}
+        if not names:
+            return {}
+        settings |= dict.fromkeys(self.key_fields, "none, since nothing is asked")
+        try:
+            llm = llm_class(**settings)
+        except Exception:  # it needs to be told
+            return {}
+        return {name: getattr(llm, name, None) for name in names}
 
 
 def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
@@ -116,11 +161,14 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
         is_harmless = is_number or (name in _HARMLESS and _is_plain(value))
         if is_harmless and value == _without_credentials(value):
             settings[info.alias or name] = value
+            name_place(value if isinstance(value, str) else None)
         else:
             lost.append(name)
     if _has_own_client(llm) or _private(llm, "_http_client") is not None:
         lost.append("a client that was given")
     path = f"{type(llm).__module__}:{type(llm).__qualname__}"
+    if is_model_name(factory):
+        name_place(unnamed_place(factory))
     return LLMReference(
         path=path,
         settings=settings,
@@ -157,9 +205,13 @@ def secrets_of(llm: LLM) -> list[str]:
     """The keys that an LLM holds, to keep them out of messages."""
     kwargs = getattr(llm, "additional_kwargs", None) or {}
     headers = getattr(llm, "default_headers", None)
-    sent = [headers, kwargs.get("extra_headers"), kwargs.get("extra_query")]
-    values = [str(value) for source in sent if isinstance(source, dict) for value in source.values()]
-    values += [value.partition(" ")[2] for value in values]  # "Bearer KEY"
+    values: list[str] = []
+    for sent in (headers, kwargs.get("extra_headers"), kwargs.get("extra_query")):
+        for name, value in (sent if isinstance(sent, dict) else {}).items():
+            parts = [str(value), str(value).partition(" ")[2]]  # "Bearer KEY"
+            values += [part for part in parts if len(part) >= _NO_WORD or SECRET.search(name)]
+    for name in _ADDRESSES:
+        values += secrets_in_url(str(getattr(llm, name, None) or ""))
     client_key = getattr(_private(llm, "_client"), "api_key", None) or ""
     return [*_keys(llm).values(), str(client_key), *values]
 
@@ -193,6 +245,8 @@ def call_factory(name: str, *, trusted: bool = True) -> LLM:
         ImportError: The model's package is missing.
     """
     if is_model_name(name):
+        if not trusted:
+            refuse_place(unnamed_place(name), "an LLM", f"pass llm={name!r} to from_dict.")
         return named_llm(name)
     if not trusted:
         check_module(name)
@@ -233,6 +287,16 @@ _FACTORY_ADVICE = (
 )
 
 
+_LLM_ADVICE = (
+    "pass llm=..., a LlamaIndex LLM or its name, to LLMPropositionizer.from_dict (to a node parser's: "
+    "propositionizer=LLMPropositionizer(...))."
+)
+
+
+def _is_region(name: str, value: str) -> bool:
+    return name == "region_name" and re.fullmatch(r"[\w-]+", value) is not None
+
+
 def _makes_llms(factory: Any) -> bool:
     try:
         return _is_llm_class(factory) or _is_llm_class(get_type_hints(factory).get("return"))
@@ -251,11 +315,33 @@ def _import(path: str) -> Any:
         raise ValueError(f'{path!r} cannot be imported here (expected "module:name"): {error}') from error
 
 
-def _key_variable(llm_class: Any) -> str:
-    """The environment variable that LlamaIndex's client reads its key from, by the name of its module."""
-    modules = " ".join(base.__module__ for base in llm_class.__mro__)
-    provider = re.search(r"llama_index\.llms\.(\w+)", modules)
-    return f"{provider[1].upper()}_API_KEY" if provider else "of its key"
+def _key_variables(llm_class: type, field: str) -> list[str]:
+    """The environment variables that a key may come from: LlamaIndex's classes name them only in their source."""
+    for base in llm_class.__mro__:
+        package = ".".join(base.__module__.split(".")[:3])
+        names = {name for module in _modules_of(package) for name in _CONSTANT.findall(_source(module))}
+        variables = [name for name in names if name.lower().endswith(field) and not name.startswith("YOUR_")]
+        if variables:
+            return sorted(variables)
+    return []
+
+
+def _modules_of(package: str) -> list[ModuleType]:
+    inside = f"{package}."
+    return [module for name, module in list(sys.modules.items()) if name == package or name.startswith(inside)]
+
+
+def _source(module: ModuleType) -> str:
+    try:
+        return inspect.getsource(module)
+    except (OSError, TypeError):  # it is compiled, or has none
+        return ""
+
+
+def _source_of_key(field: str, variables: list[str]) -> str:
+    if not variables:
+        return f"its {field} is missing, and its class names no environment variable for it."
+    return f"its {field} comes from the environment variable {' or '.join(variables)}."
 
 
 def _is_default(value: Any, info: FieldInfo) -> bool:

@@ -8,7 +8,6 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -118,7 +117,7 @@ class Sender:
             OSError: The cache cannot be used.
         """
         exchange = _Exchange(self, request, transport, stop, "" if self.cache is None else self.key(request))
-        cached = exchange.cached()
+        cached = await exchange.cached()
         if cached is not None:
             self.is_proven = self.is_proven or isinstance(cached, Reply)
             return cached
@@ -129,7 +128,7 @@ class Sender:
             raise
         finally:
             if self.cache is not None:
-                self.cache.release(exchange.key, request.owner)
+                await self.cache.in_thread(self.cache.release, exchange.key, request.owner)
 
 
 @dataclass
@@ -144,11 +143,13 @@ class _Exchange:
     failed: int = 0
     refused: int = 0
     refused_since: float = math.inf
-    reply: Reply | None = None
 
-    def cached(self) -> Reply | Failure | None:
+    async def cached(self) -> Reply | Failure | None:
         """What is cached."""
-        cached = None if self.sender.cache is None else self.sender.cache.get(self.key)
+        cache = self.sender.cache
+        if cache is None:
+            return None
+        cached = await cache.in_thread(cache.get, self.key)
         if cached is not None:
             self.sender.meter.count("cache_hits")
         return cached
@@ -191,56 +192,50 @@ class _Exchange:
                 sender.limits.leave(ticket, used_tokens=0)
         while not sending.done():  # if the waiting is cancelled, the sending goes on
             await asyncio.wait([sending], timeout=None if sender.cache is None else _RENEWAL)
-            self._holds_claim()
+            await self._holds_claim()
         return sending.result()
 
     async def _claim(self) -> Reply | Failure | None:
         """Claim the request; if somebody else has, wait for their reply and return it."""
         while True:
-            is_claimed = self._holds_claim()
-            cached = self.cached()
+            is_claimed = await self._holds_claim()
+            cached = await self.cached()
             if is_claimed or cached is not None:
                 return cached
             await self.stop.wait(timeout=_LOOK_AGAIN)
 
-    def _holds_claim(self) -> bool:
+    async def _holds_claim(self) -> bool:
         """Claim the request for some more seconds, unless somebody else has."""
-        return self.sender.cache is None or self.sender.cache.claim(self.key, self.request.owner)
+        cache = self.sender.cache
+        return cache is None or await cache.in_thread(cache.claim, self.key, self.request.owner)
 
     async def _attempt(self, ticket: Ticket, expected: Usage) -> Reply | Failure:
         """Send the request; its place is given back, and it is counted and cached, even if nobody waits."""
         sender = self.sender
-        self.reply = None
+        arrival = _Arrival(sender, self.key, self.request, expected)
         error: Exception | None = None
         failure = Failure("transient", "the provider ended its reply with an error")
         try:
-            await self.transport(self.request.messages, partial(self._receive, expected))
+            await self.transport(self.request.messages, arrival.receive)
         except Exception as raised:  # it may hold keys and the text, so nothing is raised while it is handled
             error = raised
             failure = classify(error, sender.secrets, sent=self.request.text, proven=sender.is_proven)
-        if self.reply is None:
-            sender.meter.settle(expected, None)
-        elif self.reply.finish != "failed":
-            sender.limits.leave(ticket, used_tokens=self.reply.usage.total_tokens, taken=True)
+        arrival.settle(None)
+        reply = arrival.reply
+        if reply is not None and reply.finish != "failed":
+            sender.limits.leave(ticket, used_tokens=reply.usage.total_tokens, taken=True)
             if ticket.departed >= sender.rejected_at:  # an earlier one says nothing about the present
                 sender.rejected = 0
             if error is not None:  # after the reply there is nothing but the cache to fail
                 raise error
-            return self.reply
+            return reply
         is_refused = failure.kind == "refused"
         sender.meter.count("refused" if is_refused else "failed")
         used_tokens = 0 if is_refused else None
         sender.limits.leave(ticket, used_tokens=used_tokens, refused=is_refused, wait=failure.wait)
         if sender.cache is not None and failure.kind in KEPT_FAILURES:
-            sender.cache.put(self.key, failure)
+            await sender.cache.in_thread(sender.cache.put, self.key, failure)
         return failure
-
-    def _receive(self, expected: Usage, response: Response) -> None:
-        """Count and cache a response, in the thread that got it."""
-        self.reply = Reply.of(response, self.request.messages)
-        self.sender.meter.settle(expected, self.reply.usage)
-        if self.sender.cache is not None and self.reply.finish != "failed":
-            self.sender.cache.put(self.key, self.reply)
 
     def _fatal_message(self, failure: Failure) -> str:
         """Count a failure, and say why it ends the run; "" if it does not."""
@@ -279,7 +274,35 @@ class _Exchange:
                 "a reply cache, what it answered before is not asked again.",
                 is_silence=True,
             )
-        return replace(failure, kind="transient")
+        return replace(failure, kind="transient", may_pass=True)
+
+
+class _Arrival:
+    """What comes of one sending, also when it comes later than anybody waited."""
+
+    def __init__(self, sender: Sender, key: str, request: LLMRequest, expected: Usage) -> None:
+        self.reply: Reply | None = None
+        self._sender = sender
+        self._key = key
+        self._request = request
+        self._reserved = [expected]
+
+    def receive(self, response: Response) -> None:
+        """Count and cache a response, in the thread that got it."""
+        reply = Reply.of(response, self._request.messages)
+        self.settle(reply.usage)
+        self.reply = reply
+        if self._sender.cache is not None and reply.finish != "failed":
+            self._sender.cache.put(self._key, reply)
+
+    def settle(self, used: Usage | None) -> None:
+        """Count what was used in place of what was set aside, which whoever comes first gives back."""
+        try:
+            reserved = self._reserved.pop()
+        except IndexError:
+            reserved = None
+        if reserved is not None or used is not None:
+            self._sender.meter.settle(reserved, used)
 
 
 class Stop:

@@ -10,6 +10,7 @@ from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.outline import searched_context
+from llama_pack_densex.text.values import plain_values
 
 Granularity = Literal["question", "sentence", "proposition", "passage", "section"]
 """From the fine to the coarse."""
@@ -95,8 +96,12 @@ def appearance(node: BaseNode) -> dict[str, Any]:
 
 
 def lasting(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a document's metadata that is its user's: not a file's dates, not ours."""
-    return {k: v for k, v in metadata.items() if k not in VOLATILE_FILE_KEYS and k not in BOOKKEEPING_KEYS}
+    """The part of a document's metadata that is its user's, as it is kept: not a file's dates, not ours.
+
+    Raises:
+        ValueError: A value cannot be kept; the message names its key.
+    """
+    return plain_values({k: v for k, v in metadata.items() if k not in (*VOLATILE_FILE_KEYS, *BOOKKEEPING_KEYS)})
 
 
 def embedded_metadata(document: BaseNode, names: Iterable[str]) -> list[str]:

@@ -47,6 +47,7 @@ from llama_pack_densex.text.outline import Outline
 from llama_pack_densex.text.segments import passage_sentences, segment, statements
 from llama_pack_densex.text.sentences import Span
 from llama_pack_densex.text.tokens import strip_surrogates
+from llama_pack_densex.text.values import kept_metadata, plain_values
 
 UnitGranularity = Literal["proposition", "sentence"]
 
@@ -89,6 +90,7 @@ class DocumentNodes:
     def __init__(
         self, document: BaseNode, settings: NodeSettings, ids: NodeIds, document_hash: Callable[[BaseNode], str]
     ) -> None:
+        document = document.model_copy(update={"metadata": kept_metadata(document.metadata, document.id_)})
         _require_encodable(document)
         parsers = settings.base_parsers()
         pieces = split(document, parsers)
@@ -151,7 +153,7 @@ class DocumentNodes:
 
     def _base_node(self, piece: BasePiece, granularity: str) -> TextNode:
         users_metadata = {**self._document.metadata, **piece.node.metadata} if self._includes_metadata else {}
-        metadata = {key: value for key, value in users_metadata.items() if key not in BOOKKEEPING_KEYS}
+        metadata = plain_values({k: v for k, v in users_metadata.items() if k not in BOOKKEEPING_KEYS})
         section = context = ""
         start = end = None
         if piece.span:
@@ -299,8 +301,10 @@ class DocumentNodes:
 def _require_encodable(document: BaseNode) -> None:
     if not document.id_:
         raise ValueError("a document's id is empty, and no store finds its nodes by that: give it another one")
-    metadata = json.dumps(document.metadata, ensure_ascii=False, skipkeys=True, default=str)
-    for where, text in (("text", document.get_content()), ("id", document.id_), ("metadata", metadata)):
+    texts = {"text": document.get_content(), "id": document.id_}
+    for key, value in document.metadata.items():
+        texts[f"metadata, under the key {key!r}"] = json.dumps({key: value}, ensure_ascii=False)
+    for where, text in texts.items():
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:

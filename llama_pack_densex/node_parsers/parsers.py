@@ -102,9 +102,6 @@ class BasePropositionNodeParser(NodeSettings):
 
         A file's dates and the folder it lies in are not part of it, nor is `llm_metadata`, so that a change of that
         embeds nothing anew.
-
-        Raises:
-            ValueError: The metadata hold what is no JSON.
         """
         return self.document_hasher()(document)
 
@@ -115,17 +112,14 @@ class BasePropositionNodeParser(NodeSettings):
         fingerprint = self.propositionizer.fingerprint
 
         def document_hash(document: BaseNode) -> str:
-            metadata = {key: value for key, value in lasting(document.metadata).items() if key != "file_path"}
             try:
+                metadata = {key: value for key, value in lasting(document.metadata).items() if key != "file_path"}
                 embedded = embedded_metadata(document, self.embed_metadata)
                 shown = [embedded, appearance(document)] if embedded else []
                 own = content_hash(document.get_content(), metadata, settings, fingerprint, shown)
                 return marked(own, fingerprint)
-            except (TypeError, ValueError, RecursionError) as error:
-                raise ValueError(
-                    f"the metadata of document {document.id_!r} cannot be kept as JSON ({error}); use strings, "
-                    "numbers, booleans, lists and dictionaries"
-                ) from error
+            except (TypeError, ValueError):
+                return _UNKEPT
 
         return document_hash
 
@@ -221,6 +215,10 @@ class BasePropositionNodeParser(NodeSettings):
 
     def _nodes_of(self, ids: NodeIds) -> Callable[[BaseNode], DocumentNodes]:
         return partial(DocumentNodes, settings=self, ids=ids, document_hash=self.document_hasher())
+
+
+# The hash of a document whose metadata cannot be kept, which no index has: whoever makes its nodes says what is wrong.
+_UNKEPT = "its metadata cannot be kept"
 
 
 class PropositionNodeParser(BasePropositionNodeParser):

@@ -245,7 +245,9 @@ def _joined(text: str, parts: Sequence[Span], chunk_size: int) -> list[Span]:
     """Neighbouring parts together, as many as a passage can hold."""
     joined: list[Span] = []
     for start, end in parts:
-        first, last = after_space(text, start), start + len(text[start:end].rstrip())
+        own = text[start:end]
+        first = start + after_space(own, 0)
+        last = start + len(own.rstrip())
         if first >= last:
             continue
         if joined and length_of(text[joined[-1][0] : last]) <= chunk_size:

@@ -10,10 +10,12 @@ from typing import Annotated, Any
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.bridge.pydantic import Field, PlainSerializer
+from llama_index.core.bridge.pydantic import Field, PlainSerializer, model_validator
 from llama_index.core.node_parser import TextSplitter
+from typing_extensions import Self
 
-from llama_pack_densex.models import embed_model_identity, resolve_embed_model
+from llama_pack_densex.llm.claims import name_place, refuse_place, unnamed_place
+from llama_pack_densex.models import E5, NONE, RETRIEVERS, embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.passages import PassageNodeParser, length_of
 from llama_pack_densex.text.segments import segment
 
@@ -42,13 +44,30 @@ class TopicNodeParser(TextSplitter):
 
     embed_model: Annotated[
         BaseEmbedding | str,
-        PlainSerializer(lambda model: model if isinstance(model, str) else embed_model_identity(model)),
+        PlainSerializer(lambda model: _name_of(model)),
     ] = Field(repr=False, description="What sentences are embedded by, or its name.")
     chunk_size: int = Field(default=256, gt=0, description="The most tokens in a passage.")
 
     @classmethod
     def class_name(cls) -> str:
         return "TopicNodeParser"
+
+    @model_validator(mode="after")
+    def _name_place(self) -> Self:
+        name_place(_place_of(_name_of(self.embed_model)))
+        return self
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
+        """Make one from what `to_dict` returned; `kwargs` override.
+
+        Raises:
+            ValueError: Only the dictionary names the address or the folder of the model.
+        """
+        model = data.get("embed_model")
+        if "embed_model" not in kwargs and isinstance(model, str):
+            refuse_place(_place_of(model), "an embedding model", f"pass embed_model={model!r} too.")
+        return super().from_dict(data, **kwargs)
 
     def split_text(self, text: str) -> list[str]:
         """The passages of a text, without the white space around them."""
@@ -74,6 +93,14 @@ class TopicNodeParser(TextSplitter):
     def _embedded(self, sentences: Sequence[str]) -> Any:
         model = self.embed_model if isinstance(self.embed_model, BaseEmbedding) else _named(self.embed_model)
         return np.asarray(model.get_text_embedding_batch(list(sentences)), np.float32)
+
+
+def _name_of(model: BaseEmbedding | str) -> str:
+    return model if isinstance(model, str) else embed_model_identity(model)
+
+
+def _place_of(model: str) -> str:
+    return unnamed_place(model, (NONE, E5, *RETRIEVERS))
 
 
 @lru_cache(maxsize=4)  # not in the parser, with which it and its key would be pickled

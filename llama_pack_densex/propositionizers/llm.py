@@ -7,7 +7,7 @@ import math
 import os
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
@@ -30,10 +30,12 @@ from pydantic import FiniteFloat
 
 from llama_pack_densex.llm.budget import Budget, BudgetError, Meter
 from llama_pack_densex.llm.cache import ReplyCache, passage_digest
+from llama_pack_densex.llm.claims import name_place, refuse_place, unnamed_place
 from llama_pack_densex.llm.client import Client, background_loop, response_format
+from llama_pack_densex.llm.endpoint import Endpoint
 from llama_pack_densex.llm.errors import Failure, LLMError, classify
 from llama_pack_densex.llm.limits import Limits
-from llama_pack_densex.llm.names import is_model_name, parse_name
+from llama_pack_densex.llm.names import with_provider
 from llama_pack_densex.llm.reference import (
     MODEL_FIELDS,
     LLMFactory,
@@ -87,6 +89,7 @@ _SLOW_REPLY = 8.0  # seconds
 # tokens, sent and received: the instructions, and a passage of 170 tokens with its propositions
 _A_REQUEST = 650
 _MOST_REQUESTS = 256  # for one passage and all the parts that it is split into
+_LAST_WAIT = 5.0  # seconds for replies that are under way when a run is interrupted: they are paid for
 _LET_GO = 0.1  # seconds: replies come together, and the next requests leave before these are checked
 _FIRST_PASSAGES = 20  # where sentences stand in for all of so many, no setting is right
 _FEW_PASSAGES = 8  # whole passages are enough to tell whether too many first replies are cut off
@@ -252,7 +255,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     )
     _llm: LLM
     _form: dict[str, Any]
-    _asked: LLM  # the same without its own retries
+    _endpoint: Endpoint
     _settings: dict[str, Any]  # what its output depends on
     _model: str
     _sender: Sender
@@ -273,7 +276,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         if unknown := settings.keys() - type(self).model_fields.keys():
             raise TypeError(f"unknown arguments: {', '.join(sorted(unknown))}")
         if isinstance(llm, str):
-            llm_factory = llm if is_model_name(llm) else f"{parse_name(llm)[0]}:{llm}"
+            llm_factory = with_provider(llm)
             llm = None
         factory = factory_name(llm_factory) if llm_factory else ""
         if llm is None and not factory:
@@ -287,7 +290,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         settings["prices"] = read_prices(settings.get("prices"))
         super().__init__(**settings)
         self._llm = call_factory(factory) if llm is None else llm
-        self._asked = without_retries(self._llm)
+        self._endpoint = Endpoint(without_retries(self._llm), secrets_of(self._llm))
         self._settings = output_settings(self._llm)
         self._model = str(next(filter(None, map(self._settings.get, MODEL_FIELDS)), ""))
         self._form = response_format(self._llm, "propositions", *["questions"] * self.questions)
@@ -372,8 +375,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         """Ask for the propositions of passages as they come, and return them in their order.
 
         Some hundreds of passages are under way at a time; memory does not grow with their number. It works
-        inside a running event loop too. When it is closed or interrupted, it waits for the requests that are
-        under way, whose replies are paid for.
+        inside a running event loop too. When it is closed or interrupted, it waits some seconds for the
+        requests that are under way, whose replies are paid for.
 
         Args:
             passages: Any iterable of passages. It is read in the thread that reads the sets.
@@ -448,7 +451,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
 
     def _new_run(self) -> _Run:
         try:
-            client = Client(self._asked, self.concurrency, self.form)
+            client = Client(self._endpoint, self.form)
         except Exception as error:  # LlamaIndex's OpenAI looks the model up in a list of its own
             message = classify(error, secrets_of(self._llm)).message
             raise PropositionizerError(f"the LLM does not say what it is: {message}") from None
@@ -508,8 +511,10 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
             "fingerprint": self.fingerprint,
             "class_name": self.class_name(),
         }
+        name_place(self.record_to)
         if self.cache is not None:
             data["cache"] = str(self.cache.path)
+            name_place(data["cache"])
             if self.cache.max_age is not None:
                 data["cache_max_age"] = self.cache.max_age.total_seconds()
         return data
@@ -542,13 +547,17 @@ def _made_again(
 ) -> LLMPropositionizer:
     """A propositionizer of its dictionary; a pickle's factory is trusted (see `LLMReference.rebuild`)."""
     settings = {**data, **changes}
+    if not is_pickled:
+        settings |= _llm_of_dictionary(data, changes)
+        for name in {"cache", "record_to"} - changes.keys():
+            refuse_place(settings.get(name) or "", f"the file of {name}=", f"pass {name}={settings.get(name)!r} too.")
     settings.pop("class_name", None)
     fingerprint = settings.pop("fingerprint", None)
     max_age = settings.pop("cache_max_age", None)
     if max_age is not None and isinstance(settings.get("cache"), str):
         settings["cache"] = ReplyCache(settings["cache"], timedelta(seconds=max_age))
-    if isinstance(settings.get("llm"), dict):
-        settings["llm"] = LLMReference.model_validate(settings["llm"]).rebuild(trusted=is_pickled)
+    if is_pickled and isinstance(settings.get("llm"), dict):
+        settings["llm"] = LLMReference.model_validate(settings["llm"]).rebuild(trusted=True)
     propositionizer = kind(**settings)
     if fingerprint not in (None, propositionizer.fingerprint) and (is_pickled or not changes):
         raise ValueError(
@@ -557,6 +566,21 @@ def _made_again(
             "one), or it had other prompts (pass them), or another version saved it."
         )
     return propositionizer
+
+
+def _llm_of_dictionary(data: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The LLM and the factory of a dictionary, which somebody else may have written; the user's own come first."""
+    if "llm" in changes or "llm_factory" in changes:
+        return {"llm": changes.get("llm"), "llm_factory": changes.get("llm_factory")}
+    factory = data.get("llm_factory") or ""
+    if factory:
+        return {"llm": call_factory(factory, trusted=False)}
+    llm = data.get("llm")
+    if isinstance(llm, dict):
+        return {"llm": LLMReference.model_validate(llm).rebuild()}
+    if isinstance(llm, str):
+        refuse_place(unnamed_place(llm), "the LLM", f"pass llm={llm!r} too.")
+    return {}
 
 
 class _Run:
@@ -600,16 +624,17 @@ class _Run:
         except BaseException as error:
             self.end(type(error).__name__)
             if asyncio._get_running_loop() is not self.loop:  # the garbage collector may close it there
-                asyncio.run_coroutine_threadsafe(self._settled(), self.loop).result()
+                settling = asyncio.run_coroutine_threadsafe(self._settled(), self.loop)
+                wait([settling], _LAST_WAIT)
             if isinstance(error, LLMError):
                 raise self._error or _public(error) from None
             raise
-        finally:
-            self.client.close()
         if self._unread is not None:
             raise self._unread
 
     def _is_final(self, result: PropositionSet) -> bool:
+        if not any(map(has_letters, result.texts)):
+            return True  # nothing was asked
         is_certain = result.status != "fallback" or not self.sender.is_doubtful
         return self._is_sound and is_certain
 
@@ -752,8 +777,7 @@ class _PassageRun:
             again = checked(self._passage, replace(result, texts=reading.texts, questions=questions))
             if is_better(again.findings, result.findings):
                 result = again
-        is_passing = reading.problem == "transient"
-        result = replace(result, status="repaired", reason="; ".join(reasons), is_passing=is_passing)
+        result = replace(result, status="repaired", reason="; ".join(reasons), is_passing=reading.is_passing)
         return settled(self._passage, result)
 
     async def _ask_for(self, part: Passage) -> list[PropositionSet]:
@@ -777,7 +801,7 @@ class _PassageRun:
             if halves is not None:
                 return await self._ask_for_halves(*halves)
             if reading.problem not in ASKED_AGAIN:
-                return [fall_back(part, reading.reason, reading.problem == "transient")]
+                return [fall_back(part, reading.reason, reading.is_passing)]
             reasons.append(reading.reason)
             note = ask_again_note(reading.problem, self._language)
         return [fall_back(part, f"{'; '.join(unique(reasons))} (asked {max_attempts} times)")]
@@ -797,7 +821,8 @@ class _PassageRun:
         reply = await self._run.sender.ask(request, self._run.client.send, self._run.stop)
         if isinstance(reply, Failure):
             cause = REASONS["filtered"] if reply.kind == "filtered" else "the provider failed"
-            return Reading(problem=reply.kind, reason=f"{cause} ({reply.summary})")
+            reason = f"{cause} ({reply.summary})"
+            return Reading(problem=reply.kind, reason=reason, is_passing=reply.may_pass)
         return judge(part, reply.text, reply.finish, questions=asking.questions, is_last=is_last)
 
     async def _ask_for_halves(self, first: Passage, second: Passage) -> list[PropositionSet]:

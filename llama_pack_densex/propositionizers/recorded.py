@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from llama_index.core.bridge.pydantic import Field
+from typing_extensions import Self
 
 from llama_pack_densex.llm.cache import open_private
+from llama_pack_densex.llm.claims import name_place, refuse_place
 from llama_pack_densex.propositionizers.base import (
     DelegatingPropositionizer,
     Passage,
@@ -59,6 +61,18 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         fields = {"path": str(path), "otherwise": otherwise, **kwargs}
         super().__init__(**fields)
         self._recorded = _read_recordings(Path(path))
+        name_place(self.path)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
+        """Make one from what `to_dict` returned; `kwargs` override.
+
+        Raises:
+            ValueError: Only the dictionary names the file.
+        """
+        if "path" not in kwargs:
+            refuse_place(str(data["path"]), "a recording", f"pass path={data['path']!r} too.")
+        return super().from_dict(data, **kwargs)
 
     @classmethod
     def class_name(cls) -> str:

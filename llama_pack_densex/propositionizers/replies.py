@@ -14,6 +14,7 @@ from itertools import chain, pairwise
 from tokenize import STRING, TokenError, generate_tokens
 from typing import Any
 
+from llama_pack_densex.llm.thoughts import without_thoughts
 from llama_pack_densex.llm.usage import Finish
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet, Status
 from llama_pack_densex.propositionizers.prompts import EXAMPLE_NAMES, EXAMPLE_TEXTS
@@ -42,12 +43,14 @@ class Reading:
             in its place; None if it can.
         questions: What stands among or beside them as a question.
         reason: The problem in words, if the reply was judged.
+        is_passing: Whether the same request may be answered another day.
     """
 
     texts: tuple[str, ...] = ()
     problem: str | None = None
     questions: tuple[str, ...] = ()
     reason: str = ""
+    is_passing: bool = False
 
 
 class _UnusableReplyError(Exception):
@@ -202,7 +205,10 @@ _NAMED = re.compile(rf"proposition|命題|fact|statement|claim|{_TEXT.pattern}",
 def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     values = _json_values(text)
     if values is None:
-        text = _without_thoughts(text)
+        if not _START.match(text):
+            text = without_thoughts(text)
+        if not text:
+            raise _UnusableReplyError("cut")
         values = _embedded_values(text)
     named: list[Any] = []
     if with_questions:
@@ -250,24 +256,6 @@ def _json_values(text: str) -> list[Any] | None:
         with suppress(ValueError, RecursionError):
             return [json.loads(part.rstrip(", "), strict=False) for part in parts if part.strip()]
     return None
-
-
-_THOUGHT = "(?:think(?:ing)?|thoughts?|reasoning|analysis|reflection|scratchpad)"
-_AFTER_THOUGHTS = re.compile(
-    rf".*(?:[<\[◁]/(?i:{_THOUGHT})[>\]▷]|<\|channel\|>final<\|message\|>|assistantfinal)", re.DOTALL
-)
-
-
-def _without_thoughts(text: str) -> str:
-    """Drop the thoughts before the answer, also where a chat template swallowed the opening tag."""
-    thoughts = None if _START.match(text) else _AFTER_THOUGHTS.match(text)
-    if thoughts:
-        answer = text[thoughts.end() :]
-        if not re.match(r"[^\[{]*[\"']", answer):
-            return answer.strip()
-    if re.match(rf"[<\[◁](?i:{_THOUGHT})[>\]▷]|<\|channel\|>", text):
-        raise _UnusableReplyError("cut")
-    return text
 
 
 def _embedded_values(text: str) -> list[Any]:

@@ -13,7 +13,9 @@ from typing import Any
 
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.utils import infer_torch_device
+from typing_extensions import Self
 
+from llama_pack_densex.llm.claims import name_place, refuse_place, unnamed_place
 from llama_pack_densex.llm.names import HUGGINGFACE_ADVICE
 from llama_pack_densex.llm.usage import Finish
 from llama_pack_densex.propositionizers.base import (
@@ -87,6 +89,18 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         settings = {"batch_size": batch_size, "device": device, "max_new_tokens": max_new_tokens}
         super().__init__(otherwise=otherwise, **{"model": str(model), **settings})
         self._loaded = _Seq2SeqModel(self.model, device)
+        name_place(self.model)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
+        """Make one from what `to_dict` returned; `kwargs` override.
+
+        Raises:
+            ValueError: Only the dictionary names the folder of the model.
+        """
+        if "model" not in kwargs and "model" in data:
+            refuse_place(unnamed_place(data["model"]), "a model", f"pass model={data['model']!r} too.")
+        return super().from_dict(data, **kwargs)
 
     @classmethod
     def class_name(cls) -> str:

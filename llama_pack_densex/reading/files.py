@@ -23,6 +23,14 @@ _PROSE = {"text", "markdown", "restructuredtext", "html", "tex", "org", "email",
 # Of these not all of its versions know.
 _DATA = (".csv", ".tsv", ".jsonl", ".ndjson", ".ipynb", ".geojson", ".lock", ".map", ".conf", ".svelte")
 _UNREAD = ("image/", "audio/", "video/", "font/")  # a page has many, and each would be warned of
+# What programs leave beside documents: locks, backups, drafts, downloads under way, pictures of folders.
+_LEFT_BESIDE = re.compile(
+    r"~\$.+|#.+#|.+~|thumbs\.db|ehthumbs.*\.db|desktop\.ini|icon\r|.+___jb_(?:tmp|old)___|"
+    r".+\.(?:tmp|temp|bak|backup|orig|rej|sw[k-p]|save|crdownload|opdownload|download|part|partial|filepart|"
+    r"wbk|xlk|asd|xar|\$\w+|lck|idlk|dwl2?|laccdb)",
+    re.IGNORECASE,
+)
+_BINS = ("$RECYCLE.BIN", "System Volume Information", "#recycle", "@eaDir", "lost+found", "__MACOSX")
 
 
 class UnreadableFileError(ValueError):
@@ -88,7 +96,8 @@ def find_files(
     """Find the files below folders, and those given themselves, each once, with the ids of their documents.
 
     Hidden files and folders are left out unless they are given themselves, and so are the folders of
-    indexes. Code and data are left out unless they are asked for: given themselves, included, or in the
+    indexes. What programs leave beside documents, as locks and backups, is only read if it is given itself or
+    included. Code and data are left out unless they are asked for: given themselves, included, or in the
     index. Links are followed, but not to a folder that they are in; a folder that can be reached in two ways
     is read once. A file below two of the folders belongs to the first.
 
@@ -119,7 +128,11 @@ def find_files(
             name = _name(file, root)
             if _matches(name, exclude):
                 continue
-            if is_file or str(file) in indexed or _matches(name, include) or _is_prose(file):
+            if is_file or _matches(name, include):
+                roots.setdefault(file, root)
+            elif _LEFT_BESIDE.fullmatch(file.name):
+                continue
+            elif str(file) in indexed or _is_prose(file):
                 roots.setdefault(file, root)
             else:
                 other_kinds.append(file)
@@ -202,7 +215,7 @@ def _walk(root: Path, left_out: set[str], unreadable: list[UnreadableFileError])
             continue
         seen.add(str(real))
         shown = [folder / name for name in sorted(folders) if not name.startswith(".")]
-        folders[:] = [path.name for path in shown if not is_index(path)]
+        folders[:] = [path.name for path in shown if path.name not in _BINS and not is_index(path)]
         yield from (folder / name for name in sorted(files) if not name.startswith("."))
     for error in errors:
         reason = f"cannot be listed: {error.strerror}"

@@ -5,16 +5,27 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from ctypes import c_float, create_string_buffer
-from itertools import chain
+from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 from pypdfium2 import PdfDocument, raw  # type: ignore[import-untyped]
 
 from llama_pack_densex.reading.files import Part, titled
+from llama_pack_densex.reading.pdf_forms import Field, Insertion, insert_fields, read_fields
+from llama_pack_densex.reading.pdf_order import (
+    Line,
+    around,
+    find_lines,
+    is_upright,
+    reading_order,
+    turned,
+    without_readings,
+)
 from llama_pack_densex.reading.pdf_tables import (
     Box,
     PdfTable,
@@ -24,8 +35,13 @@ from llama_pack_densex.reading.pdf_tables import (
     may_have_columns,
 )
 from llama_pack_densex.reading.tables import to_markdown
+from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import on_one_line
 
+logger = plain_logger(__name__)
+
+_XFA = (raw.FORMTYPE_XFA_FULL, raw.FORMTYPE_XFA_FOREGROUND)
+_XFA_ADVICE = "whose fields may be missing here: print it to a PDF in Adobe Acrobat, and read that"
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time
 # What PDFium puts for a hyphen that parts a word at the end of a line.
 _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")
@@ -37,6 +53,9 @@ def read_pages(file: Path) -> list[Part]:
     """The pages of a PDF, with its title, labels and the bookmarked section that all of a page is in."""
     parts: list[Part] = []
     with _PDFIUM, closing(PdfDocument(file)) as document:
+        if document.get_formtype() in _XFA:
+            logger.warning("%s is an XFA form, %s", file, _XFA_ADVICE)
+        document.init_forms()
         title = titled(document.get_metadata_value("Title"))
         begun = _sections_begun(document)
         section = ""
@@ -60,14 +79,23 @@ def _joined_word(match: re.Match[str]) -> str:
     return f"{hyphen}{match[1]}\n"
 
 
-def _page_texts(document: Iterable[Any]) -> Iterator[str]:
-    """The text of each page, with its tables as Markdown."""
+def _page_texts(document: Any) -> Iterator[str]:
+    """The text of each page, with its tables as Markdown, and what was filled into its forms."""
     table_before: PdfTable | None = None  # that with which the page before ends
     for page in document:
         text_page = page.get_textpage()
+        fields = [*read_fields(document, page)]
+        frames = find_frames(*_rulings(page))
         text = text_page.get_text_range()
+        is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
+        may_have_tables = bool(frames) or may_have_columns(text)
+        has_shape = fields or may_have_tables or _may_be_out_of_order(text_page)
+        boxes = _boxes(text_page, text) if is_mapped and has_shape else {}
+        text, boxes, origins = _with_fields(text, boxes, fields)
+        is_code = partial(_is_code, text_page, origins)
+        tables = find_tables(text, boxes, frames, is_code) if boxes and may_have_tables else []
         characters = [*text]
-        tables = _find_tables(page, text_page, text)
+        lines_of_tables: list[Line] = []
         last_table = None
         for table in tables:
             first = min(table.places)
@@ -78,9 +106,90 @@ def _page_texts(document: Iterable[Any]) -> Iterator[str]:
             characters[first] = f"\n\n{to_markdown(table.grid)}\n\n"
             if text.count("\n", max(table.places)) <= _RUNNING:
                 last_table = table
+            lines_of_tables.append(Line("", range(first, first + 1), around(boxes, table.places)))
+            boxes = {place: box for place, box in boxes.items() if place not in table.places}
         table_before = last_table
-        text = "".join(characters).replace("\r\n", "\n")
+        text = _in_reading_order(text, characters, boxes, lines_of_tables).replace("\r\n", "\n")
         yield re.sub(r"\n(?:[^\S\n]*\n)+", "\n\n", text) if tables else text
+
+
+def _boxes(text_page: Any, text: str) -> dict[int, Box]:
+    """Where the characters of a page stand, from its top left; it takes as long as all else."""
+    boxes: dict[int, Box] = {}
+    for place, character in enumerate(text):
+        if not character.isspace():
+            left, bottom, right, top = text_page.get_charbox(place, loose=True)
+            boxes[place] = Box(left, -top, right, -bottom)
+    return boxes
+
+
+# Forms and columns
+
+_LEAST_BESIDE = 3  # stretches of text that stand beside the one before them, as lines of columns do
+_LEAST_UPRIGHT = 2
+
+
+def _may_be_out_of_order(text_page: Any) -> bool:
+    """Whether lines stand beside one another, or upright."""
+    boxes = [Box(left, -top, right, -bottom) for left, bottom, right, top in _rectangles(text_page)]
+    upright = sum(box.bottom - box.top > 2 * (box.right - box.left) for box in boxes)
+    beside = 0
+    for box, following in pairwise(boxes):
+        gap = max(following.left - box.right, box.left - following.right)
+        beside += gap > box.size / 2 and box.top < following.bottom and following.top < box.bottom
+    return beside >= _LEAST_BESIDE or upright >= _LEAST_UPRIGHT
+
+
+def _rectangles(text_page: Any) -> Iterator[tuple[float, float, float, float]]:
+    for number in range(text_page.count_rects()):
+        yield text_page.get_rect(number)
+
+
+def _with_fields(
+    text: str,
+    boxes: Mapping[int, Box],
+    fields: Sequence[Field],
+) -> tuple[str, dict[int, Box], dict[int, int]]:
+    """A page's text with the values of fields, where its characters stand, and where they were in its text."""
+    insertions = insert_fields(fields, find_lines(text, boxes), len(text))
+    insertions.sort(key=lambda insertion: insertion.place)
+    pieces: list[str] = []
+    new_boxes: dict[int, Box] = {}
+    origins: dict[int, int] = {}
+    start = shift = 0
+    for insertion in [*insertions, Insertion(len(text), "", Box(0, 0, 0, 0))]:
+        for place in range(start, insertion.place):
+            if place in boxes:
+                new_boxes[place + shift] = boxes[place]
+                origins[place + shift] = place
+        if boxes:
+            new_boxes |= insertion.boxes(insertion.place + shift)
+        pieces += [text[start : insertion.place], insertion.text]
+        start = insertion.place
+        shift += len(insertion.text)
+    return "".join(pieces), new_boxes, origins
+
+
+def _in_reading_order(
+    text: str,
+    characters: Sequence[str],
+    boxes: Mapping[int, Box],
+    lines_of_tables: Sequence[Line],
+) -> str:
+    if not boxes:
+        return "".join(characters)
+    upright = is_upright(boxes)
+    if upright:
+        lines = without_readings(find_lines(text, {place: turned(box) for place, box in boxes.items()}))
+    else:
+        lines = [*find_lines(text, boxes), *lines_of_tables]
+    lines.sort(key=lambda line: line.places.start)
+    ordered = reading_order(lines, upright)
+    if [line for row in ordered for line in row] == lines:
+        return "".join(characters)
+    between = "" if upright else " "
+    rows = (between.join("".join(characters[place] for place in line.places) for line in row) for row in ordered)
+    return re.sub(r"(?<=[\x02\ufffe])\n", "", "\n".join(rows))
 
 
 # Tables
@@ -93,23 +202,12 @@ _MOST_SEGMENTS = 200  # of a path
 _FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt\d")
 
 
-def _find_tables(page: Any, text_page: Any, text: str) -> list[PdfTable]:
-    """The tables of a page; places of characters take long, and are only read where it may have some."""
-    frames = find_frames(*_rulings(page))
-    is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
-    if not is_mapped or not (frames or may_have_columns(text)):
-        return []
-    boxes: dict[int, Box] = {}
-    for place, character in enumerate(text):
-        if not character.isspace():
-            left, bottom, right, top = text_page.get_charbox(place, loose=True)
-            boxes[place] = Box(left, -top, right, -bottom)
-    return find_tables(text, boxes, frames, lambda place: _is_code(text_page, place))
-
-
-def _is_code(text_page: Any, place: int) -> bool:
+def _is_code(text_page: Any, origins: Mapping[int, int], place: int) -> bool:
+    """Whether the character at a place is of a font for code; what was filled into a form is not."""
+    if place not in origins:
+        return False
     name = create_string_buffer(_LONGEST_NAME)
-    raw.FPDFText_GetFontInfo(text_page, place, name, _LONGEST_NAME, None)
+    raw.FPDFText_GetFontInfo(text_page, origins[place], name, _LONGEST_NAME, None)
     return _FONT_FOR_CODE.search(name.value) is not None
 
 

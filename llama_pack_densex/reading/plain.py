@@ -15,6 +15,7 @@ from llama_pack_densex.reading.encoding import decode_file
 from llama_pack_densex.reading.files import Part, UnreadableFileError
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import on_one_line, strip_surrogates
+from llama_pack_densex.text.values import plain_values
 
 logger = plain_logger(__name__)
 
@@ -39,18 +40,20 @@ def _front_matter(file: Path, front: str) -> dict[str, Any] | None:
     try:
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(front)):
             raise ValueError("it has aliases, of which some lines make gigabytes")
-        metadata = json.loads(json.dumps(yaml.safe_load(front), default=_to_json), parse_constant=str)
+        metadata = yaml.safe_load(front)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         kind = type(error).__name__
         logger.warning("%s: its front matter is no YAML (%s) and stays in the text", file, kind)
         return None
     if not front.strip():
         return {}
-    return metadata if isinstance(metadata, dict) else None  # else it is text between two rules
-
-
-def _to_json(value: Any) -> Any:
-    return sorted(value, key=str) if isinstance(value, set) else str(value)
+    if not isinstance(metadata, dict):
+        return None  # it is text between two rules
+    try:
+        return plain_values(metadata)
+    except ValueError as error:
+        logger.warning("%s: its front matter stays in the text: %s", file, error)
+        return None
 
 
 def read_mail(file: Path) -> list[Part]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import ZipFile
 
 from llama_pack_densex.reading.encoding import decode_file
@@ -19,6 +20,7 @@ from llama_pack_densex.reading.tables import (
     Places,
     Row,
     cells_of,
+    is_figure,
     read_header,
     record,
     row_texts,
@@ -38,28 +40,92 @@ _SAMPLE = 10_000  # characters by which the delimiter is detected
 
 def read_csv(file: Path) -> list[Part]:
     """The rows of a CSV file as records."""
-    text = decode_file(file)
+    text = decode_file(file).removeprefix("\ufeff")
+    told = _TOLD_DELIMITER.match(text)
+    if told:
+        text = text[told.end() :]
+    delimiter = told[1] if told else _delimiter(text)
+    rows = min(_csv_rows(text, delimiter, escape=""), _csv_rows(text, delimiter, escape="\\"), key=_count_torn)
+    table = [[on_one_line(cell.content) for cell in row] for row in rows]
+    titles = _count_titles(table)
+    if _has_no_names(table[titles:]):
+        return [Part("\n\n".join(" ".join(filter(None, row)) for row in table if any(row)), {})]
+    places: Places = {}
+    for y, row in enumerate(table):
+        for x, content in enumerate([f"{delimiter} ".join(row)] if y < titles else row):
+            if content:
+                places[y, x] = Cell(content)
+    return [Part(_to_records(places, has_forms=False), {})]
+
+
+# CSV
+
+_TOLD_DELIMITER = re.compile(r'"?sep=([^\r\n])"?[,;\t ]*(?:\r\n?|\n|\Z)', re.IGNORECASE)  # by Excel
+
+
+class _CsvCell(NamedTuple):
+    """A cell of a CSV file.
+
+    Args:
+        content: What it says.
+        is_torn: Whether quotation marks stand where they cannot.
+    """
+
+    content: str
+    is_torn: bool
+
+
+def _delimiter(text: str) -> str:
+    """What parts the cells of most lines."""
     sample = re.sub('"[^"]*"', "", text.strip()[:_SAMPLE])
     lines = sample.split("\n")
     outside_numbers = re.sub(r"(?<=\d),(?=\d)", "", sample)  # in "3,50" it parts no cells where others may
-    delimiter = max(
+    return max(
         ",;\t|",
         key=lambda mark: (sum(mark in line for line in lines), outside_numbers.count(mark)),
     )
-    # not by csv, whose cells may have 131,072 characters, more only where that is set for the whole process
-    cell = re.compile(rf'("[^"]*(?:""[^"]*)*"|)([^{delimiter}\r\n]*)([{delimiter}]|\r?\n|\r|\Z)')
-    places: Places = {}
-    x = y = 0
-    for quoted, plain, end in cell.findall(text):
-        content = on_one_line(quoted[1:-1].replace('""', '"') + plain)
-        if content:
-            places[y, x] = Cell(content)
-        if end == delimiter:
-            x += 1
-        else:
-            x = 0
-            y += 1
-    return [Part(_to_records(places, has_forms=False), {})]
+
+
+def _csv_rows(text: str, delimiter: str, escape: str) -> list[list[_CsvCell]]:
+    """The rows of a CSV file, in which what stands behind an escaping character is text.
+
+    Not by csv, whose cells may have 131,072 characters, more only where that is set for the whole process.
+    """
+    mark = re.escape(delimiter)
+    within = r'(?:[^"\\]|\\[\s\S]|"")*' if escape else '[^"]*(?:""[^"]*)*'
+    pattern = re.compile(rf'("{within}"|)([^{mark}\r\n]*)({mark}|\r?\n|\r|\Z)')
+    rows: list[list[_CsvCell]] = [[]]
+    for quoted, plain, end in pattern.findall(text):
+        content = quoted[1:-1].replace('""', '"')
+        if escape:
+            content = re.sub(r'\\(["\\])', r"\1", content)
+        rows[-1].append(_CsvCell(content + plain, is_torn=bool(quoted and plain.strip()) or '"' in plain))
+        if end != delimiter:
+            rows.append([])
+    return rows
+
+
+def _count_torn(rows: Sequence[Sequence[_CsvCell]]) -> int:
+    return sum(cell.is_torn for cell in chain(*rows))
+
+
+def _count_titles(table: Sequence[Sequence[str]]) -> int:
+    """How many lines stand above the names of columns: none of them has as many cells as the rows have."""
+    sizes = Counter(len(row) for row in table if len(row) > 1)
+    if not sizes:
+        return 0
+    (size, _), *_ = sizes.most_common(1)
+    first = next(y for y, row in enumerate(table) if len(row) == size)
+    names, *rows = table[first:]
+    return 0 if any(map(is_figure, names)) or not any(map(is_figure, chain(*rows))) else first
+
+
+def _has_no_names(table: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row has amounts where the others have them, and so names no columns."""
+    first, *rows = [row for row in table if any(row)] or [[]]
+    rows = [row for row in rows if len(row) == len(first)]
+    amounts = [x for x, content in enumerate(first) if is_figure(content) and not content.isdecimal()]
+    return bool(rows) and any(all(is_figure(row[x]) for row in rows) for x in amounts)
 
 
 def read_workbook(file: Path) -> list[Part]:

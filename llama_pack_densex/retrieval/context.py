@@ -7,6 +7,7 @@ import math
 import re
 import uuid
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -27,6 +28,7 @@ from llama_pack_densex.node_parsers.metadata import (
 from llama_pack_densex.retrieval.hits import MatchedUnit, carrying, matched_units
 from llama_pack_densex.stores.node_store import NodeRecord
 from llama_pack_densex.text.blocks import find_blocks
+from llama_pack_densex.text.links import readable_text
 from llama_pack_densex.text.segments import segment, statements
 from llama_pack_densex.text.tokens import CJK, tokenize
 
@@ -59,9 +61,32 @@ came within a question or two of it, for lexical, dense and fused scores."""
 NEAR_DUPLICATE = 0.8
 """A unit is left out if a better one has this share of its tokens: a sentence and its proposition, say."""
 
+SAME_PLACE = 0.5
+"""The same where one is a sentence, and the others are propositions that are from it, or the reverse."""
+
 # What makes two otherwise equal sentences differ in meaning; the tokens of keyword search lack negations.
 _DISTINCTIVE = re.compile(
     r"\d+(?:[.,]\d+)*|\b(?:no|not|never|neither|nor|without|cannot)\b|n['’]t\b|ない|なかっ|ません|ずに", re.IGNORECASE
+)
+
+LEAST_WORDS = 3
+"""Words of a unit that says something; a Chinese, Japanese or Korean character counts as half a word."""
+OF_LEAD_IN = 8
+"""The same of one that ends in a colon."""
+_MARKUP = re.compile(r"<[^<>]{0,500}>|\]\([^()\s]{0,500}\)|[*_`#>|\[\]()]|https?://\S+")
+_BULLET = re.compile(r"[-*+]\s+")
+_EMPHASISED = re.compile(
+    r"(?:[-*+>]\s+)?(?P<mark>\*\*|__|\*|_|<b>|<strong>)[^\n。.!?！？]{1,80}(?:(?P=mark)|</b>|</strong>)"
+)
+_PREDICATE = re.compile(
+    r"(?<!また)は|[がを]|です|ます|[:：]|\b(?:is|are|was|were|has|have|can|must|may|will|should)\b", re.IGNORECASE
+)
+_COURTESY = re.compile(
+    r"(?:詳細は|詳しくは)?こちら(?:を(?:ご覧|参照して)ください|です)?[。!！]*"
+    r"|(?:(?:for )?(?:more|further)(?: details| information)?,? )?(?:see|click|read) (?:here|more|below|above)[.!]*"
+    r"|(?:congratulations|welcome|thanks|thank you|enjoy|good luck|hello|hi)\b[\w ,']{0,40}[.!]*"
+    r"|(?:おめでとう|ありがとう|お疲れ(?:様|さま)|ようこそ|こんにちは)(?:ございま(?:す|した)|です|でした)?[。!！]*",
+    re.IGNORECASE,
 )
 
 BudgetUnit = Literal["words", "tokens", "characters"]
@@ -249,7 +274,8 @@ def units_of(node: NodeWithScore) -> list[MatchedUnit]:
 
 
 def rank_facts(nodes: Sequence[NodeWithScore]) -> list[Fact]:
-    """All units that found these nodes, best first, none twice and none that one above it says.
+    """The units that found these nodes, best first: none twice, none that one above it says or was made of it,
+    and, where others say something, none that says nothing.
 
     A unit ranks by its own score plus half the score of the node it found, each as a share of the best one's,
     so that a good unit of a good passage comes first. A unit that was itself retrieved counts as found by
@@ -267,7 +293,9 @@ def rank_facts(nodes: Sequence[NodeWithScore]) -> list[Fact]:
     def rank(fact: Fact) -> float:
         return fact.unit.score / best_unit + PASSAGE_WEIGHT * (fact.source.score or 0.0) / best_node
 
-    return list(_without_repetition(sorted(facts.values(), key=rank, reverse=True)))
+    ranked = sorted(facts.values(), key=rank, reverse=True)
+    stating = [fact for fact in ranked if not says_nothing(fact.unit.text)]
+    return list(_without_repetition(stating or ranked))
 
 
 def choose_facts(
@@ -299,7 +327,9 @@ def render_facts(facts: Sequence[Fact]) -> str:
     groups: dict[str, list[str]] = {}
     for fact in facts:
         metadata = fact.source.metadata
-        line = f"- {fact.unit.text.strip()} {metadata.get(FOOTNOTE_KEY, '')}".rstrip()
+        text = fact.unit.text.strip()
+        marker = _BULLET.match(text)
+        line = f"- {text[marker.end() :] if marker else text} {metadata.get(FOOTNOTE_KEY, '')}".rstrip()
         groups.setdefault(str(metadata.get(TITLE_KEY, "")).strip(), []).append(line)
     return "\n\n".join("\n".join([title, *lines] if title else lines) for title, lines in groups.items())
 
@@ -312,15 +342,38 @@ def _facts_node(facts: Sequence[Fact]) -> NodeWithScore:
     return carrying(node, facts[0].source.score, [fact.unit for fact in facts])
 
 
+def says_nothing(text: str) -> bool:
+    """Whether a unit says nothing without what is around it.
+
+    Such are tags, labels of links, emphasised headings, lines that lead a list in, congratulations and
+    "see here". A number always says something.
+    """
+    bare = _MARKUP.sub(" ", readable_text(text)).strip()
+    if any(map(str.isdigit, bare)):
+        return False
+    is_heading = bool(_EMPHASISED.fullmatch(text.strip())) and not _PREDICATE.search(bare)
+    least = OF_LEAD_IN if bare.endswith((":", "：")) else LEAST_WORDS
+    return is_heading or count_words(bare) < least or bool(_COURTESY.fullmatch(bare))
+
+
 def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
     earlier: list[tuple[set[str], set[str]]] = []
+    of_place: defaultdict[tuple[str, tuple[int, int]], list[tuple[str, set[str]]]] = defaultdict(list)
     for fact in facts:
-        tokens = set(tokenize(fact.unit.text))
-        distinctive = set(_DISTINCTIVE.findall(fact.unit.text.casefold()))
+        unit = fact.unit
+        tokens = set(tokenize(unit.text))
+        distinctive = set(_DISTINCTIVE.findall(unit.text.casefold()))
         least = NEAR_DUPLICATE * len(tokens)
-        if not any(len(tokens & above) >= least and distinctive <= signs for above, signs in earlier):
-            earlier.append((tokens, distinctive))
-            yield fact
+        if any(len(tokens & above) >= least and distinctive <= signs for above, signs in earlier):
+            continue
+        if unit.span and not unit.unverified:
+            from_there = of_place[fact.source.node_id, unit.span]
+            others = set().union(*(above for kind, above in from_there if kind != unit.granularity))
+            if len(tokens & others) >= SAME_PLACE * len(tokens):
+                continue
+            from_there.append((unit.granularity, tokens))
+        earlier.append((tokens, distinctive))
+        yield fact
 
 
 class _Passage:

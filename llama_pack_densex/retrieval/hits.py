@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
-from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
-from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY
+from llama_pack_densex.stores.node_store import FoundNode, NodeRecord, Span, span_of
+from llama_pack_densex.text import markup
 
 MIN_FETCH = 20
 """Units in the first round of a search, at least."""
@@ -138,6 +139,42 @@ def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tu
     return tuple(sorted(hits, key=lambda hit: -hit.score))
 
 
+_MARKED_SHARE = 0.5  # of the best unit's score: in keyword search nearly every sentence has a word of the question
+_LISTED_UNITS = 10
+
+
+class RetrievedNode(NodeWithScore):
+    """A retrieved node; a notebook shows it with the units that found it marked in its text."""
+
+    def _repr_html_(self) -> str:
+        metadata = self.node.metadata
+        text = self.node.get_content()
+        units = matched_units(self.node)
+        place = str(metadata.get(SECTION_KEY) or metadata.get(TITLE_KEY) or self.node.ref_doc_id or "")
+        granularity = str(metadata.get(GRANULARITY_KEY, "node"))
+        best = [unit for unit in units if unit.score >= _MARKED_SHARE * units[0].score]
+        rows = [(f"{unit.score:.2f}", unit.granularity, unit.text) for unit in units[:_LISTED_UNITS]]
+        return markup.block(
+            place,
+            markup.note(f"{granularity}, score {self.get_score():.3f}"),
+            markup.passage(text, spans_within(span_of(self.node), text, [unit.span for unit in best])),
+            markup.folded(f"What found it ({len(units)})", markup.table(rows)) if units else "",
+        )
+
+
+def spans_within(place: Span | None, text: str, spans: Iterable[Span | None]) -> list[Span]:
+    """Spans of a document as spans of a node's text; none, where the text is not what stands in the document.
+
+    Args:
+        place: The node's span in the document, in characters.
+        text: The node's text.
+        spans: Spans in the document.
+    """
+    if place is None or place[1] - place[0] != len(text):
+        return []
+    return [(span[0] - place[0], span[1] - place[0]) for span in spans if span is not None]
+
+
 def with_matches(
     node: BaseNode, score: float, units: Sequence[FoundNode], records: Mapping[str, NodeRecord]
 ) -> NodeWithScore:
@@ -166,7 +203,7 @@ def carrying(node: BaseNode, score: float | None, units: Sequence[MatchedUnit]) 
     copy = node.model_copy()
     # `asdict` would copy every string, which is most of the time that this takes
     copy.metadata = {**node.metadata, MATCHED_KEY: [dict(vars(unit)) for unit in units]}
-    return NodeWithScore(node=copy, score=score)
+    return RetrievedNode(node=copy, score=score)
 
 
 def matched_units(node: BaseNode) -> list[MatchedUnit]:

@@ -21,7 +21,15 @@ from llama_index.core.utils import print_text
 
 from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
 from llama_pack_densex.retrieval.context import is_unit
-from llama_pack_densex.retrieval.hits import MIN_FETCH, PassageHit, carrying, matched_units, rounds, with_matches
+from llama_pack_densex.retrieval.hits import (
+    MIN_FETCH,
+    PassageHit,
+    RetrievedNode,
+    carrying,
+    matched_units,
+    rounds,
+    with_matches,
+)
 from llama_pack_densex.retrieval.search import UnitSearch
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode
@@ -377,7 +385,9 @@ class RerankingRetriever(BaseRetriever):
     def _best(self, nodes: Sequence[NodeWithScore], scored: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         # cross-encoders give numpy's numbers, which are no JSON, and sometimes NaN, which has no place in an
         # order
-        best = [NodeWithScore(node=node.node, score=float(np.nan_to_num(node.score or 0.0))) for node in scored]
+        best: list[NodeWithScore] = [
+            RetrievedNode(node=node.node, score=float(np.nan_to_num(node.score or 0.0))) for node in scored
+        ]
         if self._by_units:
             scores = {unit.node_id: unit.get_score() for unit in best}
             rescored = [_rescored(node, scores) for node in nodes]
@@ -411,6 +421,6 @@ def _rescored(node: NodeWithScore, scores: dict[str, float]) -> NodeWithScore | 
     units = [replace(unit, score=scores[unit.id]) for unit in matched_units(node.node) if unit.id in scores]
     if not units:
         own = scores.get(node.node_id)
-        return None if own is None else NodeWithScore(node=node.node, score=own)
+        return None if own is None else RetrievedNode(node=node.node, score=own)
     units.sort(key=lambda unit: -unit.score)
     return carrying(node.node, units[0].score, units)

@@ -12,6 +12,7 @@ import numpy as np
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
+from llama_pack_densex.llm.endpoint import awithin, in_time, longest_request
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.stores import keywords
@@ -126,8 +127,9 @@ class UnitSearch:
         if query.embedding is None:
             if not query.embedding_strs:
                 return _NOTHING
-            assert self._index.embed_model is not None, "dense search needs an index with an embedding model"
-            query.embedding = self._index.embed_model.get_agg_embedding_from_queries(_embeddable(query))
+            model = self._index.embed_model
+            assert model is not None, "dense search needs an index with an embedding model"
+            query.embedding = in_time(model, lambda: model.get_agg_embedding_from_queries(_embeddable(query)))
         if not math.isfinite(sum(query.embedding)):
             raise ValueError("the embedding of the question is not finite: look into the embedding model")
         # other nodes are dropped: there is a passage for every few units, and a section for every few
@@ -159,7 +161,8 @@ class UnitSearch:
         if model is None or query.embedding is not None or not query.embedding_strs:
             return
         if self._dense_weight(query.query_str) != 0:
-            query.embedding = await model.aget_agg_embedding_from_queries(_embeddable(query))
+            embedding = model.aget_agg_embedding_from_queries(_embeddable(query))
+            query.embedding = await awithin(longest_request(model), embedding)
 
     def _nearest(self, query: QueryBundle, limit: int) -> list[FoundNode]:
         of_store: dict[str, Any] = {}
@@ -202,7 +205,8 @@ def dense_weight(
     """
 
     def weight(question: str) -> float | None:
-        unsupported = {language for language, support in trust.items() if not support.known}.difference(known)
+        measured = list(trust.items())  # an insert in another thread may add a language
+        unsupported = {language for language, support in measured if not support.known}.difference(known)
         if chosen is not None or not unsupported:
             return chosen
         support = trust_in(trust, question)

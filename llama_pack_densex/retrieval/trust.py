@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -10,10 +10,11 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.stores.node_store import NodeRecord
+from llama_pack_densex.text.language import detect_language, latin_language
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.segments import passage_sentences
-from llama_pack_densex.text.tokens import tokenize
+from llama_pack_densex.text.segments import passage_sentences, segment
+from llama_pack_densex.text.tokens import has_letters, tokenize
 
 FIRST_PLACES = 0.75
 ORDER = 0.98
@@ -31,6 +32,9 @@ ENOUGH_PASSAGES = 120
 
 _LOOKED_AT = 2_000  # passages of an index that are looked through for those of a language
 _SENTENCES = 3  # of a passage, at most
+_LEAST_PROSE = 20  # words of sentences that are in a language, though it may not be told which
+_LEAST_WORDS = 5  # of a whole document
+_ENDS = (".", "!", "?", "。", "！", "？")  # of sentences, which items of a list mostly lack
 _TELLING = 0.5  # the share of a sentence's words that other passages hold at most, for it to tell its own from them
 _SURE = 1.645  # standard errors: one side of 95 %
 
@@ -70,6 +74,12 @@ def trust_in(trust: Mapping[str, LanguageTrust], question: str) -> LanguageTrust
     return trust.get(language) or trust.get(_KIN.get(language, ""))
 
 
+def main_languages(trust: Mapping[str, LanguageTrust]) -> list[str]:
+    """The languages of the documents of an index, that of most passages first."""
+    languages = list(trust.values())  # an insert in another thread may add one
+    return [known.language for known in sorted(languages, key=lambda known: -known.passages)]
+
+
 class TrustMeter:
     """Measures an embedding model on passages of each language that is indexed.
 
@@ -77,6 +87,8 @@ class TrustMeter:
     its words are not those of other passages too. What an index had before counts as much as what is new, so
     that a language of which a few passages come at a time is measured on all of them; and again when there
     are twice as many, until there are enough.
+
+    A table, a list or a few words in Latin script tell no language of their own: they count as their document's.
 
     Args:
         known: What was measured before.
@@ -88,16 +100,43 @@ class TrustMeter:
     def __init__(self, known: Iterable[LanguageTrust] = ()) -> None:
         self.known = {trust.language: trust for trust in known}
         self._passages: defaultdict[str, list[str]] = defaultdict(list)
+        self._undecided: list[str] = []  # passages of documents that tell no language
         self._looked = False
 
-    def add(self, passages: Iterable[str]) -> None:
+    def add(self, passages: Iterable[NodeRecord]) -> None:
         """Take in passages that were indexed."""
-        for text in map(searchable_text, passages):
-            language = detect_language(text)
-            if language and self._wants(language):
-                self._passages[language].append(text)
+        by_document: defaultdict[str, list[str]] = defaultdict(list)
+        for passage in passages:
+            text = searchable_text(passage.text)
+            if has_letters(text):
+                by_document[passage.document_id].append(text)
+        for texts in by_document.values():
+            for language, text in zip(_languages_of(texts), texts, strict=True):
+                self._take(language, text)
 
-    def measure(self, embed: Embed, indexed: Callable[[], Iterable[str]]) -> list[LanguageTrust]:
+    def _take(self, language: str, text: str) -> None:
+        if not language and len(self._undecided) < ENOUGH_PASSAGES:
+            self._undecided.append(text)
+        elif language and self._wants(language):
+            self._passages[language].append(text)
+
+    def count(self) -> None:
+        """Note the languages of what was taken in, where there is no model to measure."""
+        self._decide()
+        for language, taken_in in sorted(self._passages.items()):
+            earlier = self.known.get(language, LanguageTrust(language, 0))
+            self.known[language] = replace(earlier, passages=max(earlier.passages, len(taken_in)))
+
+    def _decide(self) -> None:
+        """Count what tells no language as the other documents in Latin script."""
+        passages = {language: len(texts) for language, texts in self._passages.items()}
+        passages |= {language: trust.passages for language, trust in self.known.items()}
+        language = max(("latin", "en"), key=lambda language: passages.get(language, 0))
+        for text in self._undecided:
+            self._take(language, text)
+        self._undecided = []
+
+    def measure(self, embed: Embed, indexed: Callable[[], Iterable[NodeRecord]]) -> list[LanguageTrust]:
         """Measure the languages of what was taken in.
 
         Args:
@@ -111,7 +150,9 @@ class TrustMeter:
         if not self._looked and any(map(self._wants, self._passages)):
             self._looked = True
             taken = {text for texts in self._passages.values() for text in texts}
-            self.add(text for text in islice(indexed(), _LOOKED_AT) if searchable_text(text) not in taken)
+            some = islice(indexed(), _LOOKED_AT)
+            self.add(passage for passage in some if searchable_text(passage.text) not in taken)
+        self._decide()
         unsupported = []
         for language, taken_in in sorted(self._passages.items()):
             texts = list(dict.fromkeys(taken_in))[:ENOUGH_PASSAGES]
@@ -132,6 +173,30 @@ class TrustMeter:
         trust = self.known.get(language)
         is_measured = trust is not None and trust.passages >= ENOUGH_PASSAGES
         return not is_measured and len(self._passages[language]) < ENOUGH_PASSAGES
+
+
+def _languages_of(passages: Sequence[str]) -> list[str]:
+    """The languages of a document's passages; "" for those that tell none where the document tells none either."""
+    text = "\n".join(passages)
+    own = [_own_language(passage, text) for passage in passages]
+    decided = Counter(filter(None, own))
+    of_document = decided.most_common(1)[0][0] if decided else latin_language(text, _LEAST_WORDS)
+    return [language or of_document for language in own]
+
+
+def _own_language(passage: str, document: str) -> str:
+    """The language of a passage; "" for one in Latin script that has too little prose to tell it."""
+    language = detect_language(passage, document)
+    if language != "latin":
+        return language
+    sentences = (passage[part.start : part.end] for part in segment(passage) if part.kind == "sentence")
+    prose = " ".join(sentence for sentence in sentences if sentence.rstrip().endswith(_ENDS))
+    of_prose = detect_language(prose)
+    if of_prose not in ("", "latin"):
+        return of_prose  # of Japanese above a table of names
+    if len(prose.split()) >= _LEAST_PROSE:
+        return "latin"
+    return latin_language(passage)
 
 
 def _parts(passage: str, language: str) -> list[str]:

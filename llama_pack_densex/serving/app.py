@@ -21,7 +21,7 @@ from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError
 from llama_pack_densex.answering.citations import Outcome, Source, placed
-from llama_pack_densex.llm.errors import classify, secrets_in_environment
+from llama_pack_densex.llm.errors import classify, is_of_a_model, secrets_in_environment
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.text.terminal import plain_logger
 
@@ -355,11 +355,12 @@ def _answering() -> Iterator[None]:
         yield
     except Exception as error:
         failure = classify(error, secrets_in_environment())
-        is_broken = failure.kind == "broken"
         is_of_index = isinstance(error, InvalidIndexError)
+        is_of_model = isinstance(error, ConnectionError) or is_of_a_model(error)
+        is_fault = failure.kind == "broken" or not (is_of_index or is_of_model)
         reason = error if is_of_index else failure.summary
-        logger.error("a question could not be answered: %s", reason, exc_info=is_broken)
-        status = 500 if is_of_index or is_broken else 502
+        logger.error("a question could not be answered: %s", reason, exc_info=is_fault)
+        status = 500 if is_of_index or is_fault else 502
         raise HTTPException(
             status,
             "The question could not be answered; the server's log says why.",

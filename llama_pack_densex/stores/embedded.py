@@ -608,7 +608,7 @@ def _pages_of(records: Iterator[tuple[int, NodeRecord]], size: int = 500) -> Ite
 
 def _record_of(values: Sequence[Any]) -> NodeRecord:
     span = None if values[11] is None else (values[11], values[12])
-    return NodeRecord(*values[1:11], span, bool(values[13]))
+    return NodeRecord(*values[1:11], span=span, unverified=bool(values[13]))
 
 
 def _content_of(node: BaseNode) -> str:

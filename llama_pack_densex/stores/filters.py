@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+
+from llama_pack_densex.text.values import plain_value
 
 
 def matches(metadata: Mapping[str, Any], filters: MetadataFilters | None) -> bool:
@@ -38,19 +42,44 @@ def keys_of(filters: MetadataFilters | None) -> set[str]:
 
 
 def _matches_one(metadata: Mapping[str, Any], condition: MetadataFilter) -> bool:
-    value, wanted, operator = metadata.get(condition.key), condition.value, condition.operator
+    value, operator = metadata.get(condition.key), condition.operator
+    wanted = _as_kept(condition.value, condition.key)
     if operator == FilterOperator.IS_EMPTY:
         return value is None or value in ("", [])
     if value is None:
         return operator in (FilterOperator.NE, FilterOperator.NIN)
-    if operator in _ORDERED and isinstance(value, bool) != isinstance(wanted, bool):
-        return False  # JSON's true and false are no numbers
+    if operator in _ORDERED:
+        if isinstance(value, bool) != isinstance(wanted, bool):
+            return False  # JSON's true and false are no numbers
+        value, wanted = _as_moments(value, wanted)
     try:
         return bool(_OPERATORS[operator](value, wanted))
     except (TypeError, AttributeError):  # values of different kinds: no match
         return False
 
 
+def _as_kept(wanted: Any, key: str) -> Any:
+    """A filter's value in the form in which metadata are kept."""
+    sample = wanted[0] if isinstance(wanted, list) and wanted else wanted
+    return wanted if type(sample) in (str, int, float) else plain_value(wanted, key)
+
+
+def _as_moments(value: Any, wanted: Any) -> tuple[Any, Any]:
+    """Two times with zones as what can be compared; anything else as it is."""
+    texts = (value, wanted)
+    if not all(isinstance(text, str) and _ZONED.fullmatch(text) for text in texts):
+        return texts
+    try:
+        return _moment(value), _moment(wanted)
+    except ValueError:
+        return texts
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 knows no Z
+
+
+_ZONED = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|[+-]\d\d:?\d\d(:\d\d)?)")
 _ORDERED = (FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE)
 _OPERATORS: dict[FilterOperator, Any] = {
     FilterOperator.EQ: lambda value, wanted: value == wanted,

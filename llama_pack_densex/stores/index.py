@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 import uuid
@@ -18,6 +19,7 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
+from llama_pack_densex.llm.endpoint import in_time
 from llama_pack_densex.node_parsers.ids import PIECE, piece_of
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, embedded_text
 from llama_pack_densex.stores.beside import FILE as WORDS_FILE
@@ -89,8 +91,8 @@ class NodeIndex:
         self._threads = threading.RLock()  # those that write wait for one another, as they do by a folder's lock
         if isinstance(self.store, EmbeddedNodes):
             self.store.words = words if words is not None else self.store.words
+            self.store.reading_by = self.reading
             if folder is not None:
-                self.store.reading_by = self.reading
                 self.store.change_in = self._changing
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
@@ -426,7 +428,8 @@ class NodeIndex:
 
     def _embed_some(self, embed_model: BaseEmbedding, nodes: Sequence[BaseNode]) -> None:
         texts = [embedded_text(node) for node in nodes]
-        embeddings = embed_model.get_text_embedding_batch(texts)
+        requests = math.ceil(len(texts) / embed_model.embed_batch_size)
+        embeddings = in_time(embed_model, lambda: embed_model.get_text_embedding_batch(texts), requests)
         if len(embeddings) != len(texts):  # none of them is sure to be of its text
             raise ValueError(f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts")
         for node, embedding in zip(nodes, embeddings, strict=True):

@@ -32,6 +32,8 @@ from llama_pack_densex.node_parsers.metadata import (
     Granularity,
 )
 from llama_pack_densex.stores.filters import Passing, matches
+from llama_pack_densex.text import markup
+from llama_pack_densex.text.values import kept_metadata
 
 Span = tuple[int, int]
 T = TypeVar("T")
@@ -282,12 +284,12 @@ def kept_as_json(content: dict[str, Any], document_id: str | None) -> str:
     """What is kept of a node of a document, as JSON.
 
     Raises:
-        ValueError: It is no JSON.
+        ValueError: It has no form as JSON; the message names the key.
     """
     try:
         return json.dumps(content, ensure_ascii=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"the metadata of document {document_id!r} cannot be kept as JSON: {error}") from error
+    except (TypeError, ValueError):  # of a node that is not of our parsers, whose metadata is plain
+        return json.dumps(kept_metadata(content, document_id), ensure_ascii=False)
 
 
 def span_of(node: BaseNode) -> Span | None:
@@ -358,6 +360,12 @@ class IndexCounts:
     def __str__(self) -> str:
         numbers = {what: n for what, n in vars(self).items() if isinstance(n, int) and n}
         return ", ".join(f"{n:,} {what if n > 1 else what[:-1]}" for what, n in numbers.items()) or "nothing"
+
+    def _repr_html_(self) -> str:
+        numbers = {name: number for name, number in vars(self).items() if isinstance(number, int) and number}
+        statuses = {f"passages {status}": number for status, number in self.statuses.items()}
+        rows = [(name, f"{number:,}") for name, number in (numbers | statuses).items()]
+        return markup.block("Index", markup.table(rows))
 
 
 def look_further(

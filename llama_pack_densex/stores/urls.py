@@ -22,10 +22,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+from llama_pack_densex.llm.errors import scrub
 from llama_pack_densex.stores.foreign.alone import StoreAlone
 from llama_pack_densex.stores.manifest import is_index
 
@@ -138,8 +139,8 @@ class StoreAddress:
         except MissingIndexError:
             raise
         except Exception as error:
-            said = str(error).replace(self.password, "***") if self.password else str(error)
-            raise ConnectionError(f"{self.name} cannot be opened: {said}{advice}") from None
+            reason = scrub(str(error), [self.password, quote(self.password, safe="")])
+            raise ConnectionError(f"{self.name} cannot be opened: {reason}{advice}") from None
 
 
 def is_store_url(text: str) -> bool:

@@ -30,7 +30,7 @@ def _qualified_name(function: Callable[..., Any]) -> str:
 SAMPLE = (
     "The Foxes' 1,200 lamps weren't running in 1998-05, i.e. ＦＵＬＬ width; naïve café e-mail a_b x.y@z.org/p?q=1#2 "
     "日本橋の打込みは、引っ越しで食べられなかった。ｶﾀｶﾅとコンピューター、北京是中国的首都。서울은 한국의 수도이다. "
-    "Москва שָׁלוֹם भारत ไทย \U0001f600\n\tEnd of running, runner, RUN"
+    "Москва שָׁלוֹם भारत ไทย \U0001f600\n\tEnd of running, runner, RUN; C++ for WHO, vitamin A at 5% of AX-010"
 )
 """What a tokenizer makes of it tells whether it is the one that an index was made with."""
 

@@ -22,6 +22,7 @@ from llama_pack_densex.text.plain import (
 )
 from llama_pack_densex.text.sentences import Span, after_space, split_sentences
 
+_LONGEST_HEADING = 1_000  # characters; packages' documentation has none of more than 128
 BlockKind = Literal["heading", "prose", "item", "columns", "group", "row", "code", "nothing"]
 
 SUMMARY_LEVEL = 7
@@ -144,7 +145,7 @@ class _Scanner:
             blocks = (Block(p.start, p.end, p.kind, depth, names=p.names, cells=p.cells) for p in element.pieces)
             return self._place_of(element.after, place), blocks
         after, level = end_of_heading(self._lines, place, goes_on=goes_on)
-        if level:
+        if level and len(line.text) <= _LONGEST_HEADING:
             last = next(self._lines[n].end for n in range(after - 1, place - 1, -1) if self._lines[n].text)
             return after, (Block(line.start, last, "heading", level),)
         summary = _SUMMARY.match(self._text, line.start)

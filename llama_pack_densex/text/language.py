@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from llama_pack_densex.text.tokens import words
+from llama_pack_densex.text.tokens import STOP_WORDS, words
 
 LANGUAGE_NAMES = {
     "ja": "Japanese",
@@ -50,6 +50,44 @@ def detect_language(text: str, context: str = "") -> str:
     if not group and context:
         return detect_language(context)
     return "ko" if group == "hangul" else group
+
+
+def question_language(question: str, documents: Iterable[str] = ()) -> str:
+    """Tell the language that a question is to be answered in.
+
+    Where it does not tell itself, the documents decide: of Han characters only it is Chinese where they are Chinese,
+    and otherwise Japanese; a name or two in Latin letters (VPN), or a number, may be asked in any language.
+
+    Args:
+        question: The question.
+        documents: The languages of the documents, the likeliest first.
+
+    Returns:
+        A key of `LANGUAGE_NAMES`, as `detect_language` returns it.
+    """
+    language = detect_language(question)
+    if language == "zh" and not _is_simplified(question) and not _CHINESE_ONLY.search(question):
+        return next((known for known in documents if known in ("ja", "zh")), "ja")
+    latin_words = re.findall(_GROUPS["latin"], question.lower())
+    is_name = len(latin_words) <= _MOST_WORDS_OF_NAME and STOP_WORDS.isdisjoint(latin_words)
+    if language in ("", "latin") and is_name:
+        return next(iter(documents), language)
+    return language
+
+
+def latin_language(text: str, least_words: int = 12) -> str:
+    """Tell whether a text in Latin script is English ("en") or not ("latin"); "" where it says neither.
+
+    Args:
+        text: The text.
+        least_words: How many words it has at least where it says anything by them.
+    """
+    language = _latin_language(text, least_words)
+    if language:
+        return language
+    latin_words = re.findall(_GROUPS["latin"], text.lower())
+    accented = sum(not word.isascii() for word in latin_words)
+    return "latin" if accented > max(2, _LEAST_ACCENTED * len(latin_words)) else ""
 
 
 def is_english(text: str, context: str = "") -> bool:
@@ -95,6 +133,8 @@ def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
     return found if expected and found and expected != found else None
 
 
+_MOST_WORDS_OF_NAME = 2
+_LEAST_ACCENTED = 0.1  # of the words; Vietnamese, French and German have more, English with names in it fewer
 _LEAST_WEIGHT = 3.0  # words; in less text than this, a name decides the script
 
 _KANA = re.compile(r"[\u3041-\u309f\u30a1-\u30fa\u30fd-\u30ff\u31f0-\u31ff\uff66-\uff9d]")
@@ -154,6 +194,7 @@ def _dominant(weights: Mapping[str, float]) -> str:
 
 # Characters of everyday Chinese that Japanese writes differently or hardly uses; and the reverse.
 _CHINESE = re.compile(r"[的们們这這那个她它你您吗嗎呢吧说說对對从從给給让讓还還很]")
+_CHINESE_ONLY = re.compile(r"[们們这這那她它你您吗嗎呢吧让讓还還很]")  # 的 and 說 are in Japanese compounds
 _JAPANESE_HAN = re.compile(r"[々〆働込畑峠辻枠腺栃匂円広売変黒沢浜駅拠図実対応辺関県竜鉄総戦価氷歳]")
 
 

@@ -49,11 +49,6 @@ def answered(reply: str, question: str = QUESTION, pieces: int = 10**6) -> tuple
         ("Olympus Mons is the tallest volcano.", NOT_FOUND["en"]),
         (NOT_FOUND["en"], NOT_FOUND["en"]),
         ("", NOT_FOUND["en"]),
-        ("<think>It opened[^1], they say.</think>\n\nIt opened in 1998.[^1]", "It opened in 1998.[^1]"),
-        ("<think>It opened in 1998.[^1] Or did", NOT_FOUND["en"]),
-        ("<thinking> is 1998.[^1]", "<thinking> is 1998.[^1]"),
-        ("They say so. Hm!\n</think>\n\nIt opened in 1998.[^1]", "It opened in 1998.[^1]"),  # begun by the template
-        ("Between <think> and </think> it is 1998.[^1]", "Between <think> and </think> it is 1998.[^1]"),
         ("It opened in 1998.\\[^1\\]", "It opened in 1998.[^1]"),
         ("Eröffnet, z. B. 1998, mit 1 991 m.[^1]", "Eröffnet, z. B. 1998, mit 1 991 m.[^1]"),
         ("See i. d. R. Das sind z. B. 1998 m.[^1]", "See i. d. R. Das sind z. B. 1998 m.[^1]"),
@@ -72,6 +67,110 @@ def test_footnotes_that_lead_nowhere_go_and_sentences_without_any_are_marked(
     assert shown.rstrip() == text
     assert cited.text == shown
     assert cited.outcome == ("not_found" if text == NOT_FOUND["en"] else "answered")
+
+
+BRIDGE_JA = "明石海峡大橋は1998年に開通した。料金は普通車が2,410円である。"
+NONE, NONE_JA = NO_SOURCE["en"], NO_SOURCE["ja"]
+MAY_I = "May I take my dog across the bridge?"
+MAY_I_JA = "犬を連れて橋を渡れますか。"
+
+
+def written(reply: str, question: str, pieces: int) -> str:
+    cited = CitedAnswer(question, sources(BRIDGE, BRIDGE_JA))
+    shown = "".join(cited.add(reply[start : start + pieces]) for start in range(0, len(reply), pieces))
+    return shown + cited.close()
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 10**6])
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        (MAY_I, "Yes. It opened in 1998.[^1]"),
+        (MAY_I, "**No, that is not possible.** It opened in 1998.[^1]"),
+        (MAY_I, "Yes, you may take your dog. It opened in 1998.[^1]"),
+        (MAY_I, "It depends.\n\n- It opened in 1998.[^1]"),
+        (MAY_I, f"Yes. It is grey.{NONE} It opened in 1998.[^1]"),
+        (MAY_I, f"Yes, cats are free. {NONE.strip()} It opened in 1998.[^1]"),
+        (MAY_I, f"It opened in 1998.[^1] Yes.{NONE}"),
+        (MAY_I_JA, "はい。1998年に開通した。[^2]"),
+        (MAY_I_JA, "できます。1998年に開通した。[^2]"),
+        (MAY_I_JA, "いいえ、犬は渡れません。1998年に開通した。[^2]"),
+        (MAY_I_JA, "条件により異なります。以下の通りです。\n\n- 1998年に開通した。[^2]"),
+        (MAY_I_JA, f"はい。灰色です。{NONE_JA}1998年に開通した。[^2]"),
+        (MAY_I_JA, f"はい、猫は無料です。{NONE_JA}1998年に開通した。[^2]"),
+    ],
+)
+def test_a_short_yes_or_no_has_the_source_of_the_next_sentence(question: str, text: str, pieces: int) -> None:
+    reply = text.replace(NONE, "").replace(NONE_JA, "")
+    assert written(reply, question, pieces) == text
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 10**6])
+@pytest.mark.parametrize(
+    ("question", "sentence", "is_marked"),
+    [
+        (MAY_I, "The documents do not say how much it costs.", False),
+        (MAY_I, "However, the fare for dogs is not mentioned in the documents.", False),
+        (MAY_I, "There is no information about dogs.", False),
+        (MAY_I, "I could not find the fare in the provided documents.", False),
+        (MAY_I, "The documents do not say how much it costs, but it is about 20 dollars.", True),
+        (MAY_I, "The documents do not say how much it costs, and a ferry is cheaper.", True),
+        (MAY_I, "The fare does not include dogs.", True),
+        (MAY_I, "Drivers who are not mentioned are fined.", True),
+        (MAY_I_JA, "ただし、犬の料金は文書に記載されていません。", False),
+        (MAY_I_JA, "犬については書かれていません。", False),
+        (MAY_I_JA, "文書からは分かりません。", False),
+        (MAY_I_JA, "金額の記載はないため、お答えできません。", False),
+        (MAY_I_JA, "犬の料金は書かれていませんが、約500円です。", True),
+        (MAY_I_JA, "犬は無料ですが、猫の料金は書かれていません。", True),
+        (MAY_I_JA, "申請書に氏名を記載しなければならない。", True),
+        (MAY_I_JA, "料金に犬は含まれません。", True),
+    ],
+)
+def test_what_is_missing_needs_no_source_but_what_is_added_to_it_does(
+    question: str, sentence: str, is_marked: bool, pieces: int
+) -> None:
+    begun = "1998年に開通した。[^2]" if question == MAY_I_JA else "It opened in 1998.[^1] "
+    mark = NONE_JA if question == MAY_I_JA else NONE
+    assert written(begun + sentence, question, pieces) == begun + sentence + is_marked * mark
+
+
+@pytest.mark.parametrize("reply", ["The documents do not say how much it costs.", "文書に料金の記載はありません。"])
+def test_an_answer_that_only_says_what_is_missing_is_not_found(reply: str) -> None:
+    question = MAY_I if reply.isascii() else MAY_I_JA
+    assert written(reply, question, 3) == NOT_FOUND["en" if reply.isascii() else "ja"]
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 10**6])
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        (MAY_I, "The bridge in figures:[^1]\n\n| Opened | Main span |\n|---|---|\n| 1998 | 1,991 metres |"),
+        (MAY_I, "Of the bridge[^1]:\n- It opened in 1998.\n- Its main span: 1,991 metres"),
+        (MAY_I, f"Of the bridge:[^1]\n\n- It opened in 1889.{NONE}\n- A Dane painted it red.{NONE}"),
+        (MAY_I, f"It opened in 1998.[^1]\n\n- Its main span is long.{NONE}"),
+        (MAY_I_JA, "料金は次の通りです。[^2]\n\n| 車種 | 料金 |\n|---|---|\n| 普通車 | 2,410円 |"),
+        (MAY_I_JA, f"橋について：[^2]\n・1998年に開通した。\n・1889年に開通した。{NONE_JA}"),
+    ],
+)
+def test_a_line_that_leads_in_lends_its_source_to_what_that_source_says(question: str, text: str, pieces: int) -> None:
+    reply = text.replace(NONE, "").replace(NONE_JA, "")
+    assert written(reply, question, pieces) == text
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 10**6])
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "Sources:\n[^1]: The bridge\n[^2]: 橋",
+        "**Sources**\n\n- [^1]: The bridge",
+        "## References\n\n[^1]: The bridge\n",
+        "出典：\n[^2]: 橋",
+        "### 参考文献\n\n[^2]: 橋",
+    ],
+)
+def test_a_list_of_sources_goes_with_its_heading(listed: str, pieces: int) -> None:
+    assert written(f"It opened in 1998.[^1]\n\n{listed}", MAY_I, pieces) == "It opened in 1998.[^1]"
 
 
 CODE, TABLE = "Run:\n\n```\nopen 1998\n\nlamp = a[1]\n```", "| Bridge | Opened |\n|---|---|\n| Akashi | 1998 |"

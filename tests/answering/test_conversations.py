@@ -13,7 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core import Document
-from llama_index.core.llms import ChatMessage, CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
+from llama_index.core.llms import (
+    ChatMessage,
+    CompletionResponse,
+    CompletionResponseGen,
+    CustomLLM,
+    LLMMetadata,
+    MockLLM,
+)
 from llama_index.core.schema import NodeWithScore
 from llama_index.llms.openai import OpenAI
 from openai import BadRequestError
@@ -546,6 +553,58 @@ async def test_footnotes_of_older_answers_are_not_taken_for_those_of_the_last(
     assert f"{older}[^" not in asked
 
 
+@pytest.mark.parametrize("way", WAYS[:2])
+@pytest.mark.parametrize(("before", "message"), [(AKASHI, "Summarise all that."), (SEIKAN, "ここまでまとめて")])
+async def test_a_request_about_the_conversation_sees_all_of_it(
+    stage: Stage, before: Any, message: str, way: str
+) -> None:
+    answer = await stage.play(Conversation(message, ("Nothing.",), before=(before, *[BIWA, FUNDY] * 3)), way)
+    ((_, (_, asked)),) = answer.told
+    assert f"user: {before[0]}" in asked
+    assert asked.count(f"user: {BIWA[0]}") == 3
+
+
+@pytest.mark.parametrize(("before", "message"), [(AKASHI, "You made my day."), (SEIKAN, "これで安心して眠れます")])
+async def test_what_asks_for_nothing_is_not_told_to_reply_that_nothing_was_found(
+    stage: Stage, before: Any, message: str
+) -> None:
+    answer = await stage.play(Conversation(message, ("NO QUERY", "Glad to hear."), before=(before,)), "chat")
+    (_, told), _ = answer.told[-1]
+    assert "The answer was not found" not in told
+    assert "見つかりませんでした" not in told
+    assert answer.text == "Glad to hear."
+
+
+@pytest.mark.parametrize(
+    ("before", "message", "query"),
+    [
+        (AKASHI, "May my wife walk on it?", "May a person's wife walk on the Akashi Kaikyo Bridge?"),
+        (SEIKAN, "妻も歩けますか", "青函トンネルは配偶者も歩けますか"),
+    ],
+)
+async def test_the_llm_that_answers_reads_the_users_own_words(
+    stage: Stage, before: Any, message: str, query: str
+) -> None:
+    answer = await stage.play(Conversation(message, (query, "Nothing."), before=(before,)), "chat")
+    (_, (_, request)) = answer.told[-1]
+    assert query in request
+    assert message in request
+
+
+async def test_a_conversation_that_is_too_long_is_read_from_where_it_fits(caplog: pytest.LogCaptureFixture) -> None:
+    class Small(MockLLM):
+        @property
+        def metadata(self) -> LLMMetadata:
+            return LLMMetadata(context_window=1_000, num_output=0)
+
+    lines = [f"user: What is bridge {number}?" for number in range(200)]
+    response = CitedSynthesizer(Small()).synthesize("Summarise all that.", [], conversation="\n".join(lines))
+    assert "The beginning of the conversation is left out" in str(response)
+    assert lines[-1] in str(response)
+    assert lines[0] not in str(response)
+    assert "beginning is left out" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("message", "terms"),
     [
@@ -637,7 +696,7 @@ async def test_a_conversation_that_was_reset_has_nothing_to_summarise(stage: Sta
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_reply_of_nothing_is_told(stage: Stage, way: str, caplog: pytest.LogCaptureFixture) -> None:
     answer = await stage.play(Conversation("When did the Akashi Kaikyo Bridge open?", (" ",)), way)
-    assert answer.metadata["outcome"] == "not_found"
+    assert (answer.text, answer.metadata["outcome"]) == ("The model gave no answer.", "no_answer")
     assert "The LLM replied with nothing" in caplog.text
 
 
@@ -650,7 +709,7 @@ async def test_a_reply_of_nothing_is_told(stage: Stage, way: str, caplog: pytest
             "It opened in 1998.[^{akashi}] Its main span is 1,9 (the answer was cut off)",
         ),
         (SEIKAN[0], "1988年に開業した。[^{青函}]全長", "1988年に開業した。[^{青函}]全長（回答は途中で切れています）"),
-        (AKASHI[0], "<think>Hm", "The answer was not found in the documents. (the answer was cut off)"),
+        (AKASHI[0], "<think>Hm", "The model gave no answer. (the answer was cut off)"),
     ],
 )
 @pytest.mark.parametrize("way", WAYS)
@@ -729,7 +788,7 @@ def as_read(document: str) -> str:
 
 
 def numbers_in(text: str) -> list[int]:
-    return list(map(int, dict.fromkeys(re.findall(r"\[\^(\d+)\]", text))))
+    return list(map(int, dict.fromkeys(re.findall(r"\[\^(\d{1,9})\]", text))))
 
 
 def check_requests(answer: Answer, conversation: Conversation) -> None:
@@ -753,15 +812,20 @@ def check_requests(answer: Answer, conversation: Conversation) -> None:
     assert len(set(fence)) == 1
     before, data, behind = request[1].split(f"documents {fence[0]}\n")
     assert before == ""
-    assert behind.strip() == (conversation.asked or conversation.message)
+    question, *own_words = behind.strip().splitlines()
+    assert question == (conversation.asked or conversation.message)
+    assert conversation.message in behind
+    assert all(line.startswith(BESIDE) for line in own_words)
     for document in conversation.read:
         assert as_read(document) in data
     told = re.sub(r"documents [0-9a-f]{12}", "", system[1])
-    assert SYSTEMS.setdefault(conversation.message.isascii(), told) == told
+    is_about_conversation = data.startswith("The conversation so far:")
+    assert SYSTEMS.setdefault((conversation.message.isascii(), is_about_conversation), told) == told
 
 
-SYSTEMS: dict[bool, str] = {}
-"""What the system message of an answer says, in English and in Japanese: the same in all conversations."""
+SYSTEMS: dict[tuple[bool, bool], str] = {}
+"""What the system message of an answer says, by language, and by whether it is about the conversation."""
+BESIDE = ("In the user's own words: ", "利用者の言葉：", "Probably meant: ", "おそらく次の意味：")
 
 
 FRAGMENTS = (
@@ -770,6 +834,11 @@ FRAGMENTS = (
         "橋は1998年に開通した。",
         "The answer was not found in the documents.",
         "It closed",
+        "Yes. ",
+        "はい。",
+        "\n\nSources:\n",
+        "In short:",
+        "The documents do not say. ",
     ),
     *(
         "[^1]",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from llama_index.core import Document, SimpleDirectoryReader
@@ -13,8 +12,8 @@ from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer
 from llama_pack_densex.answering.citations import NOT_FOUND, UNVERIFIED, without_footnotes
 from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.retrieval.context import count_words
+from tests.conftest import DATA
 
-DATA = Path(__file__).parents[2] / "data"
 QUESTIONS = [json.loads(line) for line in (DATA / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
 OTHERS = [
     ("Who painted the ceiling of the Sistine Chapel?", "en"),
@@ -291,3 +290,32 @@ def test_items_of_a_list_are_quoted_as_a_list(lead: str, item: str) -> None:
     text = "\n".join([lead, "", *items])
     response = DenseXRetrievalPack([Document(text=text)], "none", "none", "none").run(item.strip("- {}"))
     assert str(response).splitlines()[-3:] == [f"{one}[^1]" for one in items]
+
+
+ALLOWANCE_JA = "在宅勤務手当は月5,000円です。金額は毎年見直されます。"
+ALLOWANCE_ZH = "在家工作津贴是每月五千日元。我们每年都会重新审查这个金额。"
+ALLOWANCE_EN = "The allowance for working at home is 5,000 yen a month, and it is reviewed by the board."
+NOTHING_JA = "ドキュメントの中に答えは見つかりませんでした。"
+NOTHING_EN = "The answer was not found in the documents."
+
+
+@pytest.mark.parametrize(
+    ("document", "question", "answer"),
+    [
+        (ALLOWANCE_JA, "産休", NOTHING_JA),
+        (ALLOWANCE_JA, "有給 繰越 上限", NOTHING_JA),
+        (ALLOWANCE_JA, "東京 支店 電話番号", NOTHING_JA),
+        (ALLOWANCE_JA, "VPN 接続方法", NOTHING_JA),
+        (ALLOWANCE_JA, "Kerberos", NOTHING_JA),  # a name is in no language
+        (ALLOWANCE_JA, "How does the Kerberos server start?", NOTHING_EN),
+        (ALLOWANCE_JA, "产假", NOTHING_EN),
+        (ALLOWANCE_EN, "有給 繰越 上限", NOTHING_JA),
+        (ALLOWANCE_EN, "Kerberos", NOTHING_EN),
+        (ALLOWANCE_ZH, "東京 電話", NOTHING_EN),
+    ],
+)
+def test_the_documents_decide_where_a_question_does_not_tell_its_language(
+    document: str, question: str, answer: str
+) -> None:
+    pack = DenseXRetrievalPack([Document(text=document)], query_llm="none", embed_model="none", proposition_llm="none")
+    assert str(pack.run(question)) == answer

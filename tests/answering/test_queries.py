@@ -85,6 +85,85 @@ def test_what_is_no_question_is_told_without_an_llm(message: str, kind: str) -> 
     assert by_rules(message, said("When was the Eiffel Tower begun?")).kind == kind
 
 
+@pytest.mark.parametrize("history", [[], said("When was the Eiffel Tower begun?")])
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Thanks a million!", "ok", "Got it, thank you.", "thanks, that was exactly what I needed", "See you later",
+        "No, that's all.", "Thx 👍", "Goodbye!", "Perfect, thank you very much for explaining that.",
+        "了解です", "だよね、ありがとう", "了解、助かりました", "教えてくれてありがとうございます", "お疲れ様でした",
+        "なるほど、よくわかりました。ありがとうございます！", "またね", "はい、ありがとうございます",
+    ],
+)  # fmt: skip
+def test_thanks_and_goodbyes_get_a_short_reply_without_an_llm(message: str, history: list[ChatMessage]) -> None:
+    query = by_rules(message, history)
+    assert query.kind == "small_talk"
+    assert query.reply
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "thanks, and how much is it?", "thanks for that and now the price", "ok and the price?", "great wall",
+        "thanks that is great and how much is it",
+        "ありがとう。料金は？", "わかりました。では料金は", "料金を教えてください、ありがとう",
+    ],
+)  # fmt: skip
+def test_thanks_before_a_question_is_a_question(message: str) -> None:
+    assert by_rules(message, said("When was the Eiffel Tower begun?")).kind == "question"
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("Thanks, you have been a star to put up with me", "small_talk"),
+        ("I owe you one", "conversation"),
+        ("Thanks, summarise it for my boss", "conversation"),
+        ("おかげで助かったよ、感謝してもしきれない", "small_talk"),
+        ("ありがとう、上司向けに要約して", "conversation"),
+    ],
+)
+def test_thanks_that_only_the_llm_takes_for_such_get_a_short_reply_too(message: str, kind: str) -> None:
+    with OpenAIServer(lambda body: "NO QUERY") as server:
+        llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
+        assert ConversationQuery(llm).form(message, said("Seikan Tunnel?")).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("before", "message", "reply"),
+    [
+        ("客先出張のホテル代は？", "上限超えちゃう場合は", "客先出張の宿泊費がレートを超える場合はどうなりますか"),
+        ("How much may a hotel cost?", "And beyond the GSA cap?", "What if a hotel costs more than the federal limit?"),
+        ("東京支店の営業時間は？", "祝日営業は", "東京支店は休日に開いていますか"),
+    ],
+)
+def test_a_query_that_names_its_subject_otherwise_is_searched_for_beside_the_message(
+    before: str, message: str, reply: str
+) -> None:
+    with OpenAIServer(lambda body: reply) as server:
+        llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
+        query = ConversationQuery(llm).form(message, said(before))
+    bundle = query.as_bundle()
+    assert reply in bundle.query_str
+    assert message in bundle.query_str
+    assert reply in bundle.embedding_strs
+    assert reply in query.as_asked(message)
+    assert message in query.as_asked(message)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("Summarise all that", "conversation"), ("Summarise everything so far", "conversation"),
+        ("Can you recap our whole conversation?", "conversation"), ("sum up what we said", "conversation"),
+        ("ここまでまとめて", "conversation"), ("これまでの話を全部まとめて", "conversation"),
+        ("会話全体を要約してください", "conversation"),
+    ],
+)  # fmt: skip
+def test_a_request_about_the_whole_conversation_is_one(message: str, kind: str) -> None:
+    assert by_rules(message, said("When was the Eiffel Tower begun?")).kind == kind
+
+
 @pytest.mark.parametrize(
     ("message", "kind"),
     [

@@ -65,8 +65,32 @@ VERDICTS: dict[str, dict[str, float | None]] = {
         "[RESULT] 3/5": None,
         "It is about 4.": None,
         "": None,
+        "<think>[RESULT] 1?</think>It helps. [RESULT] 3": 0.75,
+        "Maybe [RESULT] 0</think>[RESULT] 3": 0.75,
+        "[RESULT] 3 out of 4": 0.75,
+        "[RESULT] 3 of 5": None,
+        "8/10": None,
+        "4.5 of 5": None,
+        "**3/4**": 0.75,
+        "[RESULT] 1,5": 0.375,
+        "[RESULT] 3-4": None,
+        "[RESULT] 3 or 4": None,
+        "[RESULT] 3%": None,
+        "［ＲＥＳＵＬＴ］４点満点中３点": 0.75,
+        "評価：３点": 0.75,
+        "[RESULT] 5点満点中3点": None,
+        '```json\n{"RESULT": 3}\n```': 0.75,
+        "Score of Q1: none. Score: 1, score: 2": None,
+        "[RESULT] 3\nIt helps with all but the date, which is in 2 of 4.": 0.75,
     },
-    "answer_relevance": {"[RESULT] 1.5": 0.75, "[RESULT] 20": None, "[RESULT] 0": 0.0},
+    "answer_relevance": {
+        "[RESULT] 1.5": 0.75,
+        "[RESULT] 20": None,
+        "[RESULT] 0": 0.0,
+        "<think>[RESULT] 0?": None,
+        "[THINK]1?[/THINK]2": 1.0,
+        "Q1: yes, 1 point\nQ2: yes, 1 point\n[RESULT]\n2": 1.0,
+    },
     "groundedness": {
         "Yes. There is no doubt.": 1.0,
         "NO, yes would be wrong": 0.0,
@@ -76,6 +100,25 @@ VERDICTS: dict[str, dict[str, float | None]] = {
         "Yesterday I knew.": None,
         "I cannot tell.": None,
         "It may be yes, it may be no.": None,
+        "No doubt it is said.</think>\nYES": 1.0,
+        "<think>Is it? No... it is.</think>\nYES": 1.0,
+        "<think>YES, or": None,
+        "はい": 1.0,
+        "いいえ、ありません。": 0.0,
+        "うーん、いいえかな。</think>はい": 1.0,
+        "文脈に240メートルとある。\n答え：はい": 1.0,
+        "はいとは言えません。": None,
+        "はい/いいえ：いいえ": 0.0,
+        "No doubt it is said.": None,
+        "Yes and no.": None,
+        "YES or NO: NO": 0.0,
+        "YES\nFinal answer: NO": None,
+        "The context says 240. So, yes.": 1.0,
+        "There is nothing of it in the context.\n**NO**": 0.0,
+        '{"answer": "YES"}': 1.0,
+        '```json\n{"verdict": false}\n```': 0.0,
+        "Not supported.": 0.0,
+        "I would not say yes.": None,
     },
 }
 
@@ -127,6 +170,21 @@ def test_a_reply_that_is_no_answer_is_no_wrong_answer(
     assert not {"em@100", "f1@100", "str_em", *TRIAD} & found.metrics.keys()
     assert (found.failed["em@100"], found.failed["str_em"], found.failed["groundedness"]) == (4, 4, 4)
     assert reason in caplog.text
+
+
+@pytest.mark.parametrize(
+    "thoughts", ["<think>Maybe Comber? No.</think>\n\n", "Maybe Comber? No.\n</think>\n\n", "[THINK]Comber?[/THINK]"]
+)
+def test_a_reader_that_thinks_is_read_behind_its_thoughts(thoughts: str) -> None:
+    with OpenAIServer(judging(reader="Nendrum")) as server:
+        plain = run(server).strategies[0].metrics
+    with OpenAIServer(judging(reader=f"{thoughts}Nendrum", answer=f"{thoughts}The mill stood in Nendrum.")) as server:
+        report = run(server)
+    thinking = report.strategies[0].metrics
+    assert {key: thinking[key] for key in ("em@100", "f1@100")} == {key: plain[key] for key in ("em@100", "f1@100")}
+    assert {found.answer for each in report.questions for found in each.found.values()} == {
+        "The mill stood in Nendrum."
+    }
 
 
 def test_a_second_run_asks_nothing(tmp_path: Path) -> None:

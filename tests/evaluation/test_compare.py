@@ -373,6 +373,73 @@ def test_a_dataset_of_relevance_labels_alone_is_ranked_by_document() -> None:
     assert report.to_html()
 
 
+ARGUMENTS = {
+    "en": [
+        ("Zoos protect rare animals and teach children.", "Zoos lock animals up and teach children nothing."),
+        ("Homework trains pupils to work alone.", "Homework only trains pupils to copy."),
+        ("Bicycle lanes make streets safer.", "Bicycle lanes make streets narrower."),
+    ],
+    "ja": [
+        ("動物園は珍しい動物を守る。", "動物園は動物を閉じ込める。"),
+        ("宿題は生徒の自習を助ける。", "宿題は生徒に写すことを教える。"),
+        ("自転車道は道路を安全にする。", "自転車道は道路を狭くする。"),
+    ],
+}
+
+
+def arguments(language: str, relevance: bool = True) -> EvaluationSet:
+    """Each question is a document too, under the same id, and no answer to itself, as in ArguAna."""
+    pairs = ARGUMENTS[language]
+    documents = [Document(text=text, id_=f"a{number}") for number, (text, _) in enumerate(pairs)]
+    documents += [Document(text=text, id_=f"b{number}") for number, (_, text) in enumerate(pairs)]
+    questions = [Question(f"a{number}", text, (), f"b{number}") for number, (text, _) in enumerate(pairs)]
+    labels = {question.id: {question.document_id: 1} for question in questions}
+    return EvaluationSet("arguments", language, documents, questions, relevance=labels if relevance else {})
+
+
+@pytest.mark.parametrize("language", ["en", "ja"])
+def test_no_strategy_finds_the_question_itself(language: str) -> None:
+    options: dict[str, Any] = {"embed_model": TrigramEmbedding(), "propositionizer": SentencePropositionizer()}
+    report = compare(arguments(language), **options)
+    assert len(report.strategies) > 10
+    for question in report.questions:
+        for name, finding in question.found.items():
+            assert not finding.source.startswith(question.id), name
+    for name in ("densex", "vector", "auto-merging", "dense-x"):
+        metrics = result_of(report, name).metrics
+        assert (metrics["gold@1"], metrics["mrr@10"], metrics["ndcg@10"]) == (1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("relevance", [True, False])
+def test_the_question_itself_is_ranked_where_that_is_wanted(relevance: bool) -> None:
+    dataset = arguments("en", relevance)
+    for ignore, expected in ((True, 1.0), (False, 0.5)):
+        report = compare(dataset, None, ["bm25"], embed_model="none", ignore_identical_ids=ignore)
+        assert report.strategies[0].metrics["mrr@10"] == expected
+
+
+def test_a_question_and_a_document_of_one_number_are_two_things() -> None:
+    """Questions that nobody named are numbered."""
+    documents = [Document(text=text, id_=str(number)) for number, (text, _) in enumerate(ARGUMENTS["ja"], 1)]
+    questions = [{"question": "動物園は何を守る？", "answers": ["珍しい動物"]}]
+    report = compare(documents, questions, ["densex-sentences"], embed_model="none")
+    assert report.strategies[0].metrics["answer_recall"] == 1.0
+
+
+def test_rankings_are_as_deep_without_the_question_itself() -> None:
+    report = compare(arguments("en"), None, ["bm25"], embed_model="none", depth=1)
+    assert report.strategies[0].metrics["gold@1"] == 1.0
+    assert report.settings.depth == 1
+
+
+def test_a_labelled_document_that_is_gone_counts_as_not_found() -> None:
+    dataset = arguments("en")
+    there = [document for document in dataset.documents if document.id_ != "b0"]
+    report = compare(replace(dataset, documents=there), None, ["bm25"], embed_model="none")
+    for metric in ("gold@1", "mrr@10", "ndcg@10"):
+        assert report.strategies[0].metrics[metric] == pytest.approx(2 / 3)
+
+
 def test_each_of_several_documents_that_are_labelled_as_relevant_is_a_right_one() -> None:
     documents = [Document(text=text, id_=f"d{number}") for number, text in enumerate(small_texts())]
     question = Question("q", "Who opened the Humber Bridge?", (), "d0")

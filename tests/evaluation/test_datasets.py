@@ -232,10 +232,27 @@ class TestBEIR:
         with pytest.raises(DatasetError, match="the split 'dev' here; the splits that are there: test"):
             read_dataset(folder, split="dev")
 
-    def test_a_label_of_an_unknown_document_is_named(self, folder: Path) -> None:
-        _write(folder / "corpus.jsonl", [{"_id": "c", "text": "x"}])
-        with pytest.raises(DatasetError, match=r"the document b, which corpus\.jsonl lacks"):
-            read_dataset(folder)
+    @pytest.mark.parametrize(
+        ("kept", "warning"),
+        [
+            ("c", "1 of its 2 labels are for documents that are not there ('b' is the first)"),
+            ("b", "1 of its 2 labels are for documents that are not there ('c' is the first)"),
+            ("d", "2 of its 2 labels are for documents that are not there ('b' is the first)"),
+        ],
+    )
+    def test_labels_of_missing_documents_are_told_and_kept(
+        self, folder: Path, caplog: pytest.LogCaptureFixture, kept: str, warning: str
+    ) -> None:
+        _write(folder / "corpus.jsonl", [{"_id": kept, "text": "本文"}])
+        assert read_dataset(folder).relevance == {"1": {"b": 1, "c": 2}}
+        assert warning in caplog.text
+
+    def test_a_question_that_is_a_document_too_knows_it(self, folder: Path) -> None:
+        _write(folder / "queries.jsonl", [{"_id": "a", "text": "Zoos?"}, {"_id": "b", "text": "動物園"}])
+        labels = "query-id\tcorpus-id\tscore\na\tb\t1\nb\tb\t1\nb\ta\t1\n"
+        (folder / "qrels" / "test.tsv").write_text(labels, encoding="utf-8")
+        own = {question.id: question.own_document_id for question in read_dataset(folder).questions}
+        assert own == {"a": "a", "b": ""}  # b is labelled as an answer to itself
 
 
 class TestJQaRA:

@@ -12,6 +12,7 @@ from llama_index.core import Settings
 from llama_index.core.schema import Document, NodeWithScore
 
 from llama_pack_densex import SentencePropositionizer
+from llama_pack_densex.evaluation import KeptLLM
 from llama_pack_densex.evaluation.datasets import EvaluationSet
 from llama_pack_densex.evaluation.strategies import built_in_strategies, resolve_strategies
 from llama_pack_densex.evaluation.strategy import Corpus, Strategy, StrategyUnavailable
@@ -19,6 +20,8 @@ from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from tests.embedding import TrigramEmbedding
 from tests.evaluation.comparing import small_set
+from tests.evaluation.judges import openai
+from tests.openai_server import OpenAIServer
 
 NAMES = list(built_in_strategies())
 SEARCHING = [name for name in NAMES if not name.startswith(("densex-sentences", "densex-rank"))]
@@ -140,6 +143,14 @@ def test_contextual_headers_are_title_and_headings_without_an_llm() -> None:
     (first, *_) = retrieved("contextual", "Harbour cranes of Ōarai", over)
     assert first.node.get_content() == "They were painted in 1902."
     assert first.node.metadata["context"] == "Ōarai, Harbour, Cranes"
+
+
+@pytest.mark.parametrize("thoughts", ["<think>A mill.</think>\n", "A mill.\n</think>\n\n", "[THINK]A mill.[/THINK]"])
+def test_contextual_headers_are_without_the_thoughts_of_the_llm(thoughts: str) -> None:
+    with OpenAIServer(lambda body: f"{thoughts}Of the harbour.") as server:
+        over = Corpus(small_set(), 20, TrigramEmbedding(), header_llm=KeptLLM(openai(server)))
+        headers = {found.node.metadata["context"] for found in retrieved("contextual", "Who opened it?", over)}
+    assert headers == {"Of the harbour."}
 
 
 def test_a_repeated_chunk_gets_the_headings_of_each_of_its_places() -> None:

@@ -15,6 +15,7 @@ from llama_index.core.llms import CustomLLM, MockLLM
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex.llm.client import Client, background_loop
+from llama_pack_densex.llm.endpoint import Endpoint
 from llama_pack_densex.llm.reference import describe_llm, without_retries
 from tests.openai_server import OpenAIServer, Reply
 
@@ -132,13 +133,12 @@ def ignore(response: Any) -> None:
 async def test_requests_go_to_the_model_in_its_own_way() -> None:
     with OpenAIServer(lambda body: '["味噌は塩辛い。"]') as server:
         for llm in (llm_of(server.url), llm_of(server.url, model="gpt-3.5-turbo-instruct")):
-            client = Client(llm, 2)
+            client = Client(Endpoint(llm))
             received: list[Any] = []
             await client.send(MESSAGES, received.append)
             response = received[0]
             said = response.message.content if isinstance(response, ChatResponse) else response.text
             assert said == '["味噌は塩辛い。"]'
-            client.close()
     assert [len(seen.messages) for seen in server.requests] == [2, 0]
     assert server.requests[1].body["prompt"] == "Split it.\n\n味噌は塩辛い。"
 
@@ -146,12 +146,11 @@ async def test_requests_go_to_the_model_in_its_own_way() -> None:
 async def test_a_response_is_dealt_with_though_nobody_waits_for_it_any_more() -> None:
     received: list[str] = []
     with OpenAIServer(lambda body: Reply("x", delay=0.2)) as server:
-        client = Client(llm_of(server.url), 1)
+        client = Client(Endpoint(llm_of(server.url)))
         sending = asyncio.ensure_future(client.send(MESSAGES, lambda response: received.append(str(response))))
         while not server.requests:
             await asyncio.sleep(0.01)
         sending.cancel()
-        client.close()
         until = asyncio.get_running_loop().time() + 20
         while not received and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.01)
@@ -174,16 +173,7 @@ async def test_threads_have_the_callers_context() -> None:
             return super().complete(prompt, formatted, **kwargs)
 
     variable.set("the caller's")
-    transport = Client(Looking(max_tokens=None), 2)
+    transport = Client(Endpoint(Looking(max_tokens=None)))
     await asyncio.gather(*(transport.send(MESSAGES, ignore) for _ in range(4)))
-    transport.close()
     assert seen == ["the caller's"] * 4
     assert variable.get() == "the caller's"
-
-
-async def test_threads_send_no_more_at_a_time_than_they_are() -> None:
-    with OpenAIServer(lambda body: Reply("x", delay=0.05)) as server:
-        transport = Client(llm_of(server.url), 3)
-        await asyncio.gather(*(transport.send(MESSAGES, ignore) for _ in range(9)))
-        transport.close()
-    assert server.peak == 3

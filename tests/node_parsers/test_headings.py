@@ -81,3 +81,10 @@ def test_the_time_for_sections_grows_with_the_text_and_not_with_its_square() -> 
         return time.process_time() - began
 
     assert seconds(40_000) < 20  # a second or less; quadratic time would take minutes
+
+
+@pytest.mark.parametrize("words", ["It rained. ", "雨が降った。", "word "])
+def test_a_whole_text_in_the_line_of_a_heading_is_no_section(words: str) -> None:
+    text = f"# Rain\n\n# {words * 400}\n\nThe sun shone."
+    nodes = PropositionNodeParser().get_nodes_from_documents([Document(text=text)])
+    assert {node.metadata["densex_section"] for node in nodes} == {"Rain"}

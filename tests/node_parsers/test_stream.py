@@ -245,12 +245,18 @@ def test_a_document_that_cannot_be_kept_is_an_error_and_the_others_go_on(documen
 
 
 @pytest.mark.parametrize(
-    "metadata", [{"tags": {1: "one", "two": 2}}, {"tags": {("a", "b"): 1}}], ids=["keys of two types", "a tuple as key"]
+    ("value", "problem"),
+    [
+        ({("a", "b"): 1}, "the key ('a', 'b') is a tuple"),
+        (b"x", "'札' holds a value of type bytes"),
+        ({"deep": [{"er": object()}]}, "'er' holds a value of type object"),
+        ([10**5000], "'札' holds a number of more than 3,000 digits"),
+    ],
 )
-def test_metadata_that_are_no_json_are_an_error_of_their_document(metadata: dict[str, Any]) -> None:
-    documents = [Document(id_="odd", text="Rain fell.", metadata=metadata), *numbered(1)]
+def test_metadata_that_cannot_be_kept_are_an_error_of_their_document(value: Any, problem: str) -> None:
+    documents = [Document(id_="odd", text="Rain fell.", metadata={"札": value}), *numbered(1)]
     bad, good = PropositionNodeParser().stream(documents)
-    assert "the metadata of document 'odd' cannot be kept as JSON" in str(bad.error)
+    assert f"the metadata of document 'odd' cannot be kept as JSON: {problem}" in str(bad.error)
     assert good.nodes
 
 

@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from llama_pack_densex.propositionizers.alignment import align
 from llama_pack_densex.propositionizers.checks.coverage import uncovered
 from llama_pack_densex.text.segments import sentence_spans
+from tests.conftest import DATA
 
 CHECKED = Path(__file__).parents[2] / "benchmarks" / "spans_checked.jsonl"
-RECORDED = [
-    json.loads(line)
-    for line in (Path(__file__).parents[2] / "data" / "propositions.jsonl").read_text(encoding="utf-8").splitlines()
-]
+RECORDED = [json.loads(line) for line in (DATA / "propositions.jsonl").read_text(encoding="utf-8").splitlines()]
 NASTY = st.text(alphabet=st.sampled_from("abAB. 。「」雨が降るカタ1２,\n\t#|-=`😀é\u3000\u0000\u202e"), max_size=120)
 ANY = st.text(max_size=60)
 PROSE = st.lists(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from llama_pack_densex import Finding, Passage, check_propositions
 from llama_pack_densex.propositionizers.checks import is_better
 from llama_pack_densex.text.segments import passage_sentences
+from tests.conftest import DATA
 
 TOWER = Passage(
     "Work on the tower began in March 1874 under Ida Brandvold, an engineer from Norway, and took three years, since "
@@ -323,7 +323,7 @@ def test_better_is_fewer_and_more_of_no_kind() -> None:
 
 @pytest.mark.parametrize("title", ["ドウデュース", "イクイノックス"])
 def test_propositions_of_the_racehorses_are_japanese_and_name_their_horse_or_race(title: str) -> None:
-    lines = Path("data/propositions.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (DATA / "propositions.jsonl").read_text(encoding="utf-8").splitlines()
     recorded = [one for one in map(json.loads, lines) if one["title"] == title]
     kinds = [
         finding.kind

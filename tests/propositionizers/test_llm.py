@@ -20,6 +20,7 @@ from llama_pack_densex.ingestion.estimate import estimate
 from llama_pack_densex.propositionizers.base import Passage, PropositionizerError
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.text.segments import sentence_spans
+from tests.conftest import DATA
 from tests.openai_server import MALFORMED, STYLES, OpenAIServer, Reply, Responder, asked_content, held, in_turn
 
 MISO = {
@@ -236,7 +237,7 @@ def test_the_second_half_is_told_what_stands_before_it_ahead_of_the_passage() ->
 @pytest.mark.parametrize("file", ["en/apollo-13.md", "en/mariana-trench.txt", "ja/miso.md", "ja/lake-biwa.txt"])
 @pytest.mark.parametrize("times", [1, 8])
 def test_a_model_capped_at_750_tokens_loses_nothing_of_an_article(file: str, times: int) -> None:
-    article = (Path(__file__).parents[2] / "data" / file).read_text("utf-8")
+    article = (DATA / file).read_text("utf-8")
     text = "\n\n".join(article.replace("19", f"{n}9").replace("、", f"、{n}") for n in range(1, times + 1))
     right = {s: [f"{s} ({n}a)", f"{s} ({n}b)"] for n, s in enumerate(dict.fromkeys(split_sentences(text)))}
     with OpenAIServer(held(right, max_output_tokens=750)) as server:

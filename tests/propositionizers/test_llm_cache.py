@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -96,6 +97,45 @@ def test_nobody_waits_for_ever_for_who_was_killed_while_asking(path: Path) -> No
         (made,) = asking.propositionize([ENGLISH])
         assert made.status == "ok"
         assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("hours", [-1, 1, 24 * 365])
+@pytest.mark.parametrize("passage", PASSAGES, ids=["en", "ja"])
+def test_nobody_waits_for_who_was_killed_before_the_clock_was_set(passage: Passage, hours: int, path: Path) -> None:
+    with OpenAIServer(right) as server, closing(ReplyCache(path)) as cache:
+        asking = propositionizer(server.url, cache=path)
+        with pytest.MonkeyPatch.context() as clock:
+            clock.setattr(time, "time_ns", lambda now=time.time_ns: now() + hours * 3600 * 10**9)
+            assert cache.claim(asking.key(asking.question(passage)), "who was killed")
+        (made,) = asking.propositionize([passage])
+        assert made.status == "ok"
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("hours", [-1, 0, 1, 24])
+def test_a_claim_of_who_lives_is_taken_by_nobody_however_the_clock_is_set(
+    hours: int, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(ReplyCache(path)) as first, closing(ReplyCache(path)) as second:
+        assert first.claim("key", "first")
+        monkeypatch.setattr(time, "time_ns", lambda now=time.time_ns: now() + hours * 3600 * 10**9)
+        assert not second.claim("key", "second")
+        assert first.claim("key", "first")
+        assert not second.claim("key", "second")
+        first.release("key", "first")
+        assert second.claim("key", "second")
+
+
+def test_a_cache_that_somebody_keeps_locked_holds_up_no_request_of_others(path: Path, tmp_path: Path) -> None:
+    with OpenAIServer(right) as server, closing(ReplyCache(path)) as cache:
+        cache.get("key")  # makes the file
+        with closing(sqlite3.connect(path, isolation_level=None)) as locking, ThreadPoolExecutor() as threads:
+            locking.execute("BEGIN EXCLUSIVE")
+            waiting = threads.submit(propositionizer(server.url, cache=path).propositionize, MANY)
+            others = propositionizer(server.url, cache=tmp_path / "other.sqlite").propositionize(PASSAGES)
+            assert not waiting.done()
+            locking.execute("ROLLBACK")
+            assert {result.status for result in [*waiting.result(), *others]} == {"ok"}
 
 
 @pytest.mark.parametrize("second", WAYS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from llama_index.core import Document
 from llama_index.core.llms import MockLLM
 from llama_index.llms.openai import OpenAI
 
-from llama_pack_densex import PropositionNodeParser
+from llama_pack_densex import DenseXRetrievalPack, PropositionNodeParser
 from llama_pack_densex.llm.errors import classify, scrub
 from llama_pack_densex.llm.usage import finish_reason
 from llama_pack_densex.propositionizers.base import Passage, PropositionizerError
@@ -253,6 +254,45 @@ def test_a_key_or_a_quota_that_ends_midway_stops_the_run_at_once(status: int, sa
             made.extend(asking.stream(PASSAGES))
     assert [one.status for one in made] == ["ok"] * len(made)
     assert len(server.requests) == 4
+
+
+REFUSALS_OF_KEYS = {
+    "no access": Reply("Your project does not have access to this model any more.", status=403),
+    "a bare one": Reply("Forbidden", status=403),
+    "in Japanese": Reply("このキーの権限は取り消されました。", status=403),
+    "unauthorized": Reply("Unauthorized", status=401),
+    "no credit": Reply("Payment required", status=402),
+    "no model": Reply("Not found", status=404),
+    "no quota": Reply("You exceeded your quota.", status=429, code="insufficient_quota"),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS_OF_KEYS)
+@pytest.mark.parametrize("answered", [1, 5])
+def test_what_a_key_is_refused_for_at_the_end_is_asked_for_by_the_next_run(
+    refusal: str, answered: int, tmp_path: Path
+) -> None:
+    """Fewer passages are left than would tell a refused key from a text that a gateway objects to."""
+    documents = [Document(id_=str(n), text=f"湖{n}は古い。" if n % 2 else f"Fact {n} is old.") for n in range(6)]
+    answer = held({document.text: [document.text] for document in documents})
+    refused = [REFUSALS_OF_KEYS[refusal]]
+
+    def respond(body: dict[str, Any]) -> Reply | str:
+        return refused[0] if refused and len(server.requests) > answered else answer(body)
+
+    def index() -> DenseXRetrievalPack:
+        asking = propositionizer(server.url, max_concurrency=1)
+        folder = tmp_path / "index"
+        return DenseXRetrievalPack(
+            documents, propositionizer=asking, persist_dir=folder, embed_model="none", query_llm="none"
+        )
+
+    with OpenAIServer(respond) as server:
+        with suppress(PropositionizerError):
+            index()
+        refused.clear()
+        statuses = index().counts().statuses
+    assert statuses == {"ok": 6}
 
 
 @pytest.mark.parametrize("status", [400, 403])

@@ -6,6 +6,8 @@ import copy
 import json
 import os
 import pickle
+import pkgutil
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,39 @@ def test_without_a_key_unpickling_fails_and_names_it() -> None:
     pickled = pickle.dumps(LLMPropositionizer(openai()))
     with pytest.raises(ValueError, match=r"OPENAI_API_KEY.*llm_factory"):
         pickle.loads(pickled)
+
+
+OWN_CLASSES = """
+import os
+from typing import Any
+from llama_index.llms.openai_like import OpenAILike
+
+class OwnLLM(OpenAILike):
+    def __init__(self, api_key: str | None = None, **settings: Any) -> None:
+        super().__init__(api_key=api_key or os.environ.get("OWN_API_KEY"), **settings)
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "variable"),
+    [
+        ("llama_index.llms.openai:OpenAI", "OPENAI_API_KEY"),
+        ("llama_index.llms.openai_like:OpenAILike", "OPENAI_API_KEY"),
+        ("own_classes_of_llms:OwnLLM", "OWN_API_KEY"),
+    ],
+)
+def test_the_variable_that_is_named_is_read(
+    path: str, variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_classes_of_llms.py").write_text(OWN_CLASSES)
+    monkeypatch.syspath_prepend(tmp_path)
+    llm_class = pkgutil.resolve_name(path)
+    pickled = pickle.dumps(LLMPropositionizer(llm_class(model="gpt-4o-mini", api_key=KEY)))
+    with pytest.raises(ValueError, match="environment variable") as raised:
+        pickle.loads(pickled)
+    assert re.findall(r"\w+_API_KEY", str(raised.value)) == [variable]
+    monkeypatch.setenv(variable, "sk-another")
+    assert pickle.loads(pickled).llm.api_key == "sk-another"
 
 
 def test_a_factory_makes_the_llm_where_it_is_unpickled(monkeypatch: pytest.MonkeyPatch) -> None:

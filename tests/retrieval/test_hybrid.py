@@ -370,3 +370,23 @@ def test_a_document_that_is_replaced_in_the_middle_of_a_question_is_found(mode: 
     model._change = lambda: None
     assert found == identity(pack, "the lamp of the lighthouse")
     assert pack.missing_links == 0
+
+
+ROWS = "".join(f"| Ada Byron {number} | Berlin | 55{number} | Senior engineer |\n" for number in range(40))
+STAFF = f"| Name | Office | Extension | Grade |\n|---|---|---|---|\n{ROWS}\n- Blue pen\n- Paper, A4\n"
+
+
+@pytest.mark.parametrize(
+    ("prose", "language"),
+    [
+        ("The staff of the company work in three offices, and each of them has an extension.", "en"),
+        ("Die Mitarbeiter der Firma arbeiten in drei Büros, und jeder von ihnen hat eine Durchwahl.", "latin"),
+        ("Les employés de la société travaillent dans trois bureaux, et chacun a un numéro de poste.", "latin"),
+        ("Nhân viên của công ty làm việc tại ba văn phòng và mỗi người có một số máy lẻ riêng.", "latin"),
+        ("社員は三つの事務所で働いており、それぞれに内線番号があります。", "ja"),
+    ],
+)
+def test_tables_and_lists_are_in_the_language_of_their_document(prose: str, language: str) -> None:
+    texts = {f"{number}": f"# Staff {number}\n\n{prose}\n\n{STAFF}" for number in range(3)}
+    pack = DenseXRetrievalPack(documents(texts), embed_model=ShortEmbedding(), query_llm="none")
+    assert {*pack.languages} == {language}

@@ -19,11 +19,13 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 from llama_index.core import Document
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.serving.app import make_app
 from tests.embedding import TrigramEmbedding
+from tests.openai_server import OpenAIServer, Reply
 from tests.serving.running import SlowProvider, served
 from tests.test_cli import invoke
 
@@ -169,6 +171,24 @@ def test_a_model_that_cannot_be_asked_is_said_without_keys_or_texts(documents: l
         assert _events(response.text)[-1][0] == "problem"
     assert "could not be answered" in response.text
     assert "sk-very-secret" not in response.text
+
+
+@pytest.mark.parametrize("error", [ValueError, RuntimeError, KeyError])
+def test_a_fault_of_ours_is_no_failure_of_the_provider(documents: list[Document], error: type[Exception]) -> None:
+    class Failing(BaseNodePostprocessor):
+        def _postprocess_nodes(self, nodes: Any, query_bundle: Any = None) -> Any:
+            raise error("a fault")
+
+    pack = DenseXRetrievalPack(documents, "none", "none", "none", reranker=Failing())
+    with served(pack) as client:
+        assert client.post("/query", json={"question": QUESTION}).status_code == 500
+
+
+def test_an_error_in_place_of_a_reply_is_a_failure_of_the_provider(documents: list[Document]) -> None:
+    with OpenAIServer(lambda body: Reply(body_override='{"error": {"message": "Overloaded."}}')) as provider:
+        llm = OpenAI(model="gpt-4o-mini", api_base=provider.url, api_key="sk-test", max_retries=0)
+        with served(DenseXRetrievalPack(documents, "none", llm, "none")) as client:
+            assert client.post("/query", json={"question": QUESTION}).status_code == 502
 
 
 def test_an_index_that_is_gone_is_named_in_the_log(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_pack_densex.text.language import LANGUAGE_NAMES, detect_language, find_wrong_language
+from tests.conftest import DATA
 
 MISO = "味噌は、蒸すか煮るかした大豆に麹と塩を混ぜ、発酵・熟成させて作る日本の調味料である。"
 CODE = "Pythonの`asyncio.run()`を使うとevent loopが作られる。`import asyncio as aio`と書くことも多い。"
@@ -92,7 +92,7 @@ def test_names_numbers_code_and_mixed_text_are_no_mistake(text: str, proposition
 
 
 def test_no_proposition_of_the_data_is_in_the_wrong_language() -> None:
-    lines = (Path(__file__).parents[2] / "data" / "propositions.jsonl").read_text("utf-8").splitlines()
+    lines = (DATA / "propositions.jsonl").read_text("utf-8").splitlines()
     for record in map(json.loads, lines):
         for proposition in record["propositions"]:
             assert find_wrong_language(record["text"], [proposition]) is None, proposition

@@ -25,7 +25,7 @@ from llama_pack_densex.text.tokens import IS_CJK, tokenize
         ("The runners were running", ["runner", "run"]),
         ("1,200 metres in 1998", ["1200", "metr", "1998"]),
         ("data\u00adbase of the \u200b東\u200b京", ["databas", "東京", "東京"]),
-        ("iPhone15を買う", ["iphone15", "を買", "買う", "買"]),
+        ("iPhone15を買う", ["iphon", "15", "iphone15", "を買", "買う", "買"]),
         ("서울은 수도", ["서울", "울은", "수도"]),
         ("我爱北京。", ["我爱", "爱北", "北京", "我爱北京"]),
         ("𠮷野", ["𠮷野", "𠮷野"]),
@@ -78,7 +78,7 @@ def test_any_text_has_tokens_without_spaces_or_punctuation(text: str) -> None:
     assert all(token and not re.search(r"[\s\ud800-\udfff、。]", token) for token in tokenize(text))
 
 
-@given(st.text(st.sampled_from("aZé東ー雨カ가 ,1")))
+@given(st.text(st.sampled_from("bZé東ー雨カ가 ,1")))
 def test_case_and_width_do_not_count(text: str) -> None:
     wide = "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text)
     assert tokenize(text) == tokenize(wide) == tokenize(text.upper())

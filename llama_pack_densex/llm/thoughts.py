@@ -1,0 +1,234 @@
+"""Thoughts: what a model that thinks writes around its answer, taken off whole replies and streams.
+
+Where a server does not part thoughts from the answer, they stand between marks: tags such as `<think>`,
+`[THINK]` and `◁think▷`, tokens such as `<|begin_of_thought|>`, or the channels of gpt-oss. An answer may speak
+of such marks, too. What tells them apart is their place:
+
+- A block before the answer is thoughts, and so is one behind it that begins a line or follows a sentence.
+- A closing mark alone ends thoughts: many chat templates write the opening one.
+- An opening mark that is never closed was cut off: no answer came.
+- A mark in code, in quotation marks or within a sentence is one that is spoken of.
+"""
+
+from __future__ import annotations
+
+import re
+
+_NAME = r"(?:seed:|ant)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|analysis|reflection|scratchpad)"
+_TOKEN = r"(?:thoughts?|think(?:ing)?|reasoning)"
+_WRAPPER = r"(?:final_)?(?:answer|output|response|solution)"
+_ATTRIBUTES = r"(?:\s[^<>]{0,200})?"
+_MARK = re.compile(
+    rf"(?P<empty><{_NAME}{_ATTRIBUTES}/>)"
+    rf"|(?P<opening><{_NAME}{_ATTRIBUTES}>|\[{_NAME}\]|◁{_NAME}▷|<\|(?:begin_of_|start_)?{_TOKEN}\|>)"
+    rf"|(?P<closing></{_NAME}\s{{0,9}}>|\[/{_NAME}\]|◁/{_NAME}▷|<\|(?:end_of_|end_|/){_TOKEN}\|>)"
+    r"|(?P<final><\|channel\|>\s?final[^<]{0,80}(?:<\|constrain\|>[^<]{0,40})?<\|message\|>)"
+    r"|(?P<channel><\|start\|>assistant|<\|channel\|>[^<]{0,80}<\|message\|>|\Aanalysis(?=\w))"
+    r"|(?P<bare_final>assistantfinal)"  # of channels whose tokens a server left out, as "analysis" before
+    rf"|(?P<wrapper><{_WRAPPER}>|<\|(?:begin_of|start)_{_WRAPPER}\|>)"
+    rf"|(?P<wrapper_end></{_WRAPPER}>|<\|(?:end_of|end)_{_WRAPPER}\|>|<\|(?:return|end)\|>)",
+    re.IGNORECASE,
+)
+_LONGEST = 250  # characters of a mark, and of what is looked at around it
+_PARTIAL = re.compile(
+    r"(?:<\|start\|>[a-z]{0,9}|<\|channel\|>[^<]{0,80}(?:<\|constrain\|>[^<]{0,40})?)?"
+    r"(?:<(?:[/|a-z][^<>]{0,230})?|\[/?[a-z:]{0,20}|◁[^▷]{0,20})?\Z",
+    re.IGNORECASE,
+)
+_FOLLOWED = re.compile(r"[ \t]{0,20}[^ \t].|[ \t]{21}", re.DOTALL)
+_BLANK_TO_END = re.compile(r"\s*\Z")
+_FENCE = re.compile(r"^[ \t]{0,3}(?:```|~~~)", re.MULTILINE)
+_LONG_TICKS = re.compile(r"`{3,}")
+_QUOTATIONS = ('""', "''", "“”", "‘’", "「」", "『』", "()", "（）")
+_LIST_MARKER = re.compile(r"\s*(?:[-*+•|>]|\d{1,3}[.)])\s*")
+_SENTENCE_END = re.compile(r"[.!?。！？…\]][\"'”’」』)）*]*\s*\Z")
+_PARTICLE_JA = re.compile(r"[。、，」』）がをのにへとでも]|は(?!い)")
+
+
+def without_thoughts(text: str) -> str:
+    """A whole reply without thoughts, stripped; empty where no answer came.
+
+    Examples:
+        >>> without_thoughts("<think>Is it 54? No.</think>\\n\\n240 metres")
+        '240 metres'
+        >>> without_thoughts("`<think>` opens the block.")
+        '`<think>` opens the block.'
+    """
+    return ThoughtFilter().add(text, is_last=True).strip()
+
+
+class ThoughtFilter:
+    """A reply as it comes, without thoughts.
+
+    Thoughts that nothing opens are known for such at their end only: `starts_over` says then that what was
+    returned before belongs to them.
+
+    Attributes:
+        starts_over: Whether the answer begins with what the last call returned.
+    """
+
+    def __init__(self) -> None:
+        self.starts_over = False
+        self._text = ""  # what is not decided yet, and a little of what stands before it
+        self._position = 0  # where that begins
+        self._answer: list[str] = []
+        self._depth = 0  # of thoughts in thoughts
+        self._rest: list[str] | None = None  # what follows a mark in thoughts that may have ended them
+        self._is_blank = True  # whether nothing of the answer has come
+        self._had_thoughts = False
+        self._fences = 0  # lines of the answer at which code begins or ends
+        self._names_block: bool | None = None  # whether an opening mark that the answer names ends its line
+
+    def add(self, delta: str, is_last: bool = False) -> str:
+        """Take in what came, and return what of it is for certain not between marks.
+
+        Args:
+            delta: What came.
+            is_last: Whether the reply ends with it.
+        """
+        self.starts_over = False
+        self._answer = []
+        self._text += delta
+        if not self._position:
+            self._text = self._text.lstrip()
+        undecided = self._pass_marks(is_last)
+        if not is_last:
+            self._take(self._certain_end(undecided))
+        else:
+            self._take(len(self._text))
+            rest = "".join(self._rest or ())
+            self._answer.append(rest.lstrip())
+        begin = max(0, self._position - _LONGEST)
+        self._text = self._text[begin:]
+        self._position -= begin
+        return "".join(self._answer)
+
+    def _pass_marks(self, is_last: bool) -> re.Match[str] | None:
+        """Pass over all marks that can be decided, and return the one that cannot."""
+        while mark := _MARK.search(self._text, self._position):
+            if not is_last and not self._is_decidable(mark):
+                return mark
+            self._take(mark.start())
+            is_used = self._pass_in_thoughts(mark) if self._depth else self._pass_in_answer(mark)
+            if is_used:
+                self._position = mark.end()
+            else:
+                self._take(mark.end())
+        return None
+
+    def _is_decidable(self, mark: re.Match[str]) -> bool:
+        if mark.lastgroup == "wrapper_end":
+            return len(self._text) > mark.end() + _LONGEST or not _BLANK_TO_END.match(self._text, mark.end())
+        return bool(_FOLLOWED.match(self._text, mark.end()))
+
+    def _certain_end(self, undecided: re.Match[str] | None) -> int:
+        """Up to where no mark can begin any more."""
+        if undecided:
+            return undecided.start()
+        tail = max(self._position, len(self._text) - _LONGEST)
+        if self._depth:
+            return tail
+        if not self._position and "analysis".startswith(self._text.lower()):
+            return 0
+        partial = _PARTIAL.search(self._text, tail)
+        return partial.start() if partial else len(self._text)
+
+    def _take(self, end: int) -> None:
+        """Pass over text."""
+        text = self._text[self._position : end]
+        if not self._depth:
+            fences = _FENCE.finditer(self._text, max(0, self._position - 6), end)
+            self._fences += sum(fence.end() > self._position for fence in fences)
+            self._answer.append(text.lstrip() if self._is_blank else text)
+            self._is_blank = self._is_blank and not text.strip()
+        elif self._rest is not None:
+            self._rest.append(text)
+        self._position = end
+
+    def _pass_in_thoughts(self, mark: re.Match[str]) -> bool:
+        """Whether a mark is more than text of the thoughts."""
+        kind = mark.lastgroup
+        if kind in ("final", "bare_final"):
+            self._begin_answer()
+            return True
+        if kind not in ("opening", "closing") or self._is_quoted(mark):
+            return False
+        if not self._is_within_sentence(mark):
+            self._depth += 1 if kind == "opening" else -1
+        if kind == "closing":
+            self._rest = []
+        if not self._depth:
+            self._begin_answer()
+        return True
+
+    def _pass_in_answer(self, mark: re.Match[str]) -> bool:
+        """Whether a mark is more than text of the answer."""
+        kind = mark.lastgroup
+        if kind in ("closing", "final"):
+            return self._ends_thoughts(mark)
+        if kind == "wrapper":
+            return self._is_blank and self._had_thoughts
+        if kind == "wrapper_end":
+            return self._had_thoughts and bool(_BLANK_TO_END.match(self._text, mark.end()))
+        if kind == "bare_final":
+            return False
+        begins_thoughts = self._is_blank or self._follows_a_sentence(mark)
+        if kind == "opening":
+            self._names_block = self._text.startswith("\n", mark.end())
+        if kind != "empty":
+            self._depth = int(begins_thoughts)
+        return begins_thoughts
+
+    def _begin_answer(self) -> None:
+        self._depth = 0
+        self._rest = None
+        self._is_blank = True
+        self._had_thoughts = True
+        self._fences = 0
+        self._names_block = None
+
+    def _ends_thoughts(self, mark: re.Match[str]) -> bool:
+        """Whether a mark ends thoughts that nothing opened; the answer begins there, then."""
+        begins_line = not self._line_before(mark).strip()
+        is_pair = self._names_block is begins_line
+        self._names_block = None
+        is_named = is_pair or self._is_within_sentence(mark)
+        if self._fences % 2 or self._is_quoted(mark) or (is_named and mark.lastgroup == "closing"):
+            return False
+        self._answer.clear()
+        self.starts_over = True
+        self._begin_answer()
+        return True
+
+    def _follows_a_sentence(self, mark: re.Match[str]) -> bool:
+        """Whether a mark begins a line or follows a sentence, and none that leads an example in."""
+        leads_in = self._text[max(0, mark.start() - _LONGEST) : mark.start()].rstrip().endswith((":", "："))
+        if leads_in or self._fences % 2 or self._is_quoted(mark):
+            return False
+        line = self._line_before(mark)
+        return not line.strip() or _ends_sentence(line)
+
+    def _is_quoted(self, mark: re.Match[str]) -> bool:
+        """Whether a mark stands in code within a line, or between quotation marks."""
+        line = self._line_before(mark)
+        in_code = _LONG_TICKS.sub("", line).count("`") % 2 == 1
+        return in_code or line[-1:] + self._text[mark.end() : mark.end() + 1] in _QUOTATIONS
+
+    def _is_within_sentence(self, mark: re.Match[str]) -> bool:
+        """Whether a sentence goes on at a mark: it speaks of the mark."""
+        line = self._line_before(mark)
+        if not line.strip() or _ends_sentence(line):
+            return False
+        following = self._text[mark.end() : mark.end() + _LONGEST].lstrip(" \t")
+        if _PARTICLE_JA.match(following):
+            return True
+        is_apart = line[-1] in " \t\"'(|"
+        return is_apart and (not following or following[0].islower() or following[0] in ".,;:!?)\"'|")
+
+    def _line_before(self, mark: re.Match[str]) -> str:
+        """What stands before a mark in its line, or the end of that."""
+        return self._text[max(0, mark.start() - _LONGEST) : mark.start()].rpartition("\n")[2]
+
+
+def _ends_sentence(line: str) -> bool:
+    return bool(_SENTENCE_END.search(line)) and not _LIST_MARKER.fullmatch(line)

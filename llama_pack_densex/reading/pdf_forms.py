@@ -1,0 +1,162 @@
+"""What was filled into the form of a PDF, beside the labels of its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from ctypes import POINTER, c_ushort, cast, create_string_buffer
+from dataclasses import dataclass
+from typing import Any
+
+from pypdfium2 import raw  # type: ignore[import-untyped]
+
+from llama_pack_densex.reading.pdf_order import Line
+from llama_pack_densex.reading.pdf_tables import Box
+from llama_pack_densex.text.tokens import on_one_line
+
+_HIDDEN = 1 | 2 | 32  # flags of annotations: invisible, hidden, not to be viewed
+_PASSWORD = 1 << 13  # flag of text fields
+_BOXES = (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON)
+_CHOICES = (raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX)
+_MARKS = {True: "☑", False: "☐"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a form.
+
+    Args:
+        name: What it is called, for one without a label.
+        value: What was filled in; a mark for a box that can be ticked.
+        box: Where it stands.
+        is_box: Whether it is a box that can be ticked.
+    """
+
+    name: str
+    value: str
+    box: Box
+    is_box: bool
+
+
+def read_fields(document: Any, page: Any) -> Iterator[Field]:
+    """The fields of a page that say something."""
+    for number in range(raw.FPDFPage_GetAnnotCount(page) if document.formenv else 0):
+        annotation = raw.FPDFPage_GetAnnot(page, number)
+        try:
+            field = _field(document.formenv, annotation)
+        finally:
+            raw.FPDFPage_CloseAnnot(annotation)
+        if field and field.value:
+            yield field
+
+
+def _field(form: Any, annotation: Any) -> Field | None:
+    is_field = raw.FPDFAnnot_GetSubtype(annotation) == raw.FPDF_ANNOT_WIDGET
+    if not is_field or raw.FPDFAnnot_GetFlags(annotation) & _HIDDEN:
+        return None
+    kind = raw.FPDFAnnot_GetFormFieldType(form, annotation)
+    rectangle = raw.FS_RECTF()
+    raw.FPDFAnnot_GetRect(annotation, rectangle)
+    name = _string(raw.FPDFAnnot_GetFormFieldAlternateName, form, annotation)
+    name = name or _string(raw.FPDFAnnot_GetFormFieldName, form, annotation).rpartition(".")[2]
+    box = Box(rectangle.left, -rectangle.top, rectangle.right, -rectangle.bottom)
+    return Field(name, _value(form, annotation, kind), box, kind in _BOXES)
+
+
+def _value(form: Any, annotation: Any, kind: int) -> str:
+    if kind in _BOXES:
+        return _MARKS[bool(raw.FPDFAnnot_IsChecked(form, annotation))]
+    if kind in _CHOICES:
+        count = raw.FPDFAnnot_GetOptionCount(form, annotation)
+        chosen = (option for option in range(count) if raw.FPDFAnnot_IsOptionSelected(form, annotation, option))
+        labels = [_string(raw.FPDFAnnot_GetOptionLabel, form, annotation, option) for option in chosen]
+        return ", ".join(labels) or _string(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
+    is_secret = raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & _PASSWORD
+    if kind != raw.FPDF_FORMFIELD_TEXTFIELD or is_secret:
+        return ""
+    return _string(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
+
+
+def _string(function: Callable[..., int], *arguments: Any) -> str:
+    size = function(*arguments, None, 0)
+    buffer = create_string_buffer(size)
+    function(*arguments, cast(buffer, POINTER(c_ushort)), size)
+    return on_one_line(buffer.raw[:size].decode("utf-16-le", "replace").replace("\0", ""))
+
+
+# Labels
+
+
+@dataclass(frozen=True)
+class Insertion:
+    """What is put into a page's text before a place; at its end where that is after the last one."""
+
+    place: int
+    text: str
+    box: Box
+
+    def boxes(self, start: int) -> dict[int, Box]:
+        """Where its characters stand, if the first one is at a place."""
+        width = min((self.box.right - self.box.left) / max(len(self.text), 1), self.box.size)
+        boxes: dict[int, Box] = {}
+        for number, character in enumerate(self.text):
+            if not character.isspace():
+                left = self.box.left + number * width
+                boxes[start + number] = self.box._replace(left=left, right=left + width)
+        return boxes
+
+
+_FARTHEST_BESIDE = 300.0  # points from a label to its field
+_FARTHEST_BEHIND = 40.0  # points from a box to the label behind it
+_FARTHEST_ABOVE = 1.5  # of the size of a label's characters
+_FAR = 100.0  # points from a label, so that one above is nearer
+
+
+def insert_fields(fields: Sequence[Field], lines: Sequence[Line], end: int) -> list[Insertion]:
+    """Where the values of fields go: behind their labels, before those of boxes, else to the end."""
+    insertions: list[Insertion] = []
+    for field in fields:
+        behind = _behind(field, lines) if field.is_box else None
+        label = _before(field, lines)
+        if behind and (label is None or _gap_behind(field, behind) <= _gap_before(field, label)):
+            insertions.append(Insertion(behind.places[0], f"{field.value} ", field.box))
+        elif label:
+            insertions.append(Insertion(label.places[-1] + 1, f" {field.value}", field.box))
+        else:
+            name = f"{field.name}: " if field.name else ""
+            insertions.append(Insertion(end, f"\n{name}{field.value}", field.box))
+    return insertions
+
+
+def _gap_before(field: Field, line: Line) -> float:
+    return max(field.box.left - line.box.right, 0.0)
+
+
+def _gap_behind(field: Field, line: Line) -> float:
+    return max(line.box.left - field.box.right, 0.0)
+
+
+def _behind(field: Field, lines: Sequence[Line]) -> Line | None:
+    beside = [line for line in lines if _is_beside(field, line) and line.box.x > field.box.right]
+    beside = [line for line in beside if _gap_behind(field, line) <= _FARTHEST_BEHIND]
+    return min(beside, key=lambda line: _gap_behind(field, line), default=None)
+
+
+def _before(field: Field, lines: Sequence[Line]) -> Line | None:
+    """The label of a field: to its left, or close above it."""
+    beside = [line for line in lines if _is_beside(field, line) and line.box.x < field.box.left]
+    beside = [line for line in beside if _gap_before(field, line) <= _FARTHEST_BESIDE]
+    label = min(beside, key=lambda line: _gap_before(field, line), default=None)
+    if label and _gap_before(field, label) <= _FAR:
+        return label
+    above = [line for line in lines if _is_close_above(field, line)]
+    return max(above, key=lambda line: line.box.bottom, default=label)
+
+
+def _is_beside(field: Field, line: Line) -> bool:
+    return line.box.top < field.box.y < line.box.bottom or field.box.top < line.box.y < field.box.bottom
+
+
+def _is_close_above(field: Field, line: Line) -> bool:
+    gap = field.box.top - line.box.bottom
+    overlaps = line.box.left < field.box.right and field.box.left < line.box.right
+    return overlaps and -line.box.size / 2 < gap < _FARTHEST_ABOVE * line.box.size

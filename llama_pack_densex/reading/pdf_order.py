@@ -1,0 +1,224 @@
+"""The lines of a page of a PDF, and the order in which they are read.
+
+Columns are read one after another, upright lines from the right. Where a page has its lines in that order, or
+it cannot be told from a table, they stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from llama_pack_densex.reading.pdf_tables import Box
+
+_HYPHENS = "\x02\ufffe"  # what PDFium puts for a hyphen that parts a word at the end of a line
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A stretch of a line without a wide gap.
+
+    Args:
+        text: What it says; nothing of a table, which stands as one line.
+        places: Where its characters are in the page's text.
+        box: Where it stands; of upright lines as if the page were turned, so that they run to the right.
+    """
+
+    text: str
+    places: range
+    box: Box
+
+
+_WIDE_GAP = 0.9  # of the size of characters: what is farther apart on a line may be in two columns
+
+
+def find_lines(text: str, boxes: Mapping[int, Box]) -> list[Line]:
+    """The lines of a page in the order of its text.
+
+    Args:
+        text: The page's text.
+        boxes: Where its characters stand, by their places in it, without white space.
+    """
+    lines: list[Line] = []
+    places: list[int] = []
+    for place in [*boxes, None]:
+        if places and (place is None or not _goes_on(text, boxes, places[-1], place)):
+            stretch = range(places[0], places[-1] + 1)
+            lines.append(Line(text[stretch.start : stretch.stop], stretch, around(boxes, places)))
+            places = []
+        if place is not None:
+            places.append(place)
+    return lines
+
+
+def _goes_on(text: str, boxes: Mapping[int, Box], last: int, place: int) -> bool:
+    if place == last + 1 and text[last] not in _HYPHENS:
+        return True
+    before = boxes[last]
+    box = boxes[place]
+    gap = (box.left - before.right) / before.size
+    return -1 < gap < _WIDE_GAP and before.top < box.y < before.bottom
+
+
+def around(boxes: Mapping[int, Box], places: Collection[int]) -> Box:
+    """The box around the characters at some places."""
+    inner = [boxes[place] for place in places]
+    return Box(
+        min(box.left for box in inner),
+        min(box.top for box in inner),
+        max(box.right for box in inner),
+        max(box.bottom for box in inner),
+    )
+
+
+# Upright text
+
+
+_LEAST_UPRIGHT = 6  # characters below others: fewer are parts of a drawing
+
+
+def is_upright(boxes: Mapping[int, Box]) -> bool:
+    """Whether most characters stand below the one before them."""
+    down = across = 0
+    for (place, box), (next_place, next_box) in pairwise(boxes.items()):
+        if next_place != place + 1:
+            continue
+        if next_box.top > box.y and abs(next_box.x - box.x) < box.size / 3:
+            down += 1
+        elif next_box.left > box.x and abs(next_box.y - box.y) < box.size / 3:
+            across += 1
+    return down > max(across, _LEAST_UPRIGHT)
+
+
+def turned(box: Box) -> Box:
+    """A box of an upright line as if it ran to the right; the lines that are left of it are below it."""
+    return Box(box.top, -box.right, box.bottom, -box.left)
+
+
+_READING_SIZE = 0.6  # of the size of lines
+_READING = re.compile(r"[ぁ-ゖァ-ヺー\s]+")
+
+
+def without_readings(lines: Sequence[Line]) -> list[Line]:
+    """Upright lines without those of small kana, which tell how kanji are read."""
+    usual = median(line.box.size for line in lines) if lines else 0.0
+    return [line for line in lines if line.box.size > _READING_SIZE * usual or not _READING.fullmatch(line.text)]
+
+
+# Columns
+
+_Columns = list[list[Line]]
+
+_MOST_LINES = 1_000  # of a page: what has more is a drawing
+_LEAST_LINES = 2  # of a column
+_LEAST_LINES_IN_ALL = 5
+_NARROWEST = 6.0  # of the size of characters: what is narrower is a column of figures, or of notes
+_FULL = 0.7  # of a column's width: a line that is as long runs on into the next one
+_MOST = 0.5  # share of a column's lines that are full
+_FLOWING = 0.3  # share of a column's lines that begin or end within a sentence
+_OUT_OF_ORDER = 0.2  # share of the lines that stand before the one that is read before them
+_INNER_STOP = re.compile(r"[、。，．！？].")
+
+
+def reading_order(lines: Sequence[Line], upright: bool = False) -> list[list[Line]]:
+    """Lines in the order in which they are read, each with what stands beside it in its column.
+
+    Args:
+        lines: The lines of a page in the order of its text.
+        upright: Whether their text is upright: then even lines of one column may be out of order.
+    """
+    if len(lines) > _MOST_LINES:
+        return [[line] for line in lines]
+    places = {line: number for number, line in enumerate(lines)}
+    ordered: dict[int, list[Line]] = {number: [line] for line, number in places.items()}
+    for columns in _regions(lines):
+        if not (upright or _are_prose(columns)):
+            continue
+        rows = [row for column in columns for row in _rows(column)]
+        numbers = [places[line] for row in rows for line in row]
+        text_order = sorted(range(len(numbers)), key=numbers.__getitem__)
+        steps_back = sum(later < earlier for earlier, later in pairwise(text_order))
+        has_table = any(not line.text for row in rows for line in row)
+        if steps_back <= (0 if has_table else _OUT_OF_ORDER * (len(numbers) - 1)):
+            continue
+        ordered.update({number: [] for number in numbers})
+        ordered.update(zip(sorted(numbers), rows, strict=False))
+    return list(filter(None, ordered.values()))
+
+
+def _regions(lines: Sequence[Line]) -> Iterator[_Columns]:
+    """The columns of each stretch of a page in which the same gaps part them."""
+    columns: _Columns = []
+    by_height = sorted(lines, key=lambda line: (line.box.top, line.box.left))
+    for line, following in zip(by_height, [*by_height[1:], None], strict=True):
+        merged = _with_line(columns, line)
+        begins_columns = len(merged) == 1 and following is not None and _is_beside(line, following)
+        joins_columns = len(merged) < len(columns) and all(len(column) >= _LEAST_LINES for column in columns)
+        if columns and (begins_columns or joins_columns):
+            yield columns
+            merged = [[line]]
+        columns = merged
+    yield columns
+
+
+def _with_line(columns: _Columns, line: Line) -> _Columns:
+    """Columns from the left with a line in its own, which joins those that it reaches over."""
+    joined = [line]
+    apart: _Columns = []
+    for column in columns:
+        overlaps = _left(column) < line.box.right and line.box.left < _right(column)
+        if overlaps:
+            joined = [*column, *joined]
+        else:
+            apart.append(column)
+    return sorted([*apart, joined], key=_left)
+
+
+def _left(column: Sequence[Line]) -> float:
+    return min(line.box.left for line in column)
+
+
+def _right(column: Sequence[Line]) -> float:
+    return max(line.box.right for line in column)
+
+
+def _is_beside(line: Line, other: Line) -> bool:
+    gap = max(other.box.left - line.box.right, line.box.left - other.box.right)
+    return gap > 0 and other.box.top < line.box.bottom and line.box.top < other.box.bottom
+
+
+def _rows(column: Sequence[Line]) -> list[list[Line]]:
+    """The lines of a column from above; those on one height from the left."""
+    rows: list[list[Line]] = []
+    for line in sorted(column, key=lambda line: line.box.y):
+        if rows and line.box.y < rows[-1][0].box.bottom:
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    return [sorted(row, key=lambda line: line.box.left) for row in rows]
+
+
+def _are_prose(columns: _Columns) -> bool:
+    """Whether lines run on below one another, and not beside one another as in a table."""
+    if len(columns) < 2 or sum(map(len, columns)) < _LEAST_LINES_IN_ALL:
+        return False
+    return all(map(_is_prose, columns))
+
+
+def _is_prose(column: Sequence[Line]) -> bool:
+    width = _right(column) - _left(column)
+    column = [line for line in column if line.text]
+    if not column:
+        return True
+    if len(column) < _LEAST_LINES or width < _NARROWEST * median(line.box.size for line in column):
+        return False
+    full = [line for line in column if line.box.right - line.box.left >= _FULL * width]
+    flowing = [line for line in column if _is_within_sentence(line.text)]
+    return len(full) >= _MOST * len(column) and len(flowing) >= _FLOWING * len(column)
+
+
+def _is_within_sentence(text: str) -> bool:
+    return text[:1].islower() or _INNER_STOP.search(text) is not None

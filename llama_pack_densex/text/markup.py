@@ -1,0 +1,123 @@
+"""HTML for notebooks: tables, marked passages, answers with footnotes; escaped, and for light and dark pages.
+
+Text keeps the page's own color. What stands out does so by translucent colors, which show on both grounds.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+
+from markdown_it import MarkdownIt
+
+_LINE = "1px solid rgba(128,128,128,.35)"
+_BLOCK = f"border:{_LINE};border-radius:6px;padding:8px 12px;margin:4px 0;max-width:60em;line-height:1.5"
+_CELL = f"text-align:left;padding:2px 12px 2px 0;border-bottom:{_LINE};vertical-align:top"
+_MARK = "background:rgba(255,193,7,.38);color:inherit;border-radius:3px"
+_LINK = "color:#3f8fe0"
+_QUIET = "opacity:.75;font-size:.9em"
+
+_FOOTNOTE = re.compile(r"\[\^(\d+)\]")
+_CODE = re.compile(r"(<pre\b.*?</pre>|<code\b.*?</code>)", re.DOTALL)
+
+Span = tuple[int, int]
+
+
+def escape(text: str) -> str:
+    """Text as HTML; half a character (a lone surrogate), which nothing can display, as a question mark."""
+    return html.escape(text.encode("utf-8", "replace").decode("utf-8"))
+
+
+def block(title: str, *parts: str) -> str:
+    """A framed block with a title above its parts, which are HTML."""
+    heading = f"<div><b>{escape(title)}</b></div>" if title else ""
+    return f'<div class="densex" dir="auto" style="{_BLOCK}">{heading}{"".join(parts)}</div>'
+
+
+def note(text: str) -> str:
+    """A line of small print."""
+    return f'<div style="{_QUIET}">{escape(text)}</div>' if text else ""
+
+
+def table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> str:
+    """A table of texts and numbers."""
+    lines = [_row("th", header)] if header else []
+    lines += [_row("td", row) for row in rows]
+    return f'<table style="border-collapse:collapse">{"".join(lines)}</table>'
+
+
+def _row(tag: str, cells: Sequence[object]) -> str:
+    content = "".join(f'<{tag} style="{_CELL}">{escape(str(cell))}</{tag}>' for cell in cells)
+    return f"<tr>{content}</tr>"
+
+
+def bullets(texts: Iterable[str]) -> str:
+    """A list of texts; nothing where there are none."""
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return f'<ul style="margin:4px 0;padding-left:1.4em">{items}</ul>' if items else ""
+
+
+def folded(summary: str, *parts: str) -> str:
+    """Parts that are shown once their summary is clicked."""
+    return f"<details><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
+
+
+def passage(text: str, marked: Iterable[Span] = ()) -> str:
+    """A text as it is written, with some of it marked.
+
+    Args:
+        text: The text.
+        marked: The (start, end) of what is marked, in characters of the text; spans may overlap.
+    """
+    parts = []
+    shown_to = 0
+    for start, end in _merged(marked, len(text)):
+        parts.append(escape(text[shown_to:start]))
+        parts.append(f'<mark style="{_MARK}">{escape(text[start:end])}</mark>')
+        shown_to = end
+    parts.append(escape(text[shown_to:]))
+    return f'<div style="white-space:pre-wrap;margin:4px 0">{"".join(parts)}</div>'
+
+
+def _merged(spans: Iterable[Span], length: int) -> list[Span]:
+    """Spans within a text, in order, of which none overlaps another."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        start = max(0, start)
+        end = min(length, end)
+        if start >= end:
+            continue
+        if merged and start <= merged[-1][1]:
+            start, last_end = merged.pop()
+            end = max(last_end, end)
+        merged.append((start, end))
+    return merged
+
+
+def answer(markdown: str, sources: Mapping[int, tuple[str, str]]) -> str:
+    """An answer in Markdown whose footnotes are superscripts that lead to its sources below.
+
+    Args:
+        markdown: The answer, with footnotes as `[^1]`. HTML in it is shown as text, pictures are not loaded.
+        sources: Of each footnote's number, the name of its source, and what to show there, as HTML.
+    """
+    prefix = f"densex-{uuid.uuid4().hex[:8]}"  # a notebook shows many answers
+    body = MarkdownIt("js-default").disable("image").render(markdown.encode("utf-8", "replace").decode("utf-8"))
+    parts = _CODE.split(body)  # text and code take turns
+    for place in range(0, len(parts), 2):
+        parts[place] = _FOOTNOTE.sub(lambda match: _superscript(int(match[1]), sources, prefix), parts[place])
+    items = [
+        f'<li value="{number}" id="{prefix}-{number}">{folded(name, content)}</li>'
+        for number, (name, content) in sorted(sources.items())
+    ]
+    listed = f'<ol style="{_QUIET};padding-left:1.8em">{"".join(items)}</ol>' if items else ""
+    return f"<div>{''.join(parts)}</div>{listed}"
+
+
+def _superscript(number: int, sources: Mapping[int, tuple[str, str]], prefix: str) -> str:
+    if number not in sources:
+        return ""
+    title = escape(sources[number][0])
+    return f'<sup><a href="#{prefix}-{number}" title="{title}" style="{_LINK}">{number}</a></sup>'

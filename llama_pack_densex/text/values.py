@@ -1,0 +1,113 @@
+"""Metadata as plain JSON, which every store keeps and filters compare: what has a plain text form becomes that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+
+_PLAIN = (str, int, float, bool, type(None))
+_WRITTEN_OUT = (PurePath, UUID, Decimal, Fraction, timedelta, IPv4Address, IPv6Address)
+_BYTES = (bytes, bytearray, memoryview)
+_MISSING = ("NaT", "<NA>")  # as pandas and NumPy write dates and values that are not there
+_MOST_BITS = 10_000  # of a whole number; Python writes out no more than 4,300 digits
+
+
+def plain_value(value: Any, key: str = "") -> Any:
+    """A value as plain JSON; what is plain JSON stays as it is.
+
+    Dates and times become their ISO text; paths, UUIDs, decimals, durations and the like their text; members of enums
+    their values; numbers and arrays of NumPy numbers and lists; sets sorted lists; missing dates None.
+
+    Args:
+        value: The value.
+        key: The metadata key that it stands under.
+
+    Raises:
+        ValueError: It has no such form; the message names the key and the type.
+    """
+    if type(value) is int and value.bit_length() > _MOST_BITS:
+        raise ValueError(f"{key!r} holds a number of more than 3,000 digits")
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, Enum):
+        return plain_value(value.value, key)
+    if isinstance(value, Mapping):
+        return plain_values(value)
+    if isinstance(value, Set):
+        return sorted((plain_value(item, key) for item in value), key=str)
+    if isinstance(value, np.ndarray):
+        return plain_value(list(value) if value.ndim else value[()], key)
+    if isinstance(value, Sequence) and not isinstance(value, (str, *_BYTES)):
+        return [plain_value(item, key) for item in value]
+    return _plain_scalar(value, key)
+
+
+def plain_values(values: Mapping[Any, Any]) -> dict[str, Any]:
+    """A mapping as plain JSON, its keys as texts.
+
+    Raises:
+        ValueError: As of `plain_value`.
+    """
+    plain: dict[str, Any] = {}
+    for key, value in values.items():
+        name = _plain_key(key)
+        try:
+            plain[name] = plain_value(value, name)
+        except RecursionError:
+            raise ValueError(f"{name!r} is nested too deeply") from None
+    return plain
+
+
+def kept_metadata(metadata: Mapping[Any, Any], document_id: str | None) -> dict[str, Any]:
+    """The metadata of a document as plain JSON.
+
+    Raises:
+        ValueError: A value has no such form; the message names the document, the key and the type.
+    """
+    try:
+        return plain_values(metadata)
+    except ValueError as error:
+        raise ValueError(f"the metadata of document {document_id!r} cannot be kept as JSON: {error}") from error
+
+
+def _plain_key(key: Any) -> str:
+    if type(key) is str:
+        return key
+    if key is None or isinstance(key, bool):
+        return {None: "null", True: "true", False: "false"}[key]  # as JSON has them
+    plain = plain_value(key, str(key))
+    if isinstance(plain, (list, dict)):
+        raise ValueError(f"the key {key!r} is a {type(key).__name__}, and no text")
+    return str(plain)
+
+
+def _plain_scalar(value: Any, key: str) -> Any:
+    kind = type(value)
+    is_array_like = isinstance(value, np.generic) or kind.__module__.partition(".")[0] == "pandas"
+    if is_array_like and str(value) in _MISSING:
+        return None
+    if isinstance(value, (np.datetime64, np.timedelta64)) and isinstance(value.item(), int):
+        in_python = value.astype(f"{value.dtype.kind}8[us]")  # of nanoseconds, for which Python has no type
+        return plain_value(in_python.item(), key)
+    if isinstance(value, np.generic):
+        return plain_value(value.item(), key)
+    if isinstance(value, (date, datetime, time)):
+        return value.isoformat()
+    if isinstance(value, _WRITTEN_OUT):
+        return str(value)
+    for plain in (str, int, float):  # a class derived from one of these
+        if isinstance(value, plain):
+            return plain(value)
+    raise ValueError(
+        f"{key!r} holds a value of type {kind.__name__}, which has no plain text form; use texts, numbers, dates, "
+        "lists and dictionaries"
+    )

@@ -1,0 +1,181 @@
+"""Reading forms, columns and upright lines of PDFs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llama_pack_densex.reading import read_file
+from tests.pdf_file import form_field, pdf_bytes, table_drawing, text_drawing
+
+RADIO = "/Ff 32768"
+COMBO = "/Ff 131072 /Opt [(Tokyo) (Osaka)]"
+
+
+def pages(path: Path, drawings: list[str], fields: list[list[str]] | None = None) -> list[str]:
+    path.write_bytes(pdf_bytes([""] * len(drawings), drawings=drawings, fields=fields or ()))
+    return [document.text for document in read_file(path, path.name)]
+
+
+def test_what_was_filled_into_a_form_stands_beside_its_labels(tmp_path: Path) -> None:
+    labels = [(60, 700, "Name:"), (60, 660, "From:"), (60, 620, "City:"), (60, 580, "Paid"), (60, 540, "End.")]
+    fields = [
+        form_field("Tx", "reason", 150, 656, "3 June 2024"),
+        form_field("Tx", "name", 150, 696, "Ichiro Yamada"),
+        form_field("Ch", "city", 150, 616, "Osaka", more=COMBO),
+        form_field("Btn", "paid", 150, 576, "yes", width=16),
+    ]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(labels)], [fields])
+    assert text.split("\n") == ["Name: Ichiro Yamada", "From: 3 June 2024", "City: Osaka", "Paid ☑", "End."]
+
+
+def test_a_japanese_form_of_two_pages(tmp_path: Path) -> None:
+    drawings = [text_drawing([(60, 700, "申請者"), (60, 660, "所属")]), text_drawing([(60, 700, "理由")])]
+    fields = [
+        [form_field("Tx", "a", 150, 696, "山本花子"), form_field("Tx", "b", 150, 656, "営業第二課")],
+        [form_field("Tx", "c", 150, 696, "妹の結婚式")],
+    ]
+    first, second = pages(tmp_path / "a.pdf", drawings, fields)
+    assert first.split("\n") == ["申請者 山本花子", "所属 営業第二課"]
+    assert second == "理由 妹の結婚式"
+
+
+def test_boxes_stand_before_the_labels_behind_them(tmp_path: Path) -> None:
+    labels = [(90, 700, "by train"), (240, 700, "by car"), (90, 660, "電車"), (240, 660, "車")]
+    fields = [
+        form_field("Btn", "way", 70, 696, "yes", 16, RADIO),
+        form_field("Btn", "way", 220, 696, "", 16, RADIO),
+        form_field("Btn", "道", 70, 656, "", 16),
+        form_field("Btn", "道", 220, 656, "yes", 16),
+    ]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(labels)], [fields])
+    assert " ".join(text.split()) == "☑ by train ☐ by car ☐ 電車 ☑ 車"
+
+
+def test_a_label_may_stand_above_its_field_and_a_field_without_one_has_its_name(tmp_path: Path) -> None:
+    labels = [(60, 700, "Address"), (60, 640, "End of the form")]
+    fields = [form_field("Tx", "x", 60, 678, "Kyoto"), form_field("Tx", "社員番号", 60, 100, "4711")]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(labels)], [fields])
+    assert text.split("\n") == ["Address Kyoto", "End of the form", "社員番号: 4711"]
+
+
+def test_what_was_filled_into_a_table_stands_in_its_cells(tmp_path: Path) -> None:
+    drawing = table_drawing([["Item", "Cost"], ["Train", " "], ["Hotel", " "]], [60, 200, 400], ruled=True, height=20)
+    fields = [form_field("Tx", "train", 210, 662, "52000"), form_field("Tx", "hotel", 210, 642, "24000")]
+    (text,) = pages(tmp_path / "a.pdf", [drawing], [fields])
+    assert "| Train | 52000 |\n| Hotel | 24000 |" in text
+
+
+def test_hidden_fields_passwords_and_empty_ones_are_left_out(tmp_path: Path) -> None:
+    hidden = form_field("Tx", "a", 150, 696, "internal").replace("/F 4", "/F 2")
+    secret = form_field("Tx", "b", 150, 656, "1234", more="/Ff 8192")
+    labels = text_drawing([(60, 700, "Name:"), (60, 660, "PIN:"), (60, 620, "City:")])
+    (text,) = pages(tmp_path / "a.pdf", [labels], [[hidden, secret, form_field("Tx", "c", 150, 616)]])
+    assert text == "Name:\nPIN:\nCity:"
+
+
+def test_an_xfa_form_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = pdf_bytes(["Please wait."], fields=[[form_field("Tx", "a", 150, 600, "Kyoto")]])
+    file = tmp_path / "a.pdf"
+    file.write_bytes(data.replace(b"/Fields []", b"/Fields [] /XFA (x)"))
+    read_file(file, "a.pdf")
+    assert "a.pdf is an XFA form" in caplog.text
+
+
+TOWER = [
+    "The tower of the town hall was",
+    "built in 1412 by the masons of",
+    "the city. Its bell weighs two",
+    "tonnes and is rung at noon.",
+]
+MARKET = [
+    "The market behind it is held",
+    "on Thursdays. Farmers sell",
+    "cheese and apples there. In",
+    "winter it moves inside.",
+]
+BRIDGE = [
+    "A bridge leads over the river",
+    "to the mill, which has ground",
+    "wheat since the last century",
+    "for the whole town.",
+]
+塔 = [
+    "市庁舎の塔は一四一二年に、町の石工",
+    "によって建てられた。鐘の重さは二トン",
+    "で、正午に鳴らされる。大火にも焼け",
+    "残り、今も使われている。",
+]
+市 = [
+    "その裏の市場は木曜日に開かれ、農家が",
+    "チーズとりんごを売る。冬の間は、古い",
+    "取引所の広間に移り、春になると、また",
+    "広場に戻ってくる。",
+]
+
+
+def across(*columns: list[str], shift: float = 0) -> list[tuple[float, float, str]]:
+    """Lines of columns that are painted line by line across all of them."""
+    width = 510 / len(columns)
+    lines = []
+    for row in range(len(columns[0])):
+        for number, column in enumerate(columns):
+            lines.append((40 + number * width, 650 - 16 * row - shift * number, column[row]))
+    return lines
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [(TOWER, MARKET), (塔, 市)],
+)
+@pytest.mark.parametrize("shift", [0, 6])
+def test_columns_are_read_one_after_another(tmp_path: Path, columns: tuple[list[str], ...], shift: float) -> None:
+    heading = (40, 690, "What there is to see in the old town between the two rivers and on the hill")
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing([heading, *across(*columns, shift=shift)])])
+    assert text.split("\n") == [heading[2], *(line for column in columns for line in column)]
+
+
+def test_three_columns_between_a_heading_and_a_line_below(tmp_path: Path) -> None:
+    small = [[line[:20] for line in column] for column in (TOWER, MARKET, BRIDGE)]
+    below = (40, 500, "Printed by the municipal office of the town on the first of May of this year")
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing([*across(*small), below])])
+    assert [line.strip() for line in text.split("\n")] == [
+        *(line.strip() for column in small for line in column),
+        below[2],
+    ]
+
+
+def test_a_table_beside_a_column_is_not_cut_apart(tmp_path: Path) -> None:
+    table = table_drawing([["Year", "Guests"], ["2023", "5200"], ["2024", "6100"]], [320, 420, 520], 662, ruled=True)
+    drawing = text_drawing([(40, 650, TOWER[0])]) + table
+    drawing += text_drawing([(40, 650 - 16 * row, line) for row, line in enumerate(TOWER) if row])
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    assert "\n".join(TOWER) in text
+    assert "| 2023 | 5200 |\n| 2024 | 6100 |" in text
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("Name", "Role"), ("Ichiro Yamada", "head of department"), ("Mai Ito", "manager"), ("Ken Sato", "clerk")],
+        [("氏名", "所属"), ("山本花子", "営業第二課"), ("鈴木一郎", "総務部"), ("佐藤誠", "経理部")],
+    ],
+)
+def test_a_table_of_texts_is_read_row_by_row(tmp_path: Path, rows: list[tuple[str, str]]) -> None:
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(across(*columns))])
+    assert text.split("\n") == [" ".join(row) for row in rows]
+
+
+def test_upright_lines_are_read_from_the_right_and_tier_by_tier(tmp_path: Path) -> None:
+    upper = ["いつもお世話になって", "おります。来月から", "本社は京都に移る。"]
+    lower = ["二段目はここから始", "まり、左に向かって", "進んでいきます。"]
+    tiers = ((750, upper), (500, lower))
+    lines = [(500 - 25 * number, y, line) for y, tier in tiers for number, line in enumerate(tier)]
+    readings = [(512, 700, "せわ")]
+    for painted in (lines, lines[::-1]):
+        drawing = text_drawing(painted, upright=True)
+        drawing += text_drawing(readings, upright=True).replace("12 Tf", "5 Tf")
+        (text,) = pages(tmp_path / "a.pdf", [drawing])
+        assert "".join(text.split()) == "".join([*upper, *lower])
