@@ -608,7 +608,8 @@ def _pages_of(records: Iterator[tuple[int, NodeRecord]], size: int = 500) -> Ite
 
 def _record_of(values: Sequence[Any]) -> NodeRecord:
     span = None if values[11] is None else (values[11], values[12])
-    return NodeRecord(*values[1:11], span=span, unverified=bool(values[13]))
+    texts: list[Any] = list(values[1:11])
+    return NodeRecord(*texts, span, bool(values[13]))
 
 
 def _content_of(node: BaseNode) -> str:
