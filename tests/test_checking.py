@@ -19,7 +19,7 @@ from llama_pack_densex.cli import app
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.index.upkeep import check_index, compact_index
 from llama_pack_densex.stores.folder import IndexInUseError, writing_to
-from llama_pack_densex.stores.lance import LanceVectorStore
+from llama_pack_densex.stores.embedded import EmbeddedVectorStore
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 from tests.another_process import run_program
 from tests.searching import ENGLISH, JAPANESE, ShortEmbedding, documents, sources
@@ -49,7 +49,7 @@ def load(folder: Path) -> DenseXRetrievalPack:
 def rows(folder: Path, change: Any) -> None:
     """Change rows behind the index's back, and have the manifest name the version that this makes."""
     manifest = Manifest.read(folder)
-    store = LanceVectorStore(folder / manifest.data)
+    store = EmbeddedVectorStore(folder / manifest.data)
     change(store)
     text = (folder / "densex.json").read_text(encoding="utf-8")
     now = json.loads(text) | {"version": str(store.nodes.now.version)}
@@ -105,7 +105,7 @@ def test_a_lost_proposition_is_found(index: Path) -> None:
 
 
 def test_nodes_of_two_versions_of_a_document_are_found(index: Path) -> None:
-    def add_older(store: LanceVectorStore) -> None:
+    def add_older(store: EmbeddedVectorStore) -> None:
         other = DenseXRetrievalPack(documents({"miso": "Miso is old. It was made long ago."}), **MODELS)
         older = other.nodes()
         for one in older:
@@ -126,7 +126,7 @@ def test_embeddings_that_cannot_be_compared_are_found(index: Path) -> None:
 
 
 def test_passages_without_words_are_found_and_their_words_told(index: Path) -> None:
-    def write_without_words(store: LanceVectorStore) -> None:
+    def write_without_words(store: EmbeddedVectorStore) -> None:
         passage = node(index, "将棋", "passage")
         (kept,) = store.get_nodes([passage.node_id])
         store.add([kept.model_copy(update={"embedding": [1.0] + [0.0] * 63})])
@@ -198,11 +198,11 @@ def test_compacting_gives_back_the_space_of_what_was_deleted(tmp_path: Path) -> 
 def test_a_pack_that_has_not_read_for_long_keeps_what_others_wrote_into_its_store(tmp_path: Path, change: str) -> None:
     arguments: dict[str, Any] = {"embed_model": "none", **MODELS}
     DenseXRetrievalPack(
-        documents({"a": "Foxes run in the snow."}), vector_store=LanceVectorStore(tmp_path), **arguments
+        documents({"a": "Foxes run in the snow."}), vector_store=EmbeddedVectorStore(tmp_path), **arguments
     )
 
     def opened(**further: Any) -> DenseXRetrievalPack:
-        return DenseXRetrievalPack.from_vector_store(LanceVectorStore(tmp_path), **arguments, **further)
+        return DenseXRetrievalPack.from_vector_store(EmbeddedVectorStore(tmp_path), **arguments, **further)
 
     others = {"tokenizer": str.split} if change == "tokenizer" else {}
     idle = opened(**others)

@@ -17,7 +17,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.llms.openai import OpenAI
-from llama_pack_densex.stores.lance import LanceVectorStore
+from llama_pack_densex.stores.embedded import EmbeddedVectorStore
 
 import llama_pack_densex
 from llama_pack_densex import (
@@ -175,7 +175,7 @@ def test_an_opened_index_is_not_said_to_be_of_sentences(tmp_path: Path, caplog: 
 def test_a_default_does_not_replace_an_llms_propositions(way: str, tmp_path: Path) -> None:
     documents = SimpleDirectoryReader(str(DATA / "ja")).load_data()[:1]
     made = RecordedPropositionizer(DATA / "propositions.jsonl")
-    store = LanceVectorStore(tmp_path / "store")
+    store = EmbeddedVectorStore(tmp_path / "store")
     if way == "folder":
         DenseXRetrievalPack(documents, propositionizer=made, persist_dir=tmp_path / "index", embed_model="none")
     else:

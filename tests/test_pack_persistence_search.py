@@ -12,7 +12,7 @@ import pytest
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.index.upkeep import check_index
-from llama_pack_densex.stores.lance import LanceVectorStore
+from llama_pack_densex.stores.embedded import EmbeddedVectorStore
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 from tests.searching import (
     ENGLISH,
@@ -58,7 +58,7 @@ def load(kind: str, folder: Path, **options: Any) -> DenseXRetrievalPack:
 def words_of(folder: Path) -> str:
     """What an index says of its words; empty where it has none."""
     manifest = Manifest.read(folder)
-    return LanceVectorStore(folder / manifest.data, version=int(manifest.version)).nodes.now.note
+    return EmbeddedVectorStore(folder / manifest.data).nodes.words_note
 
 
 def answers(pack: DenseXRetrievalPack) -> list[Any]:

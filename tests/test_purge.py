@@ -21,7 +21,7 @@ from llama_pack_densex import (
 )
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.stores.folder import REPLIES_FILE
-from llama_pack_densex.stores.lance import LanceVectorStore
+from llama_pack_densex.stores.embedded import EmbeddedVectorStore
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.searching import ShortEmbedding
 
@@ -255,12 +255,12 @@ def as_varint(number: int) -> bytes:
 
 
 def test_purging_leaves_nothing_of_a_document_in_an_embedded_store_of_the_users_own(folder: Path) -> None:
-    store = LanceVectorStore(folder)
+    store = EmbeddedVectorStore(folder)
     pack = DenseXRetrievalPack([SECRET, OTHER], vector_store=store, query_llm="none", embed_model="none")
     assert found(WORDS, *files_in(folder)) >= {"wormwood", "山椒"}
     pack.delete(SECRET.id_, purge=True)
     assert found(WORDS, *files_in(folder)) == set()
-    again = DenseXRetrievalPack.from_vector_store(LanceVectorStore(folder), query_llm="none")
+    again = DenseXRetrievalPack.from_vector_store(EmbeddedVectorStore(folder), query_llm="none")
     assert set(again.documents()) == {OTHER.id_}
 
 

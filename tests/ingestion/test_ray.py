@@ -36,7 +36,7 @@ from llama_pack_densex.llm.usage import Usage
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.propositionizers.base import PropositionizerError
-from llama_pack_densex.stores.lance import LanceVectorStore
+from llama_pack_densex.stores.embedded import EmbeddedVectorStore
 from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
 from tests.openai_server import OpenAIServer, Reply, Seen, asked_content
@@ -234,7 +234,7 @@ def test_a_killed_worker_of_shards_costs_what_was_in_flight_where_replies_are_ke
 ) -> None:
     with OpenAIServer(respond) as server:
         parser = parser_of(server, monkeypatch, cache=tmp_path / "replies.sqlite")
-        store = LanceVectorStore(tmp_path / "store")
+        store = EmbeddedVectorStore(tmp_path / "store")
         options = server_of(server)
         with killer(server) as killed:
             results = list(ingest_shards(lamps(40), parser, store, shard_size=8, batch_size=10, parser_options=options))
@@ -297,7 +297,7 @@ def test_shards_end_in_the_store_as_the_nodes_of_one_process(ingested: tuple[Pat
 
 
 def test_a_second_start_goes_on_where_the_first_one_stopped(tmp_path: Path) -> None:
-    store = LanceVectorStore(tmp_path / "store")
+    store = EmbeddedVectorStore(tmp_path / "store")
     options: dict[str, Any] = {"shard_size": 6, "batch_size": 2, "workers": 1}
     running = ingest_shards(lamps(16), PropositionNodeParser(), store, **options)
     next(running)
@@ -315,7 +315,7 @@ def test_what_was_finished_before_an_interruption_is_kept(tmp_path: Path) -> Non
 
     with pytest.raises(KeyboardInterrupt):
         shards(interrupted(), tmp_path, batch_size=3, shard_size=7)
-    there = LanceVectorStore(tmp_path / "store").get_nodes()
+    there = EmbeddedVectorStore(tmp_path / "store").get_nodes()
     assert {node.ref_doc_id for node in there} == {document.id_ for document in lamps(16)[:6]}
 
 
@@ -331,7 +331,7 @@ def test_only_what_changed_is_written_again_and_its_old_nodes_are_gone(folder: P
 
 
 def test_documents_that_the_store_lost_are_written_again(folder: Path) -> None:
-    LanceVectorStore(folder / "store").delete("lamp-0")
+    EmbeddedVectorStore(folder / "store").delete("lamp-0")
     (result,) = shards(lamps(15), folder, TrigramEmbedding())
     assert (result.documents, result.unchanged) == (1, 14)
     assert stored(folder) == in_one_process(PropositionNodeParser(), lamps(15)).keys()
@@ -353,7 +353,7 @@ def test_where_a_provider_refuses_what_was_finished_is_kept(tmp_path: Path, monk
         parser = parser_of(server, monkeypatch)
         with pytest.raises(PropositionizerError, match="does not accept the API key"):
             shards(lamps(12), tmp_path, parser=parser, parser_options=server_of(server), shard_size=100)
-    there = LanceVectorStore(tmp_path / "store").get_nodes()
+    there = EmbeddedVectorStore(tmp_path / "store").get_nodes()
     assert {node.ref_doc_id for node in there} == {document.id_ for document in lamps(12)[:4]}
 
 
@@ -408,11 +408,11 @@ def asked_again(server: OpenAIServer) -> list[Seen]:
 
 def shards(given: Iterable[Document], folder: Path, embed_model: Any = None, **options: Any) -> list[ShardResult]:
     """Ingest into the store in a folder."""
-    store = LanceVectorStore(folder / "store")
+    store = EmbeddedVectorStore(folder / "store")
     parser = options.pop("parser", PropositionNodeParser())
     options = {"shard_size": 6, "batch_size": 2, "workers": 1, **options}
     return list(ingest_shards(iter(given), parser, store, embed_model, **options))
 
 
 def stored(folder: Path) -> set[str]:
-    return {node.node_id for node in LanceVectorStore(folder / "store").get_nodes()}
+    return {node.node_id for node in EmbeddedVectorStore(folder / "store").get_nodes()}

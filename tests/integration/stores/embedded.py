@@ -21,9 +21,9 @@ class LanceMemory(StoreKind):
         return Address(self.slug, uuid.uuid4().hex)
 
     def open(self, address: Address) -> OpenStore:
-        from llama_pack_densex.stores.lance import LanceVectorStore
+        from llama_pack_densex.stores.embedded import EmbeddedVectorStore
 
-        store = LanceVectorStore()
+        store = EmbeddedVectorStore()
         return OpenStore(
             store,
             count_rows=lambda: store.client.open_table("nodes").count_rows(),

@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.foreign.alone import StoreAlone
 from llama_pack_densex.stores.foreign.docstore import DocstoreNodes
-from llama_pack_densex.stores.lance import LanceVectorStore
+from llama_pack_densex.stores.embedded import EmbeddedVectorStore
 from llama_pack_densex.stores.node_store import NodeStore
 from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
 from tests.stores.foreign.made_nodes import question
@@ -46,7 +46,7 @@ class TestChroma(AnyStoreChecks):
 
 
 def test_llama_index_s_own_lancedb_store_is_refused() -> None:
-    class LanceDBVectorStore(LanceVectorStore):
+    class LanceDBVectorStore(EmbeddedVectorStore):
         """It is known by its name; importing the integration needs a package that nobody is to install for this."""
 
     with pytest.raises(ValueError, match="LanceDBVectorStore cannot keep an index"):
@@ -55,7 +55,7 @@ def test_llama_index_s_own_lancedb_store_is_refused() -> None:
 
 def test_a_store_that_does_not_find_what_was_written_is_refused() -> None:
     with pytest.raises(ValueError, match="does not return nodes by document"):
-        StoreAlone(LanceVectorStore()).replace([], TEA)
+        StoreAlone(EmbeddedVectorStore()).replace([], TEA)
 
 
 def test_a_store_that_nothing_is_known_of_is_used_with_a_docstore_where_one_is_given() -> None:
