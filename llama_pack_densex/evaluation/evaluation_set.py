@@ -24,6 +24,8 @@ class Question:
         document_id: The document that holds the answer; "" if unknown.
         span: The gold passage in that document's text, in characters; None if unknown.
         candidates: Ids of the documents to search for it; if empty, all are searched.
+        evidence: Where the document answers it, word for word; "" if unknown.
+        kind: What kind of question it is, such as "fact"; "" if unknown.
     """
 
     id: str
@@ -32,6 +34,8 @@ class Question:
     document_id: str = ""
     span: Span | None = None
     candidates: tuple[str, ...] = ()
+    evidence: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)

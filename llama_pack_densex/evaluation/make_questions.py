@@ -1,0 +1,316 @@
+"""Questions to measure on, which an LLM writes about passages of the user's own documents.
+
+What a model writes is taken only where it can be checked: the evidence has to be in the passage and the answer in
+the evidence, word for word; the question has to be in the passage's language, in other words than the evidence, and
+unlike the others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from llama_index.core.llms import LLM, ChatMessage
+from llama_index.core.prompts import ChatPromptTemplate
+from llama_index.core.schema import Document
+
+from llama_pack_densex.evaluation.datasets import read_folder
+from llama_pack_densex.evaluation.evaluation_set import Question
+from llama_pack_densex.evaluation.judging import contains_answer
+from llama_pack_densex.evaluation.models import AT_ONCE, AskingFailed, KeptLLM, at_once
+from llama_pack_densex.evaluation.question_prompts import EXPECTED_REPLY, KINDS, PROMPT, PROMPT_JA
+from llama_pack_densex.ingestion.progress import TaskLine, display_for
+from llama_pack_densex.llm.cache import passage_digest
+from llama_pack_densex.llm.limits import Limits
+from llama_pack_densex.llm.names import named_llm
+from llama_pack_densex.llm.usage import RequestFigures, count_tokens, read_prices
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
+from llama_pack_densex.node_parsers.nodes import passage_of
+from llama_pack_densex.node_parsers.parsers import PropositionNodeParser
+from llama_pack_densex.propositionizers.base import Passage
+from llama_pack_densex.propositionizers.prompts import format_request
+from llama_pack_densex.text.language import find_wrong_language
+from llama_pack_densex.text.terminal import plain_logger
+from llama_pack_densex.text.tokens import content_words, has_letters, tokenize
+
+logger = plain_logger(__name__)
+
+_MOST_REQUESTS = 2  # for each question that is wanted
+_LEAST_TOKENS = 20  # of a passage: a heading, or a line of a menu, answers nothing
+_COPIED = 0.75
+"""The share of a question's words that its evidence may not have. Of 246 questions of employees about two handbooks in
+Japanese 4 % have as many, of SQuAD's 55 %, of JSQuAD's 83 % and of those that come with propositions half."""
+_ALIKE = 0.8  # the share of two questions' words that they may not have in common
+_DECODER = json.JSONDecoder(strict=False)
+_LINK_OR_MARK = r"(?:[\s*_`\[]|\]\([^()\s]*\))*"  # what a model leaves out where it copies Markdown
+
+
+@dataclass(frozen=True)
+class MadeQuestions:
+    """Questions that an LLM wrote.
+
+    Attributes:
+        questions: Each with its document, answers (strings of the evidence), evidence (a stretch of the document's
+            text) and kind ("fact", "list", "situation" or "keyword").
+        left_out: Why others were left out, and how many.
+        requests: What was asked, and what that cost.
+    """
+
+    questions: list[Question]
+    left_out: Counter[str] = field(default_factory=Counter)
+    requests: RequestFigures = RequestFigures()
+
+    def write(self, file: str | Path) -> None:
+        """Write the questions as JSONL, which `compare` and `evaluate` read.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        lines = [json.dumps(_row(question), ensure_ascii=False) + "\n" for question in self.questions]
+        Path(file).write_text("".join(lines), encoding="utf-8")
+
+
+def make_questions(
+    documents: str | Path | Sequence[Document],
+    llm: LLM | str,
+    number: int = 50,
+    *,
+    cache: str | Path | None = None,
+    max_cost: float | None = None,
+    max_concurrency: int | None = None,
+    requests_per_minute: float | None = None,
+    tokens_per_minute: float | None = None,
+    prices: Any = None,
+    show_progress: bool = False,
+) -> MadeQuestions:
+    """Have an LLM write questions about passages of documents, to compare and evaluate on.
+
+    The passages are spread over the documents and always the same for the same documents. Each is asked about once,
+    for a kind of question in turn; only where there are too few passages again, for another kind. In place of what
+    is left out, further passages are asked about, up to twice as many as questions are wanted.
+
+    Args:
+        documents: A folder, a file, or documents.
+        llm: The LLM, or its name as "ollama:qwen3:8b".
+        number: How many questions are wanted. Small folders give fewer.
+        cache: The SQLite file where replies are kept as they arrive: a run that was stopped goes on there.
+        max_cost: US dollars to stop at.
+        max_concurrency: Requests at a time. None means 8.
+        requests_per_minute: What the provider allows. None means no limit.
+        tokens_per_minute: What the provider allows, tokens sent and received together. None means no limit.
+        prices: Prices beside, or in place of, the list prices, as for `LLMPropositionizer`.
+        show_progress: Whether to show how far it is, in the notebook or on stderr.
+
+    Raises:
+        DatasetError: There are no documents in the folder.
+        LLMError: The LLM stops: the budget is used up, or the provider refuses the key or the settings, or does not
+            answer. With a cache, what was paid for is not asked again.
+        ValueError: `number` is less than 1, or there is a `max_cost` for a model whose price is not known.
+        OSError: A file cannot be read or written.
+
+    Examples:
+        ```python
+        questions = make_questions("docs", "gpt-4o-mini", cache="replies.sqlite").questions
+        report = compare("docs", questions)
+        ```
+    """
+    threads = max_concurrency or AT_ONCE
+    limits = Limits(threads, requests_per_minute, tokens_per_minute)
+    writer = KeptLLM(_as_llm(llm), _as_path(cache), max_cost, limits=limits, prices=read_prices(prices))
+    tasks = _tasks(documents, number)
+    made = MadeQuestions([])
+    display = display_for(show_progress)
+    show = TaskLine(display)
+    with display.around:
+        while missing := number - len(made.questions):
+            batch = list(islice(tasks, missing))
+            if not batch:
+                break
+            results = at_once(partial(_write, writer), batch, partial(show, "Writing questions"), threads)
+            if writer.stopped:
+                raise writer.stopped
+            for result in results:
+                _add(made, result)
+    return MadeQuestions(made.questions, made.left_out, writer.figures)
+
+
+def estimate_questions(
+    documents: str | Path | Sequence[Document],
+    llm: LLM | str,
+    number: int = 50,
+    *,
+    cache: str | Path | None = None,
+    prices: Any = None,
+) -> RequestFigures:
+    """Estimate what `make_questions` will ask and cost, for replies of the usual length of which none is left out.
+
+    Nothing is asked and no key is needed.
+    """
+    file = _as_path(cache)
+    if file is not None and not file.exists():
+        file = None
+    writer = KeptLLM(_as_llm(llm, asked=False), file, stand_in=EXPECTED_REPLY, prices=read_prices(prices))
+    for task in islice(_tasks(documents, number), number):
+        writer.ask(task.messages(writer))
+    return writer.figures
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A question of some kind that is to be written about a passage."""
+
+    document_id: str
+    passage: Passage
+    kind: str
+
+    def messages(self, llm: LLM) -> list[ChatMessage]:
+        """What the LLM is asked."""
+        is_japanese = self.passage.language == "ja"
+        prompt = ChatPromptTemplate(PROMPT_JA if is_japanese else PROMPT)
+        note = f"質問の種類: {self.kind}\n\n" if is_japanese else f"Kind of question: {self.kind}\n\n"
+        return format_request(prompt, llm, self.passage, note)
+
+
+def _tasks(documents: str | Path | Sequence[Document], number: int) -> Iterator[_Task]:
+    """What to ask for: a passage of each document after the other, as their digests have it, and a kind in turn."""
+    if number < 1:
+        raise ValueError(f"number is {number}: at least 1 is needed")
+    if isinstance(documents, (str, Path)):
+        documents = read_folder(Path(documents))
+    passages = _spread_passages(documents)
+    tasks = (
+        _Task(document_id, passage, KINDS[(place + turn) % len(KINDS)])
+        for turn in range(len(KINDS))
+        for place, (document_id, passage) in enumerate(passages)
+    )
+    return islice(tasks, _MOST_REQUESTS * number)
+
+
+def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]:
+    """The passages that may answer something: the first of each document, the second of each, and so on.
+
+    Their order, and that of the documents, is by digests of their texts. Of a text that stands in several places it
+    cannot be said where it is found.
+    """
+    passages_of: dict[str, list[Passage]] = {}
+    for parsed in PropositionNodeParser().model_copy(update={"granularity": ()}).stream(documents):
+        if parsed.error is not None:
+            logger.warning("skipped: %s", parsed.error)
+        nodes = [node for node in parsed.nodes if node.metadata[GRANULARITY_KEY] == "passage"]
+        passages_of[parsed.document.node_id] = [passage_of(node) for node in nodes]
+    places = Counter(passage.text for passages in passages_of.values() for passage in passages)
+    spread: list[tuple[int, str, str, Passage]] = []
+    for document_id, passages in passages_of.items():
+        digests = {
+            passage_digest(passage.text): passage
+            for passage in passages
+            if places[passage.text] == 1 and has_letters(passage.text) and count_tokens(passage.text) >= _LEAST_TOKENS
+        }
+        for rank, digest in enumerate(sorted(digests)):
+            spread.append((rank, digest, document_id, digests[digest]))
+    spread.sort(key=lambda entry: entry[:2])
+    return [(document_id, passage) for _, _, document_id, passage in spread]
+
+
+def _write(llm: KeptLLM, task: _Task) -> Question:
+    """Have a question written.
+
+    Raises:
+        AskingFailed: There is none, or it cannot be used.
+    """
+    reply = _read_object(llm.ask(task.messages(llm), task.passage.text))
+    question, evidence, answer, kind = (
+        " ".join(str(reply.get(name) or "").split()) for name in ("question", "evidence", "answer", "kind")
+    )
+    text = task.passage.text
+    if not question:
+        raise AskingFailed("the passage answers nothing, says the LLM")
+    found_evidence = _find(evidence, text)
+    if not found_evidence:
+        raise AskingFailed("the evidence is not in the passage")
+    found_answer = _find(answer, found_evidence)
+    if not found_answer:
+        raise AskingFailed("the answer is not in the evidence")
+    language = task.passage.language
+    if contains_answer(question, (answer,), language):
+        raise AskingFailed("the answer is in the question")
+    if find_wrong_language(text, [question]):
+        raise AskingFailed("the question is in another language than the passage")
+    kind = kind if kind in KINDS else task.kind
+    if _is_copied(question, found_evidence, kind):
+        raise AskingFailed("the question has the words of the text")
+    answers = tuple(dict.fromkeys((answer, found_answer)))
+    return Question("", question, answers, task.document_id, evidence=found_evidence, kind=kind)
+
+
+def _add(made: MadeQuestions, result: Question | AskingFailed) -> None:
+    """Add a question, unless there is one like it; or why there is none."""
+    if isinstance(result, AskingFailed):
+        made.left_out[str(result)] += 1
+        return
+    words = set(tokenize(result.text))
+    for other in made.questions:
+        other_words = set(tokenize(other.text))
+        if len(words & other_words) >= _ALIKE * len(words | other_words):
+            made.left_out["there is a question like it"] += 1
+            return
+    made.questions.append(replace(result, id=str(len(made.questions) + 1)))
+
+
+def _read_object(reply: str) -> dict[str, Any]:
+    """The object with a question in a reply, whatever stands around it.
+
+    Raises:
+        AskingFailed: There is none.
+    """
+    for brace in re.finditer("{", reply):
+        try:
+            value, _ = _DECODER.raw_decode(reply, brace.start())
+        except (ValueError, RecursionError):
+            continue
+        if "question" in value:
+            return value
+    raise AskingFailed("the reply is not the JSON that was asked for")
+
+
+def _find(quotation: str, text: str) -> str:
+    """The stretch of a text that a model copied, as it stands there; "" if it is not there.
+
+    White space, and the marks and addresses of Markdown, do not count.
+    """
+    letters = re.sub(_LINK_OR_MARK, "", quotation)
+    match = re.search(_LINK_OR_MARK.join(map(re.escape, letters)), text)
+    return match[0] if match else ""
+
+
+def _is_copied(question: str, evidence: str, kind: str) -> bool:
+    """Whether a question has its words from its evidence; of keywords only where they stand there as they are."""
+    if kind == "keyword":
+        return bool(_find(question, evidence))
+    words = content_words(tokenize(question))
+    return len(words & set(tokenize(evidence))) >= _COPIED * len(words)
+
+
+def _row(question: Question) -> dict[str, Any]:
+    return {
+        "question": question.text,
+        "answers": question.answers,
+        "document": question.document_id,
+        "evidence": question.evidence,
+        "kind": question.kind,
+    }
+
+
+def _as_llm(llm: LLM | str, *, asked: bool = True) -> LLM:
+    return named_llm(llm, asked=asked) if isinstance(llm, str) else llm
+
+
+def _as_path(file: str | Path | None) -> Path | None:
+    return None if file is None else Path(file)
