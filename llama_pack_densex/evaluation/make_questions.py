@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -37,6 +37,7 @@ from llama_pack_densex.node_parsers.parsers import PropositionNodeParser
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.prompts import format_request
 from llama_pack_densex.text.language import find_wrong_language
+from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import content_words, has_letters, tokenize
 
@@ -49,7 +50,8 @@ _COPIED = 0.75
 Japanese 4 % have as many, of SQuAD's 55 %, of JSQuAD's 83 % and of those that come with propositions half."""
 _ALIKE = 0.8  # the share of two questions' words that they may not have in common
 _DECODER = json.JSONDecoder(strict=False)
-_LINK_OR_MARK = r"(?:[\s*_`\[]|\]\([^()\s]*\))*"  # what a model leaves out where it copies Markdown
+_ADDRESS = r"\]\([^()\s]*\)"  # of a link
+_LINK_OR_MARK = rf"(?:[\s*_`\[]|{_ADDRESS})*"  # what a model leaves out where it copies Markdown
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class MadeQuestions:
 
     questions: list[Question]
     left_out: Counter[str] = field(default_factory=Counter)
-    requests: RequestFigures = RequestFigures()
+    requests: RequestFigures = field(default_factory=RequestFigures)
 
     def write(self, file: str | Path) -> None:
         """Write the questions as JSONL, which `compare` and `evaluate` read.
@@ -226,28 +228,28 @@ def _write(llm: KeptLLM, task: _Task) -> Question:
         AskingFailed: There is none, or it cannot be used.
     """
     reply = _read_object(llm.ask(task.messages(llm), task.passage.text))
-    question, evidence, answer, kind = (
-        " ".join(str(reply.get(name) or "").split()) for name in ("question", "evidence", "answer", "kind")
-    )
     text = task.passage.text
-    if not question:
-        raise AskingFailed("the passage answers nothing, says the LLM")
-    found_evidence = _find(evidence, text)
-    if not found_evidence:
-        raise AskingFailed("the evidence is not in the passage")
-    found_answer = _find(answer, found_evidence)
-    if not found_answer:
-        raise AskingFailed("the answer is not in the evidence")
     language = task.passage.language
+    question = " ".join(_text(reply, "question").split())
+    if not question:
+        raise AskingFailed("the LLM finds nothing to ask")
+    evidence = _find(_text(reply, "evidence"), text)
+    if not evidence:
+        raise AskingFailed("the evidence is not in the passage")
+    answer = _find(_text(reply, "answer"), evidence)
+    if not answer:
+        raise AskingFailed("the answer is not in the evidence")
     if contains_answer(question, (answer,), language):
         raise AskingFailed("the answer is in the question")
     if find_wrong_language(text, [question]):
         raise AskingFailed("the question is in another language than the passage")
+    kind = _text(reply, "kind")
     kind = kind if kind in KINDS else task.kind
-    if _is_copied(question, found_evidence, kind):
-        raise AskingFailed("the question has the words of the text")
-    answers = tuple(dict.fromkeys((answer, found_answer)))
-    return Question("", question, answers, task.document_id, evidence=found_evidence, kind=kind)
+    if _is_copied(question, evidence, kind):
+        raise AskingFailed("the question has the words of the evidence")
+    answers = tuple(dict.fromkeys((searchable_text(answer).strip("*_` "), answer)))
+    whole_evidence = _with_whole_rows(evidence, text)
+    return Question("", question, answers, task.document_id, evidence=whole_evidence, kind=kind)
 
 
 def _add(made: MadeQuestions, result: Question | AskingFailed) -> None:
@@ -280,14 +282,35 @@ def _read_object(reply: str) -> dict[str, Any]:
     raise AskingFailed("the reply is not the JSON that was asked for")
 
 
+def _text(reply: Mapping[str, Any], name: str) -> str:
+    """A text of a reply, also where it is a number or alone in a list."""
+    value = reply.get(name)
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return str(value).strip() if isinstance(value, (str, int, float)) else ""
+
+
 def _find(quotation: str, text: str) -> str:
     """The stretch of a text that a model copied, as it stands there; "" if it is not there.
 
     White space, and the marks and addresses of Markdown, do not count.
     """
+    if quotation in text:
+        return quotation
     letters = re.sub(_LINK_OR_MARK, "", quotation)
-    match = re.search(_LINK_OR_MARK.join(map(re.escape, letters)), text)
+    match = re.search(rf"[*_`\[]*{_LINK_OR_MARK.join(map(re.escape, letters))}[*_`]*(?:{_ADDRESS}[*_`]*)?", text)
     return match[0] if match else ""
+
+
+def _with_whole_rows(evidence: str, text: str) -> str:
+    """Evidence that reaches to the ends of a table's rows: where a cell stands says which column it belongs to."""
+    start = text.index(evidence)
+    end = start + len(evidence)
+    row_start = text.rfind("\n", 0, start) + 1
+    if text[row_start : row_start + 1] == "|":
+        start = row_start
+        end = text.find("\n", end) if "\n" in text[end:] else len(text)
+    return text[start:end].strip()
 
 
 def _is_copied(question: str, evidence: str, kind: str) -> bool:
