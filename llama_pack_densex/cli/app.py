@@ -220,7 +220,7 @@ class CompactCommand(OfIndex):
 
 
 @command(app, "questions", "questions:write_questions")
-class QuestionsCommand(WithRates, WithMaxCost, WithPrices):
+class QuestionsCommand(WithJson, WithRates, WithMaxCost, WithPrices):
     """Have an LLM write questions about your own documents, for compare and evaluate.
 
     Replies are kept beside the file: after a stop, the same command goes on where it was. Ends with exit code 1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from llama_pack_densex.cli.app import QuestionsCommand
-from llama_pack_densex.cli.output import write, write_list
-from llama_pack_densex.evaluation.make_questions import estimate_questions, make_questions
+from llama_pack_densex.cli.output import print_json, write, write_list
+from llama_pack_densex.evaluation.make_questions import MadeQuestions, estimate_questions, make_questions
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import OPENAI_MODEL
 from llama_pack_densex.llm.usage import RequestFigures
@@ -16,24 +16,39 @@ def write_questions(options: QuestionsCommand) -> bool:
     llm = options.llm or OPENAI_MODEL
     settings = options.chosen("number", "prices")
     settings["cache"] = options.out.with_name(f"{options.out.name}.replies.sqlite")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    write(f"To ask: {_described(estimate_questions(options.documents, llm, **settings))}.")
+    expected = estimate_questions(options.documents, llm, **settings)
     if options.estimate:
+        options.show(expected, _print_estimate)
         return True
+    if not options.as_json:
+        _print_estimate(expected)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     limits = options.chosen("max_cost", "max_concurrency", "requests_per_minute", "tokens_per_minute")
     made = make_questions(options.documents, llm, show_progress=True, **settings, **limits)
-    made.write(options.out)
+    if made.questions:
+        made.write(options.out)
+    if options.as_json:
+        print_json({"questions": len(made.questions), "left_out": made.left_out, "requests": made.requests})
+    else:
+        _print_made(made, options)
+    return bool(made.questions)
+
+
+def _print_estimate(expected: RequestFigures) -> None:
+    write(f"To ask: {_described(expected)}.")
+
+
+def _print_made(made: MadeQuestions, options: QuestionsCommand) -> None:
     write(f"Asked: {_described(made.requests)}.")
-    write(f"{one_line(str(options.out))} has {many(len(made.questions), 'question')} of {options.number:,}.")
+    write(f"{many(len(made.questions), 'question')} of {options.number:,} in {one_line(str(options.out))}.")
     if made.left_out:
         write("Left out:")
         write_list(f"{count:,}: {reason}" for reason, count in made.left_out.most_common())
-    return bool(made.questions)
 
 
 def _described(requests: RequestFigures) -> str:
     """What requests came to, or will come to."""
     usage = requests.usage
     kept = f" ({requests.cache_hits:,} replies were kept)" if requests.cache_hits else ""
-    cost = money(requests.cost)
-    return f"{requests.model}, {many(usage.requests, 'request')}{kept}, {usage.total_tokens:,} tokens, cost {cost}"
+    asked = f"{many(usage.requests, 'request')}{kept}, {usage.total_tokens:,} tokens"
+    return f"{requests.model}, {asked}, cost {money(requests.cost)}"
