@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from llama_pack_densex.cli.app import QuestionsCommand
 from llama_pack_densex.cli.output import print_json, write, write_list
-from llama_pack_densex.evaluation.make_questions import MadeQuestions, estimate_questions, make_questions
+from llama_pack_densex.evaluation.datasets import read_folder
+from llama_pack_densex.evaluation.make_questions import QuestionSet, estimate_questions, make_questions
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import OPENAI_MODEL
 from llama_pack_densex.llm.usage import RequestFigures
@@ -16,7 +17,8 @@ def write_questions(options: QuestionsCommand) -> bool:
     llm = options.llm or OPENAI_MODEL
     settings = options.chosen("number", "prices")
     settings["cache"] = options.out.with_name(f"{options.out.name}.replies.sqlite")
-    expected = estimate_questions(options.documents, llm, **settings)
+    documents = read_folder(options.documents)
+    expected = estimate_questions(documents, llm, **settings)
     if options.estimate:
         options.show(expected, _print_estimate)
         return True
@@ -24,26 +26,32 @@ def write_questions(options: QuestionsCommand) -> bool:
         _print_estimate(expected)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     limits = options.chosen("max_cost", "max_concurrency", "requests_per_minute", "tokens_per_minute")
-    made = make_questions(options.documents, llm, show_progress=True, **settings, **limits)
-    if made.questions:
-        made.write(options.out)
+    question_set = make_questions(documents, llm, show_progress=True, **settings, **limits)
+    if question_set.questions:
+        question_set.write(options.out)
     if options.as_json:
-        print_json({"questions": len(made.questions), "left_out": made.left_out, "requests": made.requests})
+        print_json(
+            {
+                "questions": len(question_set.questions),
+                "left_out": question_set.left_out,
+                "requests": question_set.requests,
+            }
+        )
     else:
-        _print_made(made, options)
-    return bool(made.questions)
+        _print_result(question_set, options)
+    return bool(question_set.questions)
 
 
 def _print_estimate(expected: RequestFigures) -> None:
     write(f"To ask: {_described(expected)}.")
 
 
-def _print_made(made: MadeQuestions, options: QuestionsCommand) -> None:
-    write(f"Asked: {_described(made.requests)}.")
-    write(f"{many(len(made.questions), 'question')} of {options.number:,} in {one_line(str(options.out))}.")
-    if made.left_out:
+def _print_result(question_set: QuestionSet, options: QuestionsCommand) -> None:
+    write(f"Asked: {_described(question_set.requests)}.")
+    write(f"{many(len(question_set.questions), 'question')} of {options.number:,} in {one_line(str(options.out))}.")
+    if question_set.left_out:
         write("Left out:")
-        write_list(f"{count:,}: {reason}" for reason, count in made.left_out.most_common())
+        write_list(f"{count:,}: {reason}" for reason, count in question_set.left_out.most_common())
 
 
 def _described(requests: RequestFigures) -> str:

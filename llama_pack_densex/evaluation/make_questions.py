@@ -58,7 +58,7 @@ _LINK_OR_MARK = rf"(?:[\s*_`\[]|{_ADDRESS})*"  # what a model leaves out where i
 
 
 @dataclass(frozen=True)
-class MadeQuestions:
+class QuestionSet:
     """Questions that an LLM wrote.
 
     Attributes:
@@ -94,7 +94,7 @@ def make_questions(
     tokens_per_minute: float | None = None,
     prices: Any = None,
     show_progress: bool = False,
-) -> MadeQuestions:
+) -> QuestionSet:
     """Have an LLM write questions about passages of documents, to compare and evaluate on.
 
     The passages are spread over the documents and always the same for the same documents. Each is asked about once,
@@ -130,11 +130,11 @@ def make_questions(
     limits = Limits(threads, requests_per_minute, tokens_per_minute)
     writer = KeptLLM(_as_llm(llm), _as_path(cache), max_cost, limits=limits, prices=read_prices(prices))
     tasks = _tasks(documents, number)
-    made = MadeQuestions([])
+    question_set = QuestionSet([])
     display = display_for(show_progress)
     show = TaskLine(display)
     with display.around:
-        while missing := number - len(made.questions):
+        while missing := number - len(question_set.questions):
             batch = list(islice(tasks, missing))
             if not batch:
                 break
@@ -142,8 +142,8 @@ def make_questions(
             if writer.stopped:
                 raise writer.stopped
             for result in results:
-                _add(made, result)
-    return MadeQuestions(made.questions, made.left_out, writer.figures)
+                _add(question_set, result)
+    return QuestionSet(question_set.questions, question_set.left_out, writer.figures)
 
 
 def estimate_questions(
@@ -255,18 +255,18 @@ def _write(llm: KeptLLM, task: _Task) -> Question:
     return Question("", question, answers, task.document_id, evidence=whole_evidence, kind=kind)
 
 
-def _add(made: MadeQuestions, result: Question | AskingFailed) -> None:
+def _add(question_set: QuestionSet, result: Question | AskingFailed) -> None:
     """Add a question, unless there is one like it; or why there is none."""
     if isinstance(result, AskingFailed):
-        made.left_out[str(result)] += 1
+        question_set.left_out[str(result)] += 1
         return
     words = set(tokenize(result.text))
-    for other in made.questions:
+    for other in question_set.questions:
         other_words = set(tokenize(other.text))
         if len(words & other_words) >= _ALIKE * len(words | other_words):
-            made.left_out["there is a question like it"] += 1
+            question_set.left_out["there is a question like it"] += 1
             return
-    made.questions.append(replace(result, id=str(len(made.questions) + 1)))
+    question_set.questions.append(replace(result, id=str(len(question_set.questions) + 1)))
 
 
 def _read_object(reply: str) -> dict[str, Any]:

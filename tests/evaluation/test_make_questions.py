@@ -90,7 +90,7 @@ def good_fields(body: Any) -> Fields:
 
 
 def replying(change: Callable[[Fields], str] = written) -> Callable[[Any], str]:
-    """A responder with the good reply to each request, or what is made of it."""
+    """A responder with the good reply to each request, or what becomes of it."""
     return lambda body: change(dict(good_fields(body)))
 
 
@@ -129,15 +129,15 @@ def questions_of(fields: Sequence[Any]) -> set[str]:
 
 
 def test_evidence_is_a_stretch_of_the_document_and_holds_the_answer(folder: Path, server: OpenAIServer) -> None:
-    made = make_questions(folder, openai(server), NUMBER)
-    assert questions_of(made.questions) == questions_of([*REPLIES.values()])
-    assert not made.left_out
-    for question in made.questions:
+    question_set = make_questions(folder, openai(server), NUMBER)
+    assert questions_of(question_set.questions) == questions_of([*REPLIES.values()])
+    assert not question_set.left_out
+    for question in question_set.questions:
         text = (folder / question.document_id).read_text(encoding="utf-8")
         assert question.evidence in text
         assert question.answers[-1] in question.evidence
         assert question.kind in ("fact", "situation", "list", "keyword")
-    evidence = {question.document_id: question.evidence for question in made.questions}
+    evidence = {question.document_id: question.evidence for question in question_set.questions}
     assert evidence["mill.md"].startswith("Visitors pay [five euros](https://example.com/prices)")
     assert evidence["水車.md"] == "見学は**大人500円**、子どもは無料である。"
     assert evidence["prices.md"] == "| Rowing boat | 8 euros | 40 euros |"
@@ -170,9 +170,9 @@ def test_a_reply_is_read_whatever_stands_around_it(
     style: Callable[[str], str], folder: Path, server: OpenAIServer
 ) -> None:
     server.responder = replying(lambda fields: style(written(fields)))
-    made = make_questions(folder, openai(server), NUMBER)
-    assert len(made.questions) == NUMBER
-    assert not made.left_out
+    question_set = make_questions(folder, openai(server), NUMBER)
+    assert len(question_set.questions) == NUMBER
+    assert not question_set.left_out
 
 
 @pytest.mark.parametrize(
@@ -201,10 +201,10 @@ def test_what_the_passage_does_not_answer_is_left_out(
     responder: Callable[[Any], str], reason: str, folder: Path, server: OpenAIServer
 ) -> None:
     server.responder = responder
-    made = make_questions(folder, openai(server), NUMBER)
-    assert made.questions == []
-    assert set(made.left_out) == {reason}
-    assert made.left_out.total() == len(server.requests) == 2 * NUMBER
+    question_set = make_questions(folder, openai(server), NUMBER)
+    assert question_set.questions == []
+    assert set(question_set.left_out) == {reason}
+    assert question_set.left_out.total() == len(server.requests) == 2 * NUMBER
 
 
 def test_a_question_in_the_words_of_its_evidence_is_left_out(folder: Path, server: OpenAIServer) -> None:
@@ -220,9 +220,9 @@ def test_a_question_in_the_words_of_its_evidence_is_left_out(folder: Path, serve
         return written(REPLIES[heading] | ({"question": texts[heading]} if heading in texts else {}))
 
     server.responder = respond
-    made = make_questions(folder, openai(server), NUMBER)
-    assert {question.document_id for question in made.questions} == MILLS.keys() - copied.keys()
-    assert made.left_out["the question has the words of the evidence"] >= len(copied)
+    question_set = make_questions(folder, openai(server), NUMBER)
+    assert {question.document_id for question in question_set.questions} == MILLS.keys() - copied.keys()
+    assert question_set.left_out["the question has the words of the evidence"] >= len(copied)
 
 
 @pytest.mark.parametrize(
@@ -255,9 +255,9 @@ def test_of_two_like_questions_one_is_kept(
         return written({"kind": "fact", "question": questions[number], "evidence": texts[number], "answer": answer})
 
     server.responder = respond
-    made = make_questions([Document(text=text) for text in texts], openai(server), 2)
-    assert len(made.questions) == 1
-    assert set(made.left_out) == {"there is a question like it"}
+    question_set = make_questions([Document(text=text) for text in texts], openai(server), 2)
+    assert len(question_set.questions) == 1
+    assert set(question_set.left_out) == {"there is a question like it"}
 
 
 def test_passages_are_spread_over_the_documents_and_always_the_same(server: OpenAIServer) -> None:
@@ -281,8 +281,8 @@ def test_passages_are_spread_over_the_documents_and_always_the_same(server: Open
 
 
 def test_compare_takes_the_questions_as_they_are(folder: Path, server: OpenAIServer) -> None:
-    made = make_questions(folder, openai(server), NUMBER)
-    report = compare(folder, made.questions, ["densex-sentences"], embed_model="none", language="en")
+    question_set = make_questions(folder, openai(server), NUMBER)
+    report = compare(folder, question_set.questions, ["densex-sentences"], embed_model="none", language="en")
     assert report.dataset.questions == NUMBER
 
 
@@ -305,9 +305,9 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(folder: Path, server: OpenAI
     with pytest.raises(LLMError):
         make_questions(folder, openai(server), NUMBER, cache=cache, max_concurrency=1)
     server.responder = replying()
-    made = make_questions(folder, openai(server), NUMBER, cache=cache)
-    assert len(made.questions) == NUMBER
-    assert (made.requests.cache_hits, made.requests.usage.requests) == (2, NUMBER - 2)
+    question_set = make_questions(folder, openai(server), NUMBER, cache=cache)
+    assert len(question_set.questions) == NUMBER
+    assert (question_set.requests.cache_hits, question_set.requests.usage.requests) == (2, NUMBER - 2)
 
 
 def test_a_budget_is_kept_to(folder: Path, server: OpenAIServer) -> None:
