@@ -207,9 +207,9 @@ def test_what_the_passage_does_not_answer_is_left_out(
     assert question_set.left_out.total() == len(server.requests) == 2 * NUMBER
 
 
-def test_a_question_in_the_words_of_its_evidence_is_left_out(folder: Path, server: OpenAIServer) -> None:
+def test_a_question_in_the_words_of_its_text_is_left_out(folder: Path, server: OpenAIServer) -> None:
     copied = {
-        "mill.md": "Do visitors at the gate pay anything for children?",
+        "mill.md": "Was the mill at Nendrum built in 619?",
         "bakery.md": "When are loaves sold in the bakery in Strangford?",
         "図書館.md": "二週間借りられる",
     }
@@ -222,7 +222,7 @@ def test_a_question_in_the_words_of_its_evidence_is_left_out(folder: Path, serve
     server.responder = respond
     question_set = make_questions(folder, openai(server), NUMBER)
     assert {question.document_id for question in question_set.questions} == MILLS.keys() - copied.keys()
-    assert question_set.left_out["the question has the words of the evidence"] >= len(copied)
+    assert question_set.left_out["the question has the words of the text"] >= len(copied)
 
 
 @pytest.mark.parametrize(
@@ -258,6 +258,28 @@ def test_of_two_like_questions_one_is_kept(
     question_set = make_questions([Document(text=text) for text in texts], openai(server), 2)
     assert len(question_set.questions) == 1
     assert set(question_set.left_out) == {"there is a question like it"}
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("Die Mühle am Fluss wurde im Jahr 1780 gebaut und mahlt noch heute jeden Morgen Korn für das Dorf.", ""),
+        ("방앗간은 1780년에 지어졌으며 지금도 매일 아침 마을을 위해 곡식을 빻고 있습니다. 입장료는 없습니다.", ""),
+        ("磨坊建于1780年，至今每天早晨仍为村民磨面。参观者可以免费进入，但是冬天不开放。", ""),
+        (
+            "Die Mühle am Fluss wurde im Jahr 1780 gebaut und mahlt noch heute jeden Morgen Korn für das Dorf.",
+            "Wie alt ist das Gebäude, in dem man hier Mehl macht?",
+        ),
+    ],
+    ids=["German", "Korean", "Chinese", "German in German"],
+)
+def test_a_question_is_in_the_language_of_its_passage(text: str, question: str, server: OpenAIServer) -> None:
+    written_question = question or "How old is the building where they make flour for the people who live there?"
+    fields = {"kind": "fact", "question": written_question, "evidence": text, "answer": "1780"}
+    server.responder = lambda body: written(fields)
+    question_set = make_questions([Document(text=text)], openai(server), 1)
+    assert "in the passage's language" in server.requests[0].messages[0]["content"]
+    assert questions_of(question_set.questions) == ({question} if question else set())
 
 
 def test_passages_are_spread_over_the_documents_and_always_the_same(server: OpenAIServer) -> None:
