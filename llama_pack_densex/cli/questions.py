@@ -48,7 +48,8 @@ def _print_estimate(expected: RequestFigures) -> None:
 
 def _print_result(question_set: QuestionSet, options: QuestionsCommand) -> None:
     write(f"Asked: {_described(question_set.requests)}.")
-    write(f"{many(len(question_set.questions), 'question')} of {options.number:,} in {one_line(str(options.out))}.")
+    place = f" in {one_line(str(options.out))}" if question_set.questions else ""
+    write(f"{many(len(question_set.questions), 'question')} of {options.number:,}{place}.")
     if question_set.left_out:
         write("Left out:")
         write_list(f"{count:,}: {reason}" for reason, count in question_set.left_out.most_common())
