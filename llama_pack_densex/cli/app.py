@@ -31,6 +31,7 @@ from llama_pack_densex.cli.options import (
     WithJson,
     WithMaxCost,
     WithPrices,
+    WithRates,
     WithTopK,
     argument,
     command,
@@ -217,6 +218,23 @@ class CheckCommand(WithJson, OfIndex):
 @command(app, "compact", "inspect:compact")
 class CompactCommand(OfIndex):
     """Give back the space of what was deleted and replaced, and erase it from the index's files."""
+
+
+@command(app, "questions", "questions:write_questions")
+class QuestionsCommand(WithJson, WithRates, WithMaxCost, WithPrices):
+    """Have an LLM write questions about your own documents, for compare and evaluate.
+
+    Replies are kept beside the file: after a stop, the same command goes on where it was.
+
+    Ends with exit code 1 where no question can be used.
+    """
+
+    documents: Path = argument("DIR", "The documents' folder, or a file.")
+    out: Path = option("FILE  Where the questions go, JSONL.", REQUIRED)
+    number: int = option("N  Questions that are wanted; small folders give fewer.", 50, min=1)
+    max_concurrency: int = option("N  Requests at a time.", 8, min=1)
+    llm: str | None = option(f"--llm --llm-model NAME  Writes them: {HELP_LLM}. Default: gpt-4o-mini.")
+    estimate: bool = option("--estimate  Ask nothing; tell what that would cost.", False)
 
 
 @command(app, "compare", "compare:compare_strategies")

@@ -184,15 +184,18 @@ def _unit(name: str) -> str:
     return name
 
 
-class IngestingByRequests(Ingesting, WithApiBase):
+class WithRates(WithApiBase):
+    max_concurrency: int | None = option("N  Requests at a time. Default: 8, or what the rates take.", min=1)
+    requests_per_minute: float | None = option("N  What the LLM's provider allows.", min=0.001)
+    tokens_per_minute: float | None = option("N  What the LLM's provider allows.", min=1)
+
+
+class IngestingByRequests(Ingesting, WithRates):
     embed_model: str | None = option(f"MODEL  {HELP_EMBED} Default: the index's; at first {DEFAULT_EMBED}")
     granularity: list[str] | None = option(
         f"UNIT  Units to search: {', '.join(_UNITS)}; any number of times. Default: the index's, or all.",
         parser=_unit,
     )
-    max_concurrency: int | None = option("N  Requests at a time. Default: 8, or what the rates take.", min=1)
-    requests_per_minute: float | None = option("N  What the LLM's provider allows.", min=0.001)
-    tokens_per_minute: float | None = option("N  What the LLM's provider allows.", min=1)
 
 
 class WithMaxCost(Command):
