@@ -138,7 +138,7 @@ class Outline:
         """
         within = self._within(start, end)
         spans = [span for span in (within[0].needs if within else ()) if span not in self._headers]
-        return "\n".join(self._text[slice(*span)] for span in spans)
+        return "\n".join(self._text[slice(*span)] for span in spans if span[1] - span[0] <= _LONGEST_NEEDED)
 
     def _gap(self, end: int, start: int) -> str:
         """The white space between what ended and what begins; of what is left out between them, its lines' ends."""
