@@ -983,6 +983,16 @@ def test_what_is_not_read_of_an_office_file_is_told(
     assert f"b.docx: not read: its {kind}" in caplog.text
 
 
+def test_what_is_attached_to_a_message_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("bs4")
+    message = EmailMessage()
+    message["Subject"] = "見積"
+    message.set_content("添付のとおりです。")
+    message.add_attachment(b"x", maintype="application", subtype="pdf", filename="a.pdf")
+    read_file(write(tmp_path / "a.eml", message.as_bytes()), "a.eml")
+    assert "a.eml: not read: what is attached (1)" in caplog.text
+
+
 def test_of_readings_above_kanji_and_of_fields_in_a_word_file_the_text_is_read(tmp_path: Path) -> None:
     pytest.importorskip("mammoth")
     base = "<w:rubyBase><w:r><w:t>函館</w:t></w:r></w:rubyBase>"
