@@ -696,7 +696,7 @@ async def test_a_conversation_that_was_reset_has_nothing_to_summarise(stage: Sta
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_reply_of_nothing_is_told(stage: Stage, way: str, caplog: pytest.LogCaptureFixture) -> None:
     answer = await stage.play(Conversation("When did the Akashi Kaikyo Bridge open?", (" ",)), way)
-    assert (str(answer), answer.metadata["outcome"]) == ("The model gave no answer.", "no_answer")
+    assert (answer.text, answer.metadata["outcome"]) == ("The model gave no answer.", "no_answer")
     assert "The LLM replied with nothing" in caplog.text
 
 
