@@ -256,6 +256,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         )
         self.retriever = self._make_retriever()
         self._synthesizer = wiring.make_synthesizer(options, self._index.trust, query_llm)
+        self._queries = ConversationQuery(query_llm)
         self.query_engine = PropositionQueryEngine(
             self.retriever, self._synthesizer, callback_manager=wiring.callback_manager()
         )
@@ -391,7 +392,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return PropositionChatEngine(
             self.as_retriever(similarity_top_k, filters),
             self._synthesizer,
-            ConversationQuery(self._query_llm),
+            self._queries,
             memory,
             chat_history,
         )

@@ -15,6 +15,7 @@ from llama_index.core.schema import Document
 from llama_pack_densex.cli.output import is_confirmed, waiting, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.llm.claims import UnnamedModelError
+from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.models import NONE, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.reading import find_files, read_files
@@ -143,7 +144,7 @@ class IndexPlace:
             if model is None:
                 lack = f"{self.name} holds embeddings, and there is no embedding model ({reason})"
                 raise ValueError(f"{lack}: name one with --embed-model")
-            dimension = len(model.get_text_embedding("dimension"))
+            dimension = len(embed_texts(model, ["dimension"])[0])
             arguments |= {"vector_store": open_url(self.url, dimension), "embed_model": named or model}
         return DenseXRetrievalPack(documents, persist_dir=self.folder, **arguments)
 

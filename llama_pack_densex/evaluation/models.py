@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,7 +31,7 @@ from pydantic import Field
 
 from llama_pack_densex.llm.budget import Budget, Meter
 from llama_pack_densex.llm.client import Client, background_loop
-from llama_pack_densex.llm.endpoint import Endpoint
+from llama_pack_densex.llm.endpoint import Endpoint, embed_texts, in_time
 from llama_pack_densex.llm.errors import Failure, LLMError
 from llama_pack_densex.llm.limits import Limits
 from llama_pack_densex.llm.reference import secrets_of, without_retries
@@ -168,7 +169,10 @@ class CachedEmbedding(BaseEmbedding):
 
     def _embed_queries(self, queries: list[str]) -> list[list[float]]:
         with ThreadPoolExecutor(self._inner.num_workers or 1) as threads:
-            return list(threads.map(self._inner.get_query_embedding, queries))
+            return list(threads.map(self._embed_query, queries))
+
+    def _embed_query(self, query: str) -> list[float]:
+        return in_time(self._inner, lambda: self._inner.get_query_embedding(query))
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self.embed_queries([query])[0]
@@ -181,7 +185,7 @@ class CachedEmbedding(BaseEmbedding):
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         self._requested += texts
-        return self._vectors("text", texts, self._inner.get_text_embedding_batch)
+        return self._vectors("text", texts, partial(embed_texts, self._inner))
 
     def _vectors(
         self,
