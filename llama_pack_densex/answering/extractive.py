@@ -26,7 +26,7 @@ from llama_pack_densex.answering.synthesizer import PendingAnswer, SourcedSynthe
 from llama_pack_densex.node_parsers.metadata import context_of
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks import check_propositions
-from llama_pack_densex.retrieval.context import Fact, choose_facts, rank_facts
+from llama_pack_densex.retrieval.context import Fact, choose_facts, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.text.language import detect_language
@@ -37,13 +37,16 @@ from llama_pack_densex.text.tokens import content_words, on_one_line, tokenize
 
 ANSWER_WORDS = 60
 """Words of an answer; a Chinese, Japanese or Korean character counts as half a word."""
+LIST_WORDS = 100
+"""The same with propositions of the first passage about as good as the best: items of a list."""
 MOST_FACTS = 3
-"""Propositions of an answer.
+"""Propositions of an answer; the items of such a list count as one.
 
 Two hold the answer to 3 to 12 in 100 questions fewer, more to at most 3 (docs/measurements.md)."""
 LEAST_SHARE = 0.4
 """The score of each of them, as a share of the best one's: 5 to 30 % fewer words than without."""
 _AS_GOOD = 0.8  # of the best proposition's score
+_ALIKE = 0.7  # of the words of the shorter one
 
 LEAST_EVIDENCE = 0.2
 """The evidence below which nothing was found.
@@ -108,7 +111,7 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
 
 
 def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
-    """The best propositions of retrieved nodes, three at most, word for word, as a text with footnotes.
+    """The best propositions of retrieved nodes, `MOST_FACTS`, word for word, as a text with footnotes.
 
     Each passage gives a paragraph, that of the best proposition first. In it, the best one and those that are
     about as good come first, then the others, each in the order of the passage. None says what another says.
@@ -132,7 +135,7 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
                 _fact(node, statement, 0.0) for statement in statements(node.get_content(), context_of(node.node))
             ]
     paragraphs: defaultdict[str, list[Fact]] = defaultdict(list)
-    for fact in choose_facts(ranked, ANSWER_WORDS, lambda facts: _gains(words, ranked[0], facts)):
+    for fact in choose_facts(ranked, LIST_WORDS, lambda facts: _gains(words, ranked[0], facts)):
         paragraphs[fact.source.node_id].append(fact)
     numbers = {node.node_id: number for number, node in enumerate(nodes, start=1)}
     return "\n\n".join(_paragraph(facts, numbers[node_id]) for node_id, facts in paragraphs.items())
@@ -149,10 +152,16 @@ def _gains(words: Collection[str], best: Fact, facts: Sequence[Fact]) -> bool:
     *earlier, last = facts
     if not earlier:
         return True
-    if len(facts) > MOST_FACTS or last.unit.score < LEAST_SHARE * best.unit.score:
+    besides = [fact for fact in facts if not _is_item(fact, best)]
+    if len(besides) >= MOST_FACTS:
+        return False
+    if last.unit.score < LEAST_SHARE * best.unit.score:
         return False
     if _is_row(last) and share_held(words, last.unit.text) < share_held(words, best.unit.text):
         return False  # another row says the same of something that was not asked about
+    limit = LIST_WORDS if _is_item(last, best) else ANSWER_WORDS
+    if sum(count_words(fact.unit.text) for fact in facts) > limit:
+        return False
     return not any(_is_said_by(last, other) for other in earlier)
 
 
@@ -257,6 +266,15 @@ def _flowing(text: str) -> str:
     """A sentence of several lines on one; tables and code stay as they are."""
     is_block = "\n" not in text or any(part.kind in ("row", "code") for part in segment(text))
     return text if is_block else on_one_line(text)
+
+
+def _is_item(fact: Fact, best: Fact) -> bool:
+    """Whether a proposition is about as good as the best, and says the same of something in its passage."""
+    if fact.source is not best.source or not _is_as_good(fact, best):
+        return False
+    tokens = set(tokenize(fact.unit.text))
+    of_best = set(tokenize(best.unit.text))
+    return len(tokens & of_best) >= _ALIKE * min(len(tokens), len(of_best))
 
 
 def _is_said_by(fact: Fact, other: Fact) -> bool:
