@@ -189,7 +189,8 @@ def print_answer(answer: Json, advice: str = "") -> None:
         write("Nothing in the index matches the question.")
         return
     if answer["answer"]:
-        write("Answer" if answer["written"] else f"Answer, quoted{advice}", "bold")
+        name = "Answer" if answer["outcome"] == "answered" else "Search"
+        write(name if answer["written"] else f"{name}, quoted{advice}", "bold")
         write(answer["answer"])
     elif answer["outcome"] == "no_answer":
         write("The model gave no answer. These passages may hold one:")
