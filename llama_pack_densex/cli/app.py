@@ -40,7 +40,6 @@ from llama_pack_densex.cli.options import (
 from llama_pack_densex.cli.output import session
 from llama_pack_densex.text.terminal import one_line, plain
 
-
 _MAKE = "Make an index"
 _ASK = "Ask it"
 _SERVE = "Serve it"

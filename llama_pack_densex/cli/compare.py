@@ -14,11 +14,13 @@ from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand
 from llama_pack_densex.cli.ingest import make_propositionizer
 from llama_pack_densex.cli.options import Evaluating
 from llama_pack_densex.cli.output import print_heading, print_json, print_table, waiting, write
+from llama_pack_densex.cli.places import check_server
+from llama_pack_densex.cli.spending import Expense, is_agreed, is_local_name
 from llama_pack_densex.evaluation import KeptLLM, Report, read_dataset
 from llama_pack_densex.evaluation.compare import REPLIES, Progress, compare, evaluate
 from llama_pack_densex.evaluation.datasets import languages_of
 from llama_pack_densex.ingestion.progress import many, money
-from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
+from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm, with_provider
 from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.models import NONE
 from llama_pack_densex.text.terminal import one_line
@@ -78,6 +80,7 @@ def compare_strategies(options: CompareCommand) -> bool:
         raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
     arguments = _arguments(options)
     failed: list[str] = []
+    reports: dict[str | None, Report] = {}
     for language, folder in _languages(options, options.dataset):
         with waiting("Reading the dataset") as status:
             dataset = read_dataset(
@@ -89,8 +92,14 @@ def compare_strategies(options: CompareCommand) -> bool:
                 leave_out=[options.out] if options.out else [],
             )
             report = compare(dataset, cache_dir=options.out, progress=_progress_on(status), **arguments)
-        _print_report(report, report.write(folder) if folder else [])
+        files = report.write(folder) if folder else []
+        reports[language] = report
+        if not options.as_json:
+            _print_report(report, files)
         failed += report.all_failed
+    if options.as_json:
+        results = {language: report.to_dict() for language, report in reports.items()}
+        print_json(results.get(options.language, results))
     return not failed
 
 
@@ -113,30 +122,13 @@ def _arguments(options: CompareCommand) -> dict[str, Any]:
 
 def evaluate_index(options: EvaluateCommand) -> bool:
     """Ask an index questions, language by language; False where all of something failed."""
-    index = options.index
     results: dict[str | None, Any] = {}
     failed: list[str] = []
+    if not options.estimate and not is_agreed(_expenses_of_evaluation(options), options):
+        return False
     for language, folder in _languages(options, options.questions):
-        llms = _llms(options)
-        answers = llms.get("answers", NONE)
-        pack = index.open(
-            proposition_llm=NONE,
-            query_llm=answers,
-            similarity_top_k=options.top_k,
-            embed_model=options.embed_model,
-        )
-        with waiting("Reading the questions") as status:
-            report = evaluate(
-                pack,
-                options.questions,
-                name=index.name,
-                language=language,
-                max_questions=options.limit,
-                reader_llm=llms.get("reader"),
-                judge_llm=llms.get("judge"),
-                trulens=None if options.estimate else options.trulens,
-                progress=_progress_on(status),
-            )
+        llms = _llms(options, options.estimate)
+        report = _evaluate(options, language, llms, None if options.estimate else options.trulens)
         requests = {role: llm.figures for role, llm in llms.items()}
         files: list[Path] = []
         results[language] = requests
@@ -156,6 +148,50 @@ def evaluate_index(options: EvaluateCommand) -> bool:
     return not failed
 
 
+def _evaluate(
+    options: EvaluateCommand,
+    language: str | None,
+    llms: Mapping[str, KeptLLM],
+    trulens: Path | None = None,
+) -> Report:
+    pack = options.index.open(
+        proposition_llm=NONE,
+        query_llm=llms.get("answers", NONE),
+        similarity_top_k=options.top_k,
+        embed_model=options.embed_model,
+    )
+    with waiting("Reading the questions") as status:
+        return evaluate(
+            pack,
+            options.questions,
+            name=options.index.name,
+            language=language,
+            max_questions=options.limit,
+            reader_llm=llms.get("reader"),
+            judge_llm=llms.get("judge"),
+            trulens=trulens,
+            progress=_progress_on(status),
+        )
+
+
+def _expenses_of_evaluation(options: EvaluateCommand) -> list[Expense]:
+    """What LLMs would be asked: found out by an evaluation in which their replies are made up."""
+    names = {role: with_provider(name) for role, name in _llm_names(options).items()}
+    costly = {role: name for role, name in names.items() if not is_local_name(name)}
+    if not costly:
+        return []
+    for name in names.values():
+        check_server(named_llm(name))
+    expenses = []
+    for language, _ in _languages(options, options.questions):
+        llms = _llms(options, is_estimate=True)
+        _evaluate(options, language, llms)
+        expenses += [
+            Expense.of(f"{costly[role]} ({role})", llm.figures) for role, llm in llms.items() if role in costly
+        ]
+    return expenses
+
+
 def _languages(options: Evaluating, questions: Path) -> Iterator[tuple[str | None, Path | None]]:
     """The languages to ask in, with the folders of their reports: each of several has one of its own."""
     languages = [] if options.language else languages_of(questions)
@@ -170,27 +206,31 @@ def _progress_on(status: Status) -> Progress:
     return lambda what, done, total: status.update(f"{one_line(what)}: {done:,} of {total:,}")
 
 
-def _llms(options: EvaluateCommand) -> dict[str, KeptLLM]:
-    """The LLMs that are asked, by what for; for an estimate they only count what they would be asked."""
+def _llm_names(options: EvaluateCommand) -> dict[str, str]:
+    """The names of the LLMs that are asked, by what for."""
     default = OPENAI_MODEL if os.environ.get("OPENAI_API_KEY") else None
     names = {
         "answers": options.query_llm or default,
         "reader": options.reader_model,
         "judge": options.judge_model,
     }
-    stand_ins = _STAND_INS if options.estimate else {}
+    return {role: name for role, name in names.items() if name is not None and name != NONE}
+
+
+def _llms(options: EvaluateCommand, is_estimate: bool) -> dict[str, KeptLLM]:
+    """The LLMs that are asked, by what for; for an estimate they only count what they would be asked."""
+    stand_ins = _STAND_INS if is_estimate else {}
     replies = options.out and options.out / REPLIES
-    if replies and options.estimate and not replies.exists():
+    if replies and is_estimate and not replies.exists():
         replies = None
     return {
         role: KeptLLM(
-            named_llm(name, asked=not options.estimate),
+            named_llm(name, asked=not is_estimate),
             replies,
             options.max_cost,
             stand_ins.get(role),
         )
-        for role, name in names.items()
-        if name not in (None, NONE)
+        for role, name in _llm_names(options).items()
     }
 
 

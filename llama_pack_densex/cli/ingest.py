@@ -26,11 +26,11 @@ from llama_pack_densex.cli.app import BatchExportCommand, EstimateCommand, Index
 from llama_pack_densex.cli.inspect import print_statuses
 from llama_pack_densex.cli.options import KINDS
 from llama_pack_densex.cli.output import print_figures, print_json, warn, write, write_list
-from llama_pack_densex.cli.places import IndexPlace, PathDocuments
+from llama_pack_densex.cli.places import IndexPlace, PathDocuments, check_server
 from llama_pack_densex.cli.spending import expenses_of_indexing, is_agreed
 from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.report import summary_rows
-from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
+from llama_pack_densex.llm.names import OPENAI_MODEL, is_model_name, named_llm
 from llama_pack_densex.models import E5, NONE, cached_model, embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
@@ -71,6 +71,10 @@ def index_paths(options: IndexCommand) -> bool:
         raise ValueError(f"{paths}: there is no file with any text that can be read{end}")
     parser = _new_parser(options, index, arguments["propositionizer"]) if pack is None else pack.node_parser
     embed_model = _embed_model_name(options.embed_model, opened[0] if opened else None)
+    check_server(_embedding_client(embed_model) if pack is None else pack.get_modules()["embed_model"])
+    asking = llm_behind(parser.propositionizer)
+    if asking is not None:
+        check_server(asking.llm)
     hashes = {record.hash for record in indexed.values()}
     if not is_agreed(expenses_of_indexing(documents, parser, hashes, embed_model, options.prices), options):
         return False
@@ -92,6 +96,14 @@ def index_paths(options: IndexCommand) -> bool:
         print_statuses(pack.counts())
         _print_models(pack, by_default=opened is None and options.embed_model is None)
     return not pack.failed_documents
+
+
+def _embedding_client(name: str | None) -> Any:
+    """The embedding model of a name with a provider; None for one whose weights would have to be loaded."""
+    if name is None or not is_model_name(name) or name.startswith("huggingface:"):
+        return None
+    model, _ = resolve_embed_model(name)
+    return model
 
 
 def _new_parser(

@@ -27,7 +27,10 @@ KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 HELP_MODE = "How propositions lead to passages: recursive or auto_merging."
 HELP_EMBED = 'PROVIDER:NAME, a folder, "local", "minilm", "ruri" (docs/search.md), or "none": by words.'
 DEFAULT_EMBED = "multilingual-e5-small if it is here, else none."
-HELP_LLM = "an OpenAI model, or openai-like:NAME, ollama:NAME, anthropic:NAME, google:NAME, huggingface:NAME"
+HELP_LLM = (
+    "an OpenAI model, or azure:DEPLOYMENT, bedrock:NAME, anthropic:NAME, google:NAME, ollama:NAME, openai-like:NAME, "
+    "huggingface:NAME"
+)
 CONFIGURABLE = ("index", "query")
 """The commands whose options a configuration file and the environment may set."""
 _UNITS = ("proposition", "sentence", "passage", "question")

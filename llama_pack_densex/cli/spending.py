@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import PROVIDERS, is_model_name, parse_name
 from llama_pack_densex.llm.reference import output_settings
+from llama_pack_densex.llm.usage import RequestFigures, Usage
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 
 _SURVEYED = 1_000_000  # characters of documents that are split for an estimate: some seconds
@@ -43,6 +45,14 @@ class Expense:
     task: str
     tokens: str
     cost: float | None
+
+    @classmethod
+    def of(cls, model: str, figures: RequestFigures) -> Expense:
+        """What requests come to."""
+        usage = figures.usage
+        tokens = f"{usage.input_tokens:,} tokens sent and {usage.output_tokens:,} received"
+        cost = figures.cost if usage.requests else 0.0
+        return cls(model, many(usage.requests, "request"), tokens, cost)
 
     def __str__(self) -> str:
         return f"{self.model}: about {self.task}, {self.tokens}: {money(self.cost, 'price not known')}"
@@ -86,7 +96,7 @@ def expenses_of_indexing(
     """
     asking = llm_behind(parser.propositionizer)
     llm = None if asking is None or is_local(asking.llm) else asking.llm
-    embeds_elsewhere = embed_model is not None and is_model_name(embed_model) and not _is_local_name(embed_model)
+    embeds_elsewhere = embed_model is not None and is_model_name(embed_model) and not is_local_name(embed_model)
     if llm is None and not embeds_elsewhere:
         return []
     with waiting("Estimating the cost"):
@@ -106,11 +116,10 @@ def expenses_of_indexing(
 
 
 def _expense_of_llm(llm: LLM, report: Estimate, scale: float) -> Expense:
-    requests = many(round(scale * report.requests), "request")
-    sent = round(scale * report.input_tokens)
-    received = round(scale * report.output_tokens)
+    amounts = (report.requests, report.input_tokens, report.output_tokens)
+    usage = Usage(*(round(scale * amount) for amount in amounts))
     cost = None if report.cost is None else scale * report.cost
-    return Expense(name_of(llm), requests, f"{sent:,} tokens sent and {received:,} received", cost)
+    return Expense.of(name_of(llm), RequestFigures(usage, cost))
 
 
 def _expense_of_embedding(report: Estimate, scale: float) -> Expense:
@@ -153,8 +162,11 @@ def is_local(llm: LLM) -> bool:
     return is_own_server and _is_local_address(str(output_settings(llm).get("address", "")))
 
 
-def _is_local_name(embed_model: str) -> bool:
-    provider, _, address = parse_name(embed_model)
+def is_local_name(model: str) -> bool:
+    """Whether a model by its name with a provider is on the user's own machine or network."""
+    provider, _, address = parse_name(model)
+    if provider == "openai-like":
+        address = address or os.environ.get("OPENAI_API_BASE", "")
     if provider == "ollama":
         return not address or _is_local_address(address)
     return provider == "huggingface" or (not PROVIDERS[provider].keys and _is_local_address(address))
