@@ -13,7 +13,7 @@ import pytest
 
 from tests.another_process import run_program
 from tests.openai_server import OpenAIServer, asked_content
-from tests.test_cli import invoke, run
+from tests.test_cli import invoke, run, run_process
 
 TEXTS = {
     "tea.md": "Green tea is steamed. Black tea is oxidised.",
@@ -107,8 +107,8 @@ def test_who_has_said_so_is_not_asked(option: list[str], server: OpenAIServer, d
 
 
 def test_without_a_terminal_it_is_said_and_done(server: OpenAIServer, docs: Path, tmp_path: Path) -> None:
-    result = invoke("index", docs, "--to", tmp_path / "index", "--embed-model", "none")
-    assert result.exit_code == 0
+    result = run_process("index", docs, "--to", tmp_path / "index", "--embed-model", "none")
+    assert result.returncode == 0
     assert all(figure in result.stderr for figure in PRICED), result.stderr
     assert len(server.requests) == len(TEXTS)
 
@@ -119,7 +119,7 @@ def test_what_is_cached_is_not_asked_about(server: OpenAIServer, docs: Path, tmp
     assert run(*command)[0] == 0
     sent = len(server.requests)
     for change in ([], ["--mode", "auto_merging"]):  # nothing to do, and all to do again with the same replies
-        code, output = in_a_terminal("n", *command, *change)
+        _, output = in_a_terminal("n", *command, *change)
         assert "[y/N]" not in output
         assert "requests" not in output
     assert len(server.requests) == sent
@@ -199,7 +199,7 @@ def test_evaluate_asks_once_for_all_its_languages(
 
 
 def test_evaluate_says_it_without_a_terminal(index: Path, questions: Path, server: OpenAIServer) -> None:
-    result = invoke("evaluate", index, questions, "--json")
+    result = run_process("evaluate", index, questions, "--json")
     assert "gpt-4o-mini (answers): about 1 request" in result.stderr
     assert json.loads(result.stdout)["en"]["questions"] == 1
 
@@ -231,3 +231,27 @@ def test_who_asks_hears_at_once_that_nothing_listens(command: str, dead: str, in
     assert code == 1
     assert dead in "".join(output.split())
     assert "Retrying" not in output
+
+
+@needs_terminals
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--reader-model", "gpt-4o-mini"], "for answers: about 3 requests"),
+        (["--propositionizer", "llm", "--strategies", "densex"], "about 3 requests"),
+        (["--reader-model", "gpt-4o-mini", "--judge-model", "gpt-4o"], "gpt-4o (OpenAI"),
+    ],
+)
+def test_compare_asks_before_anything_is_sent(
+    options: list[str], told: str, docs: Path, tmp_path: Path, server: OpenAIServer
+) -> None:
+    (tmp_path / "q.jsonl").write_text('{"question": "How is green tea made?", "answers": ["steamed"]}')
+    strategies = [] if "--strategies" in options else ["--strategies", "bm25"]
+    command = ["compare", tmp_path / "q.jsonl", "--documents", docs, "--embed-model", "none", *strategies, *options]
+    code, output = in_a_terminal("n", *command)
+    assert code == 1, output
+    assert told in output
+    assert output.count("[y/N]") == 1
+    assert server.requests == []
+    assert told in run_process(*command).stderr
+    assert server.requests

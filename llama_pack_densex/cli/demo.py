@@ -47,7 +47,7 @@ def run_demo(options: DemoCommand) -> bool:
             },
         }
     options.show(report, partial(_print_demo, options.mode))
-    return sum(report["answered"].values()) >= _REQUIRED * sum(report["questions"].values())
+    return bool(sum(report["answered"].values()) >= _REQUIRED * sum(report["questions"].values()))
 
 
 def _print_demo(mode: str, report: Json) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import islice
@@ -18,13 +18,15 @@ from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.cli.options import Spending
 from llama_pack_densex.cli.output import inform, waiting
-from llama_pack_densex.cli.places import PathDocuments
 from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import PROVIDERS, is_model_name, parse_name
 from llama_pack_densex.llm.reference import output_settings
 from llama_pack_densex.llm.usage import RequestFigures, Usage
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
+from llama_pack_densex.text.terminal import plain_logger
+
+logger = plain_logger(__name__)
 
 _SURVEYED = 1_000_000  # characters of documents that are split for an estimate: some seconds
 _OWN_SERVERS = ("OpenAILike", "Ollama")  # classes of LLMs that may be on the user's own machine
@@ -62,13 +64,16 @@ def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
     """Say what is about to be spent, and whether the user agrees.
 
     In a terminal the user is asked, and Enter alone means no, unless --yes or --max-cost is given. Where
-    nobody can be asked, or nothing costs anything, the answer is yes.
+    nobody can be asked, it is logged, and the answer is yes; also where nothing costs anything.
     """
     costly = [expense for expense in expenses if expense.cost != 0]
+    is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     for expense in costly:
-        inform(f"{expense}.")
-    is_settled = options.yes or options.has_own_limit
-    if not costly or is_settled or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if is_terminal:
+            inform(f"{expense}.")
+        else:
+            logger.warning("%s.", expense)
+    if not costly or not is_terminal or options.yes or options.has_own_limit:
         return True
     if typer.confirm("Go on?", err=True):
         return True
@@ -77,7 +82,7 @@ def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
 
 
 def expenses_of_indexing(
-    documents: PathDocuments,
+    documents: Iterable[BaseNode],
     parser: BasePropositionNodeParser,
     indexed: set[str],
     embed_model: str | None,
@@ -88,7 +93,7 @@ def expenses_of_indexing(
     Of many documents some are split, spread over all of them, and the others are taken to be like them.
 
     Args:
-        documents: The documents.
+        documents: The documents, which can be gone through several times.
         parser: What is going to make nodes of them.
         indexed: The hashes of the documents that the index has.
         embed_model: The embedding model's name; None for none.
@@ -130,7 +135,7 @@ def _expense_of_embedding(report: Estimate, scale: float) -> Expense:
 class _NewDocuments:
     """Those documents that an index does not have as they are."""
 
-    def __init__(self, documents: PathDocuments, parser: BasePropositionNodeParser, indexed: set[str]) -> None:
+    def __init__(self, documents: Iterable[BaseNode], parser: BasePropositionNodeParser, indexed: set[str]) -> None:
         self._documents = documents
         self._parser = parser
         self._indexed = indexed
