@@ -80,9 +80,9 @@ def index_paths(options: IndexCommand) -> bool:
         return False
     try:
         if pack is None:
-            pack = index.build(documents, show_progress=True, **arguments)
+            pack = index.build(documents, show_progress=not options.as_json, **arguments)
         else:
-            pack.refresh(documents, show_progress=True, gone=gone)
+            pack.refresh(documents, show_progress=not options.as_json, gone=gone)
     except PropositionizerError as error:
         if error.ingestion is not None:
             with redirect_stdout(sys.stderr):

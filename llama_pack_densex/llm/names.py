@@ -62,12 +62,6 @@ PROVIDERS = {
         ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
         settings={"max_tokens": 4096},
     ),
-    "azure": Provider(
-        "azure_openai", "AzureOpenAI", "", "",
-        ("AZURE_OPENAI_API_KEY",),
-        ("AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION"),
-    ),
-    "bedrock": Provider("bedrock_converse", "BedrockConverse", "", settings={"max_tokens": 4096}),
     "google": Provider(
         "google_genai", "GoogleGenAI", "GoogleGenAIEmbedding", "",
         ("GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
@@ -77,6 +71,12 @@ PROVIDERS = {
         "huggingface", "HuggingFaceLLM", "HuggingFaceEmbedding",
         settings={"is_chat_model": True, "context_window": 8192, "max_new_tokens": 2048},
     ),
+    "azure": Provider(
+        "azure_openai", "AzureOpenAI", "", "",
+        ("AZURE_OPENAI_API_KEY",),
+        ("AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION"),
+    ),
+    "bedrock": Provider("bedrock_converse", "BedrockConverse", "", settings={"max_tokens": 4096}),
 }  # fmt: skip
 ASSUMED_WINDOW = 128_000
 """Tokens that a model is taken to read if LlamaIndex's class does not know it."""
@@ -263,17 +263,17 @@ def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
         return {"api_key": next(filter(None, map(os.environ.get, _OPENAI_LIKE_KEYS)), "none")}
     if provider == "bedrock":
         return _region()
-    missing = [name for name in PROVIDERS[provider].variables if not os.environ.get(name)]
-    if missing and asked:
-        raise ValueError(f"{shown(name)} needs more: set the environment variables {' and '.join(missing)}")
     keys = PROVIDERS[provider].keys
     is_set = any(map(os.environ.get, keys))
     if provider == "openai":
         is_set = is_set or bool(getattr(sys.modules.get("openai"), "api_key", None))
+    missing = [variable for variable in PROVIDERS[provider].variables if not os.environ.get(variable)]
+    if asked and keys and not is_set:
+        raise ValueError(f"{shown(name)} needs a key: set the environment variable {keys[0]}")
+    if asked and missing:
+        raise ValueError(f"{shown(name)} needs more: set the environment variable {missing[0]}")
     if is_set or not keys:
         return {}
-    if asked:
-        raise ValueError(f"{shown(name)} needs a key: set the environment variable {keys[0]}")
     return {"api_key": "none, since nothing is asked"}
 
 
