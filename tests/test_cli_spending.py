@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llama_index.llms.openai import OpenAI
 
+from llama_pack_densex import LLMPropositionizer, Passage, PropositionizerError
 from tests.another_process import run_program
 from tests.openai_server import OpenAIServer, asked_content
 from tests.test_cli import invoke, run, run_process
@@ -255,3 +258,10 @@ def test_compare_asks_before_anything_is_sent(
     assert server.requests == []
     assert told in run_process(*command).stderr
     assert server.requests
+
+
+def test_a_propositionizer_whose_server_is_not_there_gives_up_after_the_second_try(dead: str) -> None:
+    propositionizer = LLMPropositionizer(OpenAI("gpt-4o-mini", api_base=dead, api_key="sk-test"))
+    with pytest.raises(PropositionizerError, match=re.escape(dead)):
+        propositionizer.propositionize([Passage(text) for text in TEXTS.values()])
+    assert propositionizer.figures.failed <= 2 * len(TEXTS)
