@@ -69,14 +69,7 @@ def index_paths(options: IndexCommand) -> bool:
         end = f"; to do away with the index, delete {index.name}" if gone else ""
         paths = ", ".join(map(str, options.paths))
         raise ValueError(f"{paths}: there is no file with any text that can be read{end}")
-    parser = _new_parser(options, index, arguments["propositionizer"]) if pack is None else pack.node_parser
-    embed_model = _embed_model_name(options.embed_model, opened[0] if opened else None)
-    check_server(_embedding_client(embed_model) if pack is None else pack.get_modules()["embed_model"])
-    asking = llm_behind(parser.propositionizer)
-    if asking is not None:
-        check_server(asking.llm)
-    hashes = {record.hash for record in indexed.values()}
-    if not is_agreed(expenses_of_indexing(documents, parser, hashes, embed_model, options.prices), options):
+    if not _is_agreed(options, index, opened[0] if opened else None, pack, arguments["propositionizer"], documents):
         return False
     try:
         if pack is None:
@@ -96,6 +89,30 @@ def index_paths(options: IndexCommand) -> bool:
         print_statuses(pack.counts())
         _print_models(pack, by_default=opened is None and options.embed_model is None)
     return not pack.failed_documents
+
+
+def _is_agreed(
+    options: IndexCommand,
+    index: IndexPlace,
+    manifest: Manifest | None,
+    pack: DenseXRetrievalPack | None,
+    propositionizer: Propositionizer,
+    documents: PathDocuments,
+) -> bool:
+    """Whether the models are there, and the user agrees to what they cost."""
+    name = _embed_model_name(options.embed_model, manifest)
+    if pack is None:
+        parser = _new_parser(options, index, propositionizer)
+        check_server(_embedding_client(name))
+        hashes = set[str]()
+    else:
+        parser = pack.node_parser
+        check_server(pack.get_modules()["embed_model"])
+        hashes = {record.hash for record in pack.documents().values()}
+    asking = llm_behind(parser.propositionizer)
+    if asking is not None:
+        check_server(asking.llm)
+    return is_agreed(expenses_of_indexing(documents, parser, hashes, name, options.prices), options)
 
 
 def _embedding_client(name: str | None) -> Any:
