@@ -439,3 +439,62 @@ def test_the_table_names_classes_that_exist() -> None:
         if find_spec(f"llama_index.{kind}.{about.module}") is not None:
             module = import_module(f"llama_index.{kind}.{about.module}")
             assert hasattr(module, about.llm if kind == "llms" else about.embedding)
+
+
+# Azure OpenAI and Bedrock
+
+
+AZURE = {"AZURE_OPENAI_API_KEY": "key-of-azure", "OPENAI_API_VERSION": "2024-10-21"}
+
+
+def test_azure_is_asked_for_a_deployment_by_its_own_client(docs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("llama_index.llms.azure_openai")
+    with answering() as server:
+        code, output = run(
+            "index", docs, "--to", tmp_path / "i", "--llm", "azure:ours", "--embed-model", "none",
+            **AZURE, AZURE_OPENAI_ENDPOINT=server.ollama_url,
+        )  # fmt: skip
+        assert code == 0, output
+        assert {seen.path.partition("?")[0] for seen in server.requests} == {
+            "/openai/deployments/ours/chat/completions"
+        }
+
+
+@pytest.mark.parametrize("missing", ["AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION"])
+def test_what_azure_lacks_is_said(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {**AZURE, "AZURE_OPENAI_ENDPOINT": "https://ours.openai.azure.com"}
+    pytest.importorskip("llama_index.llms.azure_openai")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv(missing)
+    with pytest.raises(ValueError, match=missing):
+        named_llm("azure:ours")
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("azure:ours", "llama-index-llms-azure-openai"),
+        ("bedrock:amazon.nova-lite-v1:0", "llama-index-llms-bedrock-converse"),
+    ],
+)
+def test_a_package_that_is_missing_is_named(name: str, package: str) -> None:
+    if find_spec(f"{package.replace('llama-index-llms-', 'llama_index.llms.').replace('-', '_')}"):
+        pytest.skip("it is here")
+    with pytest.raises(ImportError, match=f"pip install {package}"):
+        named_llm(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "price"),
+    [
+        ("azure:gpt-4o-mini", 0.15),
+        ("bedrock:amazon.nova-lite-v1:0", 0.06),
+        ("bedrock:us.anthropic.claude-3-5-haiku-20241022-v1:0", 0.8),
+        ("bedrock:meta.llama3-8b-instruct-v1:0", 0.3),
+    ],
+)
+def test_an_estimate_has_their_prices(name: str, price: float, docs: Path) -> None:
+    result = run_json("estimate", docs, "--llm", name)
+    assert result["price"]["input"] == price
+    assert result["requests"] == 2

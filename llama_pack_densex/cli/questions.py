@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llama_pack_densex.cli.app import QuestionsCommand
 from llama_pack_densex.cli.output import print_json, write, write_list
+from llama_pack_densex.cli.spending import Expense, is_agreed
 from llama_pack_densex.evaluation.datasets import read_folder
 from llama_pack_densex.evaluation.make_questions import QuestionSet, estimate_questions, make_questions
 from llama_pack_densex.ingestion.progress import many, money
@@ -24,6 +25,8 @@ def write_questions(options: QuestionsCommand) -> bool:
         return True
     if not options.as_json:
         _print_estimate(expected)
+    if not is_agreed([Expense.of(expected.model, expected)], options):
+        return False
     options.out.parent.mkdir(parents=True, exist_ok=True)
     limits = options.chosen("max_cost", "max_concurrency", "requests_per_minute", "tokens_per_minute")
     question_set = make_questions(documents, llm, show_progress=True, **settings, **limits)
