@@ -136,11 +136,9 @@ def test_an_error_that_stays_is_the_passages_matter(caplog: pytest.LogCaptureFix
     assert not any(secret in made[1].reason + caplog.text for secret in (KEY, "Fact 1"))
 
 
-def test_a_server_that_is_not_there_is_reported_for_every_passage(caplog: pytest.LogCaptureFixture) -> None:
-    made = propositionizer("http://127.0.0.1:9/v1").propositionize(PASSAGES[:3])
-    assert {one.status for one in made} == {"fallback"}
-    assert "APIConnectionError" in made[0].reason
-    assert "3 of 3 passages" in caplog.text
+def test_a_server_that_is_not_there_ends_the_run_with_its_address() -> None:
+    with pytest.raises(PropositionizerError, match=r"nothing answers at http://127\.0\.0\.1:9/v1"):
+        propositionizer("http://127.0.0.1:9/v1").propositionize(PASSAGES[:3])
 
 
 @pytest.mark.parametrize("is_async", [False, True])
