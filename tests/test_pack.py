@@ -689,3 +689,15 @@ def test_a_scan_that_has_begun_goes_on_while_an_index_is_compacted(airships: Den
     airships.refresh([airship(14, 2)])
     airships.compact()
     assert len([first, *scanning]) == expected
+
+
+@pytest.mark.parametrize("store", [None, SimpleVectorStore])
+def test_the_records_of_some_documents_are_theirs(documents: list[Document], store: Any) -> None:
+    given = {} if store is None else {"vector_store": store()}
+    pack = DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), **given)
+    chosen = [document.id_ for document in documents[:2]]
+    for granularity in (None, "passage"):
+        expected = {record.id for record in pack.records(granularity) if record.document_id in chosen}
+        assert {record.id for record in pack.records(granularity, chosen)} == expected
+    assert list(pack.records("passage", ["no such document"])) == []
+    assert list(pack.records("passage", [])) == []

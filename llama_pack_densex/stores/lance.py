@@ -270,6 +270,11 @@ class LanceNodes(NodeTable, NodeStore):
         condition = _OURS if granularity is None else is_any_of("granularity", [granularity])
         return starmap(NodeRecord, self.now.values(RECORD_COLUMNS, condition))
 
+    def records_of(self, document_ids: Sequence[str], granularity: str | None = None) -> Iterator[NodeRecord]:
+        of_kind = _OURS if granularity is None else is_any_of("granularity", [granularity])
+        condition = f"{is_any_of('document_id', document_ids)} AND {of_kind}"
+        return starmap(NodeRecord, self.now.values(RECORD_COLUMNS, condition))
+
     def documents(self) -> dict[str, DocumentRecord]:
         documents: dict[str, DocumentRecord] = {}
         for document_id, *known in self.now.values(["document_id", "document_hash", "file"], "document_hash != ''"):
