@@ -296,7 +296,7 @@ class CitedAnswer:
         footnotes = _Footnotes(self.sources)
         text = ""
         if self.outcome in ("answered", "closest"):
-            text = self.text.removeprefix(in_language(CLOSEST, self._question))
+            text = self.text.removeprefix(in_language(CLOSEST, self._question, self._language))
         for start, end in _sentences(text, self._question):
             sentence = text[start:end].strip()
             words = content_words(tokenize(_BEHIND.sub("", sentence)))

@@ -66,6 +66,7 @@ DOUBTFUL = [
     (LEAVE_EN, "How many weeks of unpaid leave may an intern take?", "Closest passages:\n\n"),
     (LEAVE_JA, "双子の場合、育児休暇は延長できますか", "近い箇所：\n\n"),
     (LEAVE_JA, "病欠の連絡は誰にしますか", "近い箇所：\n\n"),
+    ("VPNの接続先は本社である。接続には証明書が要る。", "VPN error", "近い箇所："),  # in the documents' language
 ]
 
 
