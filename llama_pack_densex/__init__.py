@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from llama_pack_densex.answering.synthesizer import CitedSynthesizer as CitedSynthesizer
     from llama_pack_densex.download import download_llama_pack as download_llama_pack
     from llama_pack_densex.evaluation.compare import compare as compare
+    from llama_pack_densex.evaluation.make_questions import make_questions as make_questions
     from llama_pack_densex.evaluation.strategy import Strategy as Strategy
     from llama_pack_densex.node_parsers.parsers import (
         HierarchicalPropositionNodeParser as HierarchicalPropositionNodeParser,
@@ -40,6 +41,7 @@ _NAMES = {
     "answering.synthesizer": ["CitedSynthesizer"],
     "download": ["download_llama_pack"],
     "evaluation.compare": ["compare"],
+    "evaluation.make_questions": ["make_questions"],
     "evaluation.strategy": ["Strategy"],
     "node_parsers.parsers": ["HierarchicalPropositionNodeParser", "PropositionIngestionCache", "PropositionNodeParser"],
     "pack": ["DenseXRetrievalPack"],

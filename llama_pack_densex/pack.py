@@ -256,6 +256,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         )
         self.retriever = self._make_retriever()
         self._synthesizer = wiring.make_synthesizer(options, self._index.trust, query_llm)
+        self._queries = ConversationQuery(query_llm)
         self.query_engine = PropositionQueryEngine(
             self.retriever, self._synthesizer, callback_manager=wiring.callback_manager()
         )
@@ -391,7 +392,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return PropositionChatEngine(
             self.as_retriever(similarity_top_k, filters),
             self._synthesizer,
-            ConversationQuery(self._query_llm),
+            self._queries,
             memory,
             chat_history,
         )
@@ -541,9 +542,16 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """Read whole nodes by their ids, in one batch; ids that are not there are left out."""
         return self._index.nodes.fetch(node_ids)
 
-    def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
-        """All nodes in short, or those of one granularity, in any order: the way to go through a large index."""
-        return self._index.nodes.records(granularity)
+    def records(
+        self, granularity: str | None = None, document_ids: Sequence[str] | None = None
+    ) -> Iterator[NodeRecord]:
+        """Nodes in short, in any order: the way to go through a large index.
+
+        Args:
+            granularity: As for `nodes`.
+            document_ids: The documents whose nodes they are; None means all.
+        """
+        return self._index.nodes.records(granularity, document_ids)
 
     def persist(self, persist_dir: str | Path | None = None) -> None:
         """Write the index to a folder; a stop in between leaves what was there before.

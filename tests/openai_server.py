@@ -39,6 +39,7 @@ class Reply:
         headers: Further HTTP headers.
         delay: Seconds before the answer.
         refusal: The message's `refusal`.
+        tool: The name of a function that the message asks to call.
         body_override: The whole body of the response, instead of a well-formed one.
     """
 
@@ -49,6 +50,7 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
     delay: float = 0.0
     refusal: str | None = None
+    tool: str = ""
     body_override: str | None = None
 
 
@@ -300,6 +302,7 @@ def _completion(body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
         choice["text"] = reply.content
     else:
         choice["message"] = {"role": "assistant", "content": reply.content, "refusal": reply.refusal}
+        choice["message"] |= _tool_calls(reply)
     return {
         "id": "chatcmpl-test",
         "object": "text_completion" if "prompt" in body else "chat.completion",
@@ -308,6 +311,13 @@ def _completion(body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
         "choices": [choice],
         "usage": {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": tokens + 1},
     }
+
+
+def _tool_calls(reply: Reply) -> dict[str, Any]:
+    if not reply.tool:
+        return {}
+    function = {"name": reply.tool, "arguments": "{}"}
+    return {"tool_calls": [{"index": 0, "id": "call-1", "type": "function", "function": function}]}
 
 
 def _ollama_lines(body: Mapping[str, Any], reply: Reply) -> Iterator[dict[str, Any]]:
@@ -329,7 +339,11 @@ def _ollama_lines(body: Mapping[str, Any], reply: Reply) -> Iterator[dict[str, A
 
 def _events(body: Mapping[str, Any], reply: Reply) -> Iterator[str]:
     pieces = re.findall(r".{1,8}", reply.content or "", re.DOTALL)
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces), {}]
+    deltas: list[dict[str, Any]] = [
+        {"role": "assistant", "content": ""},
+        *({"content": piece} for piece in pieces),
+        _tool_calls(reply),
+    ]
     for number, delta in enumerate(deltas):
         finish = reply.finish_reason if number == len(deltas) - 1 else None
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}

@@ -831,3 +831,54 @@ def test_what_is_longer_than_a_line_is_broken() -> None:
 
 def test_further_lines_hang_below_the_first() -> None:
     assert hang("one two three four", 13, indent=1, bullet="- ") == " - one two\n   three four"
+
+
+# the shell around the commands
+
+
+def test_help_has_the_commands_in_groups() -> None:
+    output = run("--help")[1]
+    headings = ["Make an index", "Ask it", "Serve it", "Look inside and keep it in order", "Measure"]
+    places = [output.index(f" {heading} ") for heading in headings]
+    assert places == sorted(places)
+    assert places[0] < output.index("│ index ") < output.index("│ batch ") < places[1] < output.index("│ query ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"), [("densex ev", "evaluate"), ("densex index --propo", "--propositionizer")]
+)
+def test_a_shell_completes_commands_and_options(typed: str, completed: str) -> None:
+    variables = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1), "_DENSEX_COMPLETE": "complete_bash"}
+    program = "import sys; sys.argv[0] = 'densex'; from llama_pack_densex.cli import app; app(prog_name='densex')"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, check=False)
+    assert done.stdout.split() == [completed]
+
+
+def test_index_prints_json(docs: Path, tmp_path: Path) -> None:
+    result = run_json("index", docs, "--to", tmp_path / "index", "--embed-model", "none")
+    assert result["counts"]["documents"] == 2
+    assert result["ingestion"]["documents"] == {"done": 2}
+    assert (result["propositionizer"], result["embed_model"]) == ("SentencePropositionizer", "none")
+    assert run_json("index", docs, "--to", tmp_path / "index")["ingestion"]["documents"] == {"unchanged": 2}
+
+
+def test_compact_prints_json(index: Path) -> None:
+    result = run_json("compact", index)
+    assert result["folder"] == str(index)
+    assert result["bytes_after"] > 0
+
+
+def test_demo_prints_json() -> None:
+    result = run_json("demo")
+    assert result["questions"] == {"en": 30, "ja": 30}
+    assert [answer["question"] for answer in result["answers"]][2] == DO_DEUCE
+
+
+def test_compare_prints_json(docs: Path, tmp_path: Path) -> None:
+    questions = tmp_path / "q.jsonl"
+    questions.write_text('{"question": "琵琶湖の面積は？", "answers": ["約670平方キロメートル"]}', encoding="utf-8")
+    given = ("--documents", docs, "--embed-model", "none", "--strategies", "densex-sentences")
+    result = run_json("compare", questions, *given)
+    assert [strategy["name"] for strategy in result["strategies"]] == ["densex-sentences"]
+    assert result["dataset"]["language"] == "ja"

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar
 
 import pytest
 from llama_index.core import Document
+from llama_index.core.llms import CustomLLM, LLMMetadata
 
 from llama_pack_densex import DenseXRetrievalPack, LLMPropositionizer, Passage
-from llama_pack_densex.llm.names import ASSUMED_WINDOW, PROVIDERS, named_llm, parse_name, with_address
+from llama_pack_densex.llm.names import ASSUMED_WINDOW, PROVIDERS, named_llm, parse_name, with_address, with_provider
 from llama_pack_densex.models import resolve_embed_model
+from tests.evaluation.judges import judging
 from tests.openai_server import OpenAIServer, asked_content
+from tests.serving.running import served
 from tests.stand_in_llm import propositions_of
 from tests.test_cli import run, run_json
 from tests.test_models import make_tiny_model, needs_huggingface
@@ -227,6 +232,54 @@ def test_a_model_that_is_newer_than_its_class_is_taken_for_a_large_one(
     assert pickle.loads(pickle.dumps(LLMPropositionizer(name))).llm.metadata == made.metadata
 
 
+def test_so_is_one_of_another_providers_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Anthropic's: such classes know their models' windows by name, and fail on others."""
+
+    class StandIn(CustomLLM):
+        model: str
+        max_tokens: int
+        complete: ClassVar[Any] = None  # nothing is asked
+        stream_complete: ClassVar[Any] = None
+
+        @property
+        def metadata(self) -> LLMMetadata:
+            if self.model != "claude-of-today":
+                raise ValueError(f"Unknown model '{self.model}'.")
+            return LLMMetadata(model_name=self.model, context_window=200_000, is_chat_model=True)
+
+    module = ModuleType("llama_index.llms.anthropic")
+    monkeypatch.setattr(module, "Anthropic", StandIn, raising=False)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-test")
+    newer = named_llm("anthropic:claude-of-tomorrow")
+    assert isinstance(newer, StandIn)
+    assert (newer.metadata.context_window, newer.metadata.model_name) == (ASSUMED_WINDOW, "claude-of-tomorrow")
+    assert named_llm("anthropic:claude-of-today").metadata.context_window == 200_000
+
+
+@pytest.mark.parametrize("model", ["gpt-9.1", "openai:o9-mini"])
+def test_a_newer_model_answers_over_http_and_is_judged(
+    model: str, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    documents = [Document(text=TEA), Document(text=LAKE)]
+    with answering() as server:
+        llm = f"{with_provider(model)}@{server.url}"
+        pack = DenseXRetrievalPack(documents, "none", llm, "none", persist_dir=tmp_path / "index")
+        with served(pack) as client:
+            for question in ("How is green tea made?", "琵琶湖は何ですか。"):
+                assert client.post("/query", json={"question": question}).json()["outcome"] == "answered"
+    with OpenAIServer(judging()) as server:
+        judge = f"{with_provider(model)}@{server.url}"
+        questions = [{"question": "How is green tea made?", "answer": "Steamed."}]
+        path = tmp_path / "questions.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in questions), encoding="utf-8")
+        code, output = run("evaluate", tmp_path / "index", path, "--query-llm", judge, "--judge-model", judge)
+    assert code == 0, output
+    assert {seen.body["model"] for seen in server.requests} == {parse_name(model)[1]}
+    assert len(server.requests) > 1
+
+
 # With real clients
 
 
@@ -386,3 +439,62 @@ def test_the_table_names_classes_that_exist() -> None:
         if find_spec(f"llama_index.{kind}.{about.module}") is not None:
             module = import_module(f"llama_index.{kind}.{about.module}")
             assert hasattr(module, about.llm if kind == "llms" else about.embedding)
+
+
+# Azure OpenAI and Bedrock
+
+
+AZURE = {"AZURE_OPENAI_API_KEY": "key-of-azure", "OPENAI_API_VERSION": "2024-10-21"}
+
+
+def test_azure_is_asked_for_a_deployment_by_its_own_client(docs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("llama_index.llms.azure_openai")
+    with answering() as server:
+        code, output = run(
+            "index", docs, "--to", tmp_path / "i", "--llm", "azure:ours", "--embed-model", "none",
+            **AZURE, AZURE_OPENAI_ENDPOINT=server.ollama_url,
+        )  # fmt: skip
+        assert code == 0, output
+        assert {seen.path.partition("?")[0] for seen in server.requests} == {
+            "/openai/deployments/ours/chat/completions"
+        }
+
+
+@pytest.mark.parametrize("missing", ["AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION"])
+def test_what_azure_lacks_is_said(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {**AZURE, "AZURE_OPENAI_ENDPOINT": "https://ours.openai.azure.com"}
+    pytest.importorskip("llama_index.llms.azure_openai")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv(missing)
+    with pytest.raises(ValueError, match=missing):
+        named_llm("azure:ours")
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("azure:ours", "llama-index-llms-azure-openai"),
+        ("bedrock:amazon.nova-lite-v1:0", "llama-index-llms-bedrock-converse"),
+    ],
+)
+def test_a_package_that_is_missing_is_named(name: str, package: str) -> None:
+    if find_spec(f"{package.replace('llama-index-llms-', 'llama_index.llms.').replace('-', '_')}"):
+        pytest.skip("it is here")
+    with pytest.raises(ImportError, match=f"pip install {package}"):
+        named_llm(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "price"),
+    [
+        ("azure:gpt-4o-mini", 0.15),
+        ("bedrock:amazon.nova-lite-v1:0", 0.06),
+        ("bedrock:us.anthropic.claude-3-5-haiku-20241022-v1:0", 0.8),
+        ("bedrock:meta.llama3-8b-instruct-v1:0", 0.3),
+    ],
+)
+def test_an_estimate_has_their_prices(name: str, price: float, docs: Path) -> None:
+    result = run_json("estimate", docs, "--llm", name)
+    assert result["price"]["input"] == price
+    assert result["requests"] == 2

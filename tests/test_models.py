@@ -40,7 +40,7 @@ def test_what_settings_disable_is_not_used(monkeypatch: pytest.MonkeyPatch, caps
     Settings.llm, Settings.embed_model = None, None
     pack = DenseXRetrievalPack([Document(text="Rain fell on the harbour. It was cold.")])
     assert pack.vector_index is None
-    assert str(pack.run("Where did rain fall?")).startswith("Rain fell on the harbour.")
+    assert "Rain fell on the harbour." in str(pack.run("Where did rain fall?"))
     assert "as Settings.llm says" in str(pack)
 
 

@@ -4,7 +4,9 @@ import logging
 import math
 import subprocess
 import sys
+import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -636,3 +638,66 @@ def test_the_embeddings_of_a_long_document_take_few_bytes_a_number() -> None:
         tracemalloc.stop()
     assert len(grown) > 2_500
     assert grown[-1] < 16 * 250 * len(grown)  # a list of numbers has 32 each
+
+
+# Readers while it changes
+
+
+def airship(number: int, version: int = 1) -> Document:
+    english = f"The airship zep{number}v{version}x was built in town{number}x. Its mast stood {number} metres high."
+    japanese = f"飛行船第{number}号は格納庫{number}番にある。"
+    return Document(id_=f"d{number}", text=japanese if number % 2 else english)
+
+
+@pytest.fixture(params=["memory", "folder"])
+def airships(request: pytest.FixtureRequest, tmp_path: Path) -> DenseXRetrievalPack:
+    folder = tmp_path / "index" if request.param == "folder" else None
+    documents = [airship(number) for number in range(20)]
+    return DenseXRetrievalPack(documents, "none", "none", TrigramEmbedding(), persist_dir=folder)
+
+
+@pytest.mark.parametrize("change", ["compact", "refresh", "delete"])
+def test_whoever_asks_while_an_index_changes_is_answered(airships: DenseXRetrievalPack, change: str) -> None:
+    is_over = threading.Event()
+
+    def read(number: int) -> int:
+        questions = 0
+        while not is_over.is_set() or not questions:
+            assert airships.retrieve(airship(number).text, similarity_top_k=1)[0].node.ref_doc_id == f"d{number}"
+            assert len(airships.get_nodes([record.id for record in airships.records("passage")])) > 0
+            questions += 1
+        return questions
+
+    with ThreadPoolExecutor(4) as threads:
+        reading = [threads.submit(read, number) for number in range(4)]
+        for version in range(2, 4):
+            airships.refresh([airship(number, version) for number in range(10, 16)])
+            if change == "compact":
+                airships.compact()
+            elif change == "delete":
+                airships.delete(["d18"])
+                airships.insert(airship(18))
+        is_over.set()
+        assert all(future.result() for future in reading)
+
+
+@pytest.mark.parametrize("scan", [lambda pack: pack.records("passage"), lambda pack: pack.nodes()])
+def test_a_scan_that_has_begun_goes_on_while_an_index_is_compacted(airships: DenseXRetrievalPack, scan: Any) -> None:
+    expected = len(list(scan(airships)))
+    scanning = iter(scan(airships))
+    first = next(scanning)
+    airships.refresh([airship(14, 2)])
+    airships.compact()
+    assert len([first, *scanning]) == expected
+
+
+@pytest.mark.parametrize("store", [None, SimpleVectorStore])
+def test_the_records_of_some_documents_are_theirs(documents: list[Document], store: Any) -> None:
+    given = {} if store is None else {"vector_store": store()}
+    pack = DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), **given)
+    chosen = [document.id_ for document in documents[:2]]
+    for granularity in (None, "passage"):
+        expected = {record.id for record in pack.records(granularity) if record.document_id in chosen}
+        assert {record.id for record in pack.records(granularity, chosen)} == expected
+    assert list(pack.records("passage", ["no such document"])) == []
+    assert list(pack.records("passage", [])) == []

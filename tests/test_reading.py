@@ -928,8 +928,12 @@ def test_headers_of_first_and_of_even_pages_are_read_where_they_are_shown(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "number", ["1", "- 1 -", "Page 1 of 5", "1 / 5", "1ページ", "xii", "Seite 1 von 5", "Page | 1"]
-)
+    "number",
+    [
+        "1", "- 1 -", "Page 1 of 5", "1 / 5", "1ページ", "xii", "Seite 1 von 5", "Page | 1",
+        "全5ページ中1ページ", "1ページ / 全5ページ", "1（全5ページ）", "ページ 1/5",
+    ],
+)  # fmt: skip
 def test_the_numbers_of_pages_in_a_footer_are_no_text(tmp_path: Path, number: str) -> None:
     pytest.importorskip("mammoth")
     file = word_file(
@@ -940,6 +944,61 @@ def test_the_numbers_of_pages_in_a_footer_are_no_text(tmp_path: Path, number: st
         **{"word___rels__document.xml.rels": related(a="footer1.xml")},
     )
     assert read_file(file, "a.docx")[0].text == "Weigh it.\n\nC-12\n\n2024-05-01\n"
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_hidden_rows_and_texts_of_a_word_file_are_not_read_in_either_form_of_the_format(
+    tmp_path: Path, strict: bool
+) -> None:
+    pytest.importorskip("mammoth")
+    hidden_row = "<w:trPr><w:hidden/></w:trPr>"
+    shown_row = '<w:trPr><w:hidden w:val="0"/></w:trPr>'
+    rows = ""
+    for about, text in (("", "品名"), ("", "煎茶"), (hidden_row, "番茶"), (shown_row, "玉露")):
+        rows += f"<w:tr>{about}<w:tc>{paragraph(text)}</w:tc><w:tc>{paragraph('1')}</w:tc></w:tr>"
+    secret = paragraph("秘", '<w:pStyle w:val="x"/>')
+    parts = {
+        "word__document": word(f"<w:body>{secret}<w:tbl>{rows}</w:tbl></w:body>", "document"),
+        "word__styles": word(
+            '<w:style w:type="paragraph" w:styleId="x"><w:rPr><w:vanish/></w:rPr></w:style>', "styles"
+        ),
+    }
+    if strict:
+        usual = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+        for name, part in parts.items():
+            parts[name] = part.replace(usual, "http://purl.oclc.org/ooxml/wordprocessingml/main")
+    (document,) = read_file(archive(tmp_path / "a.docx", **parts), "a.docx")
+    assert [word in document.text for word in ("品名", "煎茶", "玉露", "番茶", "秘")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "kind"),
+    [("word__charts__chart1", "charts"), ("word__diagrams__data1", "diagrams"), ("word__comments", "comments")],
+)
+def test_what_is_not_read_of_an_office_file_is_told(
+    tmp_path: Path, part: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("mammoth")
+    read_file(word_file(tmp_path / "a.docx", paragraph("本文。")), "a.docx")
+    assert "not read" not in caplog.text
+    read_file(word_file(tmp_path / "b.docx", paragraph("本文。"), **{part: "<x/>"}), "b.docx")
+    assert f"b.docx: not read: its {kind}" in caplog.text
+
+
+def test_what_is_attached_to_a_message_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("bs4")
+    message = EmailMessage()
+    message["Subject"] = "見積"
+    message.set_content("添付のとおりです。")
+    message.add_attachment(b"x", maintype="application", subtype="pdf", filename="a.pdf")
+    read_file(write(tmp_path / "a.eml", message.as_bytes()), "a.eml")
+    assert "a.eml: not read: what is attached (1)" in caplog.text
 
 
 def test_of_readings_above_kanji_and_of_fields_in_a_word_file_the_text_is_read(tmp_path: Path) -> None:
@@ -1775,8 +1834,9 @@ def test_a_page_without_end_tags_keeps_its_text(tmp_path: Path) -> None:
     assert html(tmp_path, "<html><head><title>T</title><body><p>One<p>Two") == "One\n\nTwo\n"
 
 
-def test_a_page_that_nests_deeply_is_read(tmp_path: Path) -> None:
-    assert html(tmp_path, "<div>" * 3000 + "deep" + "</div>" * 3000) == "deep\n"
+@pytest.mark.parametrize("tag", ["<div>", "<ul><li>", "<del>", "<table><tr><td>", "<dl><dt>", "<sup>"])
+def test_a_page_that_nests_deeply_is_read(tmp_path: Path, tag: str) -> None:
+    assert "深い港" in html(tmp_path, f"<p>Top</p>{tag * 3000}深い港")
 
 
 @pytest.mark.filterwarnings("error::bs4.XMLParsedAsHTMLWarning")

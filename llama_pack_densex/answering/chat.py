@@ -119,8 +119,9 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         chat_history: Sequence[ChatMessage] = (),
     ) -> None:
         self._retriever = retriever
-        self._queries = queries or ConversationQuery()
-        self._synthesizer = copy.copy(synthesizer)  # prompts that are replaced are this conversation's
+        # prompts that are replaced are this conversation's
+        self._queries = copy.copy(queries or ConversationQuery())
+        self._synthesizer = copy.copy(synthesizer)
         self._memory = memory if memory is not None else ChatMemoryBuffer.from_defaults(token_limit=_TOKENS)
         if chat_history:
             self._memory.set([*chat_history])

@@ -23,10 +23,12 @@ from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.segments import segment
 from llama_pack_densex.text.tokens import content_words, strip_surrogates, tokenize
 
-Outcome = Literal["answered", "not_found", "no_answer", "small_talk", "vague"]
+Outcome = Literal["answered", "closest", "not_found", "no_answer", "small_talk", "vague"]
 
 NOT_FOUND = {"en": "The answer was not found in the documents.", "ja": "ドキュメントの中に答えは見つかりませんでした。"}
 """What is answered where the documents do not hold the answer, by language."""
+CLOSEST = {"en": "Closest passages:\n\n", "ja": "近い箇所：\n\n"}
+"""What stands above quotations of which it cannot be told whether they answer the question, by language."""
 NO_ANSWER = {"en": "The model gave no answer.", "ja": "モデルから回答がありませんでした。"}
 """What is said where the LLM replied with nothing, by language."""
 NO_SOURCE = {"en": " (no source)", "ja": "（出典なし）"}
@@ -292,8 +294,11 @@ class CitedAnswer:
         sentences: list[dict[str, Any]] = []
         backing: dict[int, dict[str, MatchedUnit]] = {}
         footnotes = _Footnotes(self.sources)
-        for start, end in _sentences(self.text, self._question) if self.outcome == "answered" else ():
-            sentence = self.text[start:end].strip()
+        text = ""
+        if self.outcome in ("answered", "closest"):
+            text = self.text.removeprefix(in_language(CLOSEST, self._question, self._language))
+        for start, end in _sentences(text, self._question):
+            sentence = text[start:end].strip()
             words = content_words(tokenize(_BEHIND.sub("", sentence)))
             cited = footnotes.of(sentence)
             propositions: dict[str, MatchedUnit] = {}
@@ -301,13 +306,13 @@ class CitedAnswer:
                 units = supporting(words, source.units)
                 backing.setdefault(source.number, {}).update(units)
                 propositions |= units
-            text = "\n".join(f"{source.title}\n{source.context}{source.text}" for source in cited)
+            cited_text = "\n".join(f"{source.title}\n{source.context}{source.text}" for source in cited)
             sentences.append(
                 {
                     "text": sentence,
                     "footnotes": [source.number for source in cited],
                     "propositions": list(propositions),
-                    "supported": bool(cited) and share_held(words, text) >= SUPPORTED,
+                    "supported": bool(cited) and share_held(words, cited_text) >= SUPPORTED,
                 }
             )
         citations = [self.sources[number].citation([*units.values()]) for number, units in sorted(backing.items())]

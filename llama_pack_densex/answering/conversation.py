@@ -177,7 +177,8 @@ class ConversationQuery(PromptMixin):
         return dict(self._prompts)
 
     def _update_prompts(self, prompts: PromptDictType) -> None:
-        self._prompts |= {key: prompts[key] for key in self._prompts if key in prompts}
+        replaced = {key: prompts[key] for key in self._prompts if key in prompts}
+        self._prompts = self._prompts | replaced  # copies share the earlier ones
 
     def _get_prompt_modules(self) -> PromptMixinType:
         return {}

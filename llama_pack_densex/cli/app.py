@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from importlib.metadata import version as installed_version
@@ -12,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from llama_pack_densex.cli.options import (
+    CONFIGURABLE,
     DEFAULT_EMBED,
     HELP_EMBED,
     HELP_LLM,
@@ -19,7 +21,6 @@ from llama_pack_densex.cli.options import (
     KINDS,
     REQUIRED,
     Answering,
-    Command,
     Evaluating,
     Ingesting,
     IngestingByRequests,
@@ -28,15 +29,24 @@ from llama_pack_densex.cli.options import (
     Opening,
     Ranking,
     Searching,
+    Spending,
     WithJson,
-    WithMaxCost,
     WithPrices,
+    WithRates,
     WithTopK,
     argument,
     command,
     option,
+    options_of,
 )
+from llama_pack_densex.cli.output import session
 from llama_pack_densex.text.terminal import one_line, plain
+
+_MAKE = "Make an index"
+_ASK = "Ask it"
+_SERVE = "Serve it"
+_KEEP = "Look inside and keep it in order"
+_MEASURE = "Measure"
 
 
 class _PlainGroup(TyperGroup):
@@ -66,7 +76,6 @@ app = _App(
     cls=_PlainGroup,
     help="Dense X Retrieval: search propositions, read the passages they came from.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -74,7 +83,7 @@ batch = typer.Typer(
     help="Make propositions through OpenAI's Batch API: half the price, within a day.",
     no_args_is_help=True,
 )
-app.add_typer(batch, name="batch")
+app.add_typer(batch, name="batch", rich_help_panel=_MAKE)
 
 
 def _print_version(wanted: bool) -> None:
@@ -87,12 +96,20 @@ Version = typer.Option("--version", help="Print the version.", callback=_print_v
 
 
 @app.callback()
-def main(version: Annotated[bool, Version] = False) -> None:
-    pass
+@session()
+def main(context: typer.Context, version: Annotated[bool, Version] = False) -> None:
+    own_file = os.environ.get("DENSEX_CONFIG")
+    path = Path(own_file or "densex.toml")
+    name = context.invoked_subcommand
+    if name in CONFIGURABLE and (own_file or path.exists()):
+        from llama_pack_densex.cli.configuration import read_options
+
+        options = options_of(context, name)
+        context.default_map = {name: read_options(path, name, options)}
 
 
-@command(app, "index", "ingest:index_paths")
-class IndexCommand(IngestingByRequests, WithMaxCost):
+@command(app, _MAKE, "index", "ingest:index_paths")
+class IndexCommand(WithJson, IngestingByRequests, Spending):
     """Index documents; of those indexed before, only changed ones are done again, and deleted ones removed.
 
     Replies of the LLM are kept in the index's folder, and what became of each document is in its
@@ -112,7 +129,7 @@ class IndexCommand(IngestingByRequests, WithMaxCost):
     max_tokens_total: int | None = option("N  Tokens to stop at, sent and received.", min=0)
 
 
-@command(app, "estimate", "ingest:estimate_paths")
+@command(app, _MAKE, "estimate", "ingest:estimate_paths")
 class EstimateCommand(WithJson, IngestingByRequests):
     """Estimate what indexing will take: requests, tokens, money, time, and how many nodes there will be.
 
@@ -123,7 +140,7 @@ class EstimateCommand(WithJson, IngestingByRequests):
     sample: int = option("N  Really ask for N passages, to correct the rest; costs money.", 0, min=0)
 
 
-@command(app, "query", "search:query_index")
+@command(app, _ASK, "query", "search:query_index")
 class QueryCommand(WithJson, Searching):
     """Answer a question from an index, and show the passages and the propositions that found them."""
 
@@ -135,7 +152,7 @@ class QueryCommand(WithJson, Searching):
     rerank: str | None = option("MODEL  A cross-encoder to score what was found.")
 
 
-@command(app, "chat", "chat:talk")
+@command(app, _ASK, "chat", "chat:talk")
 class ChatCommand(Searching):
     """Talk with an index: a question a line, in the terminal or from a pipe.
 
@@ -144,7 +161,7 @@ class ChatCommand(Searching):
     """
 
 
-@command(app, "mcp", "serve:serve_agents")
+@command(app, _SERVE, "mcp", "serve:serve_agents")
 class McpCommand(Opening):
     """Serve an index to agents as tools: the Model Context Protocol over standard input and output.
 
@@ -152,7 +169,7 @@ class McpCommand(Opening):
     """
 
 
-@command(app, "serve", "serve:serve_pages")
+@command(app, _SERVE, "serve", "serve:serve_pages")
 class ServeCommand(Answering):
     """Serve an index: a page to ask and search on, and the same as JSON (docs/serving.md)."""
 
@@ -163,7 +180,7 @@ class ServeCommand(Answering):
     rate: float | None = option("Requests a minute; 0: any. With a token, 240.", min=0)
 
 
-@command(app, "inspect", "inspect:inspect_index")
+@command(app, _KEEP, "inspect", "inspect:inspect_index")
 class InspectCommand(WithJson, OfIndex):
     """Show an index's passages with their propositions and statuses."""
 
@@ -177,7 +194,7 @@ class InspectCommand(WithJson, OfIndex):
     limit: int = option("N  Passages to show; 0 for all.", 10, min=0)
 
 
-@command(app, "export", "inspect:export_index")
+@command(app, _KEEP, "export", "inspect:export_index")
 class ExportCommand(OfIndex):
     """Print an index's passages and propositions as JSON lines.
 
@@ -186,7 +203,7 @@ class ExportCommand(OfIndex):
     """
 
 
-@command(app, "delete", "inspect:delete_documents")
+@command(app, _KEEP, "delete", "inspect:delete_documents")
 class DeleteCommand(WithJson, Opening):
     """Delete documents from an index."""
 
@@ -194,8 +211,8 @@ class DeleteCommand(WithJson, Opening):
     purge: bool = option("--purge  Erase their text from the folder's files too.", False)
 
 
-@command(app, "demo", "demo:run_demo")
-class DemoCommand(Command):
+@command(app, _ASK, "demo", "demo:run_demo")
+class DemoCommand(WithJson):
     """Index the sample documents in memory, answer four questions, and count how many of 60 it can answer.
 
     Ends with exit code 1 where that is less than 80 %.
@@ -204,7 +221,7 @@ class DemoCommand(Command):
     mode: Mode = option(f"MODE  {HELP_MODE}", "recursive")
 
 
-@command(app, "check", "inspect:check")
+@command(app, _KEEP, "check", "inspect:check")
 class CheckCommand(WithJson, OfIndex):
     """Check an index: its links, its documents, its embeddings, its lexical side.
 
@@ -214,13 +231,30 @@ class CheckCommand(WithJson, OfIndex):
     repair: bool = option("--repair  Repair it; documents that are not complete are removed.", False)
 
 
-@command(app, "compact", "inspect:compact")
-class CompactCommand(OfIndex):
+@command(app, _KEEP, "compact", "inspect:compact")
+class CompactCommand(WithJson, OfIndex):
     """Give back the space of what was deleted and replaced, and erase it from the index's files."""
 
 
-@command(app, "compare", "compare:compare_strategies")
-class CompareCommand(Evaluating):
+@command(app, _MEASURE, "questions", "questions:write_questions")
+class QuestionsCommand(WithJson, WithRates, Spending, WithPrices):
+    """Have an LLM write questions about your own documents, for compare and evaluate.
+
+    Replies are kept beside the file: after a stop, the same command goes on where it was.
+
+    Ends with exit code 1 where no question can be used.
+    """
+
+    documents: Path = argument("DIR", "The documents' folder, or a file.")
+    out: Path = option("FILE  Where the questions go, JSONL.", REQUIRED)
+    number: int = option("N  Questions that are wanted; small folders give fewer.", 50, min=1)
+    max_concurrency: int = option("N  Requests at a time.", 8, min=1)
+    llm: str | None = option(f"--llm --llm-model NAME  Writes them: {HELP_LLM}. Default: gpt-4o-mini.")
+    estimate: bool = option("--estimate  Ask nothing; tell what that would cost.", False)
+
+
+@command(app, _MEASURE, "compare", "compare:compare_strategies")
+class CompareCommand(WithJson, Evaluating):
     """Compare ways of retrieving, LlamaIndex's and ours, on a dataset or on your own documents and questions.
 
     Ends with exit code 1 where all of something failed that an LLM was asked for.
@@ -239,7 +273,7 @@ class CompareCommand(Evaluating):
     )
 
 
-@command(app, "evaluate", "compare:evaluate_index")
+@command(app, _MEASURE, "evaluate", "compare:evaluate_index")
 class EvaluateCommand(WithJson, Evaluating, Answering, WithTopK):
     """Ask an index questions, and measure what it gives to read, what it answers, and from which sources.
 
@@ -250,7 +284,7 @@ class EvaluateCommand(WithJson, Evaluating, Answering, WithTopK):
     estimate: bool = option("--estimate  Ask nothing; tell what that would cost.", False)
 
 
-@command(app, "score", "scores:score")
+@command(app, _MEASURE, "score", "scores:score")
 class ScoreCommand(WithJson, Ranking):
     """Score runs against relevance labels by nDCG@10 and MRR@10, and compare them pair by pair."""
 
@@ -261,7 +295,7 @@ class ScoreCommand(WithJson, Ranking):
     )
 
 
-@command(app, "score-propositions", "scores:score_propositions")
+@command(app, _MEASURE, "score-propositions", "scores:score_propositions")
 class ScorePropositionsCommand(WithJson):
     """Score propositions against others of the same passages: precision, recall and F1 of two sets, as in the
     paper.
@@ -283,7 +317,7 @@ class ScorePropositionsCommand(WithJson):
     num_layers: int | None = option("N  BERTScore's layer, if not its own choice.", min=1)
 
 
-@command(batch, "export", "batch:export_requests")
+@command(batch, None, "export", "batch:export_requests")
 class BatchExportCommand(WithJson, Ingesting):
     """Write request files for the passages of documents whose propositions are still to be made.
 
@@ -296,7 +330,7 @@ class BatchExportCommand(WithJson, Ingesting):
     force: bool = option("--force  Replace the request files of an earlier export.", False)
 
 
-@command(batch, "import", "batch:import_results")
+@command(batch, None, "import", "batch:import_results")
 class BatchImportCommand(WithJson, WithPrices):
     """Keep the replies in result files, for densex index to finish with.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,22 @@ from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand
 from llama_pack_densex.cli.ingest import make_propositionizer
 from llama_pack_densex.cli.options import Evaluating
 from llama_pack_densex.cli.output import print_heading, print_json, print_table, waiting, write
+from llama_pack_densex.cli.places import check_server
+from llama_pack_densex.cli.spending import Expense, expenses_of_indexing, is_agreed, is_local, is_local_name, name_of
 from llama_pack_densex.evaluation import KeptLLM, Report, read_dataset
-from llama_pack_densex.evaluation.compare import REPLIES, Progress, compare, evaluate
+from llama_pack_densex.evaluation.compare import READER_LENGTHS, REPLIES, Progress, compare, evaluate
 from llama_pack_densex.evaluation.datasets import languages_of
+from llama_pack_densex.evaluation.evaluation_set import EvaluationSet
+from llama_pack_densex.evaluation.strategies import resolve_strategies
+from llama_pack_densex.evaluation.strategy import Strategy
+from llama_pack_densex.ingestion.estimate import llm_behind
 from llama_pack_densex.ingestion.progress import many, money
-from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
-from llama_pack_densex.llm.usage import RequestFigures
+from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm, with_provider
+from llama_pack_densex.llm.usage import RequestFigures, Usage, count_tokens, price_of
 from llama_pack_densex.models import NONE
+from llama_pack_densex.options import PackOptions
 from llama_pack_densex.text.terminal import one_line
+from llama_pack_densex.wiring import Given, make_node_parser
 
 _WITH_ANSWERS = {
     "recall@1": "R@1",
@@ -67,6 +76,13 @@ _MEANINGS = {
 }
 _SIGNIFICANT = 0.05
 
+# for what a comparison may cost, which is rough
+_TOKENS_OF_A_WORD = 1.4
+_TOKENS_OF_A_PROMPT = 300
+_TOKENS_OF_A_PASSAGE = 256
+_TOKENS_OF_A_HEADER = 100
+_TASKS = {"reader_llm": "answers", "judge_llm": "verdicts", "llm": "headers"}
+
 # replies of the usual length, by what an LLM is asked for
 _VERDICT = 'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
 _STAND_INS = {"answers": "word " * 60 + "[^1]", "reader": "word " * 5, "judge": _VERDICT}
@@ -77,17 +93,13 @@ def compare_strategies(options: CompareCommand) -> bool:
     if options.judge_model and not options.reader_model:
         raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
     arguments = _arguments(options)
+    if not is_agreed(_expenses_of_comparison(options, arguments), options):
+        return False
     failed: list[str] = []
+    reports: dict[str | None, Report] = {}
     for language, folder in _languages(options, options.dataset):
         with waiting("Reading the dataset") as status:
-            dataset = read_dataset(
-                options.dataset,
-                options.documents,
-                name=None if language == options.language else f"{options.dataset.stem} ({language})",
-                language=language,
-                max_questions=options.limit,
-                leave_out=[options.out] if options.out else [],
-            )
+            dataset = _read_dataset(options, language)
             report = compare(
                 dataset,
                 cache_dir=options.out,
@@ -95,9 +107,81 @@ def compare_strategies(options: CompareCommand) -> bool:
                 ignore_identical_ids=not options.keep_identical_ids,
                 **arguments,
             )
-        _print_report(report, report.write(folder) if folder else [])
+        files = report.write(folder) if folder else []
+        reports[language] = report
+        if not options.as_json:
+            _print_report(report, files)
         failed += report.all_failed
+    if options.as_json:
+        results = {language: report.to_dict() for language, report in reports.items()}
+        print_json(results.get(options.language, results))
     return not failed
+
+
+def _read_dataset(options: CompareCommand, language: str | None) -> EvaluationSet:
+    return read_dataset(
+        options.dataset,
+        options.documents,
+        name=None if language == options.language else f"{options.dataset.stem} ({language})",
+        language=language,
+        max_questions=options.limit,
+        leave_out=[options.out] if options.out else [],
+    )
+
+
+def _expenses_of_comparison(options: CompareCommand, arguments: Mapping[str, Any]) -> list[Expense]:
+    """What LLMs may be asked; replies of an earlier comparison, which are not asked for again, are counted too."""
+    llms = {role: llm for role, llm in arguments.items() if role.endswith("llm") and not is_local(llm)}
+    propositionizer = arguments.get("propositionizer")
+    asking = None if propositionizer is None else llm_behind(propositionizer)
+    for llm in filter(None, [*llms.values(), asking and asking.llm]):
+        check_server(llm)
+    if not llms and asking is None:
+        return []
+    expenses = []
+    for language, _ in _languages(options, options.dataset):
+        dataset = _read_dataset(options, language)
+        ranks = any(question.candidates for question in dataset.questions)
+        strategies = resolve_strategies(arguments.get("strategies"), ranks)
+        if asking is not None:
+            parser, _ = make_node_parser(PackOptions(), Given(propositionizer=propositionizer))
+            expenses += expenses_of_indexing(dataset.documents, parser, set(), None)
+        answers = len(dataset.questions) * len(strategies)
+        usages = {
+            "reader_llm": _usage_of_reader(answers),
+            "judge_llm": _usage_of_judge(answers),
+            "llm": _usage_of_headers(dataset, strategies),
+        }
+        for role, llm in llms.items():
+            name = llm.metadata.model_name
+            price = price_of(name, {}, llm)
+            figures = RequestFigures(usages[role], None if price is None else price.of(usages[role]))
+            expenses.append(Expense.of(f"{name_of(llm)} for {_TASKS[role]}", figures))
+    return expenses
+
+
+def _usage_of_reader(answers: int) -> Usage:
+    requests = answers * len(READER_LENGTHS)
+    sent = answers * round(sum(READER_LENGTHS) * _TOKENS_OF_A_WORD) + requests * _TOKENS_OF_A_PROMPT
+    return Usage(requests, sent, requests * count_tokens(_STAND_INS["reader"]))
+
+
+def _usage_of_judge(answers: int) -> Usage:
+    requests = answers * len(_OF_ANSWERS[-1])
+    sent = requests * round(max(READER_LENGTHS) * _TOKENS_OF_A_WORD + _TOKENS_OF_A_PROMPT)
+    return Usage(requests, sent, requests * count_tokens(_VERDICT))
+
+
+def _usage_of_headers(dataset: EvaluationSet, strategies: Sequence[Strategy]) -> Usage:
+    """That of contextual retrieval, which sends the whole document with each of its passages."""
+    usage = Usage()
+    if not any(strategy.name.startswith("contextual") for strategy in strategies):
+        return usage
+    for document in dataset.documents:
+        tokens = count_tokens(document.text)
+        passages = ceil(tokens / _TOKENS_OF_A_PASSAGE)
+        usage += Usage(passages, passages * (tokens + _TOKENS_OF_A_PROMPT), passages * _TOKENS_OF_A_HEADER)
+    return usage
 
 
 def _arguments(options: CompareCommand) -> dict[str, Any]:
@@ -119,31 +203,13 @@ def _arguments(options: CompareCommand) -> dict[str, Any]:
 
 def evaluate_index(options: EvaluateCommand) -> bool:
     """Ask an index questions, language by language; False where all of something failed."""
-    index = options.index
     results: dict[str | None, Any] = {}
     failed: list[str] = []
+    if not options.estimate and not is_agreed(_expenses_of_evaluation(options), options):
+        return False
     for language, folder in _languages(options, options.questions):
-        llms = _llms(options)
-        answers = llms.get("answers", NONE)
-        pack = index.open(
-            proposition_llm=NONE,
-            query_llm=answers,
-            similarity_top_k=options.top_k,
-            embed_model=options.embed_model,
-        )
-        with waiting("Reading the questions") as status:
-            report = evaluate(
-                pack,
-                options.questions,
-                name=index.name,
-                language=language,
-                max_questions=options.limit,
-                reader_llm=llms.get("reader"),
-                judge_llm=llms.get("judge"),
-                trulens=None if options.estimate else options.trulens,
-                progress=_progress_on(status),
-                ignore_identical_ids=not options.keep_identical_ids,
-            )
+        llms = _llms(options, options.estimate)
+        report = _evaluate(options, language, llms, None if options.estimate else options.trulens)
         requests = {role: llm.figures for role, llm in llms.items()}
         files: list[Path] = []
         results[language] = requests
@@ -163,6 +229,51 @@ def evaluate_index(options: EvaluateCommand) -> bool:
     return not failed
 
 
+def _evaluate(
+    options: EvaluateCommand,
+    language: str | None,
+    llms: Mapping[str, KeptLLM],
+    trulens: Path | None = None,
+) -> Report:
+    pack = options.index.open(
+        proposition_llm=NONE,
+        query_llm=llms.get("answers", NONE),
+        similarity_top_k=options.top_k,
+        embed_model=options.embed_model,
+    )
+    with waiting("Reading the questions") as status:
+        return evaluate(
+            pack,
+            options.questions,
+            name=options.index.name,
+            language=language,
+            max_questions=options.limit,
+            reader_llm=llms.get("reader"),
+            judge_llm=llms.get("judge"),
+            trulens=trulens,
+            progress=_progress_on(status),
+            ignore_identical_ids=not options.keep_identical_ids,
+        )
+
+
+def _expenses_of_evaluation(options: EvaluateCommand) -> list[Expense]:
+    """What LLMs would be asked: found out by an evaluation in which their replies are made up."""
+    names = {role: with_provider(name) for role, name in _llm_names(options).items()}
+    costly = {role: name for role, name in names.items() if not is_local_name(name)}
+    if not costly:
+        return []
+    for name in names.values():
+        check_server(named_llm(name))
+    expenses = []
+    for language, _ in _languages(options, options.questions):
+        llms = _llms(options, is_estimate=True)
+        _evaluate(options, language, llms)
+        expenses += [
+            Expense.of(f"{costly[role]} ({role})", llm.figures) for role, llm in llms.items() if role in costly
+        ]
+    return expenses
+
+
 def _languages(options: Evaluating, questions: Path) -> Iterator[tuple[str | None, Path | None]]:
     """The languages to ask in, with the folders of their reports: each of several has one of its own."""
     languages = [] if options.language else languages_of(questions)
@@ -177,27 +288,31 @@ def _progress_on(status: Status) -> Progress:
     return lambda what, done, total: status.update(f"{one_line(what)}: {done:,} of {total:,}")
 
 
-def _llms(options: EvaluateCommand) -> dict[str, KeptLLM]:
-    """The LLMs that are asked, by what for; for an estimate they only count what they would be asked."""
+def _llm_names(options: EvaluateCommand) -> dict[str, str]:
+    """The names of the LLMs that are asked, by what for."""
     default = OPENAI_MODEL if os.environ.get("OPENAI_API_KEY") else None
     names = {
         "answers": options.query_llm or default,
         "reader": options.reader_model,
         "judge": options.judge_model,
     }
-    stand_ins = _STAND_INS if options.estimate else {}
+    return {role: name for role, name in names.items() if name is not None and name != NONE}
+
+
+def _llms(options: EvaluateCommand, is_estimate: bool) -> dict[str, KeptLLM]:
+    """The LLMs that are asked, by what for; for an estimate they only count what they would be asked."""
+    stand_ins = _STAND_INS if is_estimate else {}
     replies = options.out and options.out / REPLIES
-    if replies and options.estimate and not replies.exists():
+    if replies and is_estimate and not replies.exists():
         replies = None
     return {
         role: KeptLLM(
-            named_llm(name, asked=not options.estimate),
+            named_llm(name, asked=not is_estimate),
             replies,
             options.max_cost,
             stand_ins.get(role),
         )
-        for role, name in names.items()
-        if name not in (None, NONE)
+        for role, name in _llm_names(options).items()
     }
 
 

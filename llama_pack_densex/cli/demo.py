@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from llama_pack_densex.cli.app import DemoCommand
 from llama_pack_densex.cli.output import print_heading, waiting, write
-from llama_pack_densex.cli.search import describe_answer, print_answer
+from llama_pack_densex.cli.search import Json, describe_answer, print_answer
 from llama_pack_densex.evaluation.datasets import Question
 from llama_pack_densex.evaluation.judging import length_until_answer
 from llama_pack_densex.models import NONE
@@ -35,27 +37,38 @@ def run_demo(options: DemoCommand) -> bool:
             embed_model=NONE,
             **options.chosen("mode"),
         )
-    write(
-        f"An index in memory, nothing is written: {pack.counts()}. Propositions are recorded. "
-        f"Mode {options.mode}; no LLM."
-    )
-    for question in _QUESTIONS:
-        write()
-        print_heading(question)
-        print_answer(describe_answer(pack, question, pack.run(question, 2)))
     with waiting("Asking all questions"):
-        answered = {language: _count_answered(pack, language, sample.questions) for language, sample in samples.items()}
+        report: dict[str, Any] = {
+            "counts": pack.counts(),
+            "answers": [describe_answer(pack, question, pack.run(question, 2)) for question in _QUESTIONS],
+            "questions": {language: len(sample.questions) for language, sample in samples.items()},
+            "answered": {
+                language: _count_answered(pack, language, sample.questions) for language, sample in samples.items()
+            },
+        }
+    options.show(report, partial(_print_demo, options.mode))
+    return bool(sum(report["answered"].values()) >= _REQUIRED * sum(report["questions"].values()))
+
+
+def _print_demo(mode: str, report: Json) -> None:
+    write(
+        f"An index in memory, nothing is written: {report['counts']}. Propositions are recorded. Mode {mode}; no LLM."
+    )
+    for answer in report["answers"]:
+        write()
+        print_heading(answer["question"])
+        print_answer(answer)
     write()
     print_heading("Questions with an accepted answer in the context")
     write(
         "Counted where it is in the first 200 words (Japanese: 400 characters) of what a reader gets: the "
         "found propositions, then their passages."
     )
-    total = sum(len(sample.questions) for sample in samples.values())
-    write(f"English   {answered['en']} of {len(samples['en'].questions)}", indent=2)
-    write(f"Japanese  {answered['ja']} of {len(samples['ja'].questions)}", indent=2)
-    write(f"in all    {sum(answered.values())} of {total}", indent=2)
-    return sum(answered.values()) >= _REQUIRED * total
+    answered = report["answered"]
+    questions = report["questions"]
+    write(f"English   {answered['en']} of {questions['en']}", indent=2)
+    write(f"Japanese  {answered['ja']} of {questions['ja']}", indent=2)
+    write(f"in all    {sum(answered.values())} of {sum(questions.values())}", indent=2)
 
 
 def _count_answered(pack: DenseXRetrievalPack, language: str, questions: Sequence[Question]) -> int:

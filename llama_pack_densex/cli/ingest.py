@@ -25,11 +25,12 @@ from llama_pack_densex import (
 from llama_pack_densex.cli.app import BatchExportCommand, EstimateCommand, IndexCommand
 from llama_pack_densex.cli.inspect import print_statuses
 from llama_pack_densex.cli.options import KINDS
-from llama_pack_densex.cli.output import print_figures, warn, write, write_list
-from llama_pack_densex.cli.places import IndexPlace, PathDocuments
+from llama_pack_densex.cli.output import print_figures, print_json, warn, write, write_list
+from llama_pack_densex.cli.places import IndexPlace, PathDocuments, check_server
+from llama_pack_densex.cli.spending import expenses_of_indexing, is_agreed
 from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.report import summary_rows
-from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
+from llama_pack_densex.llm.names import OPENAI_MODEL, is_model_name, named_llm
 from llama_pack_densex.models import E5, NONE, cached_model, embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
@@ -68,21 +69,91 @@ def index_paths(options: IndexCommand) -> bool:
         end = f"; to do away with the index, delete {index.name}" if gone else ""
         paths = ", ".join(map(str, options.paths))
         raise ValueError(f"{paths}: there is no file with any text that can be read{end}")
+    if not _is_agreed(options, index, opened[0] if opened else None, pack, arguments["propositionizer"], documents):
+        return False
     try:
         if pack is None:
-            pack = index.build(documents, show_progress=True, **arguments)
+            pack = index.build(documents, show_progress=not options.as_json, **arguments)
         else:
-            pack.refresh(documents, show_progress=True, gone=gone)
+            pack.refresh(documents, show_progress=not options.as_json, gone=gone)
     except PropositionizerError as error:
         if error.ingestion is not None:
             with redirect_stdout(sys.stderr):
                 print_figures(summary_rows(error.ingestion))
         raise
-    _print_documents(pack, documents)
-    write(f"{one_line(index.name)} holds {pack.counts()}.")
-    print_statuses(pack.counts())
-    _print_models(pack, by_default=opened is None and options.embed_model is None)
+    if options.as_json:
+        print_json(_described(pack, index, documents))
+    else:
+        _print_documents(pack, documents)
+        write(f"{one_line(index.name)} holds {pack.counts()}.")
+        print_statuses(pack.counts())
+        _print_models(pack, by_default=opened is None and options.embed_model is None)
     return not pack.failed_documents
+
+
+def _is_agreed(
+    options: IndexCommand,
+    index: IndexPlace,
+    manifest: Manifest | None,
+    pack: DenseXRetrievalPack | None,
+    propositionizer: Propositionizer,
+    documents: PathDocuments,
+) -> bool:
+    """Whether the models are there, and the user agrees to what they cost."""
+    name = _embed_model_name(options.embed_model, manifest)
+    if pack is None:
+        parser = _new_parser(options, index, propositionizer)
+        check_server(_embedding_client(name))
+        hashes = set[str]()
+    else:
+        parser = pack.node_parser
+        check_server(pack.get_modules()["embed_model"])
+        hashes = {record.hash for record in pack.documents().values()}
+    asking = llm_behind(parser.propositionizer)
+    if asking is not None:
+        check_server(asking.llm)
+    return is_agreed(expenses_of_indexing(documents, parser, hashes, name, options.prices), options)
+
+
+def _embedding_client(name: str | None) -> Any:
+    """The embedding model of a name with a provider; None for one whose weights would have to be loaded."""
+    if name is None or not is_model_name(name) or name.startswith("huggingface:"):
+        return None
+    model, _ = resolve_embed_model(name)
+    return model
+
+
+def _new_parser(
+    options: IndexCommand,
+    index: IndexPlace,
+    propositionizer: Propositionizer,
+) -> BasePropositionNodeParser:
+    """What makes nodes for a new index, with the replies of an earlier try."""
+    propositionizer = _with_replies(propositionizer, index.folders)
+    pack_options = PackOptions(**options.chosen("mode", "granularity"))
+    parser, _ = make_node_parser(pack_options, Given(propositionizer=propositionizer))
+    return parser
+
+
+def _with_replies(propositionizer: Propositionizer, folders: Sequence[Path]) -> Propositionizer:
+    for replies in (folder / REPLIES_FILE for folder in folders):
+        if replies.exists():
+            propositionizer = propositionizer.keeping_replies(replies)
+    return propositionizer
+
+
+def _described(pack: DenseXRetrievalPack, index: IndexPlace, documents: PathDocuments) -> dict[str, Any]:
+    """What became of the documents, and what the index holds, as JSON."""
+    return {
+        "index": index.name,
+        "ingestion": pack.ingestion,
+        "blank": documents.blank,
+        "unreadable": [str(file) for file in documents.unreadable],
+        "failed": [{"document": failed.document_id, "error": failed.error} for failed in pack.failed_documents],
+        "counts": pack.counts(),
+        "propositionizer": pack.node_parser.propositionizer.class_name(),
+        "embed_model": embed_model_identity(pack.get_modules()["embed_model"]),
+    }
 
 
 def _pack_arguments(options: IndexCommand, manifest: Manifest | None) -> dict[str, Any]:
@@ -266,10 +337,10 @@ def _planned_propositionizer(
         return SentencePropositionizer()
     settings = options.chosen(*LLMPropositionizer.model_fields)
     propositionizer = LLMPropositionizer(named_llm(llm, asked=asks), **settings)
-    for replies in (folder / REPLIES_FILE for folder in folders):
-        if asks or replies.exists():
-            propositionizer = propositionizer.keeping_replies(replies)
-    return propositionizer
+    if asks:
+        for folder in folders:
+            propositionizer = propositionizer.keeping_replies(folder / REPLIES_FILE)
+    return _with_replies(propositionizer, folders)
 
 
 def estimate_paths(options: EstimateCommand) -> None:

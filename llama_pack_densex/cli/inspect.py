@@ -291,4 +291,8 @@ def compact(options: CompactCommand) -> None:
     """Give back the space of what was deleted and replaced."""
     with waiting("Compacting"):
         done = upkeep.compact_index(options.index.own_folder())
+    options.show(done, _print_compaction)
+
+
+def _print_compaction(done: upkeep.Compaction) -> None:
     write(f"{one_line(done.folder)}: {decimal(done.bytes_after)}, {decimal(done.bytes_before)} before.")

@@ -7,13 +7,15 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from copy import copy
 from inspect import Parameter, Signature
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from llama_pack_densex.cli.output import print_json, session
 
@@ -25,7 +27,12 @@ KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 HELP_MODE = "How propositions lead to passages: recursive or auto_merging."
 HELP_EMBED = 'PROVIDER:NAME, a folder, "local", "minilm", "ruri" (docs/search.md), or "none": by words.'
 DEFAULT_EMBED = "multilingual-e5-small if it is here, else none."
-HELP_LLM = "an OpenAI model, or openai-like:NAME, ollama:NAME, anthropic:NAME, google:NAME, huggingface:NAME"
+HELP_LLM = (
+    "an OpenAI model, or azure:DEPLOYMENT, bedrock:NAME, anthropic:NAME, google:NAME, ollama:NAME, openai-like:NAME, "
+    "huggingface:NAME"
+)
+CONFIGURABLE = ("index", "query")
+"""The commands whose options a configuration file and the environment may set."""
 _UNITS = ("proposition", "sentence", "passage", "question")
 _MODELS = ("llm", "query_llm", "reader_model", "judge_model", "embed_model")
 
@@ -45,8 +52,9 @@ def option(usage: str, default: Any = None, **more: Any) -> Any:
     """
     *head, help = usage.split("  ")
     words = " ".join(head).split()
-    names = [word for word in words if word.startswith("--")]
+    names = [word for word in words if word.startswith("-")]
     metavar = next((word for word in words if word not in names), None)
+    more = {"show_envvar": "envvar" in more, **more}
     return typer.Option(default, *names, metavar=metavar, help=help, **more)
 
 
@@ -56,10 +64,16 @@ def argument(metavar: str | None, help: str, **more: Any) -> Any:
 
 
 class Command:
-    """What a user wants: the values of a command's arguments and options."""
+    """What a user wants: the values of a command's arguments and options.
 
-    def __init__(self, **values: Any) -> None:
-        vars(self).update(values)
+    Attributes:
+        configured: The names of the options whose values are a configuration file's.
+    """
+
+    configured: Collection[str] = ()
+
+    def __init__(self, configured: Collection[str], **values: Any) -> None:
+        vars(self).update(values, configured=configured)
 
     def chosen(self, *names: str) -> dict[str, Any]:
         """Those of some options that the command has and that were given."""
@@ -67,11 +81,12 @@ class Command:
         return {name: value for name, value in values.items() if value not in (None, [])}
 
 
-def command(group: typer.Typer, name: str, function: str) -> Callable[[type[C]], type[C]]:
+def command(group: typer.Typer, panel: str | None, name: str, function: str) -> Callable[[type[C]], type[C]]:
     """Register a class as a command, whose help is the docstring.
 
     Args:
         group: What the command belongs to.
+        panel: The heading under which the help has the command; None for the usual one.
         name: The command's name.
         function: What it does, as in "ingest:index_paths": a function of a module beside this one, which is
             imported when it is called. It gets an instance; False ends the command with exit code 1.
@@ -79,21 +94,47 @@ def command(group: typer.Typer, name: str, function: str) -> Callable[[type[C]],
 
     def register(kind: type[C]) -> type[C]:
         @session()
-        def run(**values: Any) -> None:
-            options = kind(**_with_addresses(values))
+        def run(click_context: typer.Context, **values: Any) -> None:
+            options = kind(_configured(click_context), **_with_addresses(values))
             if resolve_name(f"{__package__}.{function}")(options) is False:
                 raise typer.Exit(1)
 
         hints = get_type_hints(kind)
-        parameters = [
-            Parameter(option, Parameter.KEYWORD_ONLY, default=getattr(kind, option), annotation=hints[option])
-            for option in sorted(hints, key=lambda option: getattr(kind, option).default is not REQUIRED)
+        del hints["configured"]
+        parameters = [Parameter("click_context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+        declared = {option: getattr(kind, option) for option in hints}
+        if name in CONFIGURABLE:
+            declared = {option: _with_variable(name, option, info) for option, info in declared.items()}
+        parameters += [
+            Parameter(option, Parameter.KEYWORD_ONLY, default=info, annotation=hints[option])
+            for option, info in sorted(declared.items(), key=lambda item: item[1].default is not REQUIRED)
         ]
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        group.command(name, help=kind.__doc__)(run)
+        group.command(name, help=kind.__doc__, rich_help_panel=panel)(run)
         return kind
 
     return register
+
+
+def _with_variable(command: str, name: str, info: Any) -> Any:
+    """An option that an environment variable such as DENSEX_INDEX_LLM sets too; an argument as it is."""
+    info = copy(info)
+    if isinstance(info, OptionInfo):
+        info.envvar = f"DENSEX_{command}_{name}".upper()
+    return info
+
+
+def options_of(context: typer.Context, name: str) -> dict[str, Any]:
+    """The options of a command by their names at the command line, without "--"."""
+    group: Any = context.command
+    parameters = group.get_command(context, name).params
+    options = [parameter for parameter in parameters if parameter.param_type_name == "option"]
+    return {text.removeprefix("--"): option for option in options for text in option.opts if text.startswith("--")}
+
+
+def _configured(context: typer.Context) -> set[str]:
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "DEFAULT_MAP"}
 
 
 def _with_addresses(values: dict[str, Any]) -> dict[str, Any]:
@@ -184,19 +225,28 @@ def _unit(name: str) -> str:
     return name
 
 
-class IngestingByRequests(Ingesting, WithApiBase):
-    embed_model: str | None = option(f"MODEL  {HELP_EMBED} Default: the index's; at first {DEFAULT_EMBED}")
-    granularity: list[str] | None = option(
-        f"UNIT  Units to search: {', '.join(_UNITS)}; any number of times. Default: the index's, or all.",
-        parser=_unit,
-    )
+class WithRates(WithApiBase):
     max_concurrency: int | None = option("N  Requests at a time. Default: 8, or what the rates take.", min=1)
     requests_per_minute: float | None = option("N  What the LLM's provider allows.", min=0.001)
     tokens_per_minute: float | None = option("N  What the LLM's provider allows.", min=1)
 
 
-class WithMaxCost(Command):
+class IngestingByRequests(Ingesting, WithRates):
+    embed_model: str | None = option(f"MODEL  {HELP_EMBED} Default: the index's; at first {DEFAULT_EMBED}")
+    granularity: list[str] | None = option(
+        f"UNIT  Units to search: {', '.join(_UNITS)}; any number of times. Default: the index's, or all.",
+        parser=_unit,
+    )
+
+
+class Spending(Command):
     max_cost: float | None = option("N  US dollars that each LLM stops at; what was paid for is kept.", min=0)
+    yes: bool = option("--yes -y  Spend what it takes without asking. --max-cost does not ask either.", False)
+
+    @property
+    def has_own_limit(self) -> bool:
+        """Whether the user, and not a configuration file, said what may be spent."""
+        return self.max_cost is not None and "max_cost" not in self.configured
 
 
 class Ranking(Command):
@@ -206,7 +256,7 @@ class Ranking(Command):
     )
 
 
-class Evaluating(Ranking, WithMaxCost, WithApiBase):
+class Evaluating(Ranking, Spending, WithApiBase):
     reader_model: str | None = option("NAME  Such a model that answers from each context, for EM and F1.")
     judge_model: str | None = option("NAME  Such a model that judges the answers by the RAG triad.")
     trulens: Path | None = option("FILE  Have TruLens judge, and record it in this SQLite file.")

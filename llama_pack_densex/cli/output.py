@@ -56,6 +56,11 @@ def warn(message: str, kind: str = "Warning", style: str = "yellow") -> None:
     stderr().print(Text.assemble((f"{kind}: ", style), text), soft_wrap=True)
 
 
+def inform(message: str) -> None:
+    """Print a line beside the results, on stderr."""
+    stderr().print(Text(plain(message)), soft_wrap=True)
+
+
 def is_confirmed(warning: str, question: str) -> bool:
     """Ask the user, in a terminal, about what a warning says; where nobody can be asked, the answer is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

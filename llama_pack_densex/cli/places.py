@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import pickle
+import socket
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from llama_index.core.schema import Document
 
 from llama_pack_densex.cli.output import is_confirmed, waiting, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.llm.claims import UnnamedModelError
+from llama_pack_densex.llm.endpoint import embed_texts
+from llama_pack_densex.llm.errors import is_unreachable, unreachable_message
 from llama_pack_densex.models import NONE, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.reading import find_files, read_files
@@ -143,9 +148,37 @@ class IndexPlace:
             if model is None:
                 lack = f"{self.name} holds embeddings, and there is no embedding model ({reason})"
                 raise ValueError(f"{lack}: name one with --embed-model")
-            dimension = len(model.get_text_embedding("dimension"))
+            dimension = len(embed_texts(model, ["dimension"])[0])
             arguments |= {"vector_store": open_url(self.url, dimension), "embed_model": named or model}
         return DenseXRetrievalPack(documents, persist_dir=self.folder, **arguments)
+
+
+def check_servers(pack: DenseXRetrievalPack) -> None:
+    """Refuse the models that questions are asked of where their servers are not there; see `check_server`."""
+    modules = pack.get_modules()
+    check_server(modules["embed_model"])
+    check_server(modules["query_llm"])
+
+
+def check_server(model: Any) -> None:
+    """Refuse a model whose server is not there, which its client would ask again and again for a minute or more.
+
+    Nothing is sent. Behind a proxy nothing is checked.
+
+    Raises:
+        ValueError: The connection is refused, or there is no such host.
+    """
+    addresses = (getattr(model, name, None) for name in ("azure_endpoint", "api_base", "base_url"))
+    address = next((text for text in addresses if isinstance(text, str) and text), "")
+    parts = urlsplit(address)
+    if parts.hostname is None or (parts.scheme in getproxies() and not proxy_bypass(parts.hostname)):
+        return
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        socket.create_connection((parts.hostname, port), timeout=3).close()
+    except OSError as error:
+        if is_unreachable(error):
+            raise ValueError(unreachable_message(redacted(address), str(error.strerror or error))) from None
 
 
 class PathDocuments:

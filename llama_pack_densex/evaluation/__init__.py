@@ -1,13 +1,14 @@
 """The evaluation room: datasets with known answers, metrics, strategies to compare, reports.
 
-It sits on top of the other rooms. Only the command line imports it; `compare` is a name of the package.
+It sits on top of the other rooms. Only the command line imports it; `compare` and `make_questions` are names of the
+package.
 Scoring rankings needs the extra `evaluation` (`pip install "llama-pack-densex[evaluation]"`); reading
 datasets does not. From the bottom to the top:
 
 - `records`: rows of JSON, JSONL, CSV and Parquet files. `runs`: TREC's and ranx's files, scored and compared.
   `significance`: confidence intervals and the randomisation test.
 - `evaluation_set`: what a dataset is. `formats`: a function for each published format. `datasets`: the
-  entrance, and users' own questions.
+  entrance, and users' own questions. `make_questions`: questions that an LLM writes about users' documents.
 - `judging`: what was found, and its metrics (another metric: `score`). `answers`: answers, and the RAG triad;
   `trulens`: the same by TruLens. `models`: the cached embedding model and LLMs. `propositions`: sets of
   propositions scored against others.
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         Question,
         read_dataset,
     )
+    from llama_pack_densex.evaluation.make_questions import QuestionSet, estimate_questions
     from llama_pack_densex.evaluation.models import KeptLLM
     from llama_pack_densex.evaluation.propositions import (
         BertScoreSimilarity,
@@ -55,9 +57,11 @@ __all__ = [
     "KeptLLM",
     "PaperPassageNodeParser",
     "Question",
+    "QuestionSet",
     "Report",
     "Strategy",
     "StrategyUnavailable",
+    "estimate_questions",
     "evaluate",
     "read_dataset",
     "score_propositions",
@@ -67,6 +71,7 @@ _NAMES = {
     "baselines": ("PaperPassageNodeParser",),
     "compare": ("evaluate",),
     "datasets": ("DatasetError", "EvaluationSet", "Question", "read_dataset"),
+    "make_questions": ("QuestionSet", "estimate_questions"),
     "models": ("KeptLLM",),
     "propositions": ("BertScoreSimilarity", "EmbeddingSimilarity", "score_propositions"),
     "report": ("Report",),

@@ -157,7 +157,7 @@ def to_dataset(
     else:
         own_questions = _as_questions(questions or ())
         if isinstance(documents, _PATH):
-            documents = _read_folder(
+            documents = read_folder(
                 Path(documents),
                 [question.document_id for question in own_questions],
             )
@@ -348,7 +348,7 @@ def _with_folder(
     """Questions with a folder of documents: they name them below the folder, or from their own file."""
     names = {question.document_id: question.document_id for question in dataset.questions}
     from_file = {name: Path(os.path.relpath(path.parent / name, folder)).as_posix() for name in names}
-    documents = _read_folder(folder, [*from_file, *from_file.values()], leave_out)
+    documents = read_folder(folder, [*from_file, *from_file.values()], leave_out)
     ids = {document.id_ for document in documents}
     names |= {name: other for name, other in from_file.items() if name not in ids and other in ids}
     renamed = [replace(question, document_id=names[question.document_id]) for question in dataset.questions]
@@ -394,12 +394,17 @@ def _read_named(path: Path, records: Sequence[Record]) -> list[Document]:
     return _without_folders(document for name in sorted(documents) for document in documents[name])
 
 
-def _read_folder(
+def read_folder(
     folder: Path,
-    named: Iterable[str],
+    named: Iterable[str] = (),
     leave_out: Sequence[Path] = (),
 ) -> list[Document]:
-    """The documents of a folder, whose ids are their paths below it. Data files (CSV) are read if named."""
+    """The documents of a folder, whose ids are their paths below it. Data files (CSV) are read if named.
+
+    Raises:
+        DatasetError: There are none.
+        OSError: There is no such folder.
+    """
     root = folder.resolve()
     below = [path for path in leave_out if path.resolve() != root]
     files = find_files([folder], below, indexed={str(root / name): name for name in named})

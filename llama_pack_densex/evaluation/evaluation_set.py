@@ -26,6 +26,8 @@ class Question:
         candidates: Ids of the documents to search for it; if empty, all are searched.
         own_document_id: The document that is the question itself, as in ArguAna, and no answer to it; "" if there is
             none.
+        evidence: Where the document answers it, word for word; "" if unknown.
+        kind: What kind of question it is, such as "fact"; "" if unknown.
     """
 
     id: str
@@ -35,6 +37,8 @@ class Question:
     span: Span | None = None
     candidates: tuple[str, ...] = ()
     own_document_id: str = ""
+    evidence: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)

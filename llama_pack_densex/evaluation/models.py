@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,13 +31,14 @@ from pydantic import Field
 
 from llama_pack_densex.llm.budget import Budget, Meter
 from llama_pack_densex.llm.client import Client, background_loop
-from llama_pack_densex.llm.endpoint import Endpoint
+from llama_pack_densex.llm.endpoint import Endpoint, embed_texts, in_time
 from llama_pack_densex.llm.errors import Failure, LLMError
 from llama_pack_densex.llm.limits import Limits
 from llama_pack_densex.llm.reference import secrets_of, without_retries
 from llama_pack_densex.llm.requests import LLMRequest, Sender, Stop
 from llama_pack_densex.llm.thoughts import without_thoughts
 from llama_pack_densex.llm.usage import (
+    PriceTable,
     Reply,
     RequestFigures,
     Usage,
@@ -62,7 +64,7 @@ _SETTINGS = (
     "dimensions",
     "api_base",
 )
-_AT_ONCE = 8  # requests to an LLM, and threads that wait for them
+AT_ONCE = 8  # requests to an LLM, and threads that wait for them
 _FLOAT = np.dtype(np.float32)
 
 
@@ -78,6 +80,7 @@ def at_once(
     work: Callable[[T], R],
     items: Sequence[T],
     step: Step = _no_step,
+    threads: int = AT_ONCE,
 ) -> list[R | AskingFailed]:
     """Do something with each of the items, some at a time.
 
@@ -93,8 +96,8 @@ def at_once(
 
     results = []
     try:
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            for result in threads.map(attempt, items):  # an error cancels what has not begun
+        with ThreadPoolExecutor(threads) as pool:
+            for result in pool.map(attempt, items):  # an error cancels what has not begun
                 results.append(result)
                 step(len(results), len(items))
     except LLMError as error:
@@ -166,7 +169,10 @@ class CachedEmbedding(BaseEmbedding):
 
     def _embed_queries(self, queries: list[str]) -> list[list[float]]:
         with ThreadPoolExecutor(self._inner.num_workers or 1) as threads:
-            return list(threads.map(self._inner.get_query_embedding, queries))
+            return list(threads.map(self._embed_query, queries))
+
+    def _embed_query(self, query: str) -> list[float]:
+        return in_time(self._inner, lambda: self._inner.get_query_embedding(query))
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self.embed_queries([query])[0]
@@ -179,7 +185,7 @@ class CachedEmbedding(BaseEmbedding):
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         self._requested += texts
-        return self._vectors("text", texts, self._inner.get_text_embedding_batch)
+        return self._vectors("text", texts, partial(embed_texts, self._inner))
 
     def _vectors(
         self,
@@ -229,6 +235,8 @@ class KeptLLM(CustomLLM):
         file: Where replies are cached for later processes; None keeps them in memory.
         max_cost: US dollars that it may use before it stops; None means no limit.
         stand_in: A reply for all that is not cached: nothing is sent then, and `figures` say what would be.
+        limits: What its provider allows. Default: 8 requests at a time.
+        prices: Prices beside, or in place of, the list prices.
 
     Raises:
         ValueError: There is a `max_cost`, and the model's price is not known.
@@ -248,16 +256,18 @@ class KeptLLM(CustomLLM):
         file: Path | None = None,
         max_cost: float | None = None,
         stand_in: str | None = None,
+        limits: Limits | None = None,
+        prices: PriceTable | None = None,
     ) -> None:
         super().__init__()
-        price = price_of(llm.metadata.model_name, {}, llm, is_needed=max_cost is not None)
+        price = price_of(llm.metadata.model_name, prices or {}, llm, is_needed=max_cost is not None)
         self._llm = without_retries(llm)
         self._stand_in = stand_in
         self._replies = {}
         self._locks = {}
         self._client = Client(Endpoint(self._llm, secrets_of(llm)))
         self._stop = Stop(background_loop())
-        self._sender = Sender.to(llm, Limits(_AT_ONCE), Meter(Budget(max_cost), price), file)
+        self._sender = Sender.to(llm, limits or Limits(AT_ONCE), Meter(Budget(max_cost), price), file)
 
     @classmethod
     def of(cls, llm: LLM | None, file: Path, max_cost: float | None) -> KeptLLM | None:
@@ -280,8 +290,12 @@ class KeptLLM(CustomLLM):
         """What its requests came to so far."""
         return self._sender.meter.figures(self.metadata.model_name)
 
-    def ask(self, prompt: Sequence[ChatMessage]) -> str:
+    def ask(self, prompt: Sequence[ChatMessage], part: str = "") -> str:
         """Ask for the reply to some messages.
+
+        Args:
+            prompt: The messages.
+            part: What a reply's length is estimated from, for the budget; nothing where replies are short.
 
         Raises:
             AskingFailed: There is no reply to this prompt.
@@ -289,8 +303,7 @@ class KeptLLM(CustomLLM):
                 key or the settings, or does not answer.
         """
         text = "\n\n".join(message.content or "" for message in prompt)
-        # as "part", from which a reply's length is estimated, nothing: replies are short
-        request = LLMRequest(text, "", prompt)
+        request = LLMRequest(text, part, prompt)
         with self._locks.setdefault(
             text,
             threading.Lock(),

@@ -18,6 +18,7 @@ from llama_pack_densex.evaluation.judging import context_length
 from llama_pack_densex.evaluation.records import read_records
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.significance import Interval, bootstrap_intervals
+from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.topics import of_length_one
 from llama_pack_densex.propositionizers.base import (
@@ -204,7 +205,7 @@ class EmbeddingSimilarity:
     def matrix(self, predicted: Texts, reference: Texts) -> Matrix:
         """How alike each text of the first (a row) and of the second (a column) are."""
         vectors = np.asarray(
-            self._model.get_text_embedding_batch([*predicted, *reference]),
+            embed_texts(self._model, [*predicted, *reference]),
             dtype=np.float64,
         )
         rows, columns = np.split(of_length_one(vectors), [len(predicted)])

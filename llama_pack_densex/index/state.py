@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -13,6 +14,7 @@ from llama_index.core.schema import BaseNode
 from llama_pack_densex.index.indexer import DocumentIndexer, reading_order
 from llama_pack_densex.ingestion.progress import Display
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary, Watch, describe
+from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.models import embed_model_identity, with_whole_path
 from llama_pack_densex.node_parsers.ids import PIECE, is_made_by
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
@@ -278,7 +280,7 @@ class PackIndex:
             self._trust.count()
             return
         try:
-            strangers = self._trust.measure(model.get_text_embedding_batch, lambda: self.nodes.records("passage"))
+            strangers = self._trust.measure(partial(embed_texts, model), lambda: self.nodes.records("passage"))
         except Exception as error:  # the documents are in the index, and can be searched
             logger.warning("Whether the embedding model knows the documents' language is not told: %s", describe(error))
             return

@@ -28,7 +28,8 @@ from llama_pack_densex.llm.usage import (
     read_prices,
 )
 from llama_pack_densex.models import E5, RETRIEVERS
-from llama_pack_densex.node_parsers.metadata import CONTEXT_KEY, GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
+from llama_pack_densex.node_parsers.nodes import passage_of
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.propositionizers.base import (
     DelegatingPropositionizer,
@@ -270,9 +271,7 @@ class _Survey:
                 tokens = count_tokens(searchable_text(node.get_content()))
                 self.certain += _Amounts(units=1, embedding_tokens=tokens)
                 if node.metadata[GRANULARITY_KEY] == "passage":  # of a section no propositions are made
-                    keys = (TITLE_KEY, SECTION_KEY, CONTEXT_KEY)
-                    surroundings = [str(node.metadata.get(key, "")) for key in keys]
-                    self._add_passage(Passage(node.get_content(), *surroundings))
+                    self._add_passage(passage_of(node))
 
     def _not_indexed(self, documents: Iterable[BaseNode], indexed: Collection[str]) -> Iterator[BaseNode]:
         document_hash = self.parser.document_hasher()

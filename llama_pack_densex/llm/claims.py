@@ -17,7 +17,7 @@ from llama_pack_densex.llm.names import PROVIDERS, parse_name
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _WEIGHTS = ("huggingface", "local")  # what precedes the place of a model's weights
-_PATH = re.compile(r"[/\\\\~.]|[A-Za-z]:[/\\\\]")
+_PATH = re.compile(r"[/\\~.]|[A-Za-z]:[/\\]")
 _named_places: set[str] = set()
 
 

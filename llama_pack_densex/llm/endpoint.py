@@ -10,10 +10,12 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import anyio
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 from llama_index.core.prompts import BasePromptTemplate
 
@@ -35,12 +37,17 @@ TIME_OUTS = 5
 """How many time-outs of its client a whole request may take: a client counts from one byte to the next."""
 _WITHOUT_TIME_OUT = 3600.0  # seconds that a request may take if the LLM's class has no time-out
 _SCHEMA = "response_format"
-_SCHEMA_REFUSED = "The server takes no JSON schema for replies (response_format), and is asked without."
-_REFUSED = "The server takes no %s, and is asked without."
+_LABELS = {_SCHEMA: "JSON schema for replies (response_format)"}
 # What LlamaIndex's classes send of their own fields.
 _PARAMETERS = ("temperature", "top_p", "max_tokens", "logprobs", "top_logprobs", "reasoning_effort", "seed")
 _TWINS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-_FORMATTED = {"complete": {"formatted": True}, "stream_complete": {"formatted": True}}
+# fields that a class sends in ways of its own
+_UNSET = {
+    "max_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "reasoning_effort": "reasoning_effort",
+    "logprobs": "logprobs",
+}
 _END = object()
 
 
@@ -67,31 +74,33 @@ class Endpoint:
         self._refused: set[str] = set()
         self._schema_works = False
 
-    def send(self, method: str, *arguments: Any, **settings: Any) -> Any:
-        """Send one request by a method of the LLM, as "chat" or "stream_complete", and return what came.
+    def send(self, method: str, request: Messages | str, **settings: Any) -> Any:
+        """Send messages or a prompt by a method of the LLM, as "chat".
 
-        Of a stream, the first response has come when this returns.
+        Returns:
+            The response, whenever it comes; of a stream the first, and where to get the others.
         """
-        attempt = _Attempt(self, method, arguments, settings)
+        attempt = _Attempt(self, request, settings)
         while True:
             try:
-                response = attempt.begin()
-                if attempt.is_stream:
-                    response = _opened(response)
+                response = attempt.begin(method)
+                if _is_stream(method):
+                    responses = iter(response)
+                    response = _Stream(next(responses, _END), responses)
             except Exception as error:
                 attempt.mend(error)
             else:
                 attempt.note_answer()
                 return response
 
-    async def asend(self, method: str, *arguments: Any, **settings: Any) -> Any:
+    async def asend(self, method: str, request: Messages | str, **settings: Any) -> Any:
         """What `send` does, asynchronously, by "achat" and the like."""
-        attempt = _Attempt(self, method, arguments, settings)
+        attempt = _Attempt(self, request, settings)
         while True:
             try:
-                response = await attempt.begin()
-                if attempt.is_stream:
-                    response = await _aopened(response)
+                response = await attempt.begin(method)
+                if _is_stream(method):
+                    response = _Stream(await anext(response, _END), response)
             except Exception as error:
                 attempt.mend(error)
             else:
@@ -99,55 +108,49 @@ class Endpoint:
                 return response
 
     def predict(self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool = False) -> Any:
-        """Ask as core's `predict` and `stream` do, which drop why the LLM ended; in time, as `within_time`."""
-        method, *arguments = self._formatted(prompt, values, streaming)
-        return self.within_time(method, *arguments, **_FORMATTED.get(method, {}))
+        """Ask as core's `predict` and `stream` do, which drop why the LLM ended.
 
-    async def apredict(self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool = False) -> Any:
-        """What `predict` does, asynchronously."""
-        method, *arguments = self._formatted(prompt, values, streaming)
-        return await self.awithin_time(f"a{method}", *arguments, **_FORMATTED.get(method, {}))
-
-    def _formatted(self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool) -> tuple[str, Any]:
-        kind = "stream_" if streaming else ""
-        if self.llm.metadata.is_chat_model:
-            return f"{kind}chat", self.llm._get_messages(prompt, **values)
-        return f"{kind}complete", self.llm._get_prompt(prompt, **values)
-
-    def within_time(self, method: str, *arguments: Any, **settings: Any) -> Any:
-        """What `send` does, for who would otherwise wait as long as the server likes.
+        Returns:
+            The response; with `streaming` a generator of them, the first of which has come.
 
         Raises:
             TimeoutError: The request took longer than `seconds`; of a stream while it is read.
         """
-        end = time.monotonic() + self.seconds
-        response = within(self.seconds, partial(self.send, method, *arguments, **settings))
-        return _stream_within(end, self.seconds, response) if _is_stream(method) else response
+        method, request, settings = self._request(prompt, values, streaming)
+        patience = _Patience(self.seconds)
+        response = patience.wait_for(partial(self.send, method, request, **settings))
+        return _rest_of(response, patience) if streaming else response
 
-    async def awithin_time(self, method: str, *arguments: Any, **settings: Any) -> Any:
-        """What `within_time` does, asynchronously."""
-        end = time.monotonic() + self.seconds
-        response = await awithin(self.seconds, self.asend(method, *arguments, **settings))
-        return _astream_within(end, self.seconds, response) if _is_stream(method) else response
+    async def apredict(self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool = False) -> Any:
+        """What `predict` does, asynchronously."""
+        method, request, settings = self._request(prompt, values, streaming)
+        patience = _Patience(self.seconds)
+        response = await patience.await_(self.asend(f"a{method}", request, **settings))
+        return _arest_of(response, patience) if streaming else response
+
+    def _request(
+        self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool
+    ) -> tuple[str, Messages | str, dict[str, Any]]:
+        """By which method a prompt is sent, as what, and with which settings."""
+        kind = "stream_" if streaming else ""
+        if self.llm.metadata.is_chat_model:
+            return f"{kind}chat", self.llm._get_messages(prompt, **values), {}
+        return f"{kind}complete", self.llm._get_prompt(prompt, **values), {"formatted": True}
 
 
 class _Attempt:
     """One request, which is sent until nothing of it is refused."""
 
-    def __init__(self, endpoint: Endpoint, method: str, arguments: Sequence[Any], settings: dict[str, Any]) -> None:
-        self.is_stream = _is_stream(method)
+    def __init__(self, endpoint: Endpoint, request: Messages | str, settings: dict[str, Any]) -> None:
         self._endpoint = endpoint
-        self._method = method
-        self._arguments = arguments
-        self._settings = settings
+        self._request = request
+        self._settings = {name: value for name, value in settings.items() if name not in endpoint._refused}
         self._llm = endpoint.llm
         self._newly_refused: list[str] = []
-        for name in endpoint._refused & settings.keys():
-            del settings[name]
 
-    def begin(self) -> Any:
+    def begin(self, method: str) -> Any:
         """Send it."""
-        return getattr(self._llm, self._method)(*self._arguments, **self._settings)
+        return getattr(self._llm, method)(self._request, **self._settings)
 
     def mend(self, error: Exception) -> None:
         """Leave out what the server refused, so that the request can be sent again.
@@ -165,7 +168,7 @@ class _Attempt:
         if name in self._settings:
             del self._settings[name]
         else:
-            self._llm = _without_parameter(self._llm, name, error)
+            self._llm = _without_parameter(self._llm, name, _not_given(error))
 
     def note_answer(self) -> None:
         """Remember what worked."""
@@ -173,19 +176,19 @@ class _Attempt:
         endpoint._schema_works = endpoint._schema_works or _SCHEMA in self._settings
         for name in self._newly_refused:
             if name not in endpoint._refused:  # the first of those under way
-                logger.warning(*([_SCHEMA_REFUSED] if name == _SCHEMA else [_REFUSED, name]))
+                logger.warning("The server takes no %s, and is asked without.", _LABELS.get(name, name))
             endpoint._refused.add(name)
             endpoint.llm = self._llm
 
     def _refused_name(self, error: Exception) -> str:
         """The parameter that a server refuses; "" if there is none that can be left out."""
-        sent = _text_sent(self._arguments)
-        names = {*self._settings, *_parameters(self._llm)} - {*self._newly_refused}
-        if _not_given(error) is None:
-            names &= self._settings.keys()
-        name = refused_parameter(error, names, sent)
-        is_schema = _SCHEMA in self._settings and refuses_schema(error, proven=self._endpoint._schema_works)
-        return name or (_SCHEMA if is_schema else "")
+        names = {*self._settings}
+        if _not_given(error) is not None:
+            names |= _parameters(self._llm)
+        name = refused_parameter(error, names.difference(self._newly_refused), _last_text(self._request))
+        if name or _SCHEMA not in self._settings:
+            return name
+        return _SCHEMA if refuses_schema(error, proven=self._endpoint._schema_works) else ""
 
     def _raise_for_response(self, error: Exception) -> None:
         response = _unread_response(error)
@@ -194,7 +197,49 @@ class _Attempt:
         problem = attribute(response, "error")
         if not problem:
             raise NoReplyError("the provider sent a reply without any choice") from None
-        raise ProviderError.of(problem, _text_sent(self._arguments), self._endpoint._secrets) from None
+        raise ProviderError.of(problem, _last_text(self._request), self._endpoint._secrets) from None
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A stream of responses, the first of which has come: servers refuse when that is waited for."""
+
+    first: Any
+    rest: Any
+
+
+class _Patience:
+    """Waits for a server, for some seconds in all; how long a reader of its reply takes does not count."""
+
+    def __init__(self, seconds: float) -> None:
+        self.context = contextvars.copy_context()
+        self._seconds = seconds
+        self._seconds_left = seconds
+
+    def wait_for(self, work: Callable[[], T]) -> T:
+        """Do something in a thread of its own, which is left to itself where it takes too long."""
+        started = time.monotonic()
+        future = begin_in(self.context, work)
+        is_done = bool(wait([future], max(0.0, self._seconds_left)).done)
+        self._seconds_left -= time.monotonic() - started
+        if not is_done:
+            raise self._error()
+        return future.result()
+
+    async def await_(self, work: Awaitable[T]) -> T:
+        """Await something, and cancel it where it takes too long."""
+        started = time.monotonic()
+        with anyio.move_on_after(self._seconds_left):
+            result = await work
+            self._seconds_left -= time.monotonic() - started
+            return result
+        raise self._error()
+
+    def _error(self) -> TimeoutError:
+        return TimeoutError(
+            f"the reply was not complete after {self._seconds:g} seconds, {TIME_OUTS} times what the client's "
+            "time-out is: see whether the server is overloaded, or give the LLM's class a longer time-out"
+        )
 
 
 def longest_request(model: Any) -> float | None:
@@ -223,15 +268,6 @@ def begin_in(context: contextvars.Context, work: Callable[[], T]) -> Future[T]:
     return future
 
 
-def within(seconds: float, work: Callable[[], T]) -> T:
-    """Do something in a thread of its own, which is left to itself after some seconds.
-
-    Raises:
-        TimeoutError: It took longer.
-    """
-    return _within(contextvars.copy_context(), seconds, seconds, work)
-
-
 def in_time(model: Any, work: Callable[[], T], requests: int = 1) -> T:
     """Have a model do something, for as long as some requests to its server may take, if it has one.
 
@@ -239,113 +275,60 @@ def in_time(model: Any, work: Callable[[], T], requests: int = 1) -> T:
         TimeoutError: It took longer.
     """
     seconds = longest_request(model)
-    return work() if seconds is None else within(seconds * requests, work)
+    return work() if seconds is None else _Patience(seconds * requests).wait_for(work)
 
 
-async def awithin(seconds: float | None, work: Awaitable[T], longest: float | None = None) -> T:
+def embed_texts(model: BaseEmbedding, texts: Sequence[str]) -> list[list[float]]:
+    """Embed texts, in the time that as many requests as they make may take.
+
+    Raises:
+        TimeoutError: It took longer.
+    """
+    requests = math.ceil(len(texts) / model.embed_batch_size)
+    return in_time(model, lambda: model.get_text_embedding_batch([*texts]), requests)
+
+
+async def awithin(seconds: float | None, work: Awaitable[T]) -> T:
     """Await something for some seconds at most; None means as long as it takes.
 
     Raises:
         TimeoutError: It took longer.
     """
-    with anyio.move_on_after(seconds):
-        return await work
-    raise _too_long(longest or seconds or math.inf)
+    return await _Patience(seconds or math.inf).await_(work)
 
 
-def _within(context: contextvars.Context, seconds: float, longest: float, work: Callable[[], T]) -> T:
-    future = begin_in(context, work)
-    if not wait([future], max(0.0, seconds)).done:
-        raise _too_long(longest)
-    return future.result()
-
-
-def _stream_within(end: float, longest: float, stream: Iterator[Any]) -> Iterator[Any]:
-    context = contextvars.copy_context()
-    is_waiting = False
+def _rest_of(stream: _Stream, patience: _Patience) -> Iterator[Any]:
+    response = stream.first
     try:
-        while True:
-            is_waiting = True
-            response = _within(context, end - time.monotonic(), longest, partial(next, stream, _END))
-            is_waiting = False
-            if response is _END:
-                return
+        while response is not _END:
             yield response
-    finally:
-        if not is_waiting:  # else the server has it
-            context.run(_close, stream)
+            response = patience.wait_for(partial(next, stream.rest, _END))
+    except GeneratorExit:  # its reader has enough
+        if hasattr(stream.rest, "close"):
+            patience.context.run(stream.rest.close)
+        raise
 
 
-async def _astream_within(end: float, longest: float, stream: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _arest_of(stream: _Stream, patience: _Patience) -> AsyncIterator[Any]:
+    response = stream.first
     try:
-        while True:
-            response = await awithin(end - time.monotonic(), _next(stream), longest)
-            if response is _END:
-                return
+        while response is not _END:
             yield response
+            response = await patience.await_(anext(stream.rest, _END))
     finally:
-        if hasattr(stream, "aclose"):
-            await stream.aclose()
-
-
-async def _next(stream: AsyncIterator[Any]) -> Any:
-    return await anext(stream, _END)
-
-
-def _close(stream: Any) -> None:
-    if hasattr(stream, "close"):
-        stream.close()
-
-
-def _too_long(seconds: float) -> TimeoutError:
-    return TimeoutError(
-        f"the reply was not complete after {seconds:g} seconds, {TIME_OUTS} times what the client's time-out is: "
-        "see whether the server is overloaded, or give the LLM's class a longer time-out"
-    )
+        if hasattr(stream.rest, "aclose"):
+            await stream.rest.aclose()
 
 
 def _is_stream(method: str) -> bool:
     return "stream_" in method
 
 
-def _opened(stream: Any) -> Iterator[Any]:
-    """A stream whose first response is there: the request is sent, and refused, when that is asked for."""
-    stream = iter(stream)
-    first = next(stream, _END)
-
-    def responses() -> Iterator[Any]:
-        try:
-            if first is not _END:
-                yield first
-                yield from stream
-        finally:
-            _close(stream)
-
-    return responses()
-
-
-async def _aopened(stream: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    first = await anext(stream, _END)
-
-    async def responses() -> AsyncIterator[Any]:
-        try:
-            if first is not _END:
-                yield first
-                async for response in stream:
-                    yield response
-        finally:
-            if hasattr(stream, "aclose"):
-                await stream.aclose()
-
-    return responses()
-
-
-def _text_sent(arguments: Sequence[Any]) -> str:
+def _last_text(request: Messages | str) -> str:
     """The last of the messages, or the prompt."""
-    messages: str | Messages = arguments[0] if arguments else ""
-    if isinstance(messages, str):
-        return messages
-    return messages[-1].content or "" if messages else ""
+    if isinstance(request, str):
+        return request
+    return request[-1].content or "" if request else ""
 
 
 def _unread_response(error: BaseException) -> Any:
@@ -366,11 +349,10 @@ def _parameters(llm: LLM) -> set[str]:
     """What an LLM sends besides messages and the model."""
     kwargs = getattr(llm, "additional_kwargs", None) or {}
     names = {name for name in _PARAMETERS if getattr(llm, name, None) not in (None, False)}
-    names |= {name for name, value in kwargs.items() if value is not None and not _is_left_out(value)}
-    names |= {*(kwargs.get("extra_body") or {})}
+    names.update(kwargs, kwargs.get("extra_body") or {})
     if "max_tokens" in names:
         names.add(_TWINS["max_tokens"])  # which OpenAI's class makes of it for some models
-    return names - {name for name, value in kwargs.items() if _is_left_out(value)}
+    return {name for name in names if not _is_left_out(kwargs.get(name))}
 
 
 def _is_left_out(value: Any) -> bool:
@@ -383,23 +365,20 @@ def _not_given(error: BaseException) -> Any:
     return getattr(package, "NOT_GIVEN", None)
 
 
-def _without_parameter(llm: LLM, name: str, error: BaseException) -> LLM:
+def _without_parameter(llm: LLM, name: str, not_given: Any) -> LLM:
     """A copy of an LLM that does not send a parameter; a limit of tokens goes by its other name."""
     kwargs = dict(getattr(llm, "additional_kwargs", None) or {})
-    value = kwargs.get(name, getattr(llm, name, None))
     twin = _TWINS.get(name, "")
     if twin and not _is_left_out(kwargs.get(twin)):
-        kwargs[twin] = kwargs.get(twin) or value or getattr(llm, "max_tokens", None)
-    further = kwargs.get("extra_body") or {}
-    if name in further:
-        kwargs["extra_body"] = {key: item for key, item in further.items() if key != name}
+        kwargs[twin] = kwargs.get(twin) or kwargs.get(name) or getattr(llm, "max_tokens", None)
+    body = kwargs.get("extra_body") or {}
+    if name in body:
+        kwargs["extra_body"] = {key: value for key, value in body.items() if key != name}
     else:
-        kwargs[name] = _not_given(error)
+        kwargs[name] = not_given
     if name == "logprobs":
-        kwargs["top_logprobs"] = kwargs[name]
+        kwargs["top_logprobs"] = not_given
     update: dict[str, Any] = {"additional_kwargs": kwargs}
-    if name in ("max_tokens", "max_completion_tokens"):
-        update["max_tokens"] = None
-    elif name in ("reasoning_effort", "logprobs"):
-        update[name] = None
+    if name in _UNSET:
+        update[_UNSET[name]] = None
     return llm.model_copy(update=update)

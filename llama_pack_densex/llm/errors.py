@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import time
 import traceback
 from base64 import b64encode
@@ -77,6 +78,7 @@ class Failure:
         message: The error's type and message, without keys; for a fatal error, also what to do next.
         wait: Seconds the server says to wait before the next try; 0 where it does not say.
         may_pass: Whether the same request may be answered another day: the key may be at fault, or the server.
+        is_unreachable: Whether nothing listens at the address, or there is no such host.
     """
 
     kind: Kind
@@ -84,6 +86,7 @@ class Failure:
     message: str = field(default="", repr=False, compare=False)
     wait: float = field(default=0.0, compare=False)
     may_pass: bool = field(default=False, compare=False)
+    is_unreachable: bool = field(default=False, compare=False)
 
 
 def classify(
@@ -119,7 +122,31 @@ def classify(
     if isinstance(error, ProviderError) and rule.kind == "transient":  # it quotes nothing
         summary = f"{summary}: {error}"
     may_pass = rule.kind == "transient" or (rule.kind == "rejected" and status == 403)
-    return Failure(rule.kind, scrub(summary, secrets), text.rstrip(), wait, may_pass)
+    return Failure(rule.kind, scrub(summary, secrets), text.rstrip(), wait, may_pass, is_unreachable(error))
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether an error came of a connection that was refused, or of a host that is not known."""
+    links: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in links:
+        links.append(link)
+        link = link.__cause__ or link.__context__
+    return any(isinstance(link, (ConnectionRefusedError, socket.gaierror)) for link in links)
+
+
+def unreachable_message(address: str, summary: str) -> str:
+    """What to tell the user of a server that is not there.
+
+    Args:
+        address: Where it should be; empty where that is not known.
+        summary: Of the error.
+    """
+    place = address or "the provider's address"
+    return (
+        f"The model could not be asked: nothing answers at {place} ({summary}). Start the server, or see whether "
+        "the address is right and whether this machine is online, and run again."
+    )
 
 
 def is_of_a_model(error: BaseException) -> bool:

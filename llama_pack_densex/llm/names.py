@@ -33,6 +33,7 @@ class Provider:
         embedding: The class of its embedding models; empty where it has none.
         address: What both call the address of a server; empty where they take none.
         keys: Environment variables, one of which has to be set; empty where no key is needed.
+        variables: Environment variables that have to be set besides.
         settings: Of the LLM, where LlamaIndex's own are too small for propositions, or have to be asked of a
             server.
     """
@@ -42,6 +43,7 @@ class Provider:
     embedding: str
     address: str = ""
     keys: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -58,17 +60,23 @@ PROVIDERS = {
     "anthropic": Provider(
         "anthropic", "Anthropic", "", "base_url",
         ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
-        {"max_tokens": 4096},
+        settings={"max_tokens": 4096},
     ),
     "google": Provider(
         "google_genai", "GoogleGenAI", "GoogleGenAIEmbedding", "",
         ("GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
-        {"max_tokens": 32_768, "context_window": 1_000_000},
+        settings={"max_tokens": 32_768, "context_window": 1_000_000},
     ),
     "huggingface": Provider(
         "huggingface", "HuggingFaceLLM", "HuggingFaceEmbedding",
         settings={"is_chat_model": True, "context_window": 8192, "max_new_tokens": 2048},
     ),
+    "azure": Provider(
+        "azure_openai", "AzureOpenAI", "", "",
+        ("AZURE_OPENAI_API_KEY",),
+        ("AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION"),
+    ),
+    "bedrock": Provider("bedrock_converse", "BedrockConverse", "", settings={"max_tokens": 4096}),
 }  # fmt: skip
 ASSUMED_WINDOW = 128_000
 """Tokens that a model is taken to read if LlamaIndex's class does not know it."""
@@ -158,10 +166,12 @@ def named_llm(name: str, *, asked: bool = True) -> LLM:
         ImportError: Its package is missing; the message says which.
     """
     provider, model, _ = parse_name(name)
-    if not asked and (provider == "huggingface" or not is_installed(_module("llms", provider))):
+    if not asked and not _can_be_made(provider):
         provider = "openai"
         name = f"openai:{model}"
     settings = {**PROVIDERS[provider].settings, "model": model}
+    if provider == "azure":
+        settings["engine"] = model
     if provider == "huggingface":
         settings = {**PROVIDERS[provider].settings, "model_name": model, "tokenizer_name": model}
     llm: LLM = make_named("llms", name, settings, asked)
@@ -170,6 +180,19 @@ def named_llm(name: str, *, asked: bool = True) -> LLM:
     except ValueError:  # its class does not know it
         llm = make_named("llms", name, settings, asked, _assuming)
     return llm
+
+
+def _can_be_made(provider: str) -> bool:
+    """Whether the LLMs of a provider can be made without its weights, and with what is set and installed here."""
+    needs = PROVIDERS[provider]
+    is_set = all(map(os.environ.get, needs.variables)) and (provider != "bedrock" or "region_name" in _region())
+    return provider != "huggingface" and is_set and is_installed(_module("llms", provider))
+
+
+def _region() -> dict[str, str]:
+    """The region of Bedrock, which boto3 reads from the second of these variables alone."""
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return {"region_name": region} if region else {}
 
 
 def _assuming(llm_class: Any) -> Any:
@@ -238,14 +261,19 @@ def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
                 "the command line, or the environment variable OPENAI_API_BASE"
             )
         return {"api_key": next(filter(None, map(os.environ.get, _OPENAI_LIKE_KEYS)), "none")}
+    if provider == "bedrock":
+        return _region()
     keys = PROVIDERS[provider].keys
     is_set = any(map(os.environ.get, keys))
     if provider == "openai":
         is_set = is_set or bool(getattr(sys.modules.get("openai"), "api_key", None))
+    missing = [variable for variable in PROVIDERS[provider].variables if not os.environ.get(variable)]
+    if asked and keys and not is_set:
+        raise ValueError(f"{shown(name)} needs a key: set the environment variable {keys[0]}")
+    if asked and missing:
+        raise ValueError(f"{shown(name)} needs more: set the environment variable {missing[0]}")
     if is_set or not keys:
         return {}
-    if asked:
-        raise ValueError(f"{shown(name)} needs a key: set the environment variable {keys[0]}")
     return {"api_key": "none, since nothing is asked"}
 
 

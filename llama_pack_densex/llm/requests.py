@@ -17,7 +17,14 @@ from llama_index.core.llms import LLM
 from llama_pack_densex.llm.budget import Budget, Meter
 from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache, reply_key
 from llama_pack_densex.llm.client import Receive
-from llama_pack_densex.llm.errors import SETTING_ADVICE, Failure, LLMError, classify, without_quotes
+from llama_pack_densex.llm.errors import (
+    SETTING_ADVICE,
+    Failure,
+    LLMError,
+    classify,
+    unreachable_message,
+    without_quotes,
+)
 from llama_pack_densex.llm.limits import Limits, Ticket
 from llama_pack_densex.llm.reference import output_settings, secrets_of
 from llama_pack_densex.llm.usage import Messages, Reply, Response, Usage, expected_usage
@@ -68,6 +75,7 @@ class Sender:
         retry_wait: Scale of the random, exponentially growing wait between tries, in seconds.
         secrets: Texts that must not appear in messages.
         is_proven: Whether the model ever answered with these settings.
+        is_reached: Whether anything ever answered at its address.
         given_up: Requests in a row that were given up.
         rejected: Requests rejected since the last one that left after them and was answered.
         rejected_at: When the last one was rejected.
@@ -81,6 +89,7 @@ class Sender:
     retry_wait: float = 1.0
     secrets: Iterable[str] = ()
     is_proven: bool = False
+    is_reached: bool = False
     given_up: int = 0
     rejected: int = 0
     rejected_at: float = -math.inf
@@ -162,7 +171,7 @@ class _Exchange:
             if isinstance(outcome, Reply):
                 sender.is_proven = True
             elif message := self._fatal_message(outcome):
-                raise LLMError(without_quotes(message, self.request.text))
+                raise LLMError(without_quotes(message, self.request.text), is_silence=outcome.is_unreachable)
             if isinstance(outcome, Reply) or outcome.kind in ("too_long", "filtered", "rejected"):
                 sender.given_up = 0
                 return outcome
@@ -222,6 +231,7 @@ class _Exchange:
             failure = classify(error, sender.secrets, sent=self.request.text, proven=sender.is_proven)
         arrival.settle(None)
         reply = arrival.reply
+        sender.is_reached = sender.is_reached or reply is not None or not failure.is_unreachable
         if reply is not None and reply.finish != "failed":
             sender.limits.leave(ticket, used_tokens=reply.usage.total_tokens, taken=True)
             if ticket.departed >= sender.rejected_at:  # an earlier one says nothing about the present
@@ -254,6 +264,8 @@ class _Exchange:
         if failure.kind == "broken" and not sender.is_proven and self.failed > min(1, sender.max_retries):
             advice = "The LLM's class or its client fails: mend it, or see what is at its address."
             return f"{failure.message}. {advice}"
+        if failure.is_unreachable and not sender.is_reached and self.failed > min(1, sender.max_retries):
+            return unreachable_message(sender.settings.get("address", ""), failure.summary)
         return failure.message if failure.kind == "fatal" else ""
 
     def _pause(self, failure: Failure) -> float:

@@ -287,6 +287,7 @@ _EMBEDDING_PRICES = {
     "text-embedding-ada-002": 0.1,
 }
 """OpenAI's embedding models, which genai-prices lacks."""
+_OF_BEDROCK = re.compile(r"(?:[a-z-]+\.)?(?:ai21|amazon|anthropic|cohere|deepseek|meta|mistral|openai|qwen|writer)\.")
 _LOCAL_LLMS = ("llama_index.llms.ollama.", "llama_index.llms.huggingface.", "llama_index.llms.llama_cpp.")
 _WITH_BATCHES = ("openai", "anthropic", "google", "mistral")  # at half the price
 
@@ -359,7 +360,8 @@ def _list_price(model: str) -> Price | None:
     if model in _EMBEDDING_PRICES:
         return Price(_EMBEDDING_PRICES[model], as_of=as_of)
     try:
-        listed = calc_price(NoUsage(input_tokens=0), model)
+        provider = "aws" if _OF_BEDROCK.match(model) else None
+        listed = calc_price(NoUsage(input_tokens=0), model, provider_id=provider)
     except LookupError:
         return None
     price = listed.model_price

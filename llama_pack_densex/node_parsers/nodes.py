@@ -110,7 +110,7 @@ class DocumentNodes:
         self._base_nodes: list[TextNode] = []
         self._passage_nodes: list[TextNode] = []
         self._make_base_nodes(pieces)
-        self.passages = [_passage_of(node) for node in self._passage_nodes]
+        self.passages = [passage_of(node) for node in self._passage_nodes]
 
     @property
     def wanted(self) -> list[Passage]:
@@ -210,7 +210,7 @@ class DocumentNodes:
         for finding in propositions.findings:
             about = None if finding.proposition is None else propositions.texts[finding.proposition]
             findings[about].append(str(finding))
-        propositions = _nothing_lost(_passage_of(passage), propositions)
+        propositions = _nothing_lost(passage_of(passage), propositions)
         passage.metadata[STATUS_KEY] = propositions.status
         if propositions.reason:
             passage.metadata[REASON_KEY] = propositions.reason
@@ -315,10 +315,10 @@ def _require_encodable(document: BaseNode) -> None:
             ) from error
 
 
-def _passage_of(node: TextNode) -> Passage:
+def passage_of(node: BaseNode) -> Passage:
     """A passage's node as the propositionizer gets it."""
     keys = (TITLE_KEY, SECTION_KEY, CONTEXT_KEY)
-    return Passage(node.text, *(str(node.metadata[key]) for key in keys))
+    return Passage(node.get_content(), *(str(node.metadata[key]) for key in keys))
 
 
 def _shown_answer(proposition: TextNode) -> list[Any]:

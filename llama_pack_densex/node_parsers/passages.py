@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -243,18 +244,29 @@ def _divided(text: str, span: Span, chunk_size: int, divisions: Sequence[_Divisi
 
 def _joined(text: str, parts: Sequence[Span], chunk_size: int) -> list[Span]:
     """Neighbouring parts together, as many as a passage can hold."""
-    joined: list[Span] = []
+    trimmed: list[Span] = []
     for start, end in parts:
         own = text[start:end]
-        first = start + after_space(own, 0)
-        last = start + len(own.rstrip())
-        if first >= last:
-            continue
-        if joined and length_of(text[joined[-1][0] : last]) <= chunk_size:
-            joined[-1] = (joined[-1][0], last)
-        else:
-            joined.append((first, last))
+        if own.strip():
+            trimmed.append((start + after_space(own, 0), start + len(own.rstrip())))
+    joined: list[Span] = []
+    while trimmed:
+        count = _count_fitting(text, trimmed, chunk_size)
+        joined.append((trimmed[0][0], trimmed[count - 1][1]))
+        del trimmed[:count]
     return joined
+
+
+def _count_fitting(text: str, parts: Sequence[Span], chunk_size: int) -> int:
+    """How many of the first parts a passage can hold; its length is not counted anew for each of them."""
+
+    def length_with(part: Span) -> int:
+        return length_of(text[parts[0][0] : part[1]])
+
+    most = 1
+    while most < len(parts) and length_with(parts[most]) <= chunk_size:
+        most *= 2
+    return bisect_right(parts, chunk_size, 1, min(most, len(parts)), key=length_with)
 
 
 def length_of(text: str) -> int:

@@ -15,6 +15,7 @@ from llama_index.core.node_parser import TextSplitter
 from typing_extensions import Self
 
 from llama_pack_densex.llm.claims import name_place, refuse_place, unnamed_place
+from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.models import E5, NONE, RETRIEVERS, embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.passages import PassageNodeParser, length_of
 from llama_pack_densex.text.segments import segment
@@ -92,7 +93,7 @@ class TopicNodeParser(TextSplitter):
 
     def _embedded(self, sentences: Sequence[str]) -> Any:
         model = self.embed_model if isinstance(self.embed_model, BaseEmbedding) else _named(self.embed_model)
-        return np.asarray(model.get_text_embedding_batch(list(sentences)), np.float32)
+        return np.asarray(embed_texts(model, sentences), np.float32)
 
 
 def _name_of(model: BaseEmbedding | str) -> str:

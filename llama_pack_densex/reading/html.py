@@ -38,6 +38,7 @@ _LISTS = ["ol", "ul"]
 _LONGEST_CELL = 1_000  # characters
 _MAX_SPAN = 100  # of a table cell
 _DEEPEST_INDENT = 100  # of lists within lists
+_DEEPEST_TAG = 200  # within tags: what is deeper was not written by people, and takes minutes
 _LONGEST_BOLD_LINE = 80  # characters of a paragraph in bold that stands as a heading
 _STRUCK = 's, strike, del, [style*="line-through" i]'
 _TEXT = re.compile(r"\S")
@@ -84,6 +85,7 @@ def html_to_text(html: str) -> tuple[str, str]:
     """A page's title and text, as Markdown: headings, items of lists, tables with pipes, code in fences."""
     # Beautiful Soup warns of most pages of books, which begin as XML
     soup = BeautifulSoup(re.sub(r"\A\s*<\?xml[^>]*>", "", html), "lxml")
+    _flatten_deepest(soup)
     title_tag = soup.select_one("title:not(svg title)")
     title = on_one_line(title_tag.get_text()) if title_tag else ""
     for tag in soup.select(_DROPPED):
@@ -107,6 +109,19 @@ def html_to_text(html: str) -> tuple[str, str]:
         tag.insert(0, _END)
         tag.append(_END)
     return title, _joined(soup.get_text())
+
+
+def _flatten_deepest(soup: Tag) -> None:
+    """Keep only the text of tags that are too deep."""
+    depths = {id(soup): 0}
+    deepest: list[Tag] = []
+    for tag in soup.find_all(True):
+        depth = depths[id(tag.parent)] + 1
+        depths[id(tag)] = depth
+        if depth == _DEEPEST_TAG:
+            deepest.append(tag)
+    for tag in deepest:
+        tag.string = tag.get_text("\n")
 
 
 def _drop_menus(soup: Tag) -> None:

@@ -71,6 +71,9 @@ def read_mail(file: Path) -> list[Part]:
         text = decode_file(file, content, body.get_content_charset())
         if body.get_content_subtype() == "html":
             _, text = html_to_text(text)
+    attachments = sum(part.is_attachment() for part in message.walk())
+    if attachments:
+        logger.warning("%s: not read: what is attached (%d)", file, attachments)
     lines = "\n".join(f"{key.capitalize()}: {value}" for key, value in header.items())
     blocks = [title and f"# {title}", lines, text]
     metadata = {**header, "title": title} if title else header

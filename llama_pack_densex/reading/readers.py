@@ -12,6 +12,9 @@ from llama_index.core.readers.file.base import default_file_metadata_func
 from llama_index.core.schema import Document
 
 from llama_pack_densex.reading.files import FoundFiles, Part, UnreadableFileError
+from llama_pack_densex.text.terminal import plain_logger
+
+logger = plain_logger(__name__)
 
 # The modules and functions that read files, imported late, since most need packages of the extra `files`.
 _READERS = {
@@ -103,6 +106,7 @@ def _read_parts(path: Path) -> list[Part]:
         raise UnreadableFileError(path, "is no regular file")
     if is_zipfile(path):
         _check_archive(path)
+        _warn_of_unread(path)
     suffix = path.suffix.lower()
     readers = (reader for suffixes, reader in _READERS.items() if suffix in suffixes.split())
     module, function = next(readers, "plain.read_text").split(".")
@@ -127,3 +131,21 @@ def _check_archive(file: Path) -> None:
     if unpacked > _MOST_UNPACKED:
         reason = "unpacks to more than 256 MB of markup: divide it, or save it as text"
         raise UnreadableFileError(file, reason)
+
+
+# What no reader of Office files takes, by its place in the archive.
+_UNREAD = {
+    "/charts/": "charts",
+    "/diagrams/": "diagrams",
+    "/embeddings/": "embedded files",
+    "/comments": "comments",
+    "xl/drawings/drawing": "drawings and text boxes",
+}
+
+
+def _warn_of_unread(file: Path) -> None:
+    with ZipFile(file) as archive:
+        names = [name for name in archive.namelist() if name.startswith(("word/", "xl/", "ppt/"))]
+    kinds = [kind for place, kind in _UNREAD.items() if any(place in name for name in names)]
+    if kinds:
+        logger.warning("%s: not read: its %s", file, ", ".join(kinds))

@@ -30,6 +30,7 @@ _UNKNOWN = re.compile(
 # The marks of notes, and those of links, which tell menus in a page of the web.
 _NOTE_OR_LINK = re.compile(r'<a href="#(?:foot|end)note-[^>]*>[^<]*</a>|</?a\b[^>]*>')
 _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+_STRICT_W = b"http://purl.oclc.org/ooxml/wordprocessingml/main"
 _RUN = "<w:r><w:t>%s</w:t></w:r>"
 _NUMBER = "\ufdd4"  # around the number of an item, which Mammoth does not read
 _NUMBERED_ITEM = re.compile(f"<li>((?:<[^>]*>)*){_NUMBER}(\\d+){_NUMBER}")
@@ -67,7 +68,7 @@ def read_word(file: Path) -> list[Part]:
 
 def _mended(part: bytes) -> bytes:
     """Markup that Mammoth reads in place of some that it does not."""
-    part = part.replace(b"<w:dstrike", b"<w:strike")
+    part = part.replace(_STRICT_W, _W.encode()).replace(b"<w:dstrike", b"<w:strike")
     # equations as text, in which powers and fractions can still be told
     for tag, sign in ((b"<m:sup>", "^"), (b"<m:den>", "/")):
         part = part.replace(tag, (_RUN % sign).encode())
@@ -115,7 +116,10 @@ _OF_FIELDS = ("rPr", "fldChar", "instrText")  # parts of runs that say nothing
 
 
 def _leave_out_hidden(root: Any, hidden_styles: set[str]) -> None:
-    """Leave out the text that Word does not show, and the paragraphs that are hidden as a whole."""
+    """Leave out the text that Word does not show, and the rows and paragraphs that are hidden as a whole."""
+    for row in [*root.iter("{*}tr")]:
+        if _is_on(row.find("{*}trPr/{*}hidden")):
+            row.getparent().remove(row)
     for paragraph in [*root.iter("{*}p")]:
         in_hidden_style = _value(paragraph, "w:pPr/w:pStyle") in hidden_styles
         for run in paragraph.iterfind(".//{*}r"):
@@ -182,8 +186,9 @@ def _number_items(document: Any, numbering: Any, styles: Any) -> None:
 
 # Without spaces. Codes and dates, as C-12 and 2024-05-01, are none.
 _PAGE_NUMBER = re.compile(
-    r"(?i)[-–—(\[]*(?:page|p\.|seite|第)?[|:]?(?:\d{1,4}|[ivx]+)"
-    r"(?:(?:of|von|sur|/|\|)\d{1,4})?(?:ページ|頁)?[-–—)\]]*"
+    r"(?i)[-–—(\[]*(?:全\d{1,4}(?:ページ|頁)(?:中|[:/])?)?(?:pages?|pg\.?|p\.?|seite|página|ページ|頁|第)?[|:]?"
+    r"(?:\d{1,4}|[ivx]+)(?:ページ|頁|p)?"
+    r"(?:(?:of|von|sur|de|/|\||[(（])(?:全|pages?)?\d{1,4}(?:ページ|頁|p)?(?:中)?[)）]?)?[-–—)\]]*"
 )
 
 

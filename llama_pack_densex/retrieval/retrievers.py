@@ -33,6 +33,7 @@ from llama_pack_densex.retrieval.hits import (
 from llama_pack_densex.retrieval.search import UnitSearch
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.node_store import FoundNode
+from llama_pack_densex.text.terminal import one_line
 
 _ROOT = "units"
 
@@ -97,7 +98,7 @@ class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
                 break
         if self._verbose:
             for passage in passages[:top_k]:
-                print_text(f"Retrieved node with id, entering: {passage.node_id}\n", color="pink")
+                print_text(f"Retrieved node with id, entering: {one_line(passage.node_id)}\n", color="pink")
         return passages[:top_k], missing
 
     def _read(self, hits: Sequence[PassageHit]) -> list[NodeWithScore]:
@@ -180,7 +181,7 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
                 continue
             if self._verbose and result.whole and result.units:  # as core's AutoMergingRetriever says it
                 print(f"> Merging {len(result.units)} nodes into parent node.")
-                print(f"> Parent node id: {result.node_id}.")
+                print(f"> Parent node id: {one_line(result.node_id)}.")
             retrieved.append(with_matches(nodes[result.node_id], result.score, result.units, records))
         return retrieved, merger.missing
 

@@ -173,8 +173,8 @@ def make_mcp_server(pack: DenseXRetrievalPack) -> MCPServer[None]:
         with _reading():
             documents = sorted(pack.documents())
             titles = dict.fromkeys(documents[start:end], "")
-            for record in pack.records("passage"):
-                if titles.get(record.document_id) == "":
+            for record in pack.records("passage", documents[start:end]):
+                if not titles[record.document_id]:
                     title = json.loads(record.metadata).get(TITLE_KEY)
                     titles[record.document_id] = str(title or "")[:_MAX_NAME]
         next_start = end if end < len(documents) else None
@@ -196,7 +196,7 @@ def _find_passage(pack: DenseXRetrievalPack, id: str) -> BaseNode:
     """The passage of an id, or the first one of the document of that id."""
     nodes = pack.get_nodes([id])
     if not nodes:
-        of_document = [record.id for record in pack.records("passage") if record.document_id == id]
+        of_document = [record.id for record in pack.records("passage", [id])]
         nodes = pack.get_nodes(of_document)
     if not nodes:
         raise ToolError(

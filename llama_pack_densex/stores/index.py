@@ -95,11 +95,16 @@ class NodeIndex:
             if folder is not None:
                 self.store.change_in = self._changing
 
-    def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
-        """All nodes in short, or those of one granularity."""
+    def records(
+        self, granularity: str | None = None, document_ids: Sequence[str] | None = None
+    ) -> Iterator[NodeRecord]:
+        """All nodes in short, or those of one granularity, and of some documents."""
 
         def begin() -> tuple[list[NodeRecord], Iterator[NodeRecord]]:
-            records = self.store.records(granularity)
+            if document_ids is None:
+                records = self.store.records(granularity)
+            else:
+                records = self.store.records_of(document_ids, granularity)
             return list(islice(records, 1)), records
 
         yield from chain(*self.reading(begin))

@@ -149,6 +149,13 @@ class NodeStore(ABC):
         What others wrote into the same store and is not of our parsers is left out.
         """
 
+    def records_of(self, document_ids: Sequence[str], granularity: str | None = None) -> Iterator[NodeRecord]:
+        """The nodes of some documents in short, in any order, or those of one granularity."""
+        for node in self.fetch(sorted(self.node_ids(document_ids))).values():
+            record = NodeRecord.of(node)
+            if granularity in (None, record.granularity):
+                yield record
+
     @abstractmethod
     def documents(self) -> dict[str, DocumentRecord]:
         """The documents by id, as they are in the store now, whoever wrote them."""

@@ -121,7 +121,7 @@ class Outline:
         spans |= {heading.span for heading in headings[len(self._common_path(start, end)) :] if heading.end <= start}
         context = ""
         last_end = 0
-        for span in sorted(span for span in spans if span[0] < span[1]):
+        for span in sorted(span for span in spans if 0 < span[1] - span[0] <= _LONGEST_NEEDED):
             context += self._gap(last_end, span[0]) if context else self._indentation(span[0])
             context += self._text[slice(*span)]
             last_end = span[1]
@@ -138,7 +138,7 @@ class Outline:
         """
         within = self._within(start, end)
         spans = [span for span in (within[0].needs if within else ()) if span not in self._headers]
-        return "\n".join(self._text[slice(*span)] for span in spans)
+        return "\n".join(self._text[slice(*span)] for span in spans if span[1] - span[0] <= _LONGEST_NEEDED)
 
     def _gap(self, end: int, start: int) -> str:
         """The white space between what ended and what begins; of what is left out between them, its lines' ends."""
@@ -156,6 +156,7 @@ class Outline:
 
 
 _LONGEST_BEGINNING = 80  # characters of an item that a passage begins within
+_LONGEST_NEEDED = 4_000  # characters that stand before each of many passages: what is longer leads in nothing
 
 
 _HEAD = re.compile(r"\|[| ]*\n.*(?:\n.*(?=\n))?")  # of a record: the empty header, and its first line

@@ -9,7 +9,7 @@ from llama_index.core import Document, SimpleDirectoryReader
 from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer
-from llama_pack_densex.answering.citations import NOT_FOUND, UNVERIFIED, without_footnotes
+from llama_pack_densex.answering.citations import CLOSEST, NOT_FOUND, UNVERIFIED, without_footnotes
 from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.retrieval.context import count_words
 from tests.conftest import DATA
@@ -50,8 +50,76 @@ def test_quotations_hold_the_answer_in_few_words(pack: DenseXRetrievalPack) -> N
 
 
 def test_a_question_about_something_else_is_not_answered(pack: DenseXRetrievalPack) -> None:
-    told = [str(pack.run(question)) == NOT_FOUND[language] for question, language in OTHERS]
-    assert sum(told) >= 0.8 * len(told)
+    for question, language in OTHERS:
+        response = pack.run(question)
+        outcome = response.metadata["outcome"]
+        assert outcome in ("not_found", "closest"), question
+        assert str(response).startswith(NOT_FOUND[language] if outcome == "not_found" else CLOSEST[language])
+
+
+LEAVE_EN = (
+    "# Leave\n\nParental leave lasts 16 weeks. A doctor's note is needed after three days. The office closes in August."
+)
+LEAVE_JA = "# 休暇\n\n有給育児休暇は16週間である。3日を超える病欠には診断書が要る。8月は事務所を閉める。"
+DOUBTFUL = [
+    (LEAVE_EN, "Do I need a note from my dentist to stay at home?", "Closest passages:\n\n"),
+    (LEAVE_EN, "How many weeks of unpaid leave may an intern take?", "Closest passages:\n\n"),
+    (LEAVE_JA, "双子の場合、育児休暇は延長できますか", "近い箇所：\n\n"),
+    (LEAVE_JA, "病欠の連絡は誰にしますか", "近い箇所：\n\n"),
+    ("VPNの接続先は本社である。接続には証明書が要る。", "VPN error", "近い箇所："),  # in the documents' language
+]
+
+
+@pytest.mark.parametrize(("document", "question", "lead"), DOUBTFUL)
+def test_where_it_cannot_be_told_whether_it_is_an_answer_it_is_called_closest(
+    document: str, question: str, lead: str
+) -> None:
+    pack = DenseXRetrievalPack([Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none")
+    response = pack.run(question)
+    assert str(response).startswith(lead)
+    assert response.metadata["outcome"] == "closest"
+    assert response.metadata["citations"]
+    assert all(sentence["footnotes"] for sentence in response.metadata["sentences"])
+    assert response.metadata["markdown"].startswith(lead)
+
+
+@pytest.mark.parametrize(("document", "question", "lead"), DOUBTFUL[1:3])
+async def test_streams_and_conversations_call_it_so_too(document: str, question: str, lead: str) -> None:
+    pack = DenseXRetrievalPack(
+        [Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none", streaming=True
+    )
+    expected = str(pack.run(question))
+    assert expected.startswith(lead)
+    assert str(pack.as_chat_engine().chat(question)) == expected
+    stream = await pack.as_chat_engine().astream_chat(question)
+    assert "".join([piece async for piece in stream.async_response_gen()]) == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "question"),
+    [(LEAVE_EN, "How long does parental leave last?"), (LEAVE_JA, "有給育児休暇は何週間ですか")],
+)
+def test_an_answer_is_not_called_closest(document: str, question: str) -> None:
+    pack = DenseXRetrievalPack([Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none")
+    response = pack.run(question)
+    assert response.metadata["outcome"] == "answered"
+    assert "16" in str(response).partition("[^1]")[0]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "question"),
+    [
+        ("The {} harbour of Karsted is deep.", "Is the harbour of Karsted deep?"),
+        ("カルステの{}港は深い。", "カルステの港は深いですか"),
+    ],
+)
+def test_an_answer_has_three_facts_at_most(sentence: str, question: str) -> None:
+    names = ["old", "red", "new", "big", "low"]
+    documents = [Document(text=sentence.format(name), id_=name) for name in names]
+    pack = DenseXRetrievalPack(
+        documents, proposition_llm="none", query_llm="none", embed_model="none", similarity_top_k=5
+    )
+    assert 1 <= len(pack.run(question).metadata["sentences"]) <= 3
 
 
 def test_each_quoted_sentence_has_its_footnote_and_its_proposition(pack: DenseXRetrievalPack) -> None:
@@ -118,7 +186,7 @@ def test_chinese_and_korean_questions_are_not_refused_for_the_words_that_ask(
     document: str, question: str, answer: str
 ) -> None:
     pack = DenseXRetrievalPack([Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none")
-    assert str(pack.run(question)).startswith(answer)
+    assert answer in str(pack.run(question))
 
 
 FAQ_JA = """\
@@ -180,7 +248,7 @@ def test_a_question_in_a_document_is_quoted_with_its_answer(document: str, quest
 def test_what_stands_below_the_question_comes_first() -> None:
     pack = DenseXRetrievalPack([Document(text=MANUAL_JA)], proposition_llm="none", query_llm="none", embed_model="none")
     answer = without_footnotes(str(pack.run("エラーE04が表示された、確認してください")))
-    assert answer.startswith("A2．かすトレイを空にしてください。A: プラグを")
+    assert answer.removeprefix(CLOSEST["ja"]).startswith("A2．かすトレイを空にしてください。")
 
 
 SCOPE = "# 複合機の使い方\n\n## 紙詰まり\n側面のカバーを開ける。紙を手前に引き抜く。"
@@ -221,9 +289,7 @@ def test_a_row_far_below_its_header_is_quoted_with_the_names_of_its_columns() ->
 def test_a_sentence_is_quoted_with_its_links() -> None:
     text = "Apply with [the form](https://example.com/form) before May. The hall is cold."
     pack = DenseXRetrievalPack([Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none")
-    assert str(pack.run("How does one apply?")).startswith(
-        "Apply with [the form](https://example.com/form) before May."
-    )
+    assert "Apply with [the form](https://example.com/form) before May.[^1]" in str(pack.run("How does one apply?"))
 
 
 def test_a_footnote_of_a_document_is_quoted_without_its_mark() -> None:
@@ -248,7 +314,7 @@ def test_a_japanese_question_is_not_about_the_words_that_ask() -> None:
     pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
     answer = pack.run("NMU とは何ですか、どのくらいですか")
     assert answer.source_nodes[0].text == documents[2].text
-    assert without_footnotes(str(answer)).startswith(documents[2].text)
+    assert without_footnotes(str(answer)).removeprefix(CLOSEST["ja"]).startswith(documents[2].text)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +323,7 @@ def test_a_japanese_question_is_not_about_the_words_that_ask() -> None:
         (
             "Minot Light was lit in 1860. Minot Light flashes 1-4-3. The granite of Minot Light came from Quincy.",
             "Where did the granite of Minot Light come from?",
-            "The granite of Minot Light came from Quincy.[^1] Minot Light was lit",
+            "The granite of Minot Light came from Quincy.[^1]",
         ),
         (
             "Minot Light has a keeper. It was lit in 1860. The granite of Minot Light came from Quincy.",

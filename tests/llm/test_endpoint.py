@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from llama_index.core import Document
+from llama_index.embeddings.openai import OpenAIEmbedding
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack, LLMPropositionizer, Passage
+from llama_pack_densex.evaluation.models import CachedEmbedding
 from llama_pack_densex.llm.endpoint import TIME_OUTS
 from llama_pack_densex.llm.errors import Failure, classify
+from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from tests.openai_server import OpenAIServer, Reply, asked_content
+from tests.serving.running import SlowProvider, served
 
 PASSAGES = [Passage(f"Fact {n} is true and old.") for n in range(4)] + [Passage(f"湖{n}は深い。") for n in range(2)]
 DOCUMENTS = [Document(text="The tower of Karsted was built in 1889."), Document(text="霧浜灯台は1874年に着工した。")]
 QUESTION = "When was the tower of Karsted built?"
+JAPANESE_QUESTION = "霧浜灯台はいつ着工しましたか。"
 ANSWER = "The tower of Karsted was built in 1889.[^1]"
 WAYS = ["run", "arun", "a stream", "an asynchronous stream"]
 
@@ -173,6 +181,19 @@ def test_what_is_refused_all_the_same_stops_the_run_with_the_providers_words() -
     assert len(server.requests) == 2
 
 
+async def test_a_pack_finds_out_once_what_its_server_refuses(caplog: pytest.LogCaptureFixture) -> None:
+    with OpenAIServer(without("temperature", "OpenAI")) as server:
+        pack = pack_of(llm_of(server.url))
+        for question in (QUESTION, JAPANESE_QUESTION):
+            engine = pack.as_chat_engine()
+            engine.chat(question)
+            "".join(engine.stream_chat("How high is it?").response_gen)
+            await pack.as_chat_engine(chat_history=engine.chat_history).achat("How old is it?")
+    refused = [seen for seen in server.requests if "temperature" in seen.body]
+    assert len(refused) == 2  # the answer's, and that of the follow-up's query
+    assert len([record for record in caplog.records if "temperature" in record.message]) == 2
+
+
 # Errors in place of a reply
 
 
@@ -204,7 +225,10 @@ SILENCES = {
     "empty": Reply(""),
     "filtered": Reply(None, finish_reason="content_filter"),
     "refused": Reply(None, refusal="I cannot."),
+    "thoughts": Reply("<think>It was 1889. 1874年だ。</think>"),
+    "a call of a tool": Reply(None, finish_reason="tool_calls", tool="search"),
 }
+SILENT = {"en": "The model gave no answer.", "ja": "モデルから回答がありませんでした。"}
 
 
 @pytest.mark.parametrize("silence", SILENCES)
@@ -212,8 +236,8 @@ SILENCES = {
 async def test_a_reply_that_never_came_is_no_not_found(silence: str, way: str) -> None:
     with OpenAIServer(lambda body: SILENCES[silence]) as server:
         english, metadata = await asked(llm_of(server.url), way)
-        japanese, _ = await asked(llm_of(server.url), way, "霧浜灯台はいつ着工しましたか。")
-    assert (english, japanese) == ("The model gave no answer.", "モデルから回答がありませんでした。")
+        japanese, _ = await asked(llm_of(server.url), way, JAPANESE_QUESTION)
+    assert {"en": english, "ja": japanese} == SILENT
     assert metadata["outcome"] == "no_answer"
 
 
@@ -221,14 +245,27 @@ async def test_a_reply_that_never_came_is_no_not_found(silence: str, way: str) -
 async def test_neither_is_one_without_choices(way: str) -> None:
     with OpenAIServer(lambda body: Reply(body_override='{"choices": []}')) as server:
         text, metadata = await asked(llm_of(server.url), way)
-    assert (text, metadata["outcome"]) == ("The model gave no answer.", "no_answer")
+    assert (text, metadata["outcome"]) == (SILENT["en"], "no_answer")
 
 
-def test_a_silence_is_no_part_of_a_conversation() -> None:
-    with OpenAIServer(lambda body: Reply("")) as server:
+@pytest.mark.parametrize("silence", SILENCES)
+@pytest.mark.parametrize(("question", "text"), [(QUESTION, SILENT["en"]), (JAPANESE_QUESTION, SILENT["ja"])])
+async def test_a_silence_is_no_part_of_a_conversation(silence: str, question: str, text: str) -> None:
+    with OpenAIServer(lambda body: SILENCES[silence]) as server:
         engine = pack_of(llm_of(server.url)).as_chat_engine()
-        assert str(engine.chat(QUESTION)) == "The model gave no answer."
+        assert str(engine.chat(question)) == text
+        assert "".join(engine.stream_chat(question).response_gen) == text
+        assert str(await engine.achat(question)) == text
         assert engine.chat_history == []
+
+
+@pytest.mark.parametrize("silence", SILENCES)
+def test_a_silence_is_served_as_such(silence: str) -> None:
+    with OpenAIServer(lambda body: SILENCES[silence]) as server, served(pack_of(llm_of(server.url))) as client:
+        for question, text in ((QUESTION, SILENT["en"]), (JAPANESE_QUESTION, SILENT["ja"])):
+            answer = client.post("/query", json={"question": question}).json()
+            assert (answer["answer"], answer["outcome"]) == (text, "no_answer")
+            assert text in client.post("/chat", json={"question": question}).text
 
 
 # Time
@@ -284,6 +321,76 @@ async def test_neither_are_streams(drip: tuple[bytes, bytes], way: str) -> None:
 async def test_nor_whole_answers(way: str) -> None:
     with dripping(*JSON) as url, pytest.raises(TimeoutError, match=f"{TIME_OUTS} times"):
         await asked(llm_of(url, timeout=0.2), way)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_how_long_a_reader_takes_is_not_counted(is_async: bool) -> None:
+    text = "The tower of Karsted was built in 1889.[^1] " * 3
+    pieces = []
+    with OpenAIServer(lambda body: text) as server:
+        pack = pack_of(llm_of(server.url, timeout=0.2), streaming=True)  # a second in all
+        if is_async:
+            async for piece in (await pack.arun(QUESTION)).async_response_gen():
+                pieces.append(piece)
+                await asyncio.sleep(0.4 * (len(pieces) < 4))
+        else:
+            for piece in pack.run(QUESTION).response_gen:
+                pieces.append(piece)
+                time.sleep(0.4 * (len(pieces) < 4))
+    assert "".join(pieces).strip() == text.strip()
+    assert len(pieces) > 2
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_stream_whose_reader_has_enough_is_closed(is_async: bool) -> None:
+    with SlowProvider("The tower of Karsted was built in 1889.[^1] It") as provider:
+        pack = pack_of(provider.llm(), streaming=True)
+        if is_async:
+            async with aclosing((await pack.arun(QUESTION)).async_response_gen()) as pieces:
+                assert "1889" in await anext(pieces)
+        else:
+            with closing(pack.run(QUESTION).response_gen) as generator:
+                assert "1889" in next(generator)
+        for _ in range(50):
+            gc.collect()  # the client's own streams are cycles
+            if await asyncio.to_thread(provider.hung_up.wait, 0.1):
+                break
+        assert provider.hung_up.is_set()
+
+
+TEXT = "The tower is old. The sea is deep. 塔は古い。海は深い。" * 50
+
+
+@pytest.mark.parametrize(
+    "embed",
+    [
+        lambda model: DenseXRetrievalPack(DOCUMENTS, "none", "none", model),
+        lambda model: TopicNodeParser(embed_model=model).split_text(TEXT),
+        lambda model: CachedEmbedding(model).get_text_embedding(TEXT),
+        lambda model: CachedEmbedding(model).embed_queries([QUESTION]),
+    ],
+    ids=["an index", "topics", "a comparison's texts", "its questions"],
+)
+def test_texts_are_not_embedded_without_end(embed: Callable[[OpenAIEmbedding], Any]) -> None:
+    with dripping(*JSON) as url:
+        model = OpenAIEmbedding(api_base=url, api_key="sk-test", timeout=0.2, max_retries=0)
+        with pytest.raises(TimeoutError, match=f"{TIME_OUTS} times"):
+            embed(model)
+
+
+@pytest.mark.parametrize("question", [QUESTION, JAPANESE_QUESTION])
+async def test_nor_are_questions(question: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"api_key": "sk-test", "timeout": 0.2, "max_retries": 0}
+    with OpenAIServer() as server:
+        model = OpenAIEmbedding(api_base=server.url, **settings)
+        DenseXRetrievalPack(DOCUMENTS, "none", "none", model, persist_dir=tmp_path / "index")
+    with dripping(*JSON) as url:
+        model = OpenAIEmbedding(api_base=url, **settings)
+        pack = DenseXRetrievalPack.load(tmp_path / "index", embed_model=model, query_llm="none", dense_weight=1.0)
+        with pytest.raises(TimeoutError, match=f"{TIME_OUTS} times"):
+            pack.retrieve(question)
+        with pytest.raises(TimeoutError, match=f"{TIME_OUTS} times"):
+            await pack.aretrieve(question)
 
 
 async def test_a_run_that_is_cancelled_leaves_such_a_server_alone() -> None:

@@ -6,6 +6,7 @@ import base64
 import random
 import re
 import textwrap
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -301,3 +302,19 @@ def test_a_picture_whose_bytes_are_wrapped_is_in_one_passage(picture: str) -> No
     wrapped = "\n".join(textwrap.wrap(PICTURE, 76))
     text = f"# The tower\n\nIt is made of iron.\n\n{picture.format(wrapped)}\n\nIt was finished in 1889."
     assert len(passages(text)) == 1
+
+
+@pytest.mark.parametrize("text", ["#" * 9_000, "<" * 9_000, "_" * 9_000 + " a", "word " * 3_000, "港町" * 3_000])
+def test_a_run_without_sentences_fills_passages(text: str) -> None:
+    cut = passages(text)
+    assert "".join(cut).replace(" ", "") == text.replace(" ", "")
+    assert all(length_of(passage) <= 256 for passage in cut)
+    assert all(length_of(one + following) > 200 for one, following in pairwise(cut))
+
+
+@pytest.mark.parametrize("lead", ["word " * 2_000 + ":", "語句" * 3_000 + "："])
+@pytest.mark.parametrize("items", ["- item\n" * 300, "- 項目\n" * 300])
+def test_what_is_longer_than_several_passages_leads_in_nothing(lead: str, items: str) -> None:
+    nodes = nodes_of(f"{lead}\n\n{items}")
+    assert max(len(node.metadata[CONTEXT_KEY]) for node in nodes) < 4_500
+    assert any(lead[-3:] in node.metadata[CONTEXT_KEY] for node in nodes_of(f"{lead[-9:]}\n\n{items}"))

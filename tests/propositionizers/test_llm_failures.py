@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from llama_index.core import Document
+from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.llms import MockLLM
+from llama_index.core.schema import BaseNode
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack, PropositionNodeParser
@@ -133,11 +136,9 @@ def test_an_error_that_stays_is_the_passages_matter(caplog: pytest.LogCaptureFix
     assert not any(secret in made[1].reason + caplog.text for secret in (KEY, "Fact 1"))
 
 
-def test_a_server_that_is_not_there_is_reported_for_every_passage(caplog: pytest.LogCaptureFixture) -> None:
-    made = propositionizer("http://127.0.0.1:9/v1").propositionize(PASSAGES[:3])
-    assert {one.status for one in made} == {"fallback"}
-    assert "APIConnectionError" in made[0].reason
-    assert "3 of 3 passages" in caplog.text
+def test_a_server_that_is_not_there_ends_the_run_with_its_address() -> None:
+    with pytest.raises(PropositionizerError, match=r"nothing answers at http://127\.0\.0\.1:9/v1"):
+        propositionizer("http://127.0.0.1:9/v1").propositionize(PASSAGES[:3])
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -293,6 +294,34 @@ def test_what_a_key_is_refused_for_at_the_end_is_asked_for_by_the_next_run(
         refused.clear()
         statuses = index().counts().statuses
     assert statuses == {"ok": 6}
+
+
+@pytest.mark.parametrize("questions", [False, True])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_no_node_that_stands_in_for_it_leaves_a_pipeline(questions: bool, is_async: bool) -> None:
+    documents = [Document(id_=str(n), text=f"湖{n}は古い。" if n % 2 else f"Fact {n} is old.") for n in range(4)]
+    texts = {document.text: [document.text] for document in documents}
+    answer = held(texts, style=lambda found: json.dumps({"propositions": found, "questions": []}, ensure_ascii=False))
+    refused = [REFUSALS_OF_KEYS["no access"]]
+
+    def respond(body: dict[str, Any]) -> Reply | str:
+        return refused[0] if refused and len(server.requests) > 2 else answer(body)
+
+    async def nodes() -> Sequence[BaseNode]:
+        asking = propositionizer(server.url, max_concurrency=1, questions=questions)
+        parser = PropositionNodeParser(propositionizer=asking)
+        pipeline = IngestionPipeline(transformations=[parser])
+        if is_async:
+            return await pipeline.arun(documents=documents)
+        return pipeline.run(documents=documents)
+
+    with OpenAIServer(respond) as server:
+        with pytest.raises(PropositionizerError):
+            await nodes()
+        refused.clear()
+        made = await nodes()
+    passages = [node for node in made if node.metadata["densex_granularity"] == "passage"]
+    assert [node.metadata["densex_status"] for node in passages] == ["ok"] * 4
 
 
 @pytest.mark.parametrize("status", [400, 403])

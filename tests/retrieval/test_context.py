@@ -144,6 +144,65 @@ def test_units_that_differ_in_a_number_or_a_negation_are_two_facts(one: str, oth
     assert len(rank_facts([passage(TIDES, {one: 0.9, other: 0.8})])) == 2
 
 
+def facts_of(node: NodeWithScore, mode: ContextMode) -> list[str]:
+    """The facts that are read of a passage."""
+    return assemble_context([node], mode)[0].node.get_content().removeprefix("- ").split("\n- ")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "propositions"),
+    [
+        (
+            "The lamp, which is red, was lit in 1870 by the keeper Ane Holm.",
+            ["The lamp is red.", "The lamp was lit in 1870.", "The lamp was lit by the keeper Ane Holm."],
+        ),
+        (
+            "Claims that are older than 90 days and lack a receipt are refused by the finance team.",
+            ["Claims older than 90 days are refused.", "Claims that lack a receipt are refused by the finance team."],
+        ),
+        (
+            "赤い灯火は1870年に灯台守の佐伯が点灯した。",
+            ["灯火は赤い。", "灯火は1870年に点灯した。", "灯火は灯台守の佐伯が点灯した。"],
+        ),
+    ],
+)
+def test_a_sentence_does_not_stand_beside_its_propositions_where_the_passages_follow(
+    sentence: str, propositions: list[str]
+) -> None:
+    units = [
+        {"id": text, "text": text, "score": 1 - place / 10, "granularity": "proposition", "status": "ok"}
+        for place, text in enumerate(propositions)
+    ]
+    units.append({"id": "s", "text": sentence, "score": 0.1, "granularity": "sentence", "status": ""})
+    units = [entry | {"span": [0, len(sentence)]} for entry in units]
+    node = NodeWithScore(node=TextNode(text=sentence, metadata={"densex_matched": units}), score=1.0)
+    assert facts_of(node, "propositions+passages") == propositions
+    assert facts_of(node, "propositions") == [*propositions, sentence]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "</details>", "[getsentry.com]", "**Important information**", "Congratulations!", "Read more here.",
+        "Bring these things:", "**重要な情報**", "おめでとうございます！", "詳細はこちらをご覧ください。", "手順：",
+    ],
+)  # fmt: skip
+def test_a_unit_that_says_nothing_is_no_fact_beside_others(text: str) -> None:
+    assert facts_of(passage(TIDES, {text: 0.9, 3: 0.5}), "propositions") == [TIDES[3]]
+    assert facts_of(passage(TIDES, {text: 0.9}), "propositions") == [text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Port: 8080", "Error E04", "**Refunds are paid within a week**", "Thanks to the pump, the dock stays dry.",
+        "**返金は一週間以内**", "上限は5万円", "灯火は赤い。", "連絡先：経理部の佐伯",
+    ],
+)  # fmt: skip
+def test_a_short_unit_that_says_something_is_a_fact(text: str) -> None:
+    assert facts_of(passage(TIDES, {text: 0.9, 3: 0.5}), "propositions") == [text, TIDES[3]]
+
+
 def test_a_unit_that_does_not_fit_makes_room_for_shorter_ones() -> None:
     node = passage(TIDES, {0: 0.9, 3: 0.8, 1: 0.7})
     assert [fact.unit.text for fact in choose_facts(rank_facts([node]), 12)] == [TIDES[0], TIDES[1]]

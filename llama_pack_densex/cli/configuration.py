@@ -1,0 +1,118 @@
+"""densex.toml: values of the options that repeat, for `densex index` and `densex query`.
+
+    [index]
+    llm = "ollama:qwen3:8b"
+    exclude = ["drafts"]
+
+    [query]
+    top-k = 8
+
+A file in the working directory may be somebody else's: what it says is shown, it cannot agree to a price, and the
+addresses and folders that it names are used once the user has agreed to them. A file that the environment variable
+DENSEX_CONFIG names is the user's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from llama_pack_densex.cli.output import inform, is_confirmed
+from llama_pack_densex.llm.claims import unnamed_place
+from llama_pack_densex.llm.names import with_provider
+from llama_pack_densex.models import NONE, RETRIEVERS
+from llama_pack_densex.stores.manifest import is_index
+from llama_pack_densex.stores.urls import is_store_url, redacted
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_NOT_CONFIGURABLE = ("help", "prices", "yes")  # prices of 0 would leave the question about them out
+
+
+def read_options(path: Path, command: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a command's options from a configuration file, and show them.
+
+    Args:
+        path: The file.
+        command: The command's name.
+        options: Its options by their names at the command line, without "--".
+
+    Returns:
+        Values by the names of the options' parameters; empty where the file is not meant for the command.
+
+    Raises:
+        ValueError: It is no such file, or it names an address or a folder that the user does not agree to.
+        OSError: It cannot be read.
+    """
+    is_own = bool(os.environ.get("DENSEX_CONFIG"))
+    if not is_own and any(map(is_index, (path.absolute().parent, *path.absolute().parent.parents))):
+        inform(f"{path} is not read: it is in an index's folder.")
+        return {}
+    section = _read(path).get(command, {})
+    if not isinstance(section, dict):
+        raise ValueError(f"{path}: {command} has to be a section, [{command}]")
+    values: dict[str, Any] = {}
+    for key, value in section.items():
+        option = options.get(key.replace("_", "-"))
+        if option is None or option.name in _NOT_CONFIGURABLE:
+            raise ValueError(f"{path}: {command} has no option {key!r} that a file may set (densex {command} --help)")
+        values[option.name] = _checked(f"{path}: {key}", value, option.multiple)
+    if section:
+        shown = ", ".join(f"{key} = {_shown(value)}" for key, value in section.items())
+        inform(f"{path}, [{command}]: {shown}")
+    places = [] if is_own else list(_places(values))
+    if places:
+        warning = (
+            f"{path} leads to {', '.join(places)}. Whoever wrote the file may get your documents, questions and "
+            f"keys there; if it is yours, set DENSEX_CONFIG={path}"
+        )
+        if not is_confirmed(warning, "Use it this time?"):
+            raise ValueError(warning)
+    return values
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not in TOML: {error}") from None
+    unknown = content.keys() - {"index", "query"}
+    if unknown:
+        raise ValueError(f"{path}: {min(unknown)!r} is none of its sections, which are [index] and [query]")
+    return content
+
+
+def _checked(place: str, value: Any, is_list: bool) -> Any:
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, (str, int, float)) for item in items) or (isinstance(value, list) and not is_list):
+        raise ValueError(f"{place}: {json.dumps(value, default=str)} is no value of this option")
+    return items if is_list else value
+
+
+def _shown(value: Any) -> str:
+    text = redacted(value) if isinstance(value, str) and is_store_url(value) else value
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _places(values: Mapping[str, Any]) -> Iterator[str]:
+    """The addresses and folders that values lead to."""
+    for name, value in values.items():
+        text = str(value)
+        place = ""
+        if name == "api_base" or (name == "to" and is_store_url(text)):
+            place = redacted(text)
+        elif name in ("llm", "query_llm") and text != NONE:
+            place = unnamed_place(with_provider(text))
+        elif name in ("embed_model", "rerank") and text != NONE:
+            place = unnamed_place(text, RETRIEVERS)
+        elif name == "propositionizer" and text.startswith("seq2seq:"):
+            place = unnamed_place(text.partition(":")[2])
+        if place:
+            yield place

@@ -1,0 +1,66 @@
+"""`densex questions`: questions to measure on, about one's own documents."""
+
+from __future__ import annotations
+
+from llama_pack_densex.cli.app import QuestionsCommand
+from llama_pack_densex.cli.output import print_json, write, write_list
+from llama_pack_densex.cli.spending import Expense, is_agreed
+from llama_pack_densex.evaluation.datasets import read_folder
+from llama_pack_densex.evaluation.make_questions import QuestionSet, estimate_questions, make_questions
+from llama_pack_densex.ingestion.progress import many, money
+from llama_pack_densex.llm.names import OPENAI_MODEL
+from llama_pack_densex.llm.usage import RequestFigures
+from llama_pack_densex.text.terminal import one_line
+
+
+def write_questions(options: QuestionsCommand) -> bool:
+    """Say what questions will cost, and have them written; False where there is none."""
+    llm = options.llm or OPENAI_MODEL
+    settings = options.chosen("number", "prices")
+    settings["cache"] = options.out.with_name(f"{options.out.name}.replies.sqlite")
+    documents = read_folder(options.documents)
+    expected = estimate_questions(documents, llm, **settings)
+    if options.estimate:
+        options.show(expected, _print_estimate)
+        return True
+    if not options.as_json:
+        _print_estimate(expected)
+    if not is_agreed([Expense.of(expected.model, expected)], options):
+        return False
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    limits = options.chosen("max_cost", "max_concurrency", "requests_per_minute", "tokens_per_minute")
+    question_set = make_questions(documents, llm, show_progress=True, **settings, **limits)
+    if question_set.questions:
+        question_set.write(options.out)
+    if options.as_json:
+        print_json(
+            {
+                "questions": len(question_set.questions),
+                "left_out": question_set.left_out,
+                "requests": question_set.requests,
+            }
+        )
+    else:
+        _print_result(question_set, options)
+    return bool(question_set.questions)
+
+
+def _print_estimate(expected: RequestFigures) -> None:
+    write(f"To ask: {_described(expected)}.")
+
+
+def _print_result(question_set: QuestionSet, options: QuestionsCommand) -> None:
+    write(f"Asked: {_described(question_set.requests)}.")
+    place = f" in {one_line(str(options.out))}" if question_set.questions else ""
+    write(f"{many(len(question_set.questions), 'question')} of {options.number:,}{place}.")
+    if question_set.left_out:
+        write("Left out:")
+        write_list(f"{count:,}: {reason}" for reason, count in question_set.left_out.most_common())
+
+
+def _described(requests: RequestFigures) -> str:
+    """What requests came to, or will come to."""
+    usage = requests.usage
+    kept = f" ({requests.cache_hits:,} replies were kept)" if requests.cache_hits else ""
+    asked = f"{many(usage.requests, 'request')}{kept}, {usage.total_tokens:,} tokens"
+    return f"{requests.model}, {asked}, cost {money(requests.cost)}"

@@ -1,0 +1,185 @@
+"""What a command is about to spend, which is said, and in a terminal agreed to, before anything is sent."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from itertools import islice
+from math import ceil
+from typing import Any
+from urllib.parse import urlsplit
+
+import typer
+from llama_index.core.llms import LLM
+from llama_index.core.schema import BaseNode
+
+from llama_pack_densex.cli.options import Spending
+from llama_pack_densex.cli.output import inform, waiting
+from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
+from llama_pack_densex.ingestion.progress import many, money
+from llama_pack_densex.llm.names import PROVIDERS, is_model_name, parse_name
+from llama_pack_densex.llm.reference import output_settings
+from llama_pack_densex.llm.usage import RequestFigures, Usage
+from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
+from llama_pack_densex.text.terminal import plain_logger
+
+logger = plain_logger(__name__)
+
+_SURVEYED = 1_000_000  # characters of documents that are split for an estimate: some seconds
+_OWN_SERVERS = ("OpenAILike", "Ollama")  # classes of LLMs that may be on the user's own machine
+
+
+@dataclass(frozen=True)
+class Expense:
+    """What a model is about to be asked for.
+
+    Args:
+        model: Its name, with whose it is and where.
+        task: What it is asked for.
+        tokens: What goes to and fro, in words.
+        cost: US dollars; None if the price is not known.
+    """
+
+    model: str
+    task: str
+    tokens: str
+    cost: float | None
+
+    @classmethod
+    def of(cls, model: str, figures: RequestFigures) -> Expense:
+        """What requests come to."""
+        usage = figures.usage
+        tokens = f"{usage.input_tokens:,} tokens sent and {usage.output_tokens:,} received"
+        cost = figures.cost if usage.requests else 0.0
+        return cls(model, many(usage.requests, "request"), tokens, cost)
+
+    def __str__(self) -> str:
+        return f"{self.model}: about {self.task}, {self.tokens}: {money(self.cost, 'price not known')}"
+
+
+def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
+    """Say what is about to be spent, and whether the user agrees.
+
+    In a terminal the user is asked, and Enter alone means no, unless --yes or --max-cost is given. Where
+    nobody can be asked, it is logged, and the answer is yes; also where nothing costs anything.
+    """
+    costly = [expense for expense in expenses if expense.cost != 0]
+    is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    for expense in costly:
+        if is_terminal:
+            inform(f"{expense}.")
+        else:
+            logger.warning("%s.", expense)
+    if not costly or not is_terminal or options.yes or options.has_own_limit:
+        return True
+    if typer.confirm("Go on?", err=True):
+        return True
+    inform("Nothing was sent.")
+    return False
+
+
+def expenses_of_indexing(
+    documents: Iterable[BaseNode],
+    parser: BasePropositionNodeParser,
+    indexed: set[str],
+    embed_model: str | None,
+    prices: Any = None,
+) -> list[Expense]:
+    """What models cost that are asked about documents; empty where all of them are on this machine.
+
+    Of many documents some are split, spread over all of them, and the others are taken to be like them.
+
+    Args:
+        documents: The documents, which can be gone through several times.
+        parser: What is going to make nodes of them.
+        indexed: The hashes of the documents that the index has.
+        embed_model: The embedding model's name; None for none.
+        prices: As for `estimate`.
+    """
+    asking = llm_behind(parser.propositionizer)
+    llm = None if asking is None or is_local(asking.llm) else asking.llm
+    embeds_elsewhere = embed_model is not None and is_model_name(embed_model) and not is_local_name(embed_model)
+    if llm is None and not embeds_elsewhere:
+        return []
+    with waiting("Estimating the cost"):
+        new = _NewDocuments(documents, parser, indexed)
+        step = ceil(new.characters / _SURVEYED) or 1
+        report = estimate(new.every(step), parser, prices=prices, embed_model_name=embed_model)
+        if step > 1 and not report.requests and llm is not None:  # all replies of these are there; of the others?
+            step = 1
+            report = estimate(new.every(step), parser, prices=prices, embed_model_name=embed_model)
+        scale = new.characters / max(new.characters_of(step), 1)
+    expenses = []
+    if llm is not None and report.requests:
+        expenses.append(_expense_of_llm(llm, report, scale))
+    if embeds_elsewhere and report.embedding_tokens:
+        expenses.append(_expense_of_embedding(report, scale))
+    return expenses
+
+
+def _expense_of_llm(llm: LLM, report: Estimate, scale: float) -> Expense:
+    amounts = (report.requests, report.input_tokens, report.output_tokens)
+    usage = Usage(*(round(scale * amount) for amount in amounts))
+    cost = None if report.cost is None else scale * report.cost
+    return Expense.of(name_of(llm), RequestFigures(usage, cost))
+
+
+def _expense_of_embedding(report: Estimate, scale: float) -> Expense:
+    cost = None if report.embedding_cost is None else scale * report.embedding_cost
+    return Expense(report.embed_model, "embeddings", f"{round(scale * report.embedding_tokens):,} tokens", cost)
+
+
+class _NewDocuments:
+    """Those documents that an index does not have as they are."""
+
+    def __init__(self, documents: Iterable[BaseNode], parser: BasePropositionNodeParser, indexed: set[str]) -> None:
+        self._documents = documents
+        self._parser = parser
+        self._indexed = indexed
+        self.characters = self.characters_of(1)
+
+    def every(self, step: int) -> Iterator[BaseNode]:
+        """Every so many of them."""
+        document_hash = self._parser.document_hasher()
+        new = (document for document in self._documents if document_hash(document) not in self._indexed)
+        return islice(new, 0, None, step)
+
+    def characters_of(self, step: int) -> int:
+        """How long these are."""
+        return sum(len(document.get_content()) for document in self.every(step))
+
+
+def name_of(llm: LLM) -> str:
+    """An LLM's name, with whose it is and where."""
+    places = filter(None, (type(llm).__name__, output_settings(llm).get("address")))
+    return f"{llm.metadata.model_name} ({', '.join(places)})"
+
+
+def is_local(llm: LLM) -> bool:
+    """Whether an LLM is on the user's own machine or network, where no request costs anything."""
+    module = type(llm).__module__
+    if module.startswith(("llama_index.llms.huggingface.", "llama_index.llms.llama_cpp.")):
+        return True
+    is_own_server = type(llm).__name__ in _OWN_SERVERS
+    return is_own_server and _is_local_address(str(output_settings(llm).get("address", "")))
+
+
+def is_local_name(model: str) -> bool:
+    """Whether a model by its name with a provider is on the user's own machine or network."""
+    provider, _, address = parse_name(model)
+    if provider == "openai-like":
+        address = address or os.environ.get("OPENAI_API_BASE", "")
+    if provider == "ollama":
+        return not address or _is_local_address(address)
+    return provider == "huggingface" or (not PROVIDERS[provider].keys and _is_local_address(address))
+
+
+def _is_local_address(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    try:
+        return ip_address(host).is_private
+    except ValueError:
+        return host == "localhost" or host.endswith((".localhost", ".local"))

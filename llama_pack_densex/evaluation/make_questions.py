@@ -1,0 +1,405 @@
+"""Questions to measure on, which an LLM writes about passages of the user's own documents.
+
+What a model writes is taken only where it can be checked: the evidence has to be in the passage and the answer in
+the evidence, word for word; the question has to be in the passage's language, in other words than the passage, and
+unlike the others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from llama_index.core.llms import LLM, ChatMessage, MessageRole
+from llama_index.core.prompts import ChatPromptTemplate
+from llama_index.core.schema import Document
+
+from llama_pack_densex.evaluation.datasets import read_folder
+from llama_pack_densex.evaluation.evaluation_set import Question
+from llama_pack_densex.evaluation.judging import contains_answer
+from llama_pack_densex.evaluation.models import AT_ONCE, AskingFailed, KeptLLM, at_once
+from llama_pack_densex.ingestion.progress import TaskLine, display_for
+from llama_pack_densex.llm.cache import passage_digest
+from llama_pack_densex.llm.limits import Limits
+from llama_pack_densex.llm.names import named_llm
+from llama_pack_densex.llm.usage import RequestFigures, count_tokens, read_prices
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
+from llama_pack_densex.node_parsers.nodes import passage_of
+from llama_pack_densex.node_parsers.parsers import PropositionNodeParser
+from llama_pack_densex.propositionizers.base import Passage
+from llama_pack_densex.propositionizers.prompts import format_request
+from llama_pack_densex.text.language import find_wrong_language
+from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.terminal import plain_logger
+from llama_pack_densex.text.tokens import content_words, has_letters, tokenize
+
+logger = plain_logger(__name__)
+
+KINDS = ("fact", "situation", "list", "keyword")
+"""One thing that is asked; somebody's own case; several things; words as typed into a search box."""
+
+_MOST_REQUESTS = 2  # for each question that is wanted
+_LEAST_TOKENS = 20  # of a passage: a heading, or a line of a menu, answers nothing
+_COPIED = 0.75
+"""The share of a question's words that its passage may not have. Of 121 questions as employees ask them about a
+handbook 17 % share as many, of SQuAD's 55 %, of JSQuAD's 83 %; of a strong model's by these prompts none did."""
+_ALIKE = 0.8  # the share of two questions' words that they may not have in common
+_DECODER = json.JSONDecoder(strict=False)
+_ADDRESS = r"\]\([^()\s]*\)"  # of a link
+_PLAIN = str.maketrans("’‘“”–—―〜～", "''\"\"---~~") | {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}
+_LINK_OR_MARK = rf"(?:[\s*_`\[]|{_ADDRESS})*"  # what a model leaves out where it copies Markdown
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """Questions that an LLM wrote.
+
+    Attributes:
+        questions: Each with its document, answers (strings of the evidence), evidence (a stretch of the document's
+            text) and kind ("fact", "list", "situation" or "keyword").
+        left_out: Why others were left out, and how many.
+        requests: What was asked, and what that cost.
+    """
+
+    questions: list[Question]
+    left_out: Counter[str] = field(default_factory=Counter)
+    requests: RequestFigures = field(default_factory=RequestFigures)
+
+    def write(self, file: str | Path) -> None:
+        """Write the questions as JSONL, which `compare` and `evaluate` read.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        lines = [json.dumps(_row(question), ensure_ascii=False) + "\n" for question in self.questions]
+        Path(file).write_text("".join(lines), encoding="utf-8")
+
+
+def make_questions(
+    documents: str | Path | Sequence[Document],
+    llm: LLM | str,
+    number: int = 50,
+    *,
+    cache: str | Path | None = None,
+    max_cost: float | None = None,
+    max_concurrency: int | None = None,
+    requests_per_minute: float | None = None,
+    tokens_per_minute: float | None = None,
+    prices: Any = None,
+    show_progress: bool = False,
+) -> QuestionSet:
+    """Have an LLM write questions about passages of documents, to compare and evaluate on.
+
+    The passages are spread over the documents and always the same for the same documents. Each is asked about once,
+    for a kind of question in turn; only where there are too few passages again, for another kind. In place of what
+    is left out, further passages are asked about, up to twice as many as questions are wanted.
+
+    Args:
+        documents: A folder, a file, or documents.
+        llm: The LLM, or its name as "ollama:qwen3:8b".
+        number: How many questions are wanted. Small folders give fewer.
+        cache: The SQLite file where replies are kept as they arrive: a run that was stopped goes on there.
+        max_cost: US dollars to stop at.
+        max_concurrency: Requests at a time. None means 8.
+        requests_per_minute: What the provider allows. None means no limit.
+        tokens_per_minute: What the provider allows, tokens sent and received together. None means no limit.
+        prices: Prices beside, or in place of, the list prices, as for `LLMPropositionizer`.
+        show_progress: Whether to show how far it is, in the notebook or on stderr.
+
+    Raises:
+        DatasetError: There are no documents in the folder.
+        LLMError: The LLM stops: the budget is used up, or the provider refuses the key or the settings, or does not
+            answer. With a cache, what was paid for is not asked again.
+        ValueError: `number` is less than 1, or there is a `max_cost` for a model whose price is not known.
+        OSError: A file cannot be read or written.
+
+    Examples:
+        ```python
+        questions = make_questions("docs", "gpt-4o-mini", cache="replies.sqlite").questions
+        report = compare("docs", questions)
+        ```
+    """
+    threads = max_concurrency or AT_ONCE
+    limits = Limits(threads, requests_per_minute, tokens_per_minute)
+    writer = KeptLLM(_as_llm(llm), _as_path(cache), max_cost, limits=limits, prices=read_prices(prices))
+    tasks = _tasks(documents, number)
+    question_set = QuestionSet([])
+    display = display_for(show_progress)
+    show = TaskLine(display)
+    with display.around:
+        while missing := number - len(question_set.questions):
+            batch = list(islice(tasks, missing))
+            if not batch:
+                break
+            results = at_once(partial(_write, writer), batch, partial(show, "Writing questions"), threads)
+            if writer.stopped:
+                raise writer.stopped
+            for result in results:
+                _add(question_set, result)
+    return QuestionSet(question_set.questions, question_set.left_out, writer.figures)
+
+
+def estimate_questions(
+    documents: str | Path | Sequence[Document],
+    llm: LLM | str,
+    number: int = 50,
+    *,
+    cache: str | Path | None = None,
+    prices: Any = None,
+) -> RequestFigures:
+    """Estimate what `make_questions` will ask and cost, for replies of the usual length of which none is left out.
+
+    Nothing is asked and no key is needed.
+    """
+    file = _as_path(cache)
+    if file is not None and not file.exists():
+        file = None
+    writer = KeptLLM(_as_llm(llm, asked=False), file, stand_in=_EXPECTED_REPLY, prices=read_prices(prices))
+    for task in islice(_tasks(documents, number), number):
+        writer.ask(task.messages(writer))
+    return writer.figures
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A question of some kind that is to be written about a passage."""
+
+    document_id: str
+    passage: Passage
+    kind: str
+
+    def messages(self, llm: LLM) -> list[ChatMessage]:
+        """What the LLM is asked."""
+        is_japanese = self.passage.language == "ja"
+        prompt = ChatPromptTemplate(_PROMPT_JA if is_japanese else _PROMPT)
+        note = f"質問の種類: {self.kind}\n\n" if is_japanese else f"Kind of question: {self.kind}\n\n"
+        return format_request(prompt, llm, self.passage, note)
+
+
+def _tasks(documents: str | Path | Sequence[Document], number: int) -> Iterator[_Task]:
+    """What to ask for: a passage of each document after the other, as their digests have it, and a kind in turn."""
+    if number < 1:
+        raise ValueError(f"number is {number}: at least 1 is needed")
+    if isinstance(documents, (str, Path)):
+        documents = read_folder(Path(documents))
+    passages = _spread_passages(documents)
+    tasks = (
+        _Task(document_id, passage, KINDS[(place + turn) % len(KINDS)])
+        for turn in range(len(KINDS))
+        for place, (document_id, passage) in enumerate(passages)
+    )
+    return islice(tasks, _MOST_REQUESTS * number)
+
+
+def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]:
+    """The passages that may answer something: the first of each document, the second of each, and so on.
+
+    Their order, and that of the documents, is by digests of their texts. Of a text that stands in several places it
+    cannot be said where it is found.
+    """
+    passages_of: dict[str, list[Passage]] = {}
+    for parsed in PropositionNodeParser().model_copy(update={"granularity": ()}).stream(documents):
+        if parsed.error is not None:
+            logger.warning("skipped: %s", parsed.error)
+        nodes = [node for node in parsed.nodes if node.metadata[GRANULARITY_KEY] == "passage"]
+        passages_of[parsed.document.node_id] = [passage_of(node) for node in nodes]
+    places = Counter(passage.text for passages in passages_of.values() for passage in passages)
+    spread: list[tuple[int, str, str, Passage]] = []
+    for document_id, passages in passages_of.items():
+        digests = {
+            passage_digest(passage.text): passage
+            for passage in passages
+            if places[passage.text] == 1 and has_letters(passage.text) and count_tokens(passage.text) >= _LEAST_TOKENS
+        }
+        for rank, digest in enumerate(sorted(digests)):
+            spread.append((rank, digest, document_id, digests[digest]))
+    spread.sort(key=lambda entry: entry[:2])
+    return [(document_id, passage) for _, _, document_id, passage in spread]
+
+
+def _write(llm: KeptLLM, task: _Task) -> Question:
+    """Have a question written.
+
+    Raises:
+        AskingFailed: There is none, or it cannot be used.
+    """
+    reply = _read_object(llm.ask(task.messages(llm), task.passage.text))
+    text = task.passage.text
+    language = task.passage.language
+    question = " ".join(_text(reply, "question").split())
+    if not question:
+        raise AskingFailed("the LLM finds nothing to ask")
+    evidence = _find(_text(reply, "evidence"), text)
+    if not evidence:
+        raise AskingFailed("the evidence is not in the passage")
+    answer = _find(_text(reply, "answer"), evidence)
+    if not answer:
+        raise AskingFailed("the answer is not in the evidence")
+    if contains_answer(question, (answer,), language):
+        raise AskingFailed("the answer is in the question")
+    if find_wrong_language(text, [question]):
+        raise AskingFailed("the question is in another language than the passage")
+    kind = _text(reply, "kind")
+    kind = kind if kind in KINDS else task.kind
+    if _is_copied(question, text, kind):
+        raise AskingFailed("the question has the words of the text")
+    answers = tuple(dict.fromkeys((searchable_text(answer).strip("*_` "), answer)))
+    whole_evidence = _with_whole_rows(evidence, text)
+    return Question("", question, answers, task.document_id, evidence=whole_evidence, kind=kind)
+
+
+def _add(question_set: QuestionSet, result: Question | AskingFailed) -> None:
+    """Add a question, unless there is one like it; or why there is none."""
+    if isinstance(result, AskingFailed):
+        question_set.left_out[str(result)] += 1
+        return
+    words = set(tokenize(result.text))
+    for other in question_set.questions:
+        other_words = set(tokenize(other.text))
+        if len(words & other_words) >= _ALIKE * len(words | other_words):
+            question_set.left_out["there is a question like it"] += 1
+            return
+    question_set.questions.append(replace(result, id=str(len(question_set.questions) + 1)))
+
+
+def _read_object(reply: str) -> dict[str, Any]:
+    """The object with a question in a reply, whatever stands around it.
+
+    Raises:
+        AskingFailed: There is none.
+    """
+    for brace in re.finditer("{", reply):
+        try:
+            value, _ = _DECODER.raw_decode(reply, brace.start())
+        except (ValueError, RecursionError):
+            continue
+        if "question" in value:
+            return dict(value)
+    raise AskingFailed("the reply is not the JSON that was asked for")
+
+
+def _text(reply: Mapping[str, Any], name: str) -> str:
+    """A text of a reply, also where it is a number or alone in a list."""
+    value = reply.get(name)
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return str(value).strip() if isinstance(value, (str, int, float)) else ""
+
+
+def _find(quotation: str, text: str) -> str:
+    """The stretch of a text that a model copied, as it stands there; "" if it is not there.
+
+    White space, the marks and addresses of Markdown, and the forms of quotation marks and dashes do not count.
+    """
+    if quotation in text:
+        return quotation
+    letters = re.sub(_LINK_OR_MARK, "", quotation.translate(_PLAIN))
+    if len(letters) > len(text):
+        return ""
+    copied = _LINK_OR_MARK.join(map(re.escape, letters))
+    match = re.search(rf"[*_`\[]*{copied}[*_`]*(?:{_ADDRESS}[*_`]*)?", text.translate(_PLAIN))
+    return text[slice(*match.span())] if match else ""
+
+
+def _with_whole_rows(evidence: str, text: str) -> str:
+    """Evidence that reaches to the ends of a table's rows: where a cell stands says which column it belongs to."""
+    start = text.index(evidence)
+    end = start + len(evidence)
+    row_start = text.rfind("\n", 0, start) + 1
+    if text[row_start : row_start + 1] == "|":
+        start = row_start
+        end = text.find("\n", end) if "\n" in text[end:] else len(text)
+    return text[start:end].strip()
+
+
+def _is_copied(question: str, text: str, kind: str) -> bool:
+    """Whether a question has its words from its passage; of keywords only where they stand there as they are."""
+    if kind == "keyword":
+        return bool(_find(question, text))
+    words = content_words(tokenize(question))
+    return len(words & set(tokenize(text))) >= _COPIED * len(words)
+
+
+def _row(question: Question) -> dict[str, Any]:
+    return {
+        "question": question.text,
+        "answers": question.answers,
+        "document": question.document_id,
+        "evidence": question.evidence,
+        "kind": question.kind,
+    }
+
+
+def _as_llm(llm: LLM | str, *, asked: bool = True) -> LLM:
+    return named_llm(llm, asked=asked) if isinstance(llm, str) else llm
+
+
+def _as_path(file: str | Path | None) -> Path | None:
+    return None if file is None else Path(file)
+
+
+_SYSTEM = """\
+Write one question that the passage answers, to test a search over many documents. Write it in the passage's \
+language, as somebody asks who needs the answer and has never seen the text.
+1. Kinds: fact (one thing is asked), list (several things are asked), situation (the asker's own case, in one or \
+two sentences, that a rule of the passage decides), keyword (2 to 5 words as typed into a search box). Where the \
+passage has nothing for the kind that is wanted, take another.
+2. Other words than the text's: everyday words, synonyms, the asker's point of view. Keep only names that say what \
+it is about.
+3. Clear on its own: name the subject, never "the passage", "this document" or "the above". Ask what only this \
+passage answers.
+4. evidence: the sentence, list items or whole table row that answers it, copied from the passage character for \
+character. Read alone, under title, section and columns' names, it answers all that is asked.
+5. answer: the few words of the evidence that answer it, copied too; of a list, from its first item to its last; \
+of a table a cell, so never ask for a column's name.
+6. Ask what matters to readers: no dates of updates, links, headings or navigation. If there is nothing else, \
+leave the question empty.
+Reply with JSON and nothing else.
+
+Example (kind situation, title Karsted Lighthouse): It was begun in 1874 by Ida Brandvold. We charge:
+- adults 5 euros
+- children under 12 nothing
+{"kind": "situation", "question": "I want to take my son, who is nine, up Karsted Lighthouse. What will his \
+ticket cost?", "evidence": "- children under 12 nothing", "answer": "nothing"}"""
+
+_SYSTEM_JA = """\
+文章が答えになる質問を一つ、日本語で書く。多くの文書からの検索を試すための質問である。\
+答えを必要とし、この文章を見たことがない人が尋ねるように書く。
+1. 種類: fact（一つのことを尋ねる）、list（複数のことを尋ねる）、\
+situation（文章の規則で決まる、尋ねる人自身の状況を1〜2文で）、keyword（検索窓に入れる2〜5語）。求められた種類に合う内容がなければ、別の種類にする。
+2. 文章と違う言葉を使う: 日常の言葉、言い換え、尋ねる人の立場。何についてかを示す名前だけは残す。
+3. 単独で通じるように主題を示し、「この文章」「本書」「上記」とは書かない。この文章だけが答えることを尋ねる。
+4. evidence: 答えになる文、箇条書きの項目、表の行全体を、文章から一字一句そのまま写す。\
+題名、節、列名の下でそれだけを読めば、尋ねたことすべてに答えている。
+5. answer: evidenceの中の、答えになる短い語句をそのまま写す。listなら最初の項目から最後の項目まで。表ならセル\
+（列名を尋ねてはいけない）。
+6. 読む人に大切なことを尋ねる。更新日、リンク、見出し、案内は尋ねない。それしかなければquestionを空にする。
+JSONだけを返す。
+
+例（種類 situation、題名 霧浜灯台）: 1874年着工。料金:
+- 大人500円
+- 12歳未満無料
+{"kind": "situation", "question": "9歳の息子を霧浜灯台に連れて行きたいのですが、子どもの入場料はいくらですか？", \
+"evidence": "- 12歳未満無料", "answer": "無料"}"""
+
+_REQUEST = "{note}Title: {title}. Section: {section}. Content: {content}"
+
+
+def _messages(system: str) -> list[ChatMessage]:
+    return [ChatMessage(system, role=MessageRole.SYSTEM), ChatMessage(_REQUEST, role=MessageRole.USER)]
+
+
+_PROMPT = _messages(_SYSTEM)
+_PROMPT_JA = _messages(_SYSTEM_JA)
+
+_EXPECTED_REPLY = (
+    '{"kind": "fact", "question": "' + "word " * 15 + '", "evidence": "' + "word " * 40 + '", "answer": "5"}'
+)
+"""A reply of the usual length."""
