@@ -418,7 +418,7 @@ class EmbeddedNodes(NodeStore):
             contents = dict(select_by_text(connection, select, node_ids))
         return {node_id: _node_of(contents[node_id]) for node_id in node_ids if node_id in contents}
 
-    def records_of(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
+    def records_with_ids(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
         with self.database.reading() as connection:
             select = f"SELECT {_RECORD} FROM nodes JOIN contents USING (row) WHERE id IN"
             records = (_record_of(values) for values in select_by_text(connection, select, node_ids))

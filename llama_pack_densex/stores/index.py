@@ -184,7 +184,7 @@ class NodeIndex:
         self, node_ids: Sequence[str], record_ids: Sequence[str]
     ) -> tuple[dict[str, BaseNode], dict[str, NodeRecord]]:
         """Read some nodes whole and others in short, in one batch; ids that are not there are left out."""
-        return self.reading(lambda: (self.fetch(node_ids), self.store.records_of(record_ids) if record_ids else {}))
+        return self.reading(lambda: (self.fetch(node_ids), self.store.records_with_ids(record_ids) if record_ids else {}))
 
     def all_nodes(self, granularity: str | None = None) -> Iterator[BaseNode]:
         """Whole nodes of one granularity, or all, in any order; some hundred are in memory at a time."""

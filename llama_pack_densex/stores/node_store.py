@@ -129,7 +129,7 @@ class NodeStore(ABC):
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read whole nodes in one batch."""
 
-    def records_of(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
+    def records_with_ids(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
         """Nodes in short, by id."""
         return {node_id: NodeRecord.of(node) for node_id, node in self.fetch(node_ids).items()}
 
