@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 
 PRELOADED = [
-    "bm25s", "lance_namespace", "llama_index.llms.openai", "llama_pack_densex.propositionizers.llm", "nltk", "pandas",
-    "pyarrow.dataset", "sqlalchemy.ext.asyncio", "typer",
+    "bm25s", "llama_index.llms.openai", "llama_pack_densex.propositionizers.llm", "nltk", "pandas",
+    "sqlalchemy.ext.asyncio", "typer", "usearch.index",
 ]  # fmt: skip
-"""What a process of `forks` has imported already; of LanceDB only what it needs: its threads survive no fork."""
+"""What a process of `forks` has imported already."""
 
 
 def forks() -> multiprocessing.context.ForkServerContext:

@@ -58,10 +58,10 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/ingestion/test_report.py::test_killed*": (),
     "tests/ingestion/test_report.py::test_memory*": (),
     "tests/integration/stores/test_any_order.py::*": (),
-    "tests/integration/stores/test_changes.py::*[[]lancedb-folder-recursive*": (),
-    "tests/integration/stores/test_changes.py::test_nothing_is_left*-tides[]]": ("*[[]lancedb-folder*",),
+    "tests/integration/stores/test_changes.py::*[[]embedded-folder-recursive*": (),
+    "tests/integration/stores/test_changes.py::test_nothing_is_left*-tides[]]": ("*[[]embedded-folder*",),
     "tests/integration/stores/test_reopening.py::test_another_process*": (),
-    "tests/integration/stores/test_sharing.py::*[[]lancedb-folder-auto_merging]": (),
+    "tests/integration/stores/test_sharing.py::*[[]embedded-folder-auto_merging]": (),
     "tests/llm/test_limits.py::test_a_limit_that_falls*[[]alone]": (),
     "tests/llm/test_limits.py::test_a_rate_that_was_not_told*[[]600-*": ("*-window-]", "*-window-alone]"),
     "tests/llm/test_limits.py::test_a_time_of_refusals*": (),
@@ -102,8 +102,6 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/stores/foreign/test_packs.py::test_two_writers_to_a_faiss_folder*": (),
     "tests/stores/foreign/test_postgres.py::TestPostgres::*[[]json[]-]*": ("*come_back*", "*filter*"),
     "tests/stores/test_forks.py::*": (),
-    "tests/stores/test_lance_nodes.py::test_a_compacted_folder*": (),
-    "tests/stores/test_lance_nodes.py::test_files_*pile_up": (),
     "tests/stores/test_urls.py::test_a_chroma_folder_that_a_kill*": (),
     "tests/test_any_order.py::*": ("*[[]folder-1]",),
     "tests/test_bare_install.py::*": (),
@@ -140,7 +138,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/test_stand_in_llm.py::test_faults_come*": (),
 }
 
-STORES = ("chroma", "faiss", "lancedb", "milvus", "postgres", "qdrant")
+STORES = ("chroma", "embedded", "faiss", "milvus", "postgres", "qdrant")
 
 # Where several processes run the tests, one runs those of a file, and these together: they share what is dear.
 TOGETHER = {

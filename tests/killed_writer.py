@@ -2,7 +2,7 @@
 
 usage: python -m tests.killed_writer FOLDER JOURNAL SEED
 
-The thresholds after which a store is compacted and its vector index built are lowered, so that these run all the time.
+The threshold from which on there is a graph of the embeddings is lowered, so that one is built all the time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from pathlib import Path
 from llama_index.core import Document
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.stores import lance_table
+from llama_pack_densex.stores import nearest
 from tests.searching import ShortEmbedding
 
+KINDS = ("insert", "insert", "refresh", "delete", "purge", "compact", "persist")
 PLACES = ("harbour", "station", "library", "bakery", "琵琶湖", "富士山", "新幹線", "折り紙")
 
 
@@ -64,37 +65,38 @@ def read_journal(path: Path) -> tuple[dict[int, int], dict[int, set[int]]]:
 
 
 def lower_thresholds() -> None:
-    """Have compaction and index building run after every few writes."""
-    lance_table.MOST_FRAGMENTS = lance_table.MOST_FRAGMENTS_MIDWAY = 4
-    lance_table.MOST_UNINDEXED, lance_table.ROWS_A_PARTITION = 100, 64
-    lance_table.ROWS_WITH_INDEX = 300
+    """Have a graph built after every few writes."""
+    nearest.MOST_COMPARED = 100
+    nearest.MOST_COMPARED_MIDWAY = 100
 
 
 def write(folder: Path, journal: Journal, rng: random.Random, certain: dict[int, int]) -> None:
-    """Insert, refresh, delete and persist in turn, without end."""
+    """Insert, refresh, delete, purge, compact and persist in turn, without end."""
     pack = None
     while True:
         known = [number for number, version in certain.items() if version]
-        kind = rng.choice(["insert", "insert", "refresh", "delete", "persist"]) if len(known) > 20 else "insert"
+        kind = rng.choice(KINDS) if len(known) > 20 else "insert"
         if kind == "insert":
             first = max(certain, default=0) + 1
             versions = dict.fromkeys(range(first, first + rng.randint(1, 30)), 1)
         elif kind == "refresh":
             versions = {number: certain[number] + rng.randint(0, 1) for number in rng.sample(known, 15)}
         else:
-            versions = dict.fromkeys(rng.sample(known, 4), 0) if kind == "delete" else {}
+            versions = dict.fromkeys(rng.sample(known, 4), 0) if kind in ("delete", "purge") else {}
         journal.enter("begun", versions)
         documents = [document(number, version) for number, version in versions.items() if version]
         if pack is None:
             pack = DenseXRetrievalPack(documents, persist_dir=folder, **arguments())  # type: ignore[arg-type]
-            if kind == "delete":
-                pack.delete([f"doc-{number}" for number in versions])
-        elif kind == "delete":
-            pack.delete([f"doc-{number}" for number in versions])
+        if kind in ("delete", "purge"):
+            pack.delete([f"doc-{number}" for number in versions], purge=kind == "purge")
         elif kind == "persist":
             pack.persist()
+        elif kind == "compact":
+            pack.compact()
+        elif kind == "refresh":
+            pack.refresh(documents)
         else:
-            pack.refresh(documents) if kind == "refresh" else pack.insert(documents)
+            pack.insert(documents)
         certain.update(versions)
         journal.enter("returned", versions)
 

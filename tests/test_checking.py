@@ -18,8 +18,8 @@ from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.cli import app
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.index.upkeep import check_index, compact_index
-from llama_pack_densex.stores.folder import IndexInUseError, writing_to
 from llama_pack_densex.stores.embedded import EmbeddedVectorStore
+from llama_pack_densex.stores.folder import IndexInUseError, writing_to
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 from tests.another_process import run_program
 from tests.searching import ENGLISH, JAPANESE, ShortEmbedding, documents, sources
@@ -47,13 +47,10 @@ def load(folder: Path) -> DenseXRetrievalPack:
 
 
 def rows(folder: Path, change: Any) -> None:
-    """Change rows behind the index's back, and have the manifest name the version that this makes."""
+    """Change rows behind the index's back."""
     manifest = Manifest.read(folder)
     store = EmbeddedVectorStore(folder / manifest.data)
     change(store)
-    text = (folder / "densex.json").read_text(encoding="utf-8")
-    now = json.loads(text) | {"version": str(store.nodes.now.version)}
-    (folder / "densex.json").write_text(json.dumps(now), encoding="utf-8")
 
 
 def node(folder: Path, document: str, granularity: str) -> Any:
@@ -126,12 +123,14 @@ def test_embeddings_that_cannot_be_compared_are_found(index: Path) -> None:
 
 
 def test_passages_without_words_are_found_and_their_words_told(index: Path) -> None:
-    def write_without_words(store: EmbeddedVectorStore) -> None:
+    def remove_words(store: EmbeddedVectorStore) -> None:
         passage = node(index, "将棋", "passage")
-        (kept,) = store.get_nodes([passage.node_id])
-        store.add([kept.model_copy(update={"embedding": [1.0] + [0.0] * 63})])
+        database = store.nodes.database
+        remove = "DELETE FROM words WHERE row IN (SELECT row FROM nodes WHERE id = ?)"
+        database.writing().execute(remove, [passage.node_id])
+        database.commit()
 
-    rows(index, write_without_words)
+    rows(index, remove_words)
     (fault,) = check_index(index).faults
     assert fault.kind == "words"
     report = check_index(index, repair=True)
@@ -223,8 +222,7 @@ def test_a_purge_that_fails_leaves_the_document_whole(tmp_path: Path, monkeypatc
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("llama_pack_densex.stores.lance_table.NodeTable.copy_to", full)
-        patched.setattr("llama_pack_densex.stores.lance_table.NodeTable.compact", full)
+        patched.setattr("llama_pack_densex.stores.database.Database.vacuum", full)
         with pytest.raises(OSError, match="no space left"):
             pack.delete("a", purge=True)
     for _ in range(2):
@@ -235,8 +233,8 @@ def test_a_purge_that_fails_leaves_the_document_whole(tmp_path: Path, monkeypatc
 
 def test_what_is_done_with_an_index_whose_table_is_gone_names_the_index(tmp_path: Path) -> None:
     pack = DenseXRetrievalPack(documents({"a": "Foxes."}), persist_dir=tmp_path / "i", embed_model="none", **MODELS)
-    for table in (tmp_path / "i").glob("data-*/nodes.lance"):
-        shutil.rmtree(table)
+    for table in (tmp_path / "i").glob("data-*/nodes.db"):
+        table.unlink()
     for work in (lambda: pack.insert(documents({"b": "Bears."})), lambda: pack.delete("a")):
         with pytest.raises(InvalidIndexError, match="damaged or missing"):
             work()

@@ -426,9 +426,7 @@ def test_a_folder_that_is_no_index_is_an_error_that_says_how_to_make_one(tmp_pat
         ["index", "DOCS", "--to", "FOLDER"],
     ],
 )
-@pytest.mark.parametrize(
-    "pattern", ["densex.json", "data-*/nodes.lance/data/*", "data-*/nodes.lance/_versions/*.manifest"]
-)
+@pytest.mark.parametrize("pattern", ["densex.json", "data-*/nodes.db"])
 def test_a_damaged_index_is_an_error(docs: Path, index: Path, command: list[str], pattern: str) -> None:
     for file in index.glob(pattern):
         file.write_bytes(b"garbage")
@@ -483,9 +481,9 @@ def test_names_steer_the_terminal_by_no_command(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links there need rights")
 def test_an_index_that_the_system_does_not_let_be_read_is_not_called_damaged(index: Path) -> None:
-    (versions,) = index.glob("data-*/nodes.lance/_versions")
-    shutil.rmtree(versions)
-    versions.symlink_to(versions)  # as with no rights, but for an administrator too
+    (database,) = index.glob("data-*/nodes.db")
+    database.unlink()
+    database.mkdir()  # as with no rights, but for an administrator too
     code, output = run("query", index, "tea")
     assert code == 1
     assert "damaged" not in output
@@ -713,7 +711,7 @@ def test_the_names_of_options_are_whole_in_a_terminal_of_80_columns(command: tup
 
 
 def test_help_imports_nothing_heavy() -> None:
-    heavy = {"lancedb", "torch", "llama_index", "openai", "numpy", "pyarrow"}
+    heavy = {"usearch", "torch", "llama_index", "openai", "numpy", "pyarrow"}
     assert not heavy & modules_after("from llama_pack_densex.cli import app")
 
 
@@ -722,7 +720,7 @@ def test_scores_of_run_files_import_neither_llamaindex_nor_a_store(tmp_path: Pat
     (tmp_path / "run").write_text("1 Q0 d1 1 2.0 a\n", encoding="utf-8")
     arguments = ["score", "--qrels", str(tmp_path / "qrels"), "--run", str(tmp_path / "run")]
     command = f"from llama_pack_densex.cli import app\napp({arguments}, standalone_mode=False)"
-    assert not {"lancedb", "pyarrow", "torch", "llama_index", "openai", "scipy.stats"} & modules_after(command)
+    assert not {"usearch", "pyarrow", "torch", "llama_index", "openai", "scipy.stats"} & modules_after(command)
 
 
 @pytest.mark.slow

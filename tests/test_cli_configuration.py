@@ -120,7 +120,7 @@ def test_a_file_that_is_named_has_to_be_there(place: Path) -> None:
     assert "missing.toml" in output
 
 
-@pytest.mark.parametrize("inside", ["index", "index/lance"])
+@pytest.mark.parametrize("inside", ["index", "index/inside"])
 def test_an_index_s_folder_is_never_read_as_configuration(
     inside: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import signal
@@ -45,12 +46,19 @@ def versions_in(pack: DenseXRetrievalPack) -> dict[int, set[int]]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
 def test_an_index_is_whole_and_has_all_that_was_written_after_each_of_many_kills(tmp_path: Path) -> None:
-    folder, journal, rng, kills = tmp_path / "index", tmp_path / "journal", random.Random(11), 20
+    folder, journal, rng = tmp_path / "index", tmp_path / "journal", random.Random(11)
+    kills = int(os.environ.get("DENSEX_TEST_KILLS", "20"))
+    readers: list[subprocess.Popen[str]] = []
     for kill in range(kills):
         killed(folder, journal, kill, rng.randint(1, 12), rng.uniform(0.0, 0.5))
         if not is_index(folder):
             assert not any(read_journal(journal)[0].values())
             continue
+        if not readers:
+            command = [sys.executable, "-m", "tests.reader_of_a_killed_writer", str(folder)]
+            readers = [
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in "123"
+            ]
         pack = DenseXRetrievalPack.load(folder, **arguments())  # type: ignore[arg-type]
         assert check_index(folder).faults == (), f"after kill {kill}"
         found = versions_in(pack)
@@ -62,3 +70,6 @@ def test_an_index_is_whole_and_has_all_that_was_written_after_each_of_many_kills
         number = next(number for number, versions in found.items() if versions)
         assert pack.retrieve(f"What is number{number} in?", similarity_top_k=3)
     assert len(found) > kills
+    for reader in readers:
+        output, _ = reader.communicate("stop\n", timeout=300)
+        assert output.startswith("no failure in "), output

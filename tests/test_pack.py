@@ -19,7 +19,6 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.llms.openai import OpenAI
-from llama_pack_densex.stores.embedded import EmbeddedVectorStore
 
 import llama_pack_densex
 from llama_pack_densex import (
@@ -31,6 +30,7 @@ from llama_pack_densex import (
     SentencePropositionizer,
 )
 from llama_pack_densex.retrieval.hits import matched_units
+from llama_pack_densex.stores.embedded import EmbeddedVectorStore
 from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
 from tests.openai_server import OpenAIServer, Reply

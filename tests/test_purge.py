@@ -20,8 +20,8 @@ from llama_pack_densex import (
     SentencePropositionizer,
 )
 from llama_pack_densex.propositionizers.base import Propositionizer
-from llama_pack_densex.stores.folder import REPLIES_FILE
 from llama_pack_densex.stores.embedded import EmbeddedVectorStore
+from llama_pack_densex.stores.folder import REPLIES_FILE
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.searching import ShortEmbedding
 

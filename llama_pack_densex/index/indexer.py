@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from itertools import groupby
 from typing import get_args
 
-from llama_index.core.schema import BaseNode
+from llama_index.core.schema import BaseNode, NodeRelationship
 
 from llama_pack_densex.ingestion.report import Watch
 from llama_pack_densex.llm.errors import classify
-from llama_pack_densex.node_parsers.ids import PIECE, is_random_id, piece_of
+from llama_pack_densex.node_parsers.ids import is_random_id
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY, Granularity
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, ParsedDocument
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import TrustMeter
 from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord, file_of, span_of
+from llama_pack_densex.stores.node_store import NodeRecord, file_of, span_of
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
@@ -54,18 +53,23 @@ class DocumentIndexer:
         after_write: Callable[[], None],
         only_changed: bool,
     ) -> None:
-        self._index, self._parser, self._trust, self._watch = index, parser, trust, watch
-        self._after_write, self._only_changed = after_write, only_changed
-        self._there = index.documents()
-        self._made_up: defaultdict[str, list[str]] = defaultdict(list)  # by file, the ids that core made up
-        for document_id, record in self._there.items() if only_changed else ():
-            if record.file and is_random_id(document_id):
-                self._made_up[record.file].append(document_id)
+        self._index = index
+        self._parser = parser
+        self._trust = trust
+        self._watch = watch
+        self._after_write = after_write
+        self._only_changed = only_changed
+        self._documents = index.store.known_documents()
+        self._hash_of = parser.document_hasher()
+        self._ids = parser.new_ids()
+        self._times_given: Counter[str] = Counter()  # by document id
+        self._current: set[str] = set()  # the ids under which the index has the documents that were given
         self._indexed: list[bool] = []  # of each document, whether it is in the index now
         self._places: deque[int] = deque()  # of those that are being parsed, which come back in the same order
         self._waiting: dict[str, tuple[int, ParsedDocument]] = {}  # by document id, to be written together
-        self._nodes = self._failures = 0
-        self._current: set[str] = set()  # of those that were given, the ids under which the index has them
+        self._nodes_waiting = 0
+        self._failures_in_a_row = 0
+        self._reading_error: Exception | None = None
 
     def ingest(self, documents: Iterable[BaseNode]) -> list[bool]:
         """Write documents' nodes; a document that is there is replaced.
@@ -85,80 +89,68 @@ class DocumentIndexer:
             Exception: What embedding or writing raised, where it met so many documents in a row that it is not theirs;
                 or what reading the documents raised. In any case those that were whole have been written.
         """
-        ids, document_hash = self._parser.new_ids(), self._parser.document_hasher()
-        there: defaultdict[str, list[str]] = defaultdict(list)  # documents by hash, each of which stands for one only
-        for document_id, record in self._there.items() if self._only_changed else ():
-            there[piece_of(record.hash)[0]].append(document_id)
-        unread: list[Exception] = []
-        given: Counter[str] = Counter()
-
-        def read() -> Iterator[BaseNode]:
-            try:
-                for one in documents:
-                    # a generator may make the next one of the same object
-                    yield one.model_copy(update={"metadata": {**one.metadata}})
-            except Exception as error:  # those that were read are done before it is raised
-                unread.append(error)
-
-        def due() -> Iterator[BaseNode]:
-            for document_id, group in groupby(read(), lambda one: one.ref_doc_id or object()):
-                # of one that comes as nodes of another parser, all are done again, or none
-                for together in [list(group)] if isinstance(document_id, str) else ([one] for one in group):
-                    given.update(one.id_ for one in together)
-                    taken = self._take(together, there, document_hash) if self._only_changed else ""
-                    # neither replaced meanwhile by another one of its file, nor to be by an earlier one of its id
-                    if taken and taken in self._there and given[together[0].id_] == 1:
-                        self._current.add(taken)
-                        for document in together:
-                            ids.document_key(document)  # so that another one of equal text gets another id
-                            self._indexed.append(False)
-                            self._watch.unchanged(document)
-                        continue
-                    for document in together:
-                        self._places.append(len(self._indexed))
-                        self._indexed.append(True)
-                        yield document
-
         try:
-            with closing(self._parser.stream(due(), self._watch.passage, ids)) as stream:
+            with closing(self._parser.stream(self._changed(documents), self._watch.passage, self._ids)) as stream:
                 for parsed in stream:
                     self._add(parsed)
         finally:
             self._flush()
-            twice = [document_id for document_id, times in given.items() if times > 1]
-            if twice:
-                logger.warning(
-                    "%d of the documents' ids were given more than once (%r is the first): of each, the index has the "
-                    "last document. Give each document an id of its own.",
-                    len(twice), twice[0],
-                )  # fmt: skip
-        if unread:
-            raise unread[0]
+            self._report_repeated_ids()
+        if self._reading_error is not None:
+            raise self._reading_error
         if why := self._watch.unanswered:
             raise PropositionizerError(why, is_silence=True)
         return self._indexed
 
-    def _take(
-        self, together: Sequence[BaseNode], there: Mapping[str, list[str]], document_hash: Callable[[BaseNode], str]
-    ) -> str:
-        """The id under which the index has a document as it is, if any; that one is taken out of what is there.
+    def _changed(self, documents: Iterable[BaseNode]) -> Iterator[BaseNode]:
+        """Those of the documents that the index does not have as they are."""
+        for document in self._read(documents):
+            self._times_given[document.id_] += 1
+            unchanged_id = self._unchanged_id(document) if self._only_changed else ""
+            # one that is given twice is neither of the two
+            if unchanged_id and self._times_given[document.id_] == 1:
+                self._current.add(unchanged_id)
+                self._ids.document_key(document)  # so that another one of equal text gets another id
+                self._indexed.append(False)
+                self._watch.unchanged(document)
+            else:
+                self._places.append(len(self._indexed))
+                self._indexed.append(True)
+                yield document
 
-        Args:
-            together: The document, or all nodes that another parser made of it.
-        """
-        own, is_whole = together[0].ref_doc_id or together[0].id_, not together[0].source_node
-        mark = "" if is_whole else PIECE
-        hashes = sorted(mark + document_hash(one) for one in together if one.get_content().strip())
-        alike = [one for found in dict.fromkeys(hashes) for one in there.get(found, ())]
-        file, known = file_of(together[0].metadata), self._there
+    def _read(self, documents: Iterable[BaseNode]) -> Iterator[BaseNode]:
+        """The documents as they are read; those before one that cannot be read are done before that is raised."""
+        try:
+            for document in documents:
+                yield _as_document(document)
+        except Exception as error:
+            self._reading_error = error
+
+    def _unchanged_id(self, document: BaseNode) -> str:
+        """The id under which the index has a document as it is; empty if it does not."""
+        if not document.get_content().strip():
+            return ""
+        of_equal_hash = self._documents.with_hash(self._hash_of(document))
+        alike = {key: record for key, record in of_equal_hash.items() if key not in self._current}
+        if document.id_ in alike:
+            return document.id_
+        if not is_random_id(document.id_):
+            return ""
+        random_ids = list(filter(is_random_id, alike))
+        file = file_of(document.metadata)
         # of files of equal text each has its own, as far as it can be
-        made_up = sorted(filter(is_random_id, alike), key=lambda one: known.get(one, DocumentRecord()).file != file)
-        alike = [own] if own in alike else made_up if is_random_id(own) else []
-        taken = next((one for one in alike if is_whole or sorted(self._index.pieces(one).values()) == hashes), "")
-        for found in hashes:
-            if taken in there.get(found, ()):
-                there[found].remove(taken)
-        return taken
+        of_its_file = [document_id for document_id in random_ids if alike[document_id].file == file]
+        return next(iter([*of_its_file, *random_ids]), "")
+
+    def _report_repeated_ids(self) -> None:
+        repeated = [document_id for document_id, times in self._times_given.items() if times > 1]
+        if repeated:
+            logger.warning(
+                "%d of the documents' ids were given more than once (%r is the first): of each, the index has the "
+                "last document. Give each document an id of its own.",
+                len(repeated),
+                repeated[0],
+            )
 
     def _add(self, parsed: ParsedDocument) -> None:
         """Take in a document that was parsed."""
@@ -169,13 +161,15 @@ class DocumentIndexer:
         if parsed.document.id_ in self._waiting:
             self._flush()  # the later one replaces the earlier one
         self._waiting[parsed.document.id_] = place, parsed
-        self._nodes += len(parsed.nodes) + 1
-        if self._nodes >= _NODES_A_WRITE:
+        self._nodes_waiting += len(parsed.nodes) + 1
+        if self._nodes_waiting >= _NODES_A_WRITE:
             self._flush()
 
     def _flush(self) -> None:
         """Write what was taken in."""
-        waiting, self._waiting, self._nodes = list(self._waiting.values()), {}, 0
+        waiting = list(self._waiting.values())
+        self._waiting = {}
+        self._nodes_waiting = 0
         if why := self._watch.unanswered:
             fallen = [(place, parsed) for place, parsed in waiting if _fallbacks(parsed)]
             waiting = [(place, parsed) for place, parsed in waiting if not _fallbacks(parsed)]
@@ -192,48 +186,51 @@ class DocumentIndexer:
         except Exception as error:
             if len(waiting) > 1:
                 logger.debug("%d documents are written one by one: %s", len(waiting), classify(error).summary)
-                for one in waiting:
-                    self._write_all([one])
+                for document in waiting:
+                    self._write_all([document])
                 return
             self._fail(*waiting[0], error)
-            self._failures += 1
+            self._failures_in_a_row += 1
             kind = "rejected" if isinstance(error, ValueError) else classify(error).kind
-            if self._failures >= _FAILURES_IN_A_ROW.get(kind, _REFUSED_IN_A_ROW):
+            if self._failures_in_a_row >= _FAILURES_IN_A_ROW.get(kind, _REFUSED_IN_A_ROW):
                 raise
         else:
-            self._failures = 0
+            self._failures_in_a_row = 0
             for (_, parsed), was_there in zip(waiting, replaced, strict=True):
                 self._watch.done(parsed, was_there)
 
     def _write(self, documents: Sequence[ParsedDocument]) -> list[bool]:
         """Replace documents of different ids by what became of them; whether each replaced an earlier version."""
-        given = [parsed.document for parsed in documents]
         nodes = [node for parsed in documents for node in parsed.nodes]
-        there = self._there
-        # of several nodes that another parser made of a document, each is given like a document
-        begun = self._current if self._only_changed else there
-        growing = {document.ref_doc_id for document in given if document.ref_doc_id in begun}
-        written = {document.ref_doc_id or document.id_ for document in given}
+        written = {parsed.document.id_ for parsed in documents}
         self._current |= written
-        # a file may be several documents
-        files = {file_of(one.metadata): None for one in given if is_random_id(one.id_) or _is_named_by_file(one)}
-        read = [document_id for file in files for document_id in self._made_up.get(file, ())]
-        earlier = [document_id for document_id in read if document_id in there and document_id not in self._current]
-        files = {there[document_id].file: None for document_id in earlier}
-        were_there = [document.id_ in there or file_of(document.metadata) in files for document in given]
+        earlier = self._earlier_readings([parsed.document for parsed in documents])
+        files = set(earlier.values())
+        replaces_earlier = [
+            self._documents.get(parsed.document.id_) is not None or file_of(parsed.document.metadata) in files
+            for parsed in documents
+        ]
         # those too that the index does not know: of such that a kill left half written there may be rows
-        replaced = {*written, *earlier, *(one.id_ for one in given if one.id_ in there)} - growing
+        replaced = {*written, *earlier}
         self._index.replace(replaced, nodes)
+        self._documents.replace(replaced, nodes)
         self._after_write()
-        for document_id in replaced:
-            there.pop(document_id, None)
-        for parsed in documents:
-            if parsed.nodes:
-                record = NodeRecord.of(parsed.nodes[0])
-                there[record.document_id] = DocumentRecord(record.document_hash, record.file)
         passages = (node for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage")
         self._trust.add(map(NodeRecord.of, passages))
-        return were_there
+        return replaces_earlier
+
+    def _earlier_readings(self, documents: Sequence[BaseNode]) -> dict[str, str]:
+        """The ids that core made up at an earlier reading of the files of these documents, with the files."""
+        if not self._only_changed:
+            return {}
+        earlier = {}
+        for document in documents:
+            file = file_of(document.metadata)
+            if is_random_id(document.id_) or _is_named_by_file(document):
+                for document_id in self._documents.in_file(file):
+                    if is_random_id(document_id) and document_id not in self._current:
+                        earlier[document_id] = file
+        return earlier
 
     def _fail(self, place: int, parsed: ParsedDocument, error: Exception) -> None:
         self._indexed[place] = False
@@ -254,6 +251,15 @@ def checked_documents(documents: BaseNode | Iterable[BaseNode]) -> Iterator[Base
                 "wrap text as Document(text=...), or read files with SimpleDirectoryReader"
             )
         yield document
+
+
+def _as_document(node: BaseNode) -> BaseNode:
+    """A copy, since a generator may make the next document of the same object.
+
+    A node of another parser becomes a document of its own: its id is what the index knows it by.
+    """
+    relationships = {kind: to for kind, to in node.relationships.items() if kind != NodeRelationship.SOURCE}
+    return node.model_copy(update={"metadata": dict(node.metadata), "relationships": relationships})
 
 
 def reading_order(node: BaseNode) -> tuple[str, int, int, int]:

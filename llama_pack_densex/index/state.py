@@ -16,7 +16,7 @@ from llama_pack_densex.ingestion.progress import Display
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary, Watch, describe
 from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.models import embed_model_identity, with_whole_path
-from llama_pack_densex.node_parsers.ids import PIECE, is_made_by
+from llama_pack_densex.node_parsers.ids import is_made_by
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.propositionizers.base import PropositionizerError
@@ -189,7 +189,7 @@ class PackIndex:
     def delete(self, documents: Sequence[str | BaseNode], purge: bool = False) -> int:
         """Delete documents, and say how many of them were there; see `DenseXRetrievalPack.delete`."""
         with self.nodes.writing():
-            document_ids = [part if isinstance(part, str) else self._id_of(part) for part in documents]
+            document_ids = [part if isinstance(part, str) else part.id_ for part in documents]
             if purge:  # first, since the index says what there is to purge: after a stop it can be done again
                 texts = self.nodes.passage_texts(document_ids)
                 self._parser.propositionizer.purge([*texts, *self._texts_of(documents)])
@@ -197,13 +197,6 @@ class PackIndex:
                 deleted = len(self.nodes.delete(document_ids))
             self._commit()
         return deleted
-
-    def _id_of(self, document: BaseNode) -> str:
-        """What the index knows a document by; of a node of another parser, the id of that with its text."""
-        pieces = self.nodes.pieces(document.ref_doc_id) if document.ref_doc_id else {}
-        told = PIECE + self._parser.document_hash(document) if pieces else ""
-        alike = [node_id for node_id, own in pieces.items() if own.endswith(told)]
-        return alike[0] if alike and document.id_ not in pieces else document.id_
 
     def _texts_of(self, documents: Sequence[str | BaseNode]) -> Iterator[str]:
         """The passages of those that are given whole: what is kept of them may never have got into the index."""
@@ -240,9 +233,9 @@ class PackIndex:
         with writing_to(path):
             data = folder.create()
             store = self.nodes.store
-            version = "" if store.atomic else new_name()
-            manifest = replace(self._about(), data=data.name, version=version)
+            version = store.version if store.atomic else new_name()
             self.nodes.reading(lambda: store.copy_to(data, version))
+            manifest = replace(self._about(), data=data.name, version=version)
             if not store.atomic:
                 store.write_about(manifest.as_text())
                 self.nodes.beside.copy_to(data, version, store.records)
@@ -308,7 +301,7 @@ def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: 
     if tokenizer is not None:  # the comparison gives words without those of propositions
         return tokenizer if isinstance(tokenizer, Words) else Words.by(tokenizer)
     if isinstance(opened.store, EmbeddedNodes):
-        note = opened.store.words_note
+        note = opened.store.tokenizer_note
     else:
         note = note_of(opened.folder.data) if opened.folder is not None else ""
     made = words_in(note)

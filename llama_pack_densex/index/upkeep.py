@@ -105,8 +105,7 @@ def _mended(nodes: NodeIndex, about: Manifest, report: CheckReport) -> CheckRepo
     removed = sorted({document_id for fault in report.faults for document_id in fault.documents})
     nodes.replace(removed, [])
     if isinstance(nodes.store, EmbeddedNodes):
-        nodes.store.mend_words()
-        nodes.changed = True
+        nodes.store.rebuild_words()
     nodes.commit(about)
     left = {fault.text for fault in _faults(nodes, about)}
     mended = (Fault(f.kind, f.text, f.documents, mended=f.text not in left) for f in report.faults)

@@ -11,14 +11,14 @@ from pathlib import Path
 from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.stores import keywords, rows
-from llama_pack_densex.stores.database import ABOUT_SCHEMA, Database, get_note, set_note
+from llama_pack_densex.stores.database import Database, get_note, set_note
 from llama_pack_densex.stores.node_store import NodeRecord
 from llama_pack_densex.stores.words import Words
 
-FILE = "words.sqlite"
+FILE = "words.db"
 """Of an index folder's data."""
 
-_SCHEMA = f"{ABOUT_SCHEMA}{rows.SCHEMA}{keywords.SCHEMA}"
+_SCHEMA = f"{rows.SCHEMA}{keywords.SCHEMA}"
 _STATE = "state"  # of the store that the words are of; none while that is not certain
 _WORDS = "words"  # what told them
 _GRANULARITIES = ("proposition", "question", "sentence", "passage")  # passages have the words of others
@@ -62,7 +62,7 @@ class WordsBeside:
         """
         with self._changing:
             if self._database is None:
-                database = Database(None, _SCHEMA, "memory")
+                database = Database(None, _SCHEMA)
                 self._bring_in_step(database, records)
                 database.commit()
                 self._database = database
@@ -142,10 +142,8 @@ class WordsBeside:
 
     def _add(self, connection: sqlite3.Connection, records: Sequence[NodeRecord]) -> None:
         assert self.words is not None, "words are told by something"
-        searched = [one for one in records if one.granularity in _GRANULARITIES]
-        numbers = rows.add_rows(
-            connection, [(one.id, one.document_id, one.granularity, one.passage_id, one.status) for one in searched]
-        )
+        searched = [record for record in records if record.granularity in _GRANULARITIES]
+        numbers = rows.add_rows(connection, searched)
         self.words.add(connection, dict(zip(numbers, searched, strict=True)))
 
 
@@ -158,7 +156,7 @@ def note_of(folder: Path) -> str:
 
 
 def _database_in(folder: Path) -> Database:
-    return Database(folder / FILE, _SCHEMA, str(folder))
+    return Database(folder / FILE, _SCHEMA)
 
 
 def _all(records: Records) -> Iterable[NodeRecord]:

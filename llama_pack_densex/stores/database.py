@@ -1,6 +1,6 @@
 """An SQLite database as an index needs it: one writer, and readers that each see one whole state meanwhile.
 
-A database in a file is in SQLite's WAL mode: who reads goes on with the state at its beginning while another process
+A database in a file is in SQLite's WAL mode: readers go on with the state at their beginning while another process
 writes, and a stop at any moment, also a kill, leaves the last state that was committed. A database in memory has one
 connection, which its threads take in turns.
 """
@@ -12,11 +12,13 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from llama_pack_densex.stores.manifest import InvalidIndexError
+
+IN_MEMORY = "memory"
 
 _BUSY_SECONDS = 30.0  # how long a second writer waits for the first one's commit
 _PAGE_CACHE_KIB = 32 * 1024  # for each connection
@@ -24,47 +26,43 @@ _MOST_IDLE = 8  # connections that are kept open for the next readers
 _ROWS_A_PAGE = 1_000
 _NUMBERS_A_QUERY = 1_000
 _TEXTS_A_QUERY = 500  # fewer than SQLite takes arguments
+_ABOUT_SCHEMA = "CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
+_INODE = "inode"  # of the file that was written to; a copy has another one
 
 
 class Database:
-    """A database, in a file or in memory, from any number of threads.
+    """A database, in a file or in memory, from any number of threads, and in processes that are forked.
 
     Args:
         file: The file, which is made where it is missing; None for a database in memory.
-        schema: What makes its tables where they are missing.
-        where: What errors call the index.
+        schema: Creates its tables.
 
     Raises:
         InvalidIndexError: The file is damaged, or no database.
         OSError: It cannot be opened or written to.
     """
 
-    def __init__(self, file: Path | None, schema: str, where: str) -> None:
+    _idle: list[sqlite3.Connection]
+    _writer: sqlite3.Connection | None
+
+    def __init__(self, file: Path | None, schema: str) -> None:
         self.file = file
-        self.where = where
-        self._process = os.getpid()
-        self._local = threading.local()
+        self._where = IN_MEMORY if file is None else str(file.parent)
+        self._memory = _connect(":memory:") if file is None else None
         self._turns = threading.RLock()  # of the threads, in memory
-        self._guard = threading.Lock()
-        self._idle: list[sqlite3.Connection] = []
-        self._writer: sqlite3.Connection | None = None
-        self._writing_thread = 0
-        self._memory = self._connect() if file is None else None
+        self._begin_process()
         if file is None or not file.exists() or not file.stat().st_size:
             self._create(schema)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Read one state throughout; within it, and in a thread that is writing, it is the same state again."""
-        self._check_process()
-        connection = getattr(self._local, "connection", None)
-        if self._is_writing():
-            connection = self._writer
+        connection = self._current_connection()
         if connection is not None:
-            with self._translated():
+            with self._errors_explained():
                 yield connection
             return
-        with self._translated(), self._taken() as connection:
+        with self._errors_explained(), self._borrowed() as connection:
             connection.execute("BEGIN")
             self._local.connection = connection
             try:
@@ -74,38 +72,34 @@ class Database:
                 connection.execute("ROLLBACK")
 
     def rows(self, sql: str, arguments: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query, some at a time, so that any number of them takes little memory.
+        """The rows of a query, read in pages, so that any number of them takes little memory.
 
         Args:
             sql: Selects rows, the first column of which is their number. It has the conditions `row > ?` and a limit
                 of `?` as its last arguments, in the order of the numbers.
             arguments: Those before.
         """
-        last = -1
+        last_row = -1
         while True:
             with self.reading() as connection:
-                page = connection.execute(sql, (*arguments, last, _ROWS_A_PAGE)).fetchall()
+                page = connection.execute(sql, (*arguments, last_row, _ROWS_A_PAGE)).fetchall()
             yield from page
             if len(page) < _ROWS_A_PAGE:
                 return
-            last = page[-1][0]
+            last_row = page[-1][0]
 
     def writing(self) -> sqlite3.Connection:
-        """The connection to write with, until `commit` or `roll_back`; nobody else sees what it writes before."""
-        self._check_process()
+        """The connection to write with, until `commit` or `roll_back`; nobody else sees what it writes until then."""
+        self._follow_fork()
         if self._is_writing():
             assert self._writer is not None
             return self._writer
-        with self._translated():
-            if self._memory is not None:
-                self._turns.acquire()
-                connection = self._memory
-            else:
-                connection = self._taken_idle() or self._connect()
+        with self._errors_explained():
+            connection = self._take()
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except BaseException:
-                self._end(connection)
+                self._give_back(connection)
                 raise
         self._writer = connection
         self._writing_thread = threading.get_ident()
@@ -115,9 +109,9 @@ class Database:
         """Make what was written the state that all see."""
         if self._is_writing():
             assert self._writer is not None
-            with self._translated():
+            with self._errors_explained():
                 self._writer.execute("COMMIT")
-            self._release()
+            self._end_writing()
 
     def roll_back(self) -> None:
         """Forget what was written since the last commit."""
@@ -125,79 +119,144 @@ class Database:
             assert self._writer is not None
             with suppress(sqlite3.Error):  # a full disk may have ended the transaction already
                 self._writer.execute("ROLLBACK")
-            self._release()
+            self._end_writing()
 
     def copy_to(self, file: Path) -> None:
-        """Write a copy without any of what was deleted, as its state is now.
+        """Write a copy of the current state, without anything that was deleted.
 
         Raises:
             OSError: It cannot be written.
         """
-        with self.reading() as connection:
-            copied = sqlite3.connect(file, isolation_level=None)
-            try:
-                connection.backup(copied)
-                copied.execute("VACUUM")
-                copied.execute("PRAGMA journal_mode = WAL")
-            finally:
-                copied.close()
+        copy = _connect(file)
+        with closing(copy), self.reading() as connection:
+            connection.backup(copy)
+            copy.execute("VACUUM")
+            copy.execute("PRAGMA journal_mode = WAL")
+            _set_inode(copy, file)
 
     def vacuum(self) -> None:
-        """Leave nothing of what was deleted, and give back its space; for who writes.
+        """Commit, and leave nothing in the file of what was deleted, nor its space.
 
         Raises:
-            OSError: Somebody else has been reading for too long.
+            OSError: Another process has been reading for too long.
         """
         self.commit()
-        with self._translated():
-            self.writing().execute("COMMIT")
-            assert self._writer is not None
+        connection = self.writing()
+        with self._errors_explained():
+            connection.execute("COMMIT")
             try:
-                self._writer.execute("VACUUM")
-                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                connection.execute("VACUUM")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             finally:
-                self._release()
+                self._end_writing()
 
     def close(self) -> None:
-        """Close what is open; a database in memory is gone then."""
+        """Close the connections that are idle."""
         with self._guard:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
+    @property
+    def is_a_copy(self) -> bool:
+        """Whether the file is a copy that others made of the one that was written to, perhaps while it was."""
+        if self.file is None:
+            return False
+        with self.reading() as connection:
+            return get_note(connection, _INODE) != _inode_of(self.file)
+
+    def check(self) -> None:
+        """Look into all of the file, and note that it was looked into, where it may be written to.
+
+        Raises:
+            InvalidIndexError: It is damaged.
+        """
+        with self.reading() as connection:
+            (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+        if finding != "ok":
+            raise self.damage(finding)
+        if self.file is not None and _is_writable(self.file):
+            _set_inode(self.writing(), self.file)
+            self.commit()
+
+    def damage(self, finding: str) -> InvalidIndexError:
+        """The error that says that the file is damaged."""
+        return InvalidIndexError(
+            f"the index in {self._where} cannot be read: a file in it is damaged or missing ({finding}). "
+            "If it was copied while it was written to, copy it again; otherwise build it anew, or restore a backup."
+        )
+
+    def explained(self, error: sqlite3.DatabaseError) -> Exception:
+        """The error that says what is wrong with the index, or with the machine, for one of SQLite."""
+        text = str(error)
+        if "disk is full" in text:
+            return OSError(errno.ENOSPC, "the disk is full; what was committed before is kept", self._where)
+        if "readonly" in text:
+            return OSError(errno.EROFS, "an index can be searched there, but not made or changed", self._where)
+        if "locked" in text:
+            return OSError(errno.EBUSY, "another process has been writing to it for too long; try again", self._where)
+        if "unable to open" in text and self.file is not None and self.file.exists():
+            return OSError(errno.EACCES, "the index cannot be opened: see its rights and the open files", self._where)
+        return self.damage(text)
+
+    def _begin_process(self) -> None:
+        self._process = os.getpid()
+        self._local = threading.local()
+        self._guard = threading.Lock()
+        self._idle = []
+        self._writer = None
+        self._writing_thread = 0
+
+    def _follow_fork(self) -> None:
+        """Open connections anew in a process that was forked: SQLite's must not be carried into it, nor closed."""
+        if self._process == os.getpid():
+            return
+        self._turns = threading.RLock()
+        _inherited.append(self._idle)
+        self._begin_process()
+
+    def _current_connection(self) -> sqlite3.Connection | None:
+        """The connection that this thread is writing or reading with."""
+        self._follow_fork()
+        if self._is_writing():
+            return self._writer
+        return getattr(self._local, "connection", None)
+
     def _is_writing(self) -> bool:
         """Whether this thread is."""
         return self._writer is not None and self._writing_thread == threading.get_ident()
 
-    def _release(self) -> None:
-        connection, self._writer = self._writer, None
-        self._writing_thread = 0
+    def _end_writing(self) -> None:
+        connection = self._writer
         assert connection is not None
-        self._end(connection)
-
-    def _end(self, connection: sqlite3.Connection) -> None:
-        if self._memory is not None:
-            self._turns.release()
-        else:
-            self._give_back(connection)
+        self._writer = None
+        self._writing_thread = 0
+        self._give_back(connection)
 
     @contextmanager
-    def _taken(self) -> Iterator[sqlite3.Connection]:
-        if self._memory is not None:
-            with self._turns:
-                yield self._memory
-            return
-        connection = self._taken_idle() or self._connect()
+    def _borrowed(self) -> Iterator[sqlite3.Connection]:
+        connection = self._take()
         try:
             yield connection
         finally:
             self._give_back(connection)
 
-    def _taken_idle(self) -> sqlite3.Connection | None:
+    def _take(self) -> sqlite3.Connection:
+        if self._memory is not None:
+            self._turns.acquire()
+            return self._memory
+        assert self.file is not None
+        if not self.file.exists():  # a connection that is open would go on with what was removed
+            raise self.damage(f"{self.file.name} is missing")
         with self._guard:
-            return self._idle.pop() if self._idle else None
+            if self._idle:
+                return self._idle.pop()
+        return _connect(self.file)
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
+        if self._memory is not None:
+            self._turns.release()
+            return
         with self._guard:
             if len(self._idle) < _MOST_IDLE and not connection.in_transaction:
                 self._idle.append(connection)
@@ -205,81 +264,31 @@ class Database:
         connection.close()
 
     def _create(self, schema: str) -> None:
-        with self._translated():
-            connection = self._memory or _connected(str(self.file))
+        if self.file is not None:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self._errors_explained():
+            connection = self._memory or _connect(str(self.file))
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(f"BEGIN; {schema} COMMIT;")
-            if self._memory is None:
+            connection.executescript(f"BEGIN; {_ABOUT_SCHEMA} {schema} COMMIT;")
+            if self.file is not None:
+                _set_inode(connection, self.file)
                 connection.close()
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = self._opened()
-        connection.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA secure_delete = ON")  # what is deleted leaves no trace in the file
-        return connection
-
-    def _opened(self) -> sqlite3.Connection:
-        if self.file is None:
-            return _connected(":memory:")
-        if os.access(self.file.parent, os.W_OK) and os.access(self.file, os.W_OK):
-            return _connected(self.file)
-        return self._opened_to_read(self.file)
-
-    def _opened_to_read(self, file: Path) -> sqlite3.Connection:
-        """Open what may not be written to: there SQLite cannot make the files beside it that it needs for others."""
-        uri = f"{file.absolute().as_uri()}?mode=ro"
-        log = file.with_name(f"{file.name}-wal")
-        if not log.exists() or not log.stat().st_size:
-            uri += "&immutable=1"
-        return _connected(uri, is_uri=True)
-
-    def _check_process(self) -> None:
-        """Open anew in a process that was forked: SQLite's connections must not be carried into it."""
-        if self._process == os.getpid():
-            return
-        if self._memory is None:
-            self._process = os.getpid()
-            self._idle = []  # closing them would take the parent's locks away
-            self._writer = None
-            self._local = threading.local()
-            self._guard = threading.Lock()
-
     @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Turn SQLite's errors into such that say what is wrong with the index, or with the machine."""
+    def _errors_explained(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise self.error_for(error) from error
-
-    def error_for(self, error: sqlite3.DatabaseError) -> Exception:
-        text = str(error)
-        if "disk is full" in text:
-            return OSError(errno.ENOSPC, "the disk is full; what was committed before is kept", self.where)
-        if "readonly" in text:
-            return OSError(errno.EROFS, "an index can be searched there, but not made or changed", self.where)
-        if "locked" in text:
-            return OSError(errno.EBUSY, "another process has been writing to it for too long; try again", self.where)
-        if "unable to open" in text and self.file is not None and self.file.exists():
-            return OSError(errno.EACCES, "the index cannot be opened: see its rights and the open files", self.where)
-        return InvalidIndexError(
-            f"the index in {self.where} cannot be read: a file in it is damaged or missing ({text}). "
-            "If it was copied while it was written to, copy it again; otherwise build it anew, or restore a backup."
-        )
+            raise self.explained(error) from error
 
 
-def _connected(file: str | Path, is_uri: bool = False) -> sqlite3.Connection:
-    return sqlite3.connect(file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=is_uri)
-
-
-ABOUT_SCHEMA = "CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
+_inherited: list[list[sqlite3.Connection]] = []  # of a parent process: to close them would take its locks away
 
 
 def get_note(connection: sqlite3.Connection, key: str) -> str:
-    """What is kept about the whole database under a key; empty where there is nothing."""
-    found = connection.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
-    return str(found[0]) if found else ""
+    """What the database keeps about itself under a key; empty if nothing."""
+    row = connection.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
+    return str(row[0]) if row else ""
 
 
 def set_note(connection: sqlite3.Connection, key: str, value: str) -> None:
@@ -288,7 +297,7 @@ def set_note(connection: sqlite3.Connection, key: str, value: str) -> None:
 
 
 def number_lists(numbers: Iterable[int]) -> Iterator[str]:
-    """Numbers as they stand between the brackets of `IN (...)`, some hundred at a time."""
+    """Numbers as they stand between the brackets of `IN (...)`, a thousand at a time."""
     ordered = sorted(numbers)
     for start in range(0, len(ordered), _NUMBERS_A_QUERY):
         yield ", ".join(map(str, ordered[start : start + _NUMBERS_A_QUERY]))
@@ -300,3 +309,38 @@ def select_by_text(connection: sqlite3.Connection, select: str, texts: Iterable[
     for start in range(0, len(distinct), _TEXTS_A_QUERY):
         some = distinct[start : start + _TEXTS_A_QUERY]
         yield from connection.execute(f"{select} ({', '.join('?' * len(some))})", some)
+
+
+def _connect(file: Path | str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        file if isinstance(file, str) or _is_writable(file) else _read_only_uri(file),
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        uri=isinstance(file, Path) and not _is_writable(file),
+    )
+    connection.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
+    connection.execute("PRAGMA synchronous = FULL")  # a commit outlasts a power failure
+    connection.execute("PRAGMA secure_delete = ON")  # what is deleted leaves no trace in the file
+    return connection
+
+
+def _is_writable(file: Path) -> bool:
+    return os.access(file.parent, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
+
+
+def _read_only_uri(file: Path) -> str:
+    """Where the files cannot be made that SQLite needs beside it for a log, it is told that nobody writes."""
+    uri = f"{file.absolute().as_uri()}?mode=ro"
+    log = file.with_name(f"{file.name}-wal")
+    if not log.exists() or not log.stat().st_size:
+        uri += "&immutable=1"
+    return uri
+
+
+def _inode_of(file: Path) -> str:
+    return str(file.stat().st_ino)
+
+
+def _set_inode(connection: sqlite3.Connection, file: Path) -> None:
+    set_note(connection, _INODE, _inode_of(file))

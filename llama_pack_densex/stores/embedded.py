@@ -1,14 +1,15 @@
-"""The embedded vector store: one SQLite file with nodes, embeddings and tokens, and a graph over the embeddings."""
+"""The embedded store: one SQLite file with nodes, embeddings and tokens, and a graph over the embeddings."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from llama_index.core.bridge.pydantic import PrivateAttr
@@ -24,19 +25,13 @@ from llama_index.core.vector_stores.types import (
 
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.stores import keywords, nearest, rows
-from llama_pack_densex.stores.database import (
-    ABOUT_SCHEMA,
-    Database,
-    get_note,
-    number_lists,
-    select_by_text,
-    set_note,
-)
+from llama_pack_densex.stores.database import Database, get_note, number_lists, select_by_text, set_note
 from llama_pack_densex.stores.filters import Passing, matches
 from llama_pack_densex.stores.keywords import Rows
 from llama_pack_densex.stores.node_store import (
     DocumentRecord,
     FoundNode,
+    KnownDocuments,
     NodeRecord,
     NodeStore,
     check_question,
@@ -46,12 +41,12 @@ from llama_pack_densex.stores.node_store import (
 )
 from llama_pack_densex.stores.words import Words, words_in
 
-FILE = "nodes.sqlite"
+FILE = "nodes.db"
 """In the folder of an index's data."""
-IN_MEMORY = "memory"
+
+T = TypeVar("T")
 
 _SCHEMA = f"""
-{ABOUT_SCHEMA}
 {rows.SCHEMA}
 {keywords.SCHEMA}
 {nearest.SCHEMA}
@@ -77,12 +72,26 @@ _RECORD = (
 )
 _OURS = "granularity != ''"  # what others wrote into the same database stays out of the index
 
+# the notes in the database
 _VERSION = "version"
 _DIMENSION = "dimension"  # of the embeddings; "none" where nodes have none, empty where there are no nodes
-_WORDS = "words"  # what tells the tokens of all nodes; empty where some have none
+_TOKENIZER = "tokenizer"  # what made the tokens, as `Words.note`
+_HAS_WORDLESS = "wordless"  # whether there are nodes that have no tokens by it
 _MANIFEST = "manifest"
+
 _NONE = "none"
 _MOST_PASSING = 8  # filters of which it is remembered what passes them
+_RECORDS_AT_ONCE = 500
+
+
+class Keeper(Protocol):
+    """What LlamaIndex's own classes read and change the nodes through."""
+
+    def reading(self, read: Callable[[], T]) -> T:
+        """Read from one state."""
+
+    def changing(self) -> AbstractContextManager[None]:
+        """Change the nodes, all or nothing."""
 
 
 class EmbeddedVectorStore(BasePydanticVectorStore):
@@ -98,6 +107,12 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
     Raises:
         InvalidIndexError: A file is damaged.
         ValueError: (on writing) Some nodes have an embedding and some have none, or embeddings differ in dimension.
+
+    Example:
+        >>> from llama_index.core.schema import TextNode
+        >>> store = EmbeddedVectorStore()
+        >>> store.add([TextNode(id_="a", text="Tea is grown in Uji.", embedding=[1.0, 0.0])])
+        ['a']
     """
 
     stores_text: bool = True
@@ -106,9 +121,9 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
     _nodes: EmbeddedNodes = PrivateAttr()
 
     def __init__(self, folder: str | Path | None = None, nodes: EmbeddedNodes | None = None, **kwargs: Any) -> None:
-        given = {"folder": None if folder is None else str(folder), **kwargs}
-        super().__init__(**given)
-        self._nodes = nodes if nodes is not None else EmbeddedNodes(None if folder is None else Path(folder))
+        path = None if folder is None else Path(folder)
+        super().__init__(**{"folder": path and str(path), **kwargs})
+        self._nodes = nodes if nodes is not None else EmbeddedNodes(path)
 
     @classmethod
     def class_name(cls) -> str:
@@ -127,56 +142,54 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Write nodes, replacing those whose ids are there, in one transaction."""
         if nodes:
-            with self._nodes.changing():
+            with self._nodes.keeper.changing():
                 self._nodes.replace([], nodes)
         return [node.node_id for node in nodes]
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Read nodes by id, in the order of the ids, by metadata, or by both; an empty list of ids means no node."""
-        return self._nodes.reading_by(lambda: self._read(node_ids, filters))  # type: ignore[no-any-return]
-
-    def _read(self, node_ids: Sequence[str] | None, filters: MetadataFilters | None) -> list[BaseNode]:
-        nodes = self._nodes.all_nodes() if node_ids is None else self._nodes.fetch(node_ids).values()
-        return [node for node in nodes if matches(node.metadata, filters)]
+        return self._nodes.keeper.reading(lambda: self._read(node_ids, filters))
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Delete the nodes of a document."""
-        with self._nodes.changing():
+        with self._nodes.keeper.changing():
             self._nodes.replace([ref_doc_id], [])
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
         """Delete nodes by id, by metadata, or by both; an empty list of ids deletes nothing."""
-        with self._nodes.changing():
+        with self._nodes.keeper.changing():
             if filters is not None:
                 node_ids = [node.node_id for node in self._read(node_ids, filters)]
-            if node_ids:
-                self._nodes.delete_nodes(node_ids)
+            self._nodes.delete_nodes(node_ids or [])
 
     def clear(self) -> None:
         """Delete all nodes."""
-        with self._nodes.changing():
+        with self._nodes.keeper.changing():
             self._nodes.delete_nodes(self._nodes.all_ids())
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their place."""
         if query.mode != VectorStoreQueryMode.DEFAULT:
             raise ValueError(f"EmbeddedVectorStore answers queries of mode 'default' only, not {query.mode.value!r}")
-        return self._nodes.reading_by(lambda: self._found(query))  # type: ignore[no-any-return]
+        return self._nodes.keeper.reading(lambda: self._search(query))
 
-    def _found(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
-        chosen = self._nodes.rows_of(query.node_ids, query.doc_ids)
+    def _read(self, node_ids: Sequence[str] | None, filters: MetadataFilters | None) -> list[BaseNode]:
+        nodes = self._nodes.all_nodes() if node_ids is None else self._nodes.fetch(node_ids).values()
+        return [node for node in nodes if matches(node.metadata, filters)]
+
+    def _search(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
+        candidates = self._nodes.rows_of(query.node_ids, query.doc_ids)
 
         def find(limit: int) -> tuple[list[tuple[BaseNode, float]], int]:
-            hits = self._nodes.nearest_nodes(query.query_embedding, limit, chosen)
+            hits = self._nodes.nearest_nodes(query.query_embedding, limit, candidates)
             nodes = {node.node_id: node for node in self._read([hit.id for hit in hits], query.filters)}
             return [(nodes[hit.id], hit.score) for hit in hits if hit.id in nodes], len(hits)
 
         best = look_further(find, query.similarity_top_k, query.similarity_top_k)
-        return VectorStoreQueryResult(
-            [node for node, _ in best], [score for _, score in best], [node.node_id for node, _ in best]
-        )
+        nodes = [node for node, _ in best]
+        return VectorStoreQueryResult(nodes, [score for _, score in best], [node.node_id for node in nodes])
 
 
 class EmbeddedNodes(NodeStore):
@@ -188,11 +201,8 @@ class EmbeddedNodes(NodeStore):
         folder: Where the database's file is; None for one in memory.
 
     Attributes:
-        words: How the tokens of what is written are told; None where it is not searched by words.
-        reading_by: Reads for LlamaIndex's own classes by a function, from another folder where the one that was opened
-            is gone; for who keeps the folder.
-        change_in: What these classes change is changed in it, and kept at its end.
-        others: How many nodes that are not of our parsers are in the database.
+        words: What makes the tokens of nodes that are written. None goes on with what made those that are there.
+        keeper: What LlamaIndex's own classes read and change the nodes through.
     """
 
     atomic = True
@@ -200,16 +210,23 @@ class EmbeddedNodes(NodeStore):
     def __init__(self, folder: Path | None = None) -> None:
         super().__init__()
         self.words: Words | None = None
-        self.reading_by: Callable[[Callable[[], Any]], Any] = lambda read: read()
-        self.change_in: Callable[[], AbstractContextManager[None]] | None = None
+        self.keeper: Keeper = self
         self._open(folder)
 
     def _open(self, folder: Path | None) -> None:
         self.folder = folder
-        file = None if folder is None else folder / FILE
-        self.database = Database(file, _SCHEMA, IN_MEMORY if folder is None else str(folder))
+        self.database = Database(None if folder is None else folder / FILE, _SCHEMA)
         self._vectors = nearest.VectorTable(self.database, folder)
         self._passing: dict[str, Passing] = {}
+        if self.database.is_a_copy:
+            self._check_copy()
+
+    def _check_copy(self) -> None:
+        """Refuse what was copied while it was written to: pages of several states of the file."""
+        self.database.check()
+        finding = self.inconsistency()
+        if finding:
+            raise self.database.damage(finding)
 
     @property
     def vector_store(self) -> EmbeddedVectorStore:  # type: ignore[override]  # not kept: they would keep one another
@@ -226,8 +243,8 @@ class EmbeddedNodes(NodeStore):
 
     @property
     def version(self) -> str:
-        """The number of the last change; "0" before the first one."""
-        return self._note(_VERSION) or "0"
+        """The number of the last change, always of as many digits."""
+        return self._note(_VERSION).zfill(12)
 
     @property
     def state(self) -> object:
@@ -235,20 +252,23 @@ class EmbeddedNodes(NodeStore):
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read one state throughout."""
         with self.database.reading():
             yield
 
+    def reading(self, read: Callable[[], T]) -> T:
+        """Read from one state."""
+        with self.snapshot():
+            return read()
+
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Change the nodes for LlamaIndex's own classes, all or nothing."""
-        with self.change_in() if self.change_in is not None else nullcontext():
-            try:
-                yield
-            except BaseException:
-                self.database.roll_back()
-                raise
-            self.database.commit()
+        """Change the nodes, all or nothing."""
+        try:
+            yield
+        except BaseException:
+            self.roll_back()
+            raise
+        self.commit()
 
     def reload(self, folder: Path, version: str) -> None:
         if folder != self.folder:
@@ -265,24 +285,31 @@ class EmbeddedNodes(NodeStore):
         distinct = {node.node_id: node for node in nodes}
         contents = [_content_of(node) for node in distinct.values()]
         records = [NodeRecord.of(node) for node in distinct.values()]
-        with self._changing() as connection:
-            old = rows.rows_of_documents(connection, document_ids) + rows.rows_with_ids(connection, distinct)
-            self._remove(connection, {row.row: row for row in old})
+        with self._change() as connection:
+            old_rows = [
+                *rows.rows_of_documents(connection, document_ids),
+                *rows.rows_with_ids(connection, distinct),
+            ]
+            self._remove(connection, {row.row for row in old_rows})
             numbers = self._add(connection, records, contents)
             self._add_vectors(connection, numbers, list(distinct.values()))
-            self._add_words(connection, numbers, records)
-            touched = {*document_ids, *(row.document_id for row in old), *(one.document_id for one in records)}
-            _update_documents(connection, touched)
+            self._add_words(connection, dict(zip(numbers, records, strict=True)))
+            changed_documents = {
+                *document_ids,
+                *(row.document_id for row in old_rows),
+                *(record.document_id for record in records),
+            }
+            _update_documents(connection, changed_documents)
 
     def delete_nodes(self, node_ids: Sequence[str]) -> None:
         """Delete nodes by id."""
-        with self._changing() as connection:
-            old = rows.rows_with_ids(connection, node_ids)
-            self._remove(connection, {row.row: row for row in old})
-            _update_documents(connection, {row.document_id for row in old})
+        with self._change() as connection:
+            old_rows = rows.rows_with_ids(connection, node_ids)
+            self._remove(connection, {row.row for row in old_rows})
+            _update_documents(connection, {row.document_id for row in old_rows})
 
     @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
+    def _change(self) -> Iterator[sqlite3.Connection]:
         """One change; what fails half-way leaves nothing."""
         connection = self.database.writing()
         try:
@@ -297,32 +324,36 @@ class EmbeddedNodes(NodeStore):
             else:
                 self.database.roll_back()
             if isinstance(error, sqlite3.DatabaseError):
-                raise self.database.error_for(error) from error
+                raise self.database.explained(error) from error
             raise
 
-    def _remove(self, connection: sqlite3.Connection, old: dict[int, rows.NodeRow]) -> None:
+    def _remove(self, connection: sqlite3.Connection, old: Collection[int]) -> None:
         if not old:
             return
         rows.remove_rows(connection, old)
         keywords.remove_words(connection, old)
-        self._vectors.remove(connection, list(old))
-        for some in number_lists(old):
-            connection.execute(f"DELETE FROM contents WHERE row IN ({some})")
-        if connection.execute("SELECT 1 FROM nodes LIMIT 1").fetchone() is None:
+        self._vectors.remove(connection, old)
+        for numbers in number_lists(old):
+            connection.execute(f"DELETE FROM contents WHERE row IN ({numbers})")
+        if _is_empty(connection):
             set_note(connection, _DIMENSION, "")
-            set_note(connection, _WORDS, "")
 
     def _add(self, connection: sqlite3.Connection, records: Sequence[NodeRecord], contents: Sequence[str]) -> list[int]:
-        numbers = rows.add_rows(
-            connection, [(one.id, one.document_id, one.granularity, one.passage_id, one.status) for one in records]
-        )
+        numbers = rows.add_rows(connection, records)
         values = (
             (
-                number, one.text, one.section, one.document_hash, one.file, one.metadata,
-                *(one.span or (None, None)), one.unverified, content,
+                number,
+                record.text,
+                record.section,
+                record.document_hash,
+                record.file,
+                record.metadata,
+                *(record.span or (None, None)),
+                record.unverified,
+                content,
             )
-            for number, one, content in zip(numbers, records, contents, strict=True)
-        )  # fmt: skip
+            for number, record, content in zip(numbers, records, contents, strict=True)
+        )
         connection.executemany(f"INSERT INTO contents VALUES ({', '.join('?' * 10)})", values)
         return numbers
 
@@ -341,61 +372,50 @@ class EmbeddedNodes(NodeStore):
             vectors = np.array([embedding for _, embedding in searched], np.float32)
             self._vectors.add(connection, [number for number, _ in searched], vectors)
 
-    def _add_words(self, connection: sqlite3.Connection, numbers: Sequence[int], records: Sequence[NodeRecord]) -> None:
-        if not numbers:
+    def _add_words(self, connection: sqlite3.Connection, records: dict[int, NodeRecord]) -> None:
+        if not records:
             return
-        words = self.words
-        note = get_note(connection, _WORDS)
-        is_first = connection.execute("SELECT 1 FROM nodes WHERE row < ? LIMIT 1", (numbers[0],)).fetchone() is None
-        if words is None or (note != words.note and not is_first):
-            set_note(connection, _WORDS, "")  # of some nodes there are none
-            return
-        if is_first:
-            keywords.clear_words(connection)
-            set_note(connection, _WORDS, words.note)
-        words.add(connection, dict(zip(numbers, records, strict=True)))
+        tokenizer = get_note(connection, _TOKENIZER)
+        words = self.words or _own_words(tokenizer)
+        earlier = connection.execute("SELECT 1 FROM nodes WHERE row < ? LIMIT 1", (min(records),)).fetchone()
+        if earlier is None:
+            tokenizer = "" if words is None else words.note
+            set_note(connection, _TOKENIZER, tokenizer)
+            set_note(connection, _HAS_WORDLESS, "")
+        if words is None or words.note != tokenizer:
+            set_note(connection, _HAS_WORDLESS, "yes")
+        else:
+            words.add(connection, records)
 
     @property
-    def words_note(self) -> str:
-        """What tells the tokens of all nodes; empty where some have none."""
-        return self._note(_WORDS)
+    def tokenizer_note(self) -> str:
+        """What made the tokens of the nodes, as `Words.note`; empty if nodes have none."""
+        return self._note(_TOKENIZER)
 
     def can_be_searched_by(self, words: Words) -> bool:
-        """Whether all nodes have tokens, as they are asked for."""
+        """Whether all nodes have the tokens that these words make."""
         with self.database.reading() as connection:
-            return self.words_note == words.note or _is_empty(connection)
+            is_current = get_note(connection, _TOKENIZER) == words.note and not get_note(connection, _HAS_WORDLESS)
+            return is_current or _is_empty(connection)
 
-    def make_words(self) -> bool:
-        """Tell the tokens of all nodes anew, where they were told otherwise or not at all; whether it was needed."""
-        if self.words is None or self.can_be_searched_by(self.words):
-            return False
-        self.mend_words()
-        return True
+    def update_words(self) -> None:
+        """Tokenize all nodes again if some have no tokens, or others than `words` makes."""
+        if self.words is not None and not self.can_be_searched_by(self.words):
+            self.rebuild_words()
 
-    def mend_words(self) -> None:
-        """Tell the tokens of all nodes anew, as they are asked for or were told before by our tokenizer."""
-        words = self.words or words_in(self.words_note)
-        if not isinstance(words, Words):  # there are none, or a user's function told them, which is not here
+    def rebuild_words(self) -> None:
+        """Tokenize all nodes again, unless a function of the user's did it that is not known here."""
+        words = self.words or _own_words(self.tokenizer_note)
+        if words is None:
             return
-        with self._changing() as connection:
+        with self._change() as connection:
             keywords.clear_words(connection)
             for condition in ("passage_id != ''", "granularity = 'passage'"):  # passages have the words of units
-                for some in _pages_of(self.records_by_row(condition)):
-                    words.add(connection, some)
-            set_note(connection, _WORDS, words.note)
-
-    def wrong_words(self) -> str:
-        """What is wrong with the tokens of nodes; empty where nothing is."""
-        if not self.words_note:
-            return ""
-        lacking = (
-            "SELECT 1 FROM nodes LEFT JOIN words USING (row) "
-            "WHERE granularity = 'passage' AND words.row IS NULL LIMIT 1"
-        )
-        with self.database.reading() as connection:
-            if connection.execute(lacking).fetchone() is not None:
-                return "passages have no words"
-        return ""
+                records = self._records_by_row(condition)
+                while page := dict(islice(records, _RECORDS_AT_ONCE)):
+                    words.add(connection, page)
+            set_note(connection, _TOKENIZER, words.note)
+            set_note(connection, _HAS_WORDLESS, "")
 
     def maintain(self, midway: bool = False) -> bool:
         return self._vectors.maintain(midway)
@@ -405,12 +425,11 @@ class EmbeddedNodes(NodeStore):
 
     def compact(self) -> None:
         self.database.vacuum()
+        self._vectors.leave_no_trace()
 
     def copy_to(self, folder: Path, version: str) -> None:
         self.database.copy_to(folder / FILE)
-        copy = EmbeddedNodes(folder)
-        copy._vectors.forget_graph()
-        copy.database.close()
+        self._vectors.copy_graph(folder)
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         with self.database.reading() as connection:
@@ -419,38 +438,46 @@ class EmbeddedNodes(NodeStore):
         return {node_id: _node_of(contents[node_id]) for node_id in node_ids if node_id in contents}
 
     def records_with_ids(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
+        records = self._records_selected("id IN", node_ids)
+        return {record.id: record for record in records}
+
+    def records_of(self, document_ids: Sequence[str], granularity: str | None = None) -> Iterator[NodeRecord]:
+        records = self._records_selected(f"{_OURS} AND document_id IN", document_ids)
+        return (record for record in records if granularity in (None, record.granularity))
+
+    def _records_selected(self, condition: str, texts: Sequence[str]) -> list[NodeRecord]:
         with self.database.reading() as connection:
-            select = f"SELECT {_RECORD} FROM nodes JOIN contents USING (row) WHERE id IN"
-            records = (_record_of(values) for values in select_by_text(connection, select, node_ids))
-            return {record.id: record for record in records}
+            select = f"SELECT {_RECORD} FROM nodes JOIN contents USING (row) WHERE {condition}"
+            return [_record_of(values) for values in select_by_text(connection, select, texts)]
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
+        embedding = question.query_embedding
+        wanted = question.similarity_top_k
         with self.database.reading() as connection:
             passing = self.passing(question.filters)
-            wanted = question.similarity_top_k
             if passing is None:
-                return self.nearest_nodes(question.query_embedding, wanted)
+                return self.nearest_nodes(embedding, wanted)
             if not passing.ids:
                 return []
             if passing.few:
-                units = {row.row for row in rows.units_of_passages(connection, passing.ids)}
-                return self.nearest_nodes(question.query_embedding, wanted, np.array([*units, *passing.rows]))
+                units = [row.row for row in rows.units_of_passages(connection, passing.ids)]
+                return self.nearest_nodes(embedding, wanted, np.array([*units, *passing.rows]))
 
             def find(limit: int) -> tuple[list[FoundNode], int]:
-                hits = self.nearest_nodes(question.query_embedding, limit)
+                hits = self.nearest_nodes(embedding, limit)
                 return [hit for hit in hits if hit.leads_to in passing.ids], len(hits)
 
             return look_further(find, wanted, passing.fetched(wanted))
 
     def nearest_nodes(
-        self, embedding: Sequence[float] | None, limit: int, chosen: Rows | None = None
+        self, embedding: Sequence[float] | None, limit: int, candidates: Rows | None = None
     ) -> list[FoundNode]:
         """The nodes nearest to an embedding, of any granularity, nearest first.
 
         Args:
             embedding: Of the dimension of those that are there.
             limit: How many.
-            chosen: The rows to look among; None means all.
+            candidates: The rows to look among; None means all.
 
         Raises:
             ValueError: There is no embedding, or it has another dimension.
@@ -462,13 +489,11 @@ class EmbeddedNodes(NodeStore):
             if embedding is None or dimension is None:
                 raise ValueError("a vector query needs a query embedding, and a store whose nodes have embeddings")
             check_question(embedding, dimension)
-            asked = np.asarray(embedding, np.float32)
-            numbers, cosines = self._vectors.search(connection, asked, limit, chosen)
-            links = rows.read_rows(connection, numbers.tolist())
-        pairs = zip(numbers.tolist(), cosines.tolist(), strict=True)
+            numbers, cosines = self._vectors.search(connection, np.asarray(embedding, np.float32), limit, candidates)
+            nodes = rows.read_rows(connection, numbers.tolist())
         return [
-            FoundNode(links[row].id, links[row].granularity, links[row].passage_id, cosine, cosine)
-            for row, cosine in pairs
+            FoundNode(nodes[row].id, nodes[row].granularity, nodes[row].passage_id, cosine, cosine)
+            for row, cosine in zip(numbers.tolist(), cosines.tolist(), strict=True)
         ]
 
     def rows_of(self, node_ids: Sequence[str] | None, document_ids: Sequence[str] | None) -> Rows | None:
@@ -476,17 +501,19 @@ class EmbeddedNodes(NodeStore):
         if not node_ids and not document_ids:
             return None
         with self.database.reading() as connection:
-            found = rows.rows_with_ids(connection, node_ids) if node_ids else None
-            if document_ids:
-                of_documents = rows.rows_of_documents(connection, document_ids)
-                found = of_documents if found is None else [*{*found} & {*of_documents}]
-        return np.array([row.row for row in found or ()], np.int64)
+            by_id = rows.rows_with_ids(connection, node_ids or [])
+            by_document = rows.rows_of_documents(connection, document_ids or [])
+        if node_ids and document_ids:
+            return np.array([row.row for row in by_id if row.document_id in document_ids], np.int64)
+        return np.array([row.row for row in by_id or by_document], np.int64)
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
-        condition = _OURS if granularity is None else "granularity = ?"
-        return (record for _, record in self.records_by_row(condition, [] if granularity is None else [granularity]))
+        by_row = (
+            self._records_by_row(_OURS) if granularity is None else self._records_by_row("granularity = ?", granularity)
+        )
+        return (record for _, record in by_row)
 
-    def records_by_row(self, condition: str, arguments: Sequence[object] = ()) -> Iterator[tuple[int, NodeRecord]]:
+    def _records_by_row(self, condition: str, *arguments: str) -> Iterator[tuple[int, NodeRecord]]:
         """The nodes that meet a condition, with their rows."""
         select = (
             f"SELECT {_RECORD} FROM nodes JOIN contents USING (row) "
@@ -501,12 +528,20 @@ class EmbeddedNodes(NodeStore):
 
     def all_ids(self) -> list[str]:
         """The ids of all nodes, those too that are not of our parsers."""
-        return [node_id for _, node_id in self.database.rows("SELECT row, id FROM nodes WHERE row > ? LIMIT ?")]
+        select = "SELECT row, id FROM nodes WHERE row > ? ORDER BY row LIMIT ?"
+        return [node_id for _, node_id in self.database.rows(select)]
 
     def documents(self) -> dict[str, DocumentRecord]:
+        return dict(self._documents_where("1"))
+
+    def known_documents(self) -> KnownDocuments:
+        return _DocumentTable(self)
+
+    def _documents_where(self, condition: str, *arguments: str) -> Iterator[tuple[str, DocumentRecord]]:
         with self.database.reading() as connection:
-            found = connection.execute("SELECT id, hash, file FROM documents").fetchall()
-        return {document_id: DocumentRecord(document_hash, file) for document_id, document_hash, file in found}
+            select = f"SELECT id, hash, file FROM documents WHERE {condition}"
+            values = connection.execute(select, arguments).fetchall()
+        return ((document_id, DocumentRecord(document_hash, file)) for document_id, document_hash, file in values)
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
         with self.database.reading() as connection:
@@ -518,8 +553,8 @@ class EmbeddedNodes(NodeStore):
 
     def _kinds(self) -> Iterator[tuple[Any, ...]]:
         with self.database.reading() as connection:
-            found = connection.execute(f"SELECT document_id, granularity, status FROM nodes WHERE {_OURS}").fetchall()
-        return iter(found)
+            select = f"SELECT document_id, granularity, status FROM nodes WHERE {_OURS}"
+            return iter(connection.execute(select).fetchall())
 
     def bad_vectors(self) -> Iterator[tuple[str, str]]:
         """Nodes whose embedding cannot be compared, with their documents."""
@@ -534,47 +569,103 @@ class EmbeddedNodes(NodeStore):
             if not np.isfinite(length) or not length:
                 yield node_id, document_id
 
+    def wrong_words(self) -> str:
+        """What is wrong with the tokens of nodes; empty if nothing is."""
+        without_words = (
+            "SELECT 1 FROM nodes LEFT JOIN words USING (row) "
+            "WHERE granularity = 'passage' AND words.row IS NULL LIMIT 1"
+        )
+        with self.database.reading() as connection:
+            if not get_note(connection, _TOKENIZER):
+                return ""
+            if connection.execute(without_words).fetchone() is not None or get_note(connection, _HAS_WORDLESS):
+                return "passages have no words"
+            return keywords.inconsistency(connection)
+
+    def inconsistency(self) -> str:
+        """In which way the tables contradict one another; empty if they do not."""
+        queries = {
+            "nodes without content": "SELECT 1 FROM nodes LEFT JOIN contents USING (row) WHERE contents.row IS NULL",
+            "content without a node": "SELECT 1 FROM contents LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL",
+            "words without a node": "SELECT 1 FROM words LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL",
+            "vectors without a node": "SELECT 1 FROM vectors LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL",
+            "documents without a node": "SELECT 1 FROM documents WHERE id NOT IN (SELECT document_id FROM nodes)",
+            "units without a passage": (
+                "SELECT 1 FROM nodes WHERE passage_id != '' AND passage_id NOT IN (SELECT id FROM nodes)"
+            ),
+        }
+        with self.database.reading() as connection:
+            for finding, query in queries.items():
+                if connection.execute(f"{query} LIMIT 1").fetchone() is not None:
+                    return finding
+            return keywords.inconsistency(connection)
+
     def passing(self, filters: MetadataFilters | None) -> Passing | None:
         if filters is None or not filters.filters:
             return None
         key = repr(filters)
-        before = self._passing.pop(key, None)
-        passing = self._brought_up(filters, before or Passing(frozenset(), 0.0))
+        passing = self._passing_now(filters, self._passing.pop(key, Passing(frozenset(), 0.0)))
         self._passing[key] = passing
         if len(self._passing) > _MOST_PASSING:
             self._passing.pop(next(iter(self._passing)), None)
         return passing
 
-    def _brought_up(self, filters: MetadataFilters, before: Passing) -> Passing:
-        """What passes filters, of which some is known: rows do not change, so that only later ones are looked at."""
+    def _passing_now(self, filters: MetadataFilters, earlier: Passing) -> Passing:
+        """What passes filters, some of which was read earlier: rows do not change, so that only later ones are read."""
         select = (
             "SELECT row, id, metadata FROM nodes JOIN contents USING (row) "
             "WHERE granularity = 'passage' AND row > ? ORDER BY row"
         )
+        last_row = earlier.read_to
+        ids = []
+        numbers = []
         with self.database.reading() as connection:
             (count,) = connection.execute("SELECT count(*) FROM nodes WHERE granularity = 'passage'").fetchone()
-            last = before.read_to
-            ids = []
-            numbers = []
-            for row, node_id, metadata in connection.execute(select, (before.read_to,)):
-                last = row
+            for row, node_id, metadata in connection.execute(select, (earlier.read_to,)):
+                last_row = row
                 if matches(json.loads(metadata), filters):
                     ids.append(node_id)
                     numbers.append(row)
-        if last == before.read_to:
-            return before
-        all_rows = np.concatenate([before.rows, np.array(numbers, np.int64)])
-        return Passing(before.ids.union(ids), len(all_rows) / max(1, count), all_rows, last)
+        if last_row == earlier.read_to:
+            return earlier
+        all_rows = np.concatenate([earlier.rows, np.array(numbers, np.int64)])
+        return Passing(earlier.ids.union(ids), len(all_rows) / max(1, count), all_rows, last_row)
 
     def read_about(self) -> str | None:
         return self._note(_MANIFEST) or None
 
     def write_about(self, about: str) -> None:
-        set_note(self.database.writing(), _MANIFEST, about)
+        if about != self.read_about():
+            set_note(self.database.writing(), _MANIFEST, about)
 
     def _note(self, key: str) -> str:
         with self.database.reading() as connection:
             return get_note(connection, key)
+
+
+class _DocumentTable(KnownDocuments):
+    """Documents as the database has them at each moment."""
+
+    def __init__(self, nodes: EmbeddedNodes) -> None:
+        self._nodes = nodes
+
+    def get(self, document_id: str) -> DocumentRecord | None:
+        return dict(self._nodes._documents_where("id = ?", document_id)).get(document_id)
+
+    def with_hash(self, document_hash: str) -> dict[str, DocumentRecord]:
+        return dict(self._nodes._documents_where("hash = ?", document_hash))
+
+    def in_file(self, file: str) -> dict[str, DocumentRecord]:
+        return dict(self._nodes._documents_where("file != '' AND file = ?", file))
+
+    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+        """Nothing to do: the database has changed."""
+
+
+def _own_words(note: str) -> Words | None:
+    """What made tokens, where it was a tokenizer of this package."""
+    words = words_in(note)
+    return words if isinstance(words, Words) else None
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:
@@ -582,34 +673,23 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
 
 
 def _update_documents(connection: sqlite3.Connection, document_ids: Collection[str]) -> None:
-    """Note of documents that changed what they are like now: as the first of their nodes says that does."""
+    """Note the hash and the file of documents that changed: those of the first of their base nodes."""
     for document_id in document_ids:
-        found = connection.execute(
+        first = connection.execute(
             "SELECT document_hash, file FROM nodes JOIN contents USING (row) "
             "WHERE document_id = ? AND document_hash != '' ORDER BY row LIMIT 1",
             (document_id,),
         ).fetchone()
-        if found is None:
+        if first is None:
             connection.execute("DELETE FROM documents WHERE id = ?", (document_id,))
         else:
-            connection.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", (document_id, *found))
-
-
-def _pages_of(records: Iterator[tuple[int, NodeRecord]], size: int = 500) -> Iterator[dict[int, NodeRecord]]:
-    page: dict[int, NodeRecord] = {}
-    for row, record in records:
-        page[row] = record
-        if len(page) == size:
-            yield page
-            page = {}
-    if page:
-        yield page
+            connection.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", (document_id, *first))
 
 
 def _record_of(values: Sequence[Any]) -> NodeRecord:
-    span = None if values[11] is None else (values[11], values[12])
-    texts: list[Any] = list(values[1:11])
-    return NodeRecord(*texts, span, bool(values[13]))
+    start, end, is_unverified = values[11:14]
+    fields: list[Any] = [*values[1:11], None if start is None else (start, end), bool(is_unverified)]
+    return NodeRecord(*fields)
 
 
 def _content_of(node: BaseNode) -> str:

@@ -84,7 +84,10 @@ class IndexFolder:
                 raise InvalidIndexError(f"{self.path} keeps its nodes itself; leave vector_store out to open it.")
             if not (self.data / NODES_FILE).is_file():
                 raise InvalidIndexError(f"{self.path} is damaged: {NODES_FILE} is missing; build the index anew.")
-            return EmbeddedNodes(self.data)
+            nodes = EmbeddedNodes(self.data)
+            if nodes.version < manifest.version:
+                raise nodes.database.damage(f"{NODES_FILE} lacks changes that {FILE} names")
+            return nodes
         if vector_store is None and manifest.vector_store not in _IN_MEMORY:
             raise InvalidIndexError(
                 f"{self.path} keeps its embeddings in a {manifest.vector_store}; pass it as vector_store=."

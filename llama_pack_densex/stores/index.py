@@ -20,8 +20,7 @@ from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
 from llama_pack_densex.llm.endpoint import in_time
-from llama_pack_densex.node_parsers.ids import PIECE, piece_of
-from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, embedded_text
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, embedded_text
 from llama_pack_densex.stores.beside import FILE as WORDS_FILE
 from llama_pack_densex.stores.beside import WordsBeside
 from llama_pack_densex.stores.database import Database
@@ -91,9 +90,8 @@ class NodeIndex:
         self._threads = threading.RLock()  # those that write wait for one another, as they do by a folder's lock
         if isinstance(self.store, EmbeddedNodes):
             self.store.words = words if words is not None else self.store.words
-            self.store.reading_by = self.reading
             if folder is not None:
-                self.store.change_in = self._changing
+                self.store.keeper = self
 
     def records(
         self, granularity: str | None = None, document_ids: Sequence[str] | None = None
@@ -123,21 +121,7 @@ class NodeIndex:
 
     def passage_texts(self, document_ids: Sequence[str]) -> list[str]:
         """The texts of the passages of some documents."""
-        nodes = [node for node in self._of(document_ids) if node.metadata.get(GRANULARITY_KEY) == "passage"]
-        return [*(node.get_content() for node in nodes), *(one.text for one in self._made_of({*document_ids}))]
-
-    def pieces(self, document_id: str) -> dict[str, str]:
-        """Of a document that came as nodes of another parser, by their ids what tells whether each changed."""
-        return {node_id: own for own, node_id in map(_piece, self._of([document_id])) if node_id}
-
-    def _of(self, document_ids: Sequence[str]) -> Collection[BaseNode]:
-        return self.store.fetch(sorted(self.store.node_ids(document_ids))).values()
-
-    def _made_of(self, piece_ids: Collection[str]) -> list[NodeRecord]:
-        """The passages that were made of some nodes of another parser."""
-        if not piece_ids or not any(PIECE in one.hash for one in self.documents().values()):
-            return []  # without going through the whole index
-        return [one for one in self.records("passage") if piece_of(one.document_hash)[1] in piece_ids]
+        return [record.text for record in self.records("passage", document_ids)]
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
         """The nodes nearest to a question, of any granularity, in short; of equal ones in the order of their ids.
@@ -169,9 +153,8 @@ class NodeIndex:
     def _settle_words(self) -> None:
         """Bring the words in step with the nodes, in the store or beside it; without a folder, these wait."""
         if isinstance(self.store, EmbeddedNodes):
-            if self.store.make_words():
-                self.changed = True
-            self.beside.forget()  # what was told in memory meanwhile
+            self.store.update_words()
+            self.beside.forget()  # what was tokenized in memory meanwhile
         elif self._folder is not None:
             self.beside.settle(self._folder.data, self.store.records)
 
@@ -184,7 +167,9 @@ class NodeIndex:
         self, node_ids: Sequence[str], record_ids: Sequence[str]
     ) -> tuple[dict[str, BaseNode], dict[str, NodeRecord]]:
         """Read some nodes whole and others in short, in one batch; ids that are not there are left out."""
-        return self.reading(lambda: (self.fetch(node_ids), self.store.records_with_ids(record_ids) if record_ids else {}))
+        return self.reading(
+            lambda: (self.fetch(node_ids), self.store.records_with_ids(record_ids) if record_ids else {})
+        )
 
     def all_nodes(self, granularity: str | None = None) -> Iterator[BaseNode]:
         """Whole nodes of one granularity, or all, in any order; some hundred are in memory at a time."""
@@ -225,17 +210,12 @@ class NodeIndex:
             self.beside.replace(document_ids, nodes)
 
     def delete(self, document_ids: Sequence[str]) -> list[str]:
-        """Delete documents, or nodes of another parser that came in place of one, and say which of them were there."""
-        given = list(dict.fromkeys(document_ids))
+        """Delete documents, and say which of them were there."""
+        distinct = list(dict.fromkeys(document_ids))
         # not by `documents`: of some the store may have but a part, since a writer was stopped
-        known = [one for one in given if self.store.node_ids([one])]
-        made = self._made_of({*given} - {*known})
-        self.replace(given, [])
-        pieces, passages = {piece_of(one.document_hash)[1] for one in made}, {one.id for one in made}
-        for document_id in {one.document_id for one in made} - {*known}:  # the rest of it is written anew
-            rest = (node for node in self._of([document_id]) if getattr(node, "index_id", "") not in passages)
-            self.replace([document_id], [node for node in rest if _piece(node)[1] not in pieces])
-        return [one for one in given if one in known or one in pieces]
+        indexed = [document_id for document_id in distinct if self.store.node_ids([document_id])]
+        self.replace(distinct, [])
+        return indexed
 
     @contextmanager
     def anew(self, about: Manifest) -> Iterator[None]:
@@ -279,10 +259,9 @@ class NodeIndex:
         if folder is None or not is_index(folder.path):  # what lasts in memory is never gone
             return self._read(read)
         try:
-            if folder.data.is_dir():
-                return self._read(read)
+            return self._read(read)
         except InvalidIndexError:
-            if Manifest.read(folder.path) == self.current:
+            if Manifest.read(folder.path).data == folder.data.name:
                 raise
 
         def read_current() -> T:
@@ -341,7 +320,7 @@ class NodeIndex:
                 raise
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def changing(self) -> Iterator[None]:
         """Keep what LlamaIndex's own index changes."""
         with self.writing():
             yield
@@ -369,22 +348,28 @@ class NodeIndex:
         store.maintain(midway)
 
     def _write(self, about: Manifest) -> Manifest:
-        folder, store = self._folder, self.store
-        version = ""
-        if not store.atomic:
+        manifest = replace(about, data=self._folder.data.name if self._folder is not None else "", version="")
+        if self.store.atomic:
+            self.store.write_about(manifest.as_text())
+            self.store.commit()
+            version = self.store.version
+        else:
             version = self.current.version if self.current and not self.changed else new_name()
-        manifest = replace(about, data=folder.data.name if folder is not None else "", version=version)
+        manifest = replace(manifest, version=version)
         if manifest != self.current:
-            store.write_about(manifest.as_text())
-            store.commit()
-            if folder is not None:
-                store.persist(folder.data, version)
-                manifest.write(folder.path)
-            self.current = manifest
-        store.commit()
+            self._keep(manifest)
         self.changed = False
         self.beside.done(version)
         return manifest
+
+    def _keep(self, manifest: Manifest) -> None:
+        """Have the store and the folder say what is current."""
+        if not self.store.atomic:
+            self.store.write_about(manifest.as_text())
+        if self._folder is not None:
+            self.store.persist(self._folder.data, manifest.version)
+            manifest.write(self._folder.path)
+        self.current = manifest
 
     def _catch_up(self, folder: IndexFolder) -> None:
         there = Manifest.read(folder.path) if is_index(folder.path) else None
@@ -443,10 +428,6 @@ class NodeIndex:
                 object.__setattr__(node, "embedding", np.asarray(embedding, np.float32))
             else:
                 node.embedding = embedding
-
-
-def _piece(node: BaseNode) -> tuple[str, str | None]:
-    return piece_of(str(node.metadata.get(DOCUMENT_HASH_KEY, "")))
 
 
 def about(store: NodeStore) -> Manifest | None:

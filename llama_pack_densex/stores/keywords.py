@@ -110,6 +110,25 @@ def clear_words(connection: sqlite3.Connection) -> None:
         connection.execute(f"DELETE FROM {table}")
 
 
+def inconsistency(connection: sqlite3.Connection) -> str:
+    """In which way the tables contradict one another; empty if they do not."""
+    texts: Counter[int] = Counter()
+    tokens: Counter[int] = Counter()
+    occurrences: Counter[int] = Counter()
+    for field, words in connection.execute("SELECT field, words FROM words"):
+        of_text = _tokens_in(words)
+        texts[field] += 1
+        tokens[field] += len(of_text)
+        occurrences[field] += len(set(of_text))
+    totals = connection.execute("SELECT field, texts, tokens FROM totals").fetchall()
+    if texts != Counter({row[0]: row[1] for row in totals}) or tokens != Counter({row[0]: row[2] for row in totals}):
+        return "words are missing"
+    sizes = connection.execute("SELECT field, sum(length(entries)) FROM postings GROUP BY field").fetchall()
+    if occurrences != Counter({field: size // _ENTRY.itemsize for field, size in sizes}):
+        return "the index of words is not complete"
+    return ""
+
+
 def read_words(connection: sqlite3.Connection, rows: Collection[int]) -> Iterable[RowWords]:
     """The tokens of some rows; those that have none are left out."""
     for some in number_lists(rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import uuid
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from typing import TypeVar
 from pydantic import TypeAdapter
 
 T = TypeVar("T")
+
+_STATE_NUMBER = re.compile(r'(?<="version": ")\d{12}(?=")')
 
 SCHEMA = 5
 """The version of the layout, of folders and of what stores keep, that this code reads and writes."""
@@ -39,8 +42,8 @@ class Manifest:
 
     Args:
         data: The name of the subfolder with the data; empty in a vector store.
-        version: The state of the store: of the embedded one its table's version, of others a name that each change
-            gives it anew.
+        version: The state of the store: of the embedded one the number of the last change, of others a name that each
+            change gives it anew.
         mode: The retrieval mode it was made for.
         granularity: The units that are searched.
         similarity_top_k: Nodes returned where a query does not say.
@@ -116,8 +119,22 @@ class Manifest:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False)
 
     def write(self, folder: Path) -> None:
-        """Write the manifest; the folder's data changes over to `data` in this one step."""
-        write_whole(folder / FILE, self.as_text())
+        """Write the manifest; the folder's data changes over to `data` in this one step.
+
+        Where nothing changed but the number of the embedded store's state, which has as many digits as before, it is
+        written over the old one: whatever a stop leaves there is no higher than that state's.
+        """
+        file = folder / FILE
+        text = self.as_text()
+        if file.is_file() and _without_version(text) == _without_version(file.read_text(encoding="utf-8")):
+            with file.open("r+", encoding="utf-8") as stream:
+                stream.write(text)
+            return
+        write_whole(file, text)
+
+
+def _without_version(text: str) -> str:
+    return _STATE_NUMBER.sub("", text)
 
 
 def is_index(folder: Path) -> bool:
@@ -128,7 +145,7 @@ def is_index(folder: Path) -> bool:
 def while_it_changes(folder: Path, read: Callable[[], T]) -> T:
     """Read an index, again where that fails and another state of it is the current one by then.
 
-    Of a version that goes, the files go one by one, so that it may seem damaged meanwhile.
+    While another process replaces an index's data by a compacted copy, it may seem damaged.
 
     Raises:
         InvalidIndexError: The state that is current cannot be read either.

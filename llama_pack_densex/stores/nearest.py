@@ -1,8 +1,8 @@
 """The nearest of many embeddings: a graph (HNSW) over most of them, and the others compared one by one.
 
 All embeddings are in the database, as they were made. The graph is derived from them: a file that is written once, that
-all processes map, and that can be made anew at any time. It has a byte a number; what it finds is compared again by the
-embeddings themselves, so that scores are exact, and only what was deleted since has to be left out. Rows that came
+all processes map, and that can be built again at any time. It has a byte a number; what it finds is compared again by
+the embeddings themselves, so that scores are exact, and only what was deleted since has to be left out. Rows that came
 after it are held in memory, until there are enough for another graph.
 
 Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical Navigable Small World
@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,10 +43,11 @@ MOST_COMPARED = 8_000
 """Rows outside the graph, from which on it takes them in: comparing so many takes a millisecond."""
 MOST_COMPARED_MIDWAY = 100_000
 """The same while much is written, when few questions come in between."""
-_MOST_REMOVED = 0.2  # of a graph's rows, before it is made anew
-_LINKS = 16  # of a row in the graph, twice as many on the lowest level
-_LOOKED_AT_BUILDING = 64
-_LOOKED_AT = 1.25  # times what is asked for, when searching
+_MOST_REMOVED = 0.2  # of a graph's rows, before it is built again
+_MOST_CANDIDATES = 0.25  # of all rows; instead of more, all of them are compared
+_EXPANSION_ADD = 64  # of usearch: candidates that are looked at
+_BUILDING = {"connectivity": 16, "expansion_add": _EXPANSION_ADD}
+_EXPANSION_SEARCH = 1.25  # the same when searching, for each of the nearest that are wanted
 _ROWS_A_PAGE = 4_096
 _NOTE = "graph"
 _SUFFIX = ".hnsw"
@@ -88,7 +90,7 @@ class VectorTable:
         self._folder = folder
         self._lock = threading.RLock()
         self._graph: Index | None = None
-        self._graph_note: GraphNote | None = None
+        self._note: GraphNote | None = None
         self._rows: Rows = np.empty(0, np.int64)  # that are not in the graph, in order
         self._vectors: Vectors = np.empty((0, 0), np.float32)  # of length 1
         self._read_to = 0  # the last row that was read
@@ -98,14 +100,14 @@ class VectorTable:
         content = (vector.tobytes() for vector in np.ascontiguousarray(vectors, np.float32))
         connection.executemany("INSERT INTO vectors VALUES (?, ?)", zip(rows, content, strict=True))
 
-    def remove(self, connection: sqlite3.Connection, rows: Sequence[int]) -> None:
+    def remove(self, connection: sqlite3.Connection, rows: Collection[int]) -> None:
         """Remove the embeddings of some rows."""
-        for some in number_lists(rows):
-            connection.execute(f"DELETE FROM vectors WHERE row IN ({some})")
+        for numbers in number_lists(rows):
+            connection.execute(f"DELETE FROM vectors WHERE row IN ({numbers})")
         note = _read_note(connection)
-        if note is not None:
-            removed = note.removed + sum(row <= note.last_row for row in rows)
-            set_note(connection, _NOTE, json.dumps(asdict(note) | {"removed": removed}))
+        in_graph = [row for row in rows if note is not None and row <= note.last_row]
+        if note is not None and in_graph:
+            set_note(connection, _NOTE, json.dumps(asdict(replace(note, removed=note.removed + len(in_graph)))))
 
     def search(
         self, connection: sqlite3.Connection, embedding: Vectors, limit: int, rows: Rows | None = None
@@ -120,17 +122,18 @@ class VectorTable:
         """
         embedding = embedding / (np.linalg.norm(embedding) or 1.0)
         if rows is not None:
-            return _best(*self._compared(connection, embedding, rows), limit)
-        asked = limit
-        while True:
-            candidates, is_all = self._candidates(connection, embedding, asked)
-            best = _best(*self._compared(connection, embedding, candidates), limit)
-            if len(best[0]) == limit or is_all:
+            return _best(*_compare(connection, embedding, rows), limit)
+        wanted = limit
+        while (candidates := self._candidates(connection, embedding, wanted)) is not None:
+            best = _best(*_compare(connection, embedding, candidates), limit)
+            if len(best[0]) == limit:
                 return best
-            asked *= 4
+            wanted *= 4
+        every_row = np.array([row for (row,) in connection.execute("SELECT row FROM vectors")], np.int64)
+        return _best(*_compare(connection, embedding, every_row), limit)
 
     def maintain(self, midway: bool = False) -> bool:
-        """Make the graph, or take into it what came later, where that is due; whether it was done.
+        """Build the graph, or add to it what came later, if that is due; whether it was done.
 
         Args:
             midway: Whether more will be written at once.
@@ -138,18 +141,35 @@ class VectorTable:
         with self._database.reading() as connection:
             note = _read_note(connection)
             (last_row,) = connection.execute("SELECT coalesce(max(row), 0) FROM vectors").fetchone()
-        added = last_row - (note.last_row if note is not None else 0)
-        is_due = added >= (MOST_COMPARED_MIDWAY if midway else MOST_COMPARED)
-        is_worn = note is not None and note.removed > _MOST_REMOVED * note.rows and not midway
-        if not last_row or not (is_due or is_worn):
-            return False
-        self._build(None if is_worn else note)
-        return True
+        most_outside = MOST_COMPARED_MIDWAY if midway else MOST_COMPARED
+        if note is None:
+            is_due = last_row >= most_outside
+        else:
+            is_worn = note.removed > _MOST_REMOVED * note.rows
+            if is_worn or not self._is_there(note):
+                note = None
+            is_due = note is None or last_row - note.last_row >= most_outside
+        if is_due and last_row:
+            self._build(note)
+        return bool(is_due and last_row)
 
-    def forget_graph(self) -> None:
-        """Make the graph anew the next time; for a copy of a database, whose graph stays with the original."""
-        set_note(self._database.writing(), _NOTE, "")
-        self._database.commit()
+    def leave_no_trace(self) -> None:
+        """Build the graph again if it is damaged, or has something of rows that were deleted."""
+        with self._database.reading() as connection:
+            note = _read_note(connection)
+        if note is not None and (note.removed or self._mapped(note) is None):
+            set_note(self._database.writing(), _NOTE, "")
+            self._database.commit()
+            with self._lock:
+                self._hold(None, None)
+            self.maintain()
+
+    def copy_graph(self, folder: Path) -> None:
+        """Copy the graph to a copy of the database, unless it has something of rows that were deleted."""
+        with self._database.reading() as connection:
+            note = _read_note(connection)
+        if self._folder is not None and note is not None and not note.removed and self._is_there(note):
+            shutil.copyfile(self._folder / note.name, folder / note.name)
 
     def clean(self, older_than: timedelta) -> None:
         """Remove the files of earlier graphs, which somebody may be about to map, and of unfinished ones."""
@@ -163,116 +183,137 @@ class VectorTable:
                 if (note is None or file.name != note.name) and file.stat().st_mtime <= latest:
                     file.unlink()
 
-    def _candidates(self, connection: sqlite3.Connection, embedding: Vectors, limit: int) -> tuple[Rows, bool]:
-        """Rows that are likely to be the nearest, deleted ones among them; and whether they are all that there are."""
+    def _candidates(self, connection: sqlite3.Connection, embedding: Vectors, limit: int) -> Rows | None:
+        """Rows that are likely to be the nearest, deleted ones among them; None if that would be many of all rows."""
         with self._lock:
-            self._read_later(connection)
+            self._catch_up(connection)
             graph = self._graph
-            later = self._rows
-            if len(later) > limit:
+            size = 0 if graph is None else len(graph)
+            if limit > _MOST_CANDIDATES * (size + len(self._rows)):
+                return None
+            candidates = self._rows
+            if len(candidates) > limit:
                 cosines = self._vectors @ embedding
-                later = later[np.argpartition(-cosines, limit)[:limit]]
+                candidates = candidates[np.argpartition(-cosines, limit)[:limit]]
             if graph is None:
-                return later, len(later) == len(self._rows)
-            graph.expansion_search = max(int(limit * _LOOKED_AT), _LOOKED_AT_BUILDING)
-            found = graph.search(embedding, min(limit, len(graph)), threads=1).keys.astype(np.int64)
-            return np.concatenate([found, later]), limit >= len(graph) and len(later) == len(self._rows)
+                return candidates
+            graph.expansion_search = max(int(limit * _EXPANSION_SEARCH), _EXPANSION_ADD)
+            matches = graph.search(embedding, limit, threads=1)
+            return np.concatenate([matches.keys.astype(np.int64), candidates])
 
-    def _read_later(self, connection: sqlite3.Connection) -> None:
-        """Bring graph and later rows up to the state that is read."""
+    def _catch_up(self, connection: sqlite3.Connection) -> None:
+        """Bring the graph and the rows beside it up to the state that is read."""
         note = _read_note(connection)
-        if note is not None and (self._graph_note is None or note.last_row > self._graph_note.last_row):
-            self._open(note)
+        held = self._note
+        if note is not None and (held is None or (note.last_row >= held.last_row and note.name != held.name)):
+            graph = self._mapped(note)
+            if graph is None:
+                logger.warning("%s is missing or damaged: questions are slow until pack.compact()", note.name)
+            self._hold(graph, note)
         for rows, vectors in _pages(connection, self._read_to):
             self._read_to = int(rows[-1])
-            lengths = np.linalg.norm(vectors, axis=1)
-            is_comparable = np.isfinite(lengths) & (lengths > 0)
-            vectors = vectors[is_comparable] / lengths[is_comparable, None]
-            self._rows = np.concatenate([self._rows, rows[is_comparable]])
+            rows, vectors = _normalized(rows, vectors)
+            self._rows = np.concatenate([self._rows, rows])
             self._vectors = np.concatenate([self._vectors.reshape(-1, vectors.shape[1]), vectors])
 
-    def _open(self, note: GraphNote) -> None:
-        """Map a graph; where its file is damaged or missing, all rows are compared until it is made anew."""
-        graph = None if self._folder is None else _mapped(self._folder / note.name, note)
-        if graph is None and self._folder is not None:
-            logger.warning("%s is missing or damaged: questions are slow until the index is changed", note.name)
-            note = GraphNote("", 0, 0)
-        self._hold(graph, note)
-
-    def _hold(self, graph: Index | None, note: GraphNote) -> None:
-        is_later = self._rows > note.last_row
-        self._rows = self._rows[is_later]
-        self._vectors = self._vectors[is_later]
-        self._read_to = max(self._read_to, note.last_row)
+    def _hold(self, graph: Index | None, note: GraphNote | None) -> None:
+        """Search with this graph from now on; without one, among all rows."""
+        last_row = note.last_row if graph is not None and note is not None else 0
+        is_later = self._rows > last_row
+        is_complete = self._read_to >= last_row > 0
+        self._rows = self._rows[is_later] if is_complete else self._rows[:0]
+        self._vectors = self._vectors[is_later] if is_complete else self._vectors[:0]
+        self._read_to = self._read_to if is_complete else last_row
         self._graph = graph
-        self._graph_note = note
+        self._note = note
 
-    def _build(self, note: GraphNote | None) -> None:
-        graph = self._to_extend(note)
-        first = note.last_row if note is not None and graph is not None else 0
-        last = first
-        with self._database.reading() as connection:
-            for rows, vectors in _pages(connection, first):
-                lengths = np.linalg.norm(vectors, axis=1)
-                is_comparable = np.isfinite(lengths) & (lengths > 0)
-                graph = graph if graph is not None else _empty_graph(vectors.shape[1])
-                if is_comparable.any():
-                    graph.add(rows[is_comparable].astype(np.uint64), vectors[is_comparable])
-                last = int(rows[-1])
-        if graph is None:
-            return
-        removed = note.removed if note is not None and first else 0
-        made = self._written(graph, GraphNote("", len(graph), last, removed=removed))
-        set_note(self._database.writing(), _NOTE, json.dumps(asdict(made)))
-        self._database.commit()
-        with self._lock:
-            if self._folder is None:
-                self._hold(graph, made)
-            else:
-                self._open(made)
+    def _is_there(self, note: GraphNote) -> bool:
+        if self._folder is None:
+            return self._graph is not None
+        file = self._folder / note.name
+        return file.is_file() and file.stat().st_size == note.size
 
-    def _to_extend(self, note: GraphNote | None) -> Index | None:
-        """A copy in memory of the graph that is there, to be added to; None where there is none that is whole."""
-        if note is None:
-            return None
+    def _mapped(self, note: GraphNote) -> Index | None:
+        """The graph in its file; None if that is not what was written. usearch would read outside of a damaged one."""
         from usearch.index import Index
 
         if self._folder is None:
-            return self._graph and Index.restore(self._graph.save(), view=False, **_settings())
-        if _mapped(self._folder / note.name, note) is None:
             return None
-        return Index.restore(self._folder / note.name, view=False, **_settings())
+        file = self._folder / note.name
+        try:
+            return Index.restore(file, view=True) if _checksum(file) == note.checksum else None
+        except (OSError, ValueError, RuntimeError):
+            return None
 
-    def _written(self, graph: Index, note: GraphNote) -> GraphNote:
-        if self._folder is None:
-            return note
-        name = f"{note.last_row}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
-        file = self._folder / name
-        partial = file.with_suffix(f"{_SUFFIX}.partial")
-        graph.save(partial)
-        os.replace(partial, file)
-        about = asdict(note) | {"name": name, "size": file.stat().st_size, "checksum": _checksum(file)}
-        return GraphNote(**about)
+    def _build(self, note: GraphNote | None) -> None:
+        """Build a graph over all rows, or add to the one that there is."""
+        graph = None if note is None else self._extensible(note)
+        last_row = note.last_row if note is not None and graph is not None else 0
+        removed = note.removed if note is not None and graph is not None else 0
+        with self._database.reading() as connection:
+            for rows, vectors in _pages(connection, last_row):
+                last_row = int(rows[-1])
+                rows, vectors = _normalized(rows, vectors)
+                if graph is None:
+                    graph = _empty_graph(vectors.shape[1])
+                if len(rows):
+                    graph.add(rows.astype(np.uint64), vectors)
+        if graph is None:
+            return
+        note = GraphNote("", len(graph), last_row, removed=removed)
+        if self._folder is not None:
+            note = _save(graph, self._folder, note)
+        set_note(self._database.writing(), _NOTE, json.dumps(asdict(note)))
+        self._database.commit()
+        with self._lock:
+            self._hold(graph if self._folder is None else self._mapped(note), note)
 
-    def _compared(self, connection: sqlite3.Connection, embedding: Vectors, rows: Rows) -> tuple[Rows, Cosines]:
-        """Those of some rows that are there and can be compared, with their cosines."""
-        found: list[tuple[int, bytes]] = []
-        for some in number_lists(rows.tolist()):
-            found += connection.execute(f"SELECT row, vector FROM vectors WHERE row IN ({some})").fetchall()
-        if not found:
-            return np.empty(0, np.int64), np.empty(0)
-        vectors = np.frombuffer(b"".join(vector for _, vector in found), np.float32).reshape(len(found), -1)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            cosines = (vectors @ embedding).astype(np.float64) / np.linalg.norm(vectors, axis=1)
-        is_told = np.isfinite(cosines)
-        there = np.array([row for row, _ in found], np.int64)
-        return there[is_told], np.clip(cosines[is_told], -1, 1)
+    def _extensible(self, note: GraphNote) -> Index | None:
+        """A copy in memory of the graph that is there, to add to it; None if it is damaged."""
+        from usearch.index import Index
+
+        graph = self._graph if self._folder is None else self._mapped(note)
+        if graph is None:
+            return None
+        source = graph.save() if self._folder is None else self._folder / note.name
+        return Index.restore(source, view=False, **_BUILDING)
+
+
+def _save(graph: Index, folder: Path, note: GraphNote) -> GraphNote:
+    """Write a graph into a file of its own, and note its name and content."""
+    file = folder / f"{note.last_row}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
+    unfinished = file.with_suffix(f"{_SUFFIX}.unfinished")
+    graph.save(unfinished)
+    os.replace(unfinished, file)
+    return replace(note, name=file.name, size=file.stat().st_size, checksum=_checksum(file))
+
+
+def _compare(connection: sqlite3.Connection, embedding: Vectors, rows: Rows) -> tuple[Rows, Cosines]:
+    """Those of some rows that are there and can be compared, with their cosines."""
+    pairs: list[tuple[int, bytes]] = []
+    for numbers in number_lists(rows.tolist()):
+        pairs += connection.execute(f"SELECT row, vector FROM vectors WHERE row IN ({numbers})").fetchall()
+    if not pairs:
+        return np.empty(0, np.int64), np.empty(0)
+    vectors = np.frombuffer(b"".join(vector for _, vector in pairs), np.float32).reshape(len(pairs), -1)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        cosines = (vectors @ embedding).astype(np.float64) / np.linalg.norm(vectors, axis=1)
+    is_comparable = np.isfinite(cosines)
+    compared = np.array([row for row, _ in pairs], np.int64)
+    return compared[is_comparable], np.clip(cosines[is_comparable], -1, 1)
 
 
 def _best(rows: Rows, cosines: Cosines, limit: int) -> tuple[Rows, Cosines]:
     """The nearest; of equal ones the older."""
     order = np.lexsort((rows, -cosines))[:limit]
     return rows[order], cosines[order]
+
+
+def _normalized(rows: Rows, vectors: Vectors) -> tuple[Rows, Vectors]:
+    """The vectors at length 1, without those that cannot be compared."""
+    lengths = np.linalg.norm(vectors, axis=1)
+    is_comparable = np.isfinite(lengths) & (lengths > 0)
+    return rows[is_comparable], vectors[is_comparable] / lengths[is_comparable, None]
 
 
 def _pages(connection: sqlite3.Connection, after: int) -> Iterator[tuple[Rows, Vectors]]:
@@ -288,30 +329,14 @@ def _pages(connection: sqlite3.Connection, after: int) -> Iterator[tuple[Rows, V
         yield np.array([row for row, _ in page], np.int64), vectors.reshape(len(page), -1)
 
 
-def _settings() -> dict[str, Any]:
-    return {"metric": "cos", "dtype": "i8", "connectivity": _LINKS, "expansion_add": _LOOKED_AT_BUILDING}
-
-
 def _empty_graph(dimension: int) -> Index:
     from usearch.index import Index
 
-    return Index(ndim=dimension, **_settings())
-
-
-def _mapped(file: Path, note: GraphNote) -> Index | None:
-    """A graph in a file; None where that is not what was written there. usearch would read outside of a damaged one."""
-    from usearch.index import Index
-
-    try:
-        if file.stat().st_size != note.size or _checksum(file) != note.checksum:
-            return None
-        return Index.restore(file, view=True)
-    except (OSError, ValueError, RuntimeError):
-        return None
+    return Index(ndim=dimension, metric="cos", dtype="i8", **_BUILDING)
 
 
 def _checksum(file: Path) -> int:
-    """What the content of a file adds up to; of half a gigabyte, that takes a tenth of a second."""
+    """A checksum of a file's content; of half a gigabyte it takes a tenth of a second."""
     size = file.stat().st_size
     if size < 8:
         return size

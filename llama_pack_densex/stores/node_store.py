@@ -131,7 +131,8 @@ class NodeStore(ABC):
 
     def records_with_ids(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
         """Nodes in short, by id."""
-        return {node_id: NodeRecord.of(node) for node_id, node in self.fetch(node_ids).items()}
+        nodes = self.fetch(node_ids) if node_ids else {}  # several vector stores return everything for an empty list
+        return {node_id: NodeRecord.of(node) for node_id, node in nodes.items()}
 
     @abstractmethod
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
@@ -159,6 +160,10 @@ class NodeStore(ABC):
     @abstractmethod
     def documents(self) -> dict[str, DocumentRecord]:
         """The documents by id, as they are in the store now, whoever wrote them."""
+
+    def known_documents(self) -> KnownDocuments:
+        """The same to be looked up, also while they are changed through this object."""
+        return KnownDocuments(self.documents())
 
     @abstractmethod
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
@@ -317,6 +322,53 @@ class DocumentRecord:
 
     hash: str = ""
     file: str = ""
+
+
+class KnownDocuments:
+    """The documents of a store by id, by hash and by file, as they are while somebody writes there.
+
+    Args:
+        documents: Those that are there now.
+    """
+
+    def __init__(self, documents: Mapping[str, DocumentRecord]) -> None:
+        self._records: dict[str, DocumentRecord] = {}
+        self._by_hash: defaultdict[str, dict[str, DocumentRecord]] = defaultdict(dict)
+        self._by_file: defaultdict[str, dict[str, DocumentRecord]] = defaultdict(dict)
+        for document_id, record in documents.items():
+            self._add(document_id, record)
+
+    def get(self, document_id: str) -> DocumentRecord | None:
+        """A document; None if it is not there."""
+        return self._records.get(document_id)
+
+    def with_hash(self, document_hash: str) -> dict[str, DocumentRecord]:
+        """The documents with some hash, by id."""
+        return dict(self._by_hash[document_hash])
+
+    def in_file(self, file: str) -> dict[str, DocumentRecord]:
+        """The documents that were read from a file, by id; none where it is not named."""
+        return dict(self._by_file[file]) if file else {}
+
+    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+        """Note a change; see `NodeStore.replace`."""
+        for document_id in document_ids:
+            self._remove(document_id)
+        for record in map(NodeRecord.of, nodes):
+            if record.document_hash:
+                self._remove(record.document_id)
+                self._add(record.document_id, DocumentRecord(record.document_hash, record.file))
+
+    def _add(self, document_id: str, record: DocumentRecord) -> None:
+        self._records[document_id] = record
+        self._by_hash[record.hash][document_id] = record
+        self._by_file[record.file][document_id] = record
+
+    def _remove(self, document_id: str) -> None:
+        record = self._records.pop(document_id, None)
+        if record is not None:
+            del self._by_hash[record.hash][document_id]
+            del self._by_file[record.file][document_id]
 
 
 class FoundNode(NamedTuple):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from llama_pack_densex.stores.database import number_lists, select_by_text
+from llama_pack_densex.stores.node_store import NodeRecord
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS nodes (
@@ -45,25 +46,29 @@ class NodeRow(NamedTuple):
     status: str
 
 
-def add_rows(connection: sqlite3.Connection, nodes: Sequence[tuple[str, str, str, str, str]]) -> list[int]:
-    """Add rows for nodes whose ids are not there: id, document, granularity, passage, status. Returns their numbers."""
-    add = "INSERT INTO nodes (id, document_id, granularity, passage_id, status) VALUES (?, ?, ?, ?, ?)"
-    return [int(connection.execute(add, node).lastrowid or 0) for node in nodes]
+def add_rows(connection: sqlite3.Connection, records: Iterable[NodeRecord]) -> list[int]:
+    """Add rows for nodes whose ids are not there, and return their numbers."""
+    insert = "INSERT INTO nodes (id, document_id, granularity, passage_id, status) VALUES (?, ?, ?, ?, ?)"
+    numbers = []
+    for record in records:
+        values = (record.id, record.document_id, record.granularity, record.passage_id, record.status)
+        numbers.append(int(connection.execute(insert, values).lastrowid or 0))
+    return numbers
 
 
 def remove_rows(connection: sqlite3.Connection, rows: Iterable[int]) -> None:
     """Remove some rows."""
-    for some in number_lists(rows):
-        connection.execute(f"DELETE FROM nodes WHERE row IN ({some})")
+    for numbers in number_lists(rows):
+        connection.execute(f"DELETE FROM nodes WHERE row IN ({numbers})")
 
 
 def read_rows(connection: sqlite3.Connection, rows: Iterable[int]) -> dict[int, NodeRow]:
     """Rows by their numbers; those that are not there are left out."""
-    found: dict[int, NodeRow] = {}
-    for some in number_lists(rows):
-        for values in connection.execute(f"SELECT {_COLUMNS} FROM nodes WHERE row IN ({some})"):
-            found[values[0]] = NodeRow._make(values)
-    return found
+    nodes: dict[int, NodeRow] = {}
+    for numbers in number_lists(rows):
+        for values in connection.execute(f"SELECT {_COLUMNS} FROM nodes WHERE row IN ({numbers})"):
+            nodes[values[0]] = NodeRow._make(values)
+    return nodes
 
 
 def rows_with_ids(connection: sqlite3.Connection, node_ids: Iterable[str]) -> list[NodeRow]:

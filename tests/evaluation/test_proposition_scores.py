@@ -114,7 +114,7 @@ def test_files_that_have_nothing_in_common_are_an_error(tmp_path: Path) -> None:
 def test_nothing_is_imported_that_is_not_needed() -> None:
     program = (
         "import sys, llama_pack_densex.cli.scores, llama_pack_densex.evaluation.propositions\n"
-        "assert not {'lancedb', 'torch', 'bert_score', 'transformers'} & set(sys.modules)"
+        "assert not {'usearch', 'torch', 'bert_score', 'transformers'} & set(sys.modules)"
     )
     code, _, errors = run_program(program)
     assert code == 0, errors

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_pack_densex.stores.filters import PassageMetadata, matches
+from llama_pack_densex.stores.filters import matches
 
 
 @pytest.mark.parametrize(
@@ -26,11 +25,3 @@ def test_values_that_cannot_be_compared_do_not_match(
 ) -> None:
     filters = MetadataFilters(filters=[MetadataFilter(key="key", value=wanted, operator=operator)])
     assert matches({"key": value}, filters) is passes
-
-
-def test_passages_are_filtered_whose_metadata_is_more_than_arrow_joins() -> None:
-    row = [pa.array([text]) for text in ("passage", "document", f'{{"text": "{"x" * 2**24}"}}')]
-    batch = pa.record_batch(row, schema=PassageMetadata.SCHEMA)
-    passages = PassageMetadata([batch] * 130)  # 2.2 GB, of which 16 MB are in memory
-    filters = MetadataFilters(filters=[MetadataFilter(key="text", value="x", operator=FilterOperator.CONTAINS)])
-    assert passages.passing(filters).ids == {"passage"}

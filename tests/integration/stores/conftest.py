@@ -57,7 +57,7 @@ def _is_a_check_of_its_own(kind: StoreKind, parameters: Mapping[str, Any]) -> bo
 
     Above a store's adapter the code is the same for all of them; `make test-stores` has every check.
     """
-    if kind.slug == "lancedb-folder":
+    if kind.slug == "embedded-folder":
         return True
     mode, search = parameters.get("mode"), parameters.get("search")
     if search is None:

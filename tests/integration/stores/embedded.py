@@ -11,10 +11,10 @@ from tests.integration.stores.open_store import Address, OpenStore, StoreKind
 from tests.openai_server import EMBEDDING_DIMENSION
 
 
-class LanceMemory(StoreKind):
-    name = "LanceDB, in memory"
-    slug = "lancedb-memory"
-    packages = ("lancedb",)
+class EmbeddedMemory(StoreKind):
+    name = "embedded, in memory"
+    slug = "embedded-memory"
+    packages = ("usearch",)
     is_in_memory = True
 
     def new(self, folder: Path, servers: Any) -> Address:
@@ -26,15 +26,15 @@ class LanceMemory(StoreKind):
         store = EmbeddedVectorStore()
         return OpenStore(
             store,
-            count_rows=lambda: store.client.open_table("nodes").count_rows(),
+            count_rows=lambda: len(store.get_nodes()),
             drop_row=lambda node_id: store.delete_nodes([node_id]),
         )
 
 
-class LanceFolder(StoreKind):
-    name = "LanceDB, in a folder"
-    slug = "lancedb-folder"
-    packages = ("lancedb",)
+class EmbeddedFolder(StoreKind):
+    name = "embedded, in a folder"
+    slug = "embedded-folder"
+    packages = ("usearch",)
     is_every_days = True
 
     def new(self, folder: Path, servers: Any) -> Address:

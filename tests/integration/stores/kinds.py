@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.integration.stores.embedded import (
     ChromaFolder,
     ChromaMemory,
-    LanceFolder,
-    LanceMemory,
+    EmbeddedFolder,
+    EmbeddedMemory,
     MilvusLite,
     QdrantFolder,
 )
@@ -16,8 +16,8 @@ from tests.integration.stores.served import ChromaServer, Faiss, FaissWithRedis,
 KINDS: dict[str, StoreKind] = {
     kind.slug: kind
     for kind in (
-        LanceMemory(),
-        LanceFolder(),
+        EmbeddedMemory(),
+        EmbeddedFolder(),
         ChromaMemory(),
         ChromaFolder(),
         ChromaServer(),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,8 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeRelationship, Relat
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
-from llama_pack_densex.stores import filters, lance_table
-from llama_pack_densex.stores.lance import LanceNodes, LanceVectorStore
-from llama_pack_densex.stores.manifest import InvalidIndexError
+from llama_pack_densex.stores import nearest
+from llama_pack_densex.stores.embedded import EmbeddedNodes, EmbeddedVectorStore
 from llama_pack_densex.stores.node_store import DocumentRecord, IndexCounts, NodeRecord
 
 DIMENSION = 16
@@ -54,12 +52,12 @@ def many(start: int, stop: int) -> list[BaseNode]:
     return [node for n in range(start, stop) for node in document(f"d{n}", n=n)]
 
 
-def ids_found(nodes: LanceNodes, text: str, k: int = 1, filters: MetadataFilters | None = None) -> list[str]:
+def ids_found(nodes: EmbeddedNodes, text: str, k: int = 1, filters: MetadataFilters | None = None) -> list[str]:
     question = VectorStoreQuery(query_embedding=vector_of(text), similarity_top_k=k, filters=filters)
     return [found.id for found in nodes.search(question)]
 
 
-def all_ids(nodes: LanceNodes) -> set[str]:
+def all_ids(nodes: EmbeddedNodes) -> set[str]:
     return {record.id for record in nodes.records()}
 
 
@@ -68,21 +66,22 @@ def one_of(key: str, values: list[Any]) -> MetadataFilters:
 
 
 @pytest.fixture(params=["memory", "folder"])
-def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> LanceNodes:
-    return (LanceVectorStore(tmp_path) if request.param == "folder" else LanceVectorStore()).nodes
+def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> EmbeddedNodes:
+    return (EmbeddedVectorStore(tmp_path) if request.param == "folder" else EmbeddedVectorStore()).nodes
 
 
 @pytest.fixture
-def soon_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table is large from 400 rows on."""
-    monkeypatch.setattr(lance_table, "ROWS_WITH_INDEX", 400)
-    monkeypatch.setattr(lance_table, "MOST_UNINDEXED", 40)
-    monkeypatch.setattr(lance_table, "MOST_FRAGMENTS", 8)
-    monkeypatch.setattr(lance_table, "MOST_FRAGMENTS_MIDWAY", 8)
-    monkeypatch.setattr(lance_table, "ROWS_A_PARTITION", 32)
+def soon_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a graph from 400 embeddings on, and another one after 40 more."""
+    monkeypatch.setattr(nearest, "MOST_COMPARED", 40)
+    monkeypatch.setattr(nearest, "MOST_COMPARED_MIDWAY", 40)
 
 
-def test_documents_are_replaced_and_others_stay(nodes: LanceNodes) -> None:
+def graphs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.hnsw"))
+
+
+def test_documents_are_replaced_and_others_stay(nodes: EmbeddedNodes) -> None:
     nodes.replace([], [*document("a", text="old"), *document("it's 二")])
     nodes.replace(["a", "gone"], [*document("a", 2, text="new"), *document("b")])
     assert nodes.node_ids(["a"]) == {"a/p", "a/new0", "a/new1"}
@@ -93,30 +92,36 @@ def test_documents_are_replaced_and_others_stay(nodes: LanceNodes) -> None:
 
 
 def test_who_writes_once_more_still_replaces_what_is_there(tmp_path: Path) -> None:
-    nodes, others = LanceVectorStore(tmp_path).nodes, LanceVectorStore(tmp_path).nodes
+    nodes = EmbeddedVectorStore(tmp_path).nodes
+    others = EmbeddedVectorStore(tmp_path).nodes
+
+    def write(where: EmbeddedNodes, name: str, parts: list[BaseNode]) -> None:
+        where.replace([name], parts)
+        where.commit()
+
     for name in "abab":
-        nodes.replace([name], document(name))
-    others.replace(["c"], document("c"))
+        write(nodes, name, document(name))
+    write(others, "c", document("c"))
     for name in "cdca":
-        nodes.replace([name], document(name))
-    others.replace(["e"], document("e"))
-    nodes.replace(["a"], [])
+        write(nodes, name, document(name))
+    write(others, "e", document("e"))
+    write(nodes, "a", [])
     for name in "eabe":
-        nodes.replace([name], document(name))
+        write(nodes, name, document(name))
     nodes.compact()
-    nodes.replace(["e"], document("e"))
+    write(nodes, "e", document("e"))
     assert sorted(record.id for record in nodes.records()) == sorted(
         n.node_id for one in "abcde" for n in document(one)
     )
-    nodes.replace(["a"], document("a")[:1])  # all nodes of the document
+    write(nodes, "a", document("a")[:1])  # all nodes of the document
     assert nodes.node_ids(["a"]) == {"a/p"}
     nodes.vector_store.clear()
     for name in "aabeb":
-        nodes.replace([name], document(name))
+        write(nodes, name, document(name))
     assert sorted(record.id for record in nodes.records()) == sorted(n.node_id for one in "abe" for n in document(one))
 
 
-def test_nothing_in_place_of_documents_removes_them(nodes: LanceNodes) -> None:
+def test_nothing_in_place_of_documents_removes_them(nodes: EmbeddedNodes) -> None:
     nodes.replace([], [*document("a"), *document("b")])
     nodes.replace(["a"], [])
     nodes.replace(["gone"], [])
@@ -126,8 +131,7 @@ def test_nothing_in_place_of_documents_removes_them(nodes: LanceNodes) -> None:
     assert nodes.is_empty()
 
 
-def test_an_empty_store_answers_everything(nodes: LanceNodes) -> None:
-    assert nodes.version == "0"
+def test_an_empty_store_answers_everything(nodes: EmbeddedNodes) -> None:
     assert nodes.is_empty()
     assert not nodes.maintain()
     nodes.clean(timedelta(0))
@@ -140,7 +144,7 @@ def test_an_empty_store_answers_everything(nodes: LanceNodes) -> None:
     assert nodes.counts() == IndexCounts(0, 0, 0, 0, 0, 0, {})
 
 
-def test_a_store_that_was_emptied_answers_everything(nodes: LanceNodes) -> None:
+def test_a_store_that_was_emptied_answers_everything(nodes: EmbeddedNodes) -> None:
     nodes.replace([], document("a"))
     nodes.replace(["a"], [])
     assert nodes.is_empty()
@@ -152,14 +156,14 @@ def test_a_store_that_was_emptied_answers_everything(nodes: LanceNodes) -> None:
     assert nodes.vector_store.query(VectorStoreQuery(vector_of("a/1"), 3, doc_ids=["a"])).ids == []
 
 
-def test_a_store_that_was_emptied_takes_embeddings_of_another_dimension(nodes: LanceNodes) -> None:
+def test_a_store_that_was_emptied_takes_embeddings_of_another_dimension(nodes: EmbeddedNodes) -> None:
     nodes.replace([], document("a"))
     nodes.replace(["a"], [])
     nodes.replace([], [TextNode(id_="x", text="t", embedding=[1.0, 0.0])])
     assert [found.id for found in nodes.search(VectorStoreQuery(query_embedding=[1, 0], similarity_top_k=9))] == ["x"]
 
 
-def test_nodes_are_read_in_the_order_of_the_ids(nodes: LanceNodes) -> None:
+def test_nodes_are_read_in_the_order_of_the_ids(nodes: EmbeddedNodes) -> None:
     parts = [*document("a", tags=["ä", "二"]), *document("b")]
     nodes.replace([], parts)
     read = nodes.fetch(["b/p", "gone", "a/p"])
@@ -168,7 +172,7 @@ def test_nodes_are_read_in_the_order_of_the_ids(nodes: LanceNodes) -> None:
     assert nodes.fetch([]) == {}
 
 
-def test_records_of_one_granularity(nodes: LanceNodes) -> None:
+def test_records_of_one_granularity(nodes: EmbeddedNodes) -> None:
     parts = [*document("a"), *document("b", title="題")]
     nodes.replace([], parts)
     assert list(nodes.records()) == [NodeRecord.of(node) for node in parts]
@@ -176,13 +180,13 @@ def test_records_of_one_granularity(nodes: LanceNodes) -> None:
     assert list(nodes.records("section")) == []
 
 
-def test_documents_and_nodes_are_counted(nodes: LanceNodes) -> None:
+def test_documents_and_nodes_are_counted(nodes: EmbeddedNodes) -> None:
     nodes.replace([], [*document("a", text="x", file_path="a.md"), *document("b", 1)])
     assert nodes.documents() == {"a": DocumentRecord("hash of x", "a.md"), "b": DocumentRecord("hash of ", "")}
     assert nodes.counts() == IndexCounts(2, 2, 4, 0, 0, 0, {"ok": 2})
 
 
-def test_nodes_without_embeddings_are_kept_and_counted(nodes: LanceNodes) -> None:
+def test_nodes_without_embeddings_are_kept_and_counted(nodes: EmbeddedNodes) -> None:
     bare = [node.model_copy(update={"embedding": None}) for node in document("a")]
     nodes.replace([], bare)
     assert all_ids(nodes) == {node.node_id for node in bare}
@@ -192,7 +196,7 @@ def test_nodes_without_embeddings_are_kept_and_counted(nodes: LanceNodes) -> Non
         nodes.replace([], document("b"))
 
 
-def test_embeddings_that_cannot_be_compared_are_told(nodes: LanceNodes) -> None:
+def test_embeddings_that_cannot_be_compared_are_told(nodes: EmbeddedNodes) -> None:
     good, zero, nan, *_ = document("a")
     zero.embedding = [0.0] * DIMENSION
     nan.embedding = [float("inf")] * DIMENSION
@@ -201,13 +205,13 @@ def test_embeddings_that_cannot_be_compared_are_told(nodes: LanceNodes) -> None:
 
 
 @pytest.mark.parametrize("passing", [[3], list(range(150)), list(range(590)), []])
-@pytest.mark.parametrize("large", [False, True])
-def test_filters_cost_no_result(passing: list[int], large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if large:
-        monkeypatch.setattr(filters, "_MOST_NAMED", 100)
-    nodes = LanceNodes()
+@pytest.mark.parametrize("has_graph", [False, True])
+def test_filters_cost_no_result(passing: list[int], has_graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if has_graph:
+        monkeypatch.setattr(nearest, "MOST_COMPARED", 100)
+    nodes = EmbeddedNodes()
     nodes.replace([], many(0, 600))
-    nodes.maintain()
+    assert nodes.maintain() is has_graph
     found = ids_found(nodes, "d3/1", 40, one_of("n", passing))
     assert len(found) == min(40, 4 * len(passing))
     assert {int(node_id[1:].split("/")[0]) for node_id in found} <= set(passing)
@@ -216,7 +220,7 @@ def test_filters_cost_no_result(passing: list[int], large: bool, monkeypatch: py
 
 def test_a_filter_that_passes_some_passages_of_a_document_costs_no_result_either() -> None:
     """Whole documents are asked for by their ids; here that would bring the other passage's units too."""
-    nodes = LanceNodes()
+    nodes = EmbeddedNodes()
     parts = [document(f"d{n}/{part}", n=n, part=part) for n in range(40) for part in "ab"]
     for node in (node for nodes_of in parts for node in nodes_of):
         node.relationships[NodeRelationship.SOURCE].node_id = node.ref_doc_id.partition("/")[0]
@@ -226,68 +230,15 @@ def test_a_filter_that_passes_some_passages_of_a_document_costs_no_result_either
     assert len(ids_found(nodes, "d3/b/1", 40, one_of("n", [3]))) == 8
 
 
-def test_a_version_can_be_opened_after_others_were_written(tmp_path: Path) -> None:
-    nodes = LanceVectorStore(tmp_path).nodes
-    nodes.replace([], document("a", text="old"))
-    reader = LanceVectorStore(tmp_path, version=int(nodes.version)).nodes
-    nothing = LanceVectorStore(tmp_path, version=0).nodes
-    nodes.replace(["a"], document("a", text="new"))
-    for old in (reader, LanceVectorStore(tmp_path, version=int(reader.version)).nodes):
-        assert old.fetch(["a/p"])["a/p"].get_content() == "a の本文 old"
-        assert ids_found(old, "a/old1") == ["a/old1"]
-    assert nothing.is_empty()
-
-
-def test_what_a_killed_writer_left_is_rolled_back(nodes: LanceNodes) -> None:
-    nodes.replace([], document("a", text="old"))
-    committed = nodes.version
-    assert ids_found(nodes, "a/new1") != ["a/new1"]
-    nodes.replace(["a"], document("a", text="new"))
-    nodes.replace([], document("b"))
-    nodes.roll_back(committed)
-    assert all_ids(nodes) == {node.node_id for node in document("a", text="old")}
-    assert ids_found(nodes, "a/old1") == ["a/old1"]
-    nodes.replace([], document("b", text="again"))
-    assert ids_found(nodes, "b/again1") == ["b/again1"]
-    nodes.roll_back("0")
-    assert nodes.is_empty()
-    nodes.replace([], document("c"))
-    assert nodes.node_ids(["c"]) == all_ids(nodes)
-
-
-def test_rolling_back_to_the_current_version_does_nothing(nodes: LanceNodes) -> None:
-    nodes.replace([], document("a"))
-    before = nodes.version
-    nodes.roll_back(before)
-    assert nodes.version == before
-
-
-def test_rolling_forward_shows_what_another_process_wrote(tmp_path: Path) -> None:
-    nodes = LanceVectorStore(tmp_path, version=0).nodes
-    other = LanceVectorStore(tmp_path).nodes
-    other.replace([], document("a"))
-    nodes.roll_back(other.version)
-    assert nodes.version == other.version
-    assert nodes.node_ids(["a"]) == all_ids(other)
-
-
-def test_a_writer_that_opened_a_version_does_not_write_over_another_ones(tmp_path: Path) -> None:
-    LanceVectorStore(tmp_path).nodes.replace([], document("a"))
-    nodes = LanceVectorStore(tmp_path, version=1).nodes
-    LanceVectorStore(tmp_path).nodes.replace([], document("b"))
-    with pytest.raises(InvalidIndexError, match=r"written to since version 1 .* load the index again"):
-        nodes.replace([], document("c"))
-
-
 def test_a_write_that_fails_half_way_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = LanceNodes()
+    nodes = EmbeddedNodes()
     nodes.replace([], document("a", text="old"))
 
     def full(*_: object, **__: object) -> None:
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("lancedb.table.LanceTable.add", full)
+        patched.setattr(nearest.VectorTable, "add", full)
         with pytest.raises(OSError, match="no space left"):
             nodes.replace(["a"], document("a", text="new"))
     assert all_ids(nodes) == {node.node_id for node in document("a", text="old")}
@@ -295,56 +246,25 @@ def test_a_write_that_fails_half_way_changes_nothing(monkeypatch: pytest.MonkeyP
     assert ids_found(nodes, "a/new1") == ["a/new1"]
 
 
-def test_a_first_write_that_fails_half_way_leaves_nothing(nodes: LanceNodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError("no space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("lancedb.table.LanceTable.stats", full)  # read between the rows and their indices
-        with pytest.raises(OSError, match="no space left"):
-            nodes.replace([], document("a"))
-    assert nodes.is_empty()
-    nodes.replace([], document("a"))
-    assert all_ids(nodes) == {node.node_id for node in document("a")}
-
-
-def test_a_first_write_that_fails_leaves_what_another_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = LanceVectorStore(tmp_path).nodes, LanceVectorStore(tmp_path).nodes
-
-    def late(*_: object, **__: object) -> None:
-        monkeypatch.undo()
-        other.replace([], document("b"))
-        raise ValueError("the table is there already")
-
-    monkeypatch.setattr("lancedb.db.LanceDBConnection.create_table", late)
-    with pytest.raises(ValueError, match="there already"):
-        one.replace([], document("a"))
-    one.replace([], document("a"))
-    written = {node.node_id for name in ("a", "b") for node in document(name)}
-    assert all_ids(LanceVectorStore(tmp_path).nodes) == written
-
-
-@pytest.mark.usefixtures("soon_indexed")
-def test_a_large_table_gets_an_index_and_finds_what_came_before_and_after_it(nodes: LanceNodes) -> None:
-    nodes.replace([], many(0, 90))
+@pytest.mark.usefixtures("soon_a_graph")
+def test_a_large_table_gets_an_index_and_finds_what_came_before_and_after_it(nodes: EmbeddedNodes) -> None:
+    nodes.replace([], many(0, 9))
     assert not nodes.maintain()
-    nodes.replace([], many(90, 200))
+    nodes.replace([], many(9, 200))
     assert nodes.maintain()
-    assert "vector" in indexed(nodes)
     nodes.replace([], many(200, 205))
     assert not nodes.maintain()
     for name in ("d0/1", "d150/p", "d204/2"):
         assert ids_found(nodes, name, 3)[0] == name
     nodes.replace([], many(205, 260))
     assert nodes.maintain()
-    assert indexed(nodes)["vector"].num_unindexed_rows == 0
     for name in ("d0/1", "d150/p", "d204/2", "d250/0"):
         assert ids_found(nodes, name, 3)[0] == name
     assert len(ids_found(nodes, "d0/1", 2000)) == len(set(ids_found(nodes, "d0/1", 2000))) == 4 * 260
 
 
-@pytest.mark.usefixtures("soon_indexed")
-def test_deleted_and_replaced_nodes_are_not_found_through_the_index(nodes: LanceNodes) -> None:
+@pytest.mark.usefixtures("soon_a_graph")
+def test_deleted_and_replaced_nodes_are_not_found_through_the_index(nodes: EmbeddedNodes) -> None:
     nodes.replace([], many(0, 200))
     nodes.maintain()
     nodes.replace([f"d{n}" for n in range(0, 100)], [])
@@ -359,39 +279,10 @@ def test_deleted_and_replaced_nodes_are_not_found_through_the_index(nodes: Lance
         nodes.replace([f"d{n}" for n in range(200, 300)], [])
 
 
-@pytest.mark.usefixtures("soon_indexed")
-def test_files_and_parts_of_the_index_do_not_pile_up(tmp_path: Path) -> None:
-    nodes = LanceVectorStore(tmp_path).nodes
-    most_files = most_segments = 0
-    for start in range(0, 1000, 5):
-        nodes.replace([], many(start, start + 5))
-        if nodes.maintain():
-            nodes.clean(timedelta(0))
-        most_files = max(most_files, sum(path.is_file() for path in tmp_path.rglob("*")))
-        vectors = indexed(nodes).get("vector")
-        most_segments = max(most_segments, vectors.num_segments if vectors is not None else 0)
-    assert most_files < 200
-    assert most_segments <= lance_table.MOST_SEGMENTS + 1
-    assert ids_found(nodes, "d3/1") == ["d3/1"]
-
-
-def test_old_versions_do_not_pile_up_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lance_table, "_KEPT_IN_MEMORY", timedelta(0))
-    monkeypatch.setattr(lance_table, "MOST_FRAGMENTS", 8)
-    nodes = LanceNodes()
-    most = 0
-    for n in range(60):
-        nodes.replace([], document(f"d{n}"))
-        nodes.maintain()
-        most = max(most, len(nodes.vector_store.client.open_table("nodes").list_versions()))
-    assert most < 20
-    assert ids_found(nodes, "d3/1") == ["d3/1"]
-
-
-@pytest.mark.usefixtures("soon_indexed")
+@pytest.mark.usefixtures("soon_a_graph")
 @pytest.mark.parametrize("documents", [20, 150])
 def test_compacting_leaves_nothing_of_what_was_deleted_or_replaced(tmp_path: Path, documents: int) -> None:
-    nodes = LanceVectorStore(tmp_path).nodes
+    nodes = EmbeddedVectorStore(tmp_path).nodes
     secret = "秘密の文 SECRET"
     marked = document("secret", text=secret, note="METADATA-SECRET")
     nodes.replace([], [*marked, *document("d-old", text="OLDTEXT"), *many(0, documents)])
@@ -408,99 +299,47 @@ def test_compacting_leaves_nothing_of_what_was_deleted_or_replaced(tmp_path: Pat
     assert ids_found(nodes, "d3/1") == ["d3/1"]
 
 
-@pytest.mark.usefixtures("soon_indexed")
+@pytest.mark.usefixtures("soon_a_graph")
 def test_a_compacted_folder_is_no_larger_than_one_made_anew(tmp_path: Path) -> None:
-    nodes = LanceVectorStore(tmp_path / "used").nodes
+    nodes = EmbeddedVectorStore(tmp_path / "used").nodes
     for start in range(0, 400, 20):
         nodes.replace([], many(start, start + 20))
         nodes.maintain()
     nodes.replace([f"d{n}" for n in range(0, 400, 2)], [])
     nodes.compact()
     nodes.clean(timedelta(0))
-    fresh = LanceVectorStore(tmp_path / "fresh").nodes
+    fresh = EmbeddedVectorStore(tmp_path / "fresh").nodes
     fresh.replace([], [node for n in range(1, 400, 2) for node in document(f"d{n}", n=n)])
     fresh.maintain()
     fresh.clean(timedelta(0))
     assert size(tmp_path / "used") <= 1.2 * size(tmp_path / "fresh")
 
 
-def test_who_reads_a_version_that_was_removed_is_told_to_load_again(tmp_path: Path) -> None:
-    nodes = LanceVectorStore(tmp_path).nodes
-    nodes.replace([], many(0, 20))
-    version = int(nodes.version)
-    reader = LanceVectorStore(tmp_path, version=version).nodes
-    nodes.compact()
-    assert reader.counts().documents == 20
-    nodes.clean(timedelta(0))
-    late = LanceVectorStore(tmp_path).nodes
-    assert late.counts().documents == 20
-    asked: list[Callable[[], object]] = [
-        lambda: reader.fetch(["d1/p"]),
-        lambda: list(reader.records()),
-        lambda: reader.documents(),
-        lambda: ids_found(reader, "d1/p"),
-        lambda: LanceVectorStore(tmp_path, version=version),
-        lambda: nodes.roll_back(str(version)),
-    ]
-    for ask in asked:
-        with pytest.raises(InvalidIndexError, match="load the index again"):
-            ask()
-
-
-def test_what_is_left_of_a_first_write_that_was_killed_does_not_matter(tmp_path: Path) -> None:
-    nodes = LanceVectorStore(tmp_path).nodes
-    nodes.replace([], many(0, 20))
-    for manifest in (tmp_path / "nodes.lance" / "_versions").iterdir():
-        manifest.unlink()
-    again = LanceVectorStore(tmp_path).nodes
-    assert again.version == "0"
-    again.replace([], document("a"))
-    assert all_ids(again) == {node.node_id for node in document("a")}
-
-
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    nodes = LanceVectorStore(tmp_path).nodes
-    nodes.replace([], many(0, 20))
-    (data,) = (tmp_path / "nodes.lance" / "data").iterdir()
-    data.write_bytes(data.read_bytes()[:100])
-    with pytest.raises(InvalidIndexError, match="damaged"):
-        list(LanceVectorStore(tmp_path).nodes.records())
-
-
-def test_cleaning_keeps_the_current_version_and_what_others_may_still_read(tmp_path: Path) -> None:
-    nodes = LanceVectorStore(tmp_path).nodes
-    nodes.replace([], many(0, 20))
-    reader = LanceVectorStore(tmp_path, version=int(nodes.version)).nodes
-    nodes.replace(["d1"], [])
-    nodes.clean(timedelta(0))  # nothing was compacted: the version that was committed last may not go
-    assert reader.counts().documents == 20
-    nodes.compact()
-    nodes.clean(timedelta(hours=1))
-    assert reader.counts().documents == 20
-    nodes.clean(timedelta(0))
-    assert nodes.counts().documents == 19
-
-
-@pytest.mark.usefixtures("soon_indexed")
+@pytest.mark.usefixtures("soon_a_graph")
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_a_copy_has_all_nodes_and_its_own_version(tmp_path: Path, in_memory: bool) -> None:
-    nodes = (LanceVectorStore() if in_memory else LanceVectorStore(tmp_path / "source")).nodes
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    assert nodes.copy_to(empty, "a") == "0"
+@pytest.mark.parametrize("deleted", [[], ["d7"]])
+def test_a_copy_has_all_nodes_and_its_own_graph(tmp_path: Path, in_memory: bool, deleted: list[str]) -> None:
+    nodes = (EmbeddedVectorStore() if in_memory else EmbeddedVectorStore(tmp_path / "source")).nodes
     nodes.replace([], many(0, 150))
-    nodes.replace(["d7"], [])
+    nodes.maintain()
+    nodes.replace(deleted, [])
+    nodes.commit()
     folder = tmp_path / "二 copy"
     folder.mkdir()
-    copy = LanceVectorStore(folder, version=int(nodes.copy_to(folder, "a"))).nodes
+    nodes.copy_to(folder, "")
+    copy = EmbeddedVectorStore(folder).nodes
     assert list(copy.records()) == list(nodes.records())
     assert ids_found(copy, "d3/1", 5) == ids_found(nodes, "d3/1", 5)
-    assert "vector" in indexed(copy)
+    assert not copy.database.is_a_copy
+    copy.maintain()
+    assert ids_found(copy, "d3/1", 5) == ids_found(nodes, "d3/1", 5)
+    assert len(graphs(folder)) == 1
 
 
 def test_threads_that_read_see_each_document_whole(tmp_path: Path) -> None:
-    nodes = LanceVectorStore(tmp_path, version=0).nodes
+    nodes = EmbeddedVectorStore(tmp_path).nodes
     nodes.replace([], [*document("a", text="0"), *many(0, 10)])
+    nodes.commit()
     problems: list[BaseException] = []
     stop = threading.Event()
 
@@ -520,16 +359,63 @@ def test_threads_that_read_see_each_document_whole(tmp_path: Path) -> None:
     for n in range(1, 13):
         nodes.replace(["a"], document("a", text=str(n)))
         nodes.maintain()
+        nodes.commit()
     stop.set()
     for reader in readers:
         reader.join()
     assert not problems
 
 
-def indexed(nodes: LanceNodes) -> dict[str, Any]:
-    table = nodes.vector_store.client.open_table("nodes")
-    return {index.columns[0]: index for index in table.list_indices()}
-
-
 def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.usefixtures("soon_a_graph")
+def test_graphs_do_not_pile_up(tmp_path: Path) -> None:
+    nodes = EmbeddedVectorStore(tmp_path).nodes
+    for start in range(0, 100, 5):
+        nodes.replace([], many(start, start + 5))
+        if nodes.maintain():
+            nodes.clean(timedelta(0))
+        nodes.commit()
+        assert len(graphs(tmp_path)) <= 1
+    assert len(graphs(tmp_path)) == 1
+    assert ids_found(nodes, "d3/1") == ["d3/1"]
+
+
+@pytest.mark.usefixtures("soon_a_graph")
+@pytest.mark.parametrize("damage", ["gone", "cut", "garbage", "empty"])
+def test_without_its_graph_all_is_found_and_the_next_compaction_makes_another(tmp_path: Path, damage: str) -> None:
+    nodes = EmbeddedVectorStore(tmp_path).nodes
+    nodes.replace([], many(0, 100))
+    nodes.commit()
+    nodes.maintain()
+    (graph,) = graphs(tmp_path)
+    content = graph.read_bytes()
+    graph.unlink()
+    if damage != "gone":
+        kept = {"cut": content[: len(content) // 2], "garbage": content[::-1], "empty": b""}
+        graph.write_bytes(kept[damage])
+    reader = EmbeddedVectorStore(tmp_path).nodes
+    assert ids_found(reader, "d3/1", 400) == ids_found(nodes, "d3/1", 400)
+    reader.compact()
+    reader.clean(timedelta(0))
+    (another,) = graphs(tmp_path)
+    assert another.name != graph.name
+    assert ids_found(EmbeddedVectorStore(tmp_path).nodes, "d3/1") == ["d3/1"]
+
+
+@pytest.mark.usefixtures("soon_a_graph")
+def test_a_reader_goes_on_with_each_new_graph(tmp_path: Path) -> None:
+    writer = EmbeddedVectorStore(tmp_path).nodes
+    reader = EmbeddedVectorStore(tmp_path).nodes
+    for start in range(0, 90, 30):
+        writer.replace([f"d{start - 1}"], many(start, start + 30))
+        writer.commit()
+        writer.maintain()
+        assert ids_found(reader, f"d{start + 3}/1") == [f"d{start + 3}/1"]
+        assert ids_found(reader, "d0/1") == ["d0/1"]
+    writer.replace([f"d{n}" for n in range(60)], [])
+    writer.commit()
+    assert writer.maintain()
+    assert len(ids_found(reader, "d0/1", 999)) == 4 * 30
