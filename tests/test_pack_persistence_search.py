@@ -15,7 +15,7 @@ import pytest
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.index.upkeep import check_index
 from llama_pack_densex.stores.embedded import EmbeddedVectorStore
-from llama_pack_densex.stores.manifest import Manifest
+from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
 from tests.searching import (
     ENGLISH,
     JAPANESE,
