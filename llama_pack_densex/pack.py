@@ -435,8 +435,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Documents whose ids LlamaIndex made up, which are others whenever they are read, are told by their text, and
         replace what the index has of their file else; so do those whose ids are their file's path. So all documents of
-        a file belong into one call. Nodes of another parser replace what the index has of their document, unless
-        they are all there as they are (`insert` adds them to it).
+        a file belong into one call. A node of another parser is a document of its own.
 
         Args:
             documents: Any iterable of documents.
@@ -470,7 +469,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """Delete documents, given by id or as documents.
 
         Args:
-            documents: The documents; a node of another parser that came in place of one leaves its document's others.
+            documents: The documents; nodes of another parser that were given as such, too.
             purge: Whether their text is erased from the reply cache, from recordings and from the files of the embedded
                 store as well; another process that has the index open has to load it again. Of a document that is given
                 whole, what is kept of it is found also where the index does not have it. What is kept of earlier

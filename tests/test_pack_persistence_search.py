@@ -60,7 +60,7 @@ def load(kind: str, folder: Path, **options: Any) -> DenseXRetrievalPack:
 def words_of(folder: Path) -> str:
     """What an index says of its words; empty where it has none."""
     manifest = Manifest.read(folder)
-    return EmbeddedVectorStore(folder / manifest.data).nodes.words_note
+    return EmbeddedVectorStore(folder / manifest.data).nodes.tokenizer_note
 
 
 def answers(pack: DenseXRetrievalPack) -> list[Any]:

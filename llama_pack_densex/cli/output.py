@@ -268,7 +268,7 @@ def message_of(error: Exception) -> str | None:
         from llama_pack_densex.llm.errors import secrets_in_environment, without_keys
 
         return without_keys(str(error), secrets_in_environment())
-    return _damage(error)
+    return None
 
 
 def _is_of_a_model(error: Exception) -> bool:
@@ -280,15 +280,3 @@ def _is_of_a_model(error: Exception) -> bool:
     # an IndexError in LlamaIndex, say, of a reply without choices
     raised_by = str(frame.f_globals.get("__name__"))
     return type(error).__module__.partition(".")[0] in _CLIENTS or raised_by.startswith(_ASKING)
-
-
-def _damage(error: Exception) -> str | None:
-    """What to tell the user of an error of the embedded store; None for any other."""
-    message = str(error).partition("\n")[0]  # below that, where in Python
-    if not message.startswith(("lance error", "Arrow error")) and type(error).__name__ != "RustPanic":
-        return None
-    advice = "the index is damaged and cannot be read; build it anew."
-    # no rights, say, and no file that is missing
-    if "(os error " in message and "(os error 2)" not in message:
-        advice = "the system refuses to read or write the index; see to that, and do not build it anew."
-    return f"{advice} ({message})"

@@ -233,14 +233,19 @@ class PackIndex:
         with writing_to(path):
             data = folder.create()
             store = self.nodes.store
-            version = store.version if store.atomic else new_name()
-            self.nodes.reading(lambda: store.copy_to(data, version))
+            version = self.nodes.reading(lambda: self._copy_store(data))
             manifest = replace(self._about(), data=data.name, version=version)
             if not store.atomic:
                 store.write_about(manifest.as_text())
                 self.nodes.beside.copy_to(data, version, store.records)
             manifest.write(folder.path)
             folder.clean(manifest)
+
+    def _copy_store(self, data: Path) -> str:
+        """Copy the nodes into a folder, and name their state."""
+        version = self.nodes.store.version or new_name()
+        self.nodes.store.copy_to(data, version)
+        return version
 
     def _commit(self, midway: bool = False) -> None:
         self.nodes.commit(self._about(), midway)

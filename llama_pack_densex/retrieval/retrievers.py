@@ -45,10 +45,11 @@ class _UnitRetriever(BaseRetriever):
     _index: NodeIndex
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        await self._units.prepare(query_bundle)
+        await self._units.aembed(query_bundle)
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        self._units.embed(query_bundle)  # before the nodes are read, which a slow model would hold up
         return self._index.answer(partial(self._find, query_bundle))
 
     @abstractmethod

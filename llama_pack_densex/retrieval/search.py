@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
@@ -155,14 +156,22 @@ class UnitSearch:
 
         return self._index.reading(find)
 
-    async def prepare(self, query: QueryBundle) -> None:
-        """Embed a question, if it will be searched by embeddings, without blocking the event loop."""
-        model = self._index.embed_model
-        if model is None or query.embedding is not None or not query.embedding_strs:
-            return
-        if self._dense_weight(query.query_str) != 0:
+    def embed(self, query: QueryBundle) -> None:
+        """Embed a question, if it will be searched by embeddings."""
+        model = self._model_for(query)
+        if model is not None:
+            query.embedding = in_time(model, lambda: model.get_agg_embedding_from_queries(_embeddable(query)))
+
+    async def aembed(self, query: QueryBundle) -> None:
+        """The same without blocking the event loop."""
+        model = self._model_for(query)
+        if model is not None:
             embedding = model.aget_agg_embedding_from_queries(_embeddable(query))
             query.embedding = await awithin(longest_request(model), embedding)
+
+    def _model_for(self, query: QueryBundle) -> BaseEmbedding | None:
+        is_needed = query.embedding is None and query.embedding_strs and self._dense_weight(query.query_str) != 0
+        return self._index.embed_model if is_needed else None
 
     def _nearest(self, query: QueryBundle, limit: int) -> list[FoundNode]:
         of_store: dict[str, Any] = {}

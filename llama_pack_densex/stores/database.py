@@ -27,6 +27,7 @@ _ROWS_A_PAGE = 1_000
 _NUMBERS_A_QUERY = 1_000
 _TEXTS_A_QUERY = 500  # fewer than SQLite takes arguments
 _ABOUT_SCHEMA = "CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
+_HEADER = b"SQLite format 3\0"
 _INODE = "inode"  # of the file that was written to; a copy has another one
 
 
@@ -53,6 +54,8 @@ class Database:
         self._begin_process()
         if file is None or not file.exists() or not file.stat().st_size:
             self._create(schema)
+        elif file.is_file() and not _is_database(file):  # SQLite would read what it has in the log beside it
+            raise self.damage("file is not a database")
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -72,13 +75,20 @@ class Database:
                 connection.execute("ROLLBACK")
 
     def rows(self, sql: str, arguments: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query, read in pages, so that any number of them takes little memory.
+        """The rows of a query, of which any number takes little memory.
+
+        Of a database in a file all are of one state. One in memory is read in pages, so that others have their turns;
+        so is a state that this thread is in the middle of writing or reading.
 
         Args:
             sql: Selects rows, the first column of which is their number. It has the conditions `row > ?` and a limit
                 of `?` as its last arguments, in the order of the numbers.
             arguments: Those before.
         """
+        if self._memory is None and self._current_connection() is None:
+            with self._errors_explained(), self._borrowed() as connection:
+                yield from connection.execute(sql, (*arguments, -1, -1))
+            return
         last_row = -1
         while True:
             with self.reading() as connection:
@@ -196,7 +206,11 @@ class Database:
         if "locked" in text:
             return OSError(errno.EBUSY, "another process has been writing to it for too long; try again", self._where)
         if "unable to open" in text and self.file is not None and self.file.exists():
-            return OSError(errno.EACCES, "the index cannot be opened: see its rights and the open files", self._where)
+            return OSError(
+                errno.EACCES,
+                "the system does not let the index be opened: see to that, and do not build it anew",
+                self._where,
+            )
         return self.damage(text)
 
     def _begin_process(self) -> None:
@@ -243,7 +257,8 @@ class Database:
 
     def _take(self) -> sqlite3.Connection:
         if self._memory is not None:
-            self._turns.acquire()
+            if not self._turns.acquire(timeout=_BUSY_SECONDS):
+                raise OSError(errno.EBUSY, "another thread has been writing to it for too long", self._where)
             return self._memory
         assert self.file is not None
         if not self.file.exists():  # a connection that is open would go on with what was removed
@@ -336,6 +351,11 @@ def _read_only_uri(file: Path) -> str:
     if not log.exists() or not log.stat().st_size:
         uri += "&immutable=1"
     return uri
+
+
+def _is_database(file: Path) -> bool:
+    with file.open("rb") as stream:
+        return stream.read(len(_HEADER)) == _HEADER
 
 
 def _inode_of(file: Path) -> str:

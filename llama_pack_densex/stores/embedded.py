@@ -611,25 +611,29 @@ class EmbeddedNodes(NodeStore):
         return passing
 
     def _passing_now(self, filters: MetadataFilters, earlier: Passing) -> Passing:
-        """What passes filters, some of which was read earlier: rows do not change, so that only later ones are read."""
+        """What passes filters, some of which was read earlier: rows do not change, so that only later ones are read.
+
+        Rows that went since are among them, and do no harm; a node that was written again has a later row.
+        """
         select = (
             "SELECT row, id, metadata FROM nodes JOIN contents USING (row) "
             "WHERE granularity = 'passage' AND row > ? ORDER BY row"
         )
         last_row = earlier.read_to
-        ids = []
+        ids = set(earlier.ids)
         numbers = []
         with self.database.reading() as connection:
             (count,) = connection.execute("SELECT count(*) FROM nodes WHERE granularity = 'passage'").fetchone()
             for row, node_id, metadata in connection.execute(select, (earlier.read_to,)):
                 last_row = row
+                ids.discard(node_id)
                 if matches(json.loads(metadata), filters):
-                    ids.append(node_id)
+                    ids.add(node_id)
                     numbers.append(row)
         if last_row == earlier.read_to:
             return earlier
         all_rows = np.concatenate([earlier.rows, np.array(numbers, np.int64)])
-        return Passing(earlier.ids.union(ids), len(all_rows) / max(1, count), all_rows, last_row)
+        return Passing(frozenset(ids), len(ids) / max(1, count), all_rows, last_row)
 
     def read_about(self) -> str | None:
         return self._note(_MANIFEST) or None

@@ -82,7 +82,7 @@ class IndexFolder:
         if manifest.vector_store == EmbeddedVectorStore.class_name():
             if vector_store is not None:
                 raise InvalidIndexError(f"{self.path} keeps its nodes itself; leave vector_store out to open it.")
-            if not (self.data / NODES_FILE).is_file():
+            if not (self.data / NODES_FILE).exists():
                 raise InvalidIndexError(f"{self.path} is damaged: {NODES_FILE} is missing; build the index anew.")
             nodes = EmbeddedNodes(self.data)
             if nodes.version < manifest.version:

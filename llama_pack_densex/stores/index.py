@@ -33,6 +33,7 @@ from llama_pack_densex.stores.node_store import (
     IndexCounts,
     NodeRecord,
     NodeStore,
+    check_question,
     nowhere,
     same_dimension,
 )
@@ -129,10 +130,17 @@ class NodeIndex:
         Args:
             question: An embedding, how many nodes, filters by metadata; for a vector store of the user's own also its
                 mode.
+
+        Raises:
+            ValueError: The question's embedding has another dimension than those that are there.
         """
-        found = self.reading(lambda: self.store.search(question))
+
+        def search() -> list[FoundNode]:
+            check_question(question.query_embedding, self.store.dimension)
+            return self.store.search(question)
+
         # stores order equal ones by when they were written, or not at all
-        return sorted(found, key=lambda node: (-node.score, node.id))
+        return sorted(self.reading(search), key=lambda node: (-node.score, node.id))
 
     def searched_by_words(self) -> Database:
         """The database with the words of the nodes as they are now; for an index that is searched by words."""
@@ -187,9 +195,9 @@ class NodeIndex:
                 the first time told.
         """
         for _ in range(_MOST_ANSWERS):
-            state = self.store.state
+            state = None if self.store.atomic else self.store.state
             answer, missing = self.reading(find)
-            if not missing or state == self.store.state:
+            if not missing or self.store.atomic or state == self.store.state:
                 break
         if missing and not self.missing_links:
             logger.warning(
@@ -235,7 +243,8 @@ class NodeIndex:
             self.commit(about)
             store.clean(timedelta(0))
             if folder is not None and self.words is None:
-                (folder.data / WORDS_FILE).unlink(missing_ok=True)  # which nobody keeps in step here
+                for file in folder.data.glob(f"{WORDS_FILE}*"):  # which nobody keeps in step here
+                    file.unlink()
             return
         store.commit()
         old = folder.data

@@ -431,6 +431,7 @@ async def test_it_works_behind_a_retriever_of_core() -> None:
 async def test_our_engine_reads_the_context_and_keeps_the_retrieved_nodes_as_sources() -> None:
     index = NodeIndex(embed_model=TrigramEmbedding())
     index.replace([], PropositionNodeParser.from_defaults().get_nodes_from_documents(documents()))
+    index.store.commit()
     retriever = PropositionRecursiveRetriever(UnitSearch(index), index, similarity_top_k=1)
     context = PropositionContextPostprocessor(mode="propositions", budget=30, unit="characters")
     synthesizer = CitedSynthesizer(MockLLM(), context)

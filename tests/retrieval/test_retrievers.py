@@ -39,6 +39,7 @@ def build(kind: str, hierarchy: bool = False, documents: list[Document] | None =
         parser.base_parser.chunk_size = 35
     index = NodeIndex(embed_model=TrigramEmbedding() if kind == "dense" else None, words=Words.by("bigrams"))
     index.replace([], parser.get_nodes_from_documents(documents or many_documents()))
+    index.store.commit()
     return UnitSearch(index), index
 
 

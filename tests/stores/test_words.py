@@ -339,6 +339,7 @@ def test_what_is_found_does_not_depend_on_the_history(history: list[tuple[str, o
             kept.forget()
         else:
             index.store.maintain() if kind == "maintain" else index.store.compact()
+        index.store.commit()
     for query in ("red fox", "京都の雨", "雨"):
         fresh = Searched([one for granularity in ALL for one in records(granularity)])(query, 99)
         for now in (kept.now(records), index.searched_by_words()):
@@ -422,6 +423,7 @@ def test_rows_that_others_write_without_words_do_not_hide_the_rest(corpus: dict[
     words = Words.by("bigrams")
     index = NodeIndex(store.nodes, words=words)
     index.replace([], corpus["a"])
+    index.store.commit()
     store.nodes.words = None
     store.add(corpus["b"])
     store.nodes.words = words

@@ -290,62 +290,24 @@ SOURCES: list[dict[str, Any]] = [{"id_": "wells"}, {"metadata": {"file_path": "/
 
 
 @pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
-@pytest.mark.parametrize("source", SOURCES)
-def test_nodes_of_another_parser_are_documents_in_pieces(make: Callable[[], Any], source: dict[str, Any]) -> None:
+def test_nodes_of_another_parser_are_documents_of_their_own(make: Callable[[], Any], tmp_path: Path) -> None:
+    source = {"metadata": {"file_path": "/wells.txt"}}
     given = nodes_of_wells(9, "in town", **source)
-    pack = DenseXRetrievalPack(given[:5], vector_store=make(), **OPTIONS)
-    for node in given[5:]:
-        pack.insert(node)
-    assert kept(pack) == sorted(node.get_content() for node in given)
+    pack = DenseXRetrievalPack([*given[:5], OTHER], vector_store=make(), persist_dir=tmp_path, **OPTIONS)
+    pack.insert(given[5:])
+    assert kept(pack) == sorted(node.get_content() for node in (*given, OTHER))
+    assert set(pack.documents()) == {node.node_id for node in (*given, OTHER)}
     assert "Well 7" in pack.retrieve("Is well 7 in town deep?", 1)[0].text
-    changed = nodes_of_wells(9, "by the sea", **source)
-    pack.refresh(changed)
-    assert kept(pack) == sorted(node.get_content() for node in changed)
-
-
-def parsed_anew(node: BaseNode) -> BaseNode:
-    return node.model_copy(update={"id_": str(uuid.uuid4())})
-
-
-@pytest.mark.parametrize(
-    ("make", "named", "mode"),
-    [
-        (lambda: None, lambda node: node, "recursive"),
-        (lambda: None, lambda node: node.node_id, "auto_merging"),
-        (lambda: None, parsed_anew, "recursive"),
-        (SimpleVectorStore, lambda node: node, "auto_merging"),
-        (SimpleVectorStore, lambda node: node.node_id, "recursive"),
-        (chroma, parsed_anew, "recursive"),
-        (chroma, lambda node: node.node_id, "auto_merging"),
-        (qdrant, parsed_anew, "auto_merging"),
-    ],
-)
-def test_a_node_of_another_parser_is_deleted_alone(
-    make: Callable[[], Any], named: Callable[[BaseNode], Any], mode: Any, tmp_path: Path
-) -> None:
-    given = nodes_of_wells(4, "in town", id_="wells")
-    pack = DenseXRetrievalPack([*given, OTHER], vector_store=make(), persist_dir=tmp_path, mode=mode, **OPTIONS)
-    assert pack.delete([named(given[1]), "", "never there"], purge=True) == 1
-    assert kept(pack) == sorted(node.get_content() for node in (given[0], *given[2:], OTHER))
-    assert not any("Well 1" in found.text for found in pack.retrieve("Is well 1 in town deep?", 9))
-    assert any("Well 2" in found.text for found in pack.retrieve("Is well 2 in town deep?", 1))
+    again = nodes_of_wells(9, "in town", **source)  # with other ids
+    assert pack.refresh(iter([*again, OTHER])) == [False] * 10
+    changed = [*again[:6], *nodes_of_wells(9, "by the sea", **source)[6:]]
+    assert pack.refresh(changed) == [False] * 6 + [True] * 3
+    assert kept(pack) == sorted(node.get_content() for node in (*changed, OTHER))
+    indexed = {node.get_content(): node.ref_doc_id for node in pack.nodes("passage")}
+    assert pack.delete([indexed[changed[1].get_content()], "never there"], purge=True) == 1
+    assert pack.delete(changed[8]) == 1
+    assert kept(pack) == sorted(node.get_content() for node in (changed[0], *changed[2:8], OTHER))
     assert pack.missing_links == 0
-    assert pack.delete(named(given[1])) == 0
-    assert pack.delete(given[2:]) == 2
-    assert pack.delete(["wells"]) == 1
-    assert kept(pack) == [OTHER.text]
-
-
-@pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
-@pytest.mark.parametrize("source", SOURCES)
-def test_unchanged_nodes_of_another_parser_are_left_alone(make: Callable[[], Any], source: dict[str, Any]) -> None:
-    given, other = nodes_of_wells(3, "in town", **source), nodes_of_wells(2, "by the sea", id_="sea")
-    pack = DenseXRetrievalPack([*given, OTHER, *other], vector_store=make(), **OPTIONS)
-    again = nodes_of_wells(3, "in town", **source)
-    assert pack.refresh(iter([*other, OTHER, *again])) == [False] * 6
-    assert kept(pack) == sorted(node.get_content() for node in (*given, OTHER, *other))
-    assert pack.refresh([*again[:2], *other]) == [True, True, False, False]
-    assert kept(pack) == sorted(node.get_content() for node in (*again[:2], OTHER, *other))
 
 
 @pytest.mark.parametrize(("make", "source"), [(lambda: None, SOURCES[1]), (chroma, SOURCES[0])])
