@@ -24,6 +24,7 @@ _BUSY_SECONDS = 30.0  # how long a second writer waits for the first one's commi
 _PAGE_CACHE_KIB = 32 * 1024  # for each connection
 _MOST_IDLE = 8  # connections that are kept open for the next readers
 _ROWS_A_PAGE = 1_000
+_LARGE_LOG = 2**20  # bytes; SQLite itself begins it again after four times as many
 _NUMBERS_A_QUERY = 1_000
 _TEXTS_A_QUERY = 500  # fewer than SQLite takes arguments
 _ABOUT_SCHEMA = "CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
@@ -159,6 +160,18 @@ class Database:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             finally:
                 self._end_writing()
+
+    def empty_log(self) -> None:
+        """Take over into the file what has gathered in the log beside it, unless somebody is reading that now."""
+        if self.file is None:
+            return
+        log = self.file.with_name(f"{self.file.name}-wal")
+        if not log.exists() or log.stat().st_size < _LARGE_LOG:
+            return
+        with self._errors_explained(), self._borrowed() as connection:
+            connection.execute("PRAGMA busy_timeout = 0")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.execute(f"PRAGMA busy_timeout = {1000 * _BUSY_SECONDS:.0f}")
 
     def close(self) -> None:
         """Close the connections that are idle."""

@@ -422,6 +422,7 @@ class EmbeddedNodes(NodeStore):
 
     def clean(self, older_than: timedelta) -> None:
         self._vectors.clean(older_than)
+        self.database.empty_log()
 
     def compact(self) -> None:
         self.database.vacuum()
