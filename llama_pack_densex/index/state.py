@@ -22,7 +22,7 @@ from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
 from llama_pack_densex.stores.beside import note_of
-from llama_pack_densex.stores.embedded import EmbeddedNodes, EmbeddedVectorStore
+from llama_pack_densex.stores.embedded import EmbeddedVectorStore
 from llama_pack_densex.stores.folder import REPORT_FILE, IndexFolder, folder_at, writing_to
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.index import NodeIndex, about, new_name
@@ -108,11 +108,11 @@ class PackIndex:
     """
 
     def __init__(self, options: PackOptions, given: Given, parser: BasePropositionNodeParser, opened: Opened) -> None:
-        if options.hybrid == "store" and (given.get("vector_store") is None or isinstance(opened.store, EmbeddedNodes)):
+        if options.hybrid == "store" and (given.get("vector_store") is None or opened.store.is_embedded):
             raise ValueError('hybrid="store" is for a vector_store of your own; with the embedded one, use hybrid=True')
         manifest, folder = opened.manifest, opened.folder
         embed_model, self.embedding_source = embed_model_for(manifest, given.get("embed_model"), opened.where)
-        if embed_model is None and not isinstance(opened.store, EmbeddedNodes):
+        if embed_model is None and not opened.store.is_embedded:
             needed = "pass embed_model=, or leave vector_store out to search lexically"
             raise ValueError(f"{opened.where} holds embeddings, but there is no embedding model: {needed}")
         there = manifest if folder is None or is_index(folder.path) else None
@@ -235,7 +235,7 @@ class PackIndex:
             store = self.nodes.store
             version = self.nodes.reading(lambda: self._copy_store(data))
             manifest = replace(self._about(), data=data.name, version=version)
-            if not store.atomic:
+            if not store.is_embedded:
                 store.write_about(manifest.as_text())
                 self.nodes.beside.copy_to(data, version, store.records)
             manifest.write(folder.path)
@@ -305,10 +305,9 @@ def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: 
     tokenizer = given.get("tokenizer")
     if tokenizer is not None:  # the comparison gives words without those of propositions
         return tokenizer if isinstance(tokenizer, Words) else Words.by(tokenizer)
-    if isinstance(opened.store, EmbeddedNodes):
-        note = opened.store.tokenizer_note
-    else:
-        note = note_of(opened.folder.data) if opened.folder is not None else ""
+    note = opened.store.tokenizer_note
+    if opened.folder is not None:
+        note = note or note_of(opened.folder.data)
     made = words_in(note)
     if isinstance(made, str):
         raise ValueError(

@@ -16,7 +16,6 @@ from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.node_parsers.ids import PIECE
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
-from llama_pack_densex.stores.embedded import EmbeddedNodes
 from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder, folder_at
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, while_it_changes
@@ -104,8 +103,7 @@ def _opened(path: str | Path, to_write: bool = True) -> Iterator[tuple[NodeIndex
 def _mended(nodes: NodeIndex, about: Manifest, report: CheckReport) -> CheckReport:
     removed = sorted({document_id for fault in report.faults for document_id in fault.documents})
     nodes.replace(removed, [])
-    if isinstance(nodes.store, EmbeddedNodes):
-        nodes.store.rebuild_words()
+    nodes.store.rebuild_words()
     nodes.commit(about)
     left = {fault.text for fault in _faults(nodes, about)}
     mended = (Fault(f.kind, f.text, f.documents, mended=f.text not in left) for f in report.faults)
@@ -114,8 +112,6 @@ def _mended(nodes: NodeIndex, about: Manifest, report: CheckReport) -> CheckRepo
 
 def _faults(nodes: NodeIndex, about: Manifest) -> Iterator[Fault]:
     yield from _wrong_links(nodes)
-    if not isinstance(nodes.store, EmbeddedNodes):  # others do not tell
-        return
     if documents := dict(nodes.store.bad_vectors()):
         yield _fault("vector", "embeddings are missing, of no length or not finite", documents)
     searched = about.hybrid is True or about.embed_model == embed_model_identity(None)  # others are told words later

@@ -201,15 +201,14 @@ class EmbeddedNodes(NodeStore):
         folder: Where the database's file is; None for one in memory.
 
     Attributes:
-        words: What makes the tokens of nodes that are written. None goes on with what made those that are there.
+        words: As of `NodeStore`; None goes on with what made the tokens that are there.
         keeper: What LlamaIndex's own classes read and change the nodes through.
     """
 
-    atomic = True
+    is_embedded = True
 
     def __init__(self, folder: Path | None = None) -> None:
         super().__init__()
-        self.words: Words | None = None
         self.keeper: Keeper = self
         self._open(folder)
 
@@ -389,22 +388,18 @@ class EmbeddedNodes(NodeStore):
 
     @property
     def tokenizer_note(self) -> str:
-        """What made the tokens of the nodes, as `Words.note`; empty if nodes have none."""
         return self._note(_TOKENIZER)
 
-    def can_be_searched_by(self, words: Words) -> bool:
-        """Whether all nodes have the tokens that these words make."""
+    def words_database(self, words: Words) -> Database | None:
         with self.database.reading() as connection:
             is_current = get_note(connection, _TOKENIZER) == words.note and not get_note(connection, _HAS_WORDLESS)
-            return is_current or _is_empty(connection)
+            return self.database if is_current or _is_empty(connection) else None
 
     def update_words(self) -> None:
-        """Tokenize all nodes again if some have no tokens, or others than `words` makes."""
-        if self.words is not None and not self.can_be_searched_by(self.words):
+        if self.words is not None and self.words_database(self.words) is None:
             self.rebuild_words()
 
     def rebuild_words(self) -> None:
-        """Tokenize all nodes again, unless a function of the user's did it that is not known here."""
         words = self.words or _own_words(self.tokenizer_note)
         if words is None:
             return
@@ -558,7 +553,6 @@ class EmbeddedNodes(NodeStore):
             return iter(connection.execute(select).fetchall())
 
     def bad_vectors(self) -> Iterator[tuple[str, str]]:
-        """Nodes whose embedding cannot be compared, with their documents."""
         if self.dimension is None:
             return
         select = (
@@ -571,7 +565,6 @@ class EmbeddedNodes(NodeStore):
                 yield node_id, document_id
 
     def wrong_words(self) -> str:
-        """What is wrong with the tokens of nodes; empty if nothing is."""
         without_words = (
             "SELECT 1 FROM nodes LEFT JOIN words USING (row) "
             "WHERE granularity = 'passage' AND words.row IS NULL LIMIT 1"

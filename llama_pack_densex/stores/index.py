@@ -89,10 +89,10 @@ class NodeIndex:
         self._folder = folder
         self._following = threading.Lock()
         self._threads = threading.RLock()  # those that write wait for one another, as they do by a folder's lock
-        if isinstance(self.store, EmbeddedNodes):
-            self.store.words = words if words is not None else self.store.words
-            if folder is not None:
-                self.store.keeper = self
+        if words is not None:
+            self.store.words = words
+        if folder is not None and isinstance(self.store, EmbeddedNodes):
+            self.store.keeper = self
 
     def records(
         self, granularity: str | None = None, document_ids: Sequence[str] | None = None
@@ -146,21 +146,21 @@ class NodeIndex:
         """The database with the words of the nodes as they are now; for an index that is searched by words."""
         assert self.words is not None, "an index without words is not searched by words"
         store = self.store
-        if isinstance(store, EmbeddedNodes):
-            if store.can_be_searched_by(self.words):
-                return store.database
-            if self._beside_of != store.version:
-                logger.warning(
-                    "The words in the index are another tokenizer's, or an earlier version's: they are told anew, in "
-                    "memory, at each start until the index is changed (pack.compact() does so, or indexing again)."
-                )
-                self.beside.forget()
-                self._beside_of = store.version
+        database = store.words_database(self.words)
+        if database is not None:
+            return database
+        if store.is_embedded and self._beside_of != store.version:
+            logger.warning(
+                "The tokens in the index are another tokenizer's, or an earlier version's. They are made again, in "
+                "memory, at each start until the index is changed (pack.compact() does so, or indexing again)."
+            )
+            self.beside.forget()
+            self._beside_of = store.version
         return self.beside.now(store.records)
 
     def _settle_words(self) -> None:
         """Bring the words in step with the nodes, in the store or beside it; without a folder, these wait."""
-        if isinstance(self.store, EmbeddedNodes):
+        if self.store.is_embedded:
             self.store.update_words()
             self.beside.forget()  # what was tokenized in memory meanwhile
         elif self._folder is not None:
@@ -195,9 +195,9 @@ class NodeIndex:
                 the first time told.
         """
         for _ in range(_MOST_ANSWERS):
-            state = None if self.store.atomic else self.store.state
+            state = None if self.store.is_embedded else self.store.state
             answer, missing = self.reading(find)
-            if not missing or self.store.atomic or state == self.store.state:
+            if not missing or self.store.is_embedded or state == self.store.state:
                 break
         if missing and not self.missing_links:
             logger.warning(
@@ -233,7 +233,7 @@ class NodeIndex:
         changes nothing.
         """
         folder, store = self._folder, self.store
-        if folder is None or not isinstance(store, EmbeddedNodes):
+        if folder is None or not store.is_embedded:
             yield
             self.beside.forget()  # who writes past us, as a pipeline, does not say so
             self._settle_words()
@@ -314,7 +314,7 @@ class NodeIndex:
         with self._threads, nullcontext() if folder is None else writing_to(folder.path):
             if folder is not None:
                 self._catch_up(folder)
-            if self.current is not None and not self.store.atomic:
+            if self.current is not None and not self.store.is_embedded:
                 now = about(self.store)
                 if now is None or now.version != self.current.version:
                     # a writer was stopped, or there is another one: the words may lack what it wrote
@@ -345,7 +345,7 @@ class NodeIndex:
                 that has no transactions.
         """
         folder, store = self._folder, self.store
-        is_waiting = midway and (folder is None or not (store.atomic or self.current is None))
+        is_waiting = midway and (folder is None or not (store.is_embedded or self.current is None))
         is_nothing = self.current is None and store.is_empty()
         if is_waiting or is_nothing:
             store.commit()
@@ -358,7 +358,7 @@ class NodeIndex:
 
     def _write(self, about: Manifest) -> Manifest:
         manifest = replace(about, data=self._folder.data.name if self._folder is not None else "", version="")
-        if self.store.atomic:
+        if self.store.is_embedded:
             self.store.write_about(manifest.as_text())
             self.store.commit()
             version = self.store.version
@@ -373,7 +373,7 @@ class NodeIndex:
 
     def _keep(self, manifest: Manifest) -> None:
         """Have the store and the folder say what is current."""
-        if not self.store.atomic:
+        if not self.store.is_embedded:
             self.store.write_about(manifest.as_text())
         if self._folder is not None:
             self.store.persist(self._folder.data, manifest.version)
@@ -395,7 +395,7 @@ class NodeIndex:
     @contextmanager
     def _change(self) -> Iterator[None]:
         """Change the store, and the words beside it, which a stop may leave half done."""
-        if not self.changed and not self.store.atomic and self.current is not None:
+        if not self.changed and not self.store.is_embedded and self.current is not None:
             self.beside.begin()
             self.store.write_about(replace(self.current, version=new_name()).as_text())
         try:
@@ -417,7 +417,7 @@ class NodeIndex:
         if wrong is not None:
             where = f"of document {wrong.ref_doc_id!r}"
             raise ValueError(f"the embedding of a text {where} is not finite: look into the embedding model")
-        if not made or isinstance(self.store, EmbeddedNodes):  # which asks for none of sections
+        if not made or self.store.is_embedded:  # which asks for none of sections
             return
         there = self.store.dimension
         dimension = same_dimension({*map(str, map(len, made.values())), *([] if there is None else [str(there)])})
@@ -432,7 +432,7 @@ class NodeIndex:
         if len(embeddings) != len(texts):  # none of them is sure to be of its text
             raise ValueError(f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts")
         for node, embedding in zip(nodes, embeddings, strict=True):
-            if isinstance(self.store, EmbeddedNodes):
+            if self.store.is_embedded:
                 # of a long document, Python's numbers are most of the memory; pydantic would make them anew
                 object.__setattr__(node, "embedding", np.asarray(embedding, np.float32))
             else:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -104,7 +105,7 @@ class Manifest:
         """
         try:
             schema = int(json.loads(text)["schema"])
-            manifest = TypeAdapter(cls).validate_json(text) if schema == SCHEMA else None
+            manifest = _reader().validate_json(text) if schema == SCHEMA else None
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidIndexError(f"{where} is damaged ({error}); build the index anew: {rebuild}.") from error
         if manifest is None:
@@ -131,6 +132,11 @@ class Manifest:
                 stream.write(text)
             return
         write_whole(file, text)
+
+
+@cache
+def _reader() -> TypeAdapter[Manifest]:
+    return TypeAdapter(Manifest)
 
 
 def _without_version(text: str) -> str:

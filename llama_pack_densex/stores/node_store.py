@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from llama_index.core.schema import BaseNode, IndexNode, TextNode
 from llama_index.core.storage.docstore import BaseDocumentStore
@@ -35,6 +35,10 @@ from llama_pack_densex.stores.filters import Passing, matches
 from llama_pack_densex.text import markup
 from llama_pack_densex.text.values import kept_metadata
 
+if TYPE_CHECKING:
+    from llama_pack_densex.stores.database import Database
+    from llama_pack_densex.stores.words import Words
+
 Span = tuple[int, int]
 T = TypeVar("T")
 
@@ -47,10 +51,13 @@ class NodeStore(ABC):
     Attributes:
         vector_store: The store as LlamaIndex's own classes see it.
         docstore: Where the nodes are kept beside it; None where the vector store alone is enough.
-        atomic: Whether a change happens whole or not at all.
+        is_embedded: Whether it is this package's own. That one shows a change when it is committed, whole or not at
+            all, has the tokens of its nodes itself, and needs embeddings of no more than what is searched.
+        words: What makes the tokens of nodes that are written, for a store that has them itself.
     """
 
-    atomic: bool = False
+    is_embedded: bool = False
+    words: Words | None = None
 
     vector_store: BasePydanticVectorStore
     docstore: BaseDocumentStore | None = None
@@ -82,6 +89,29 @@ class NodeStore(ABC):
 
     def roll_back(self) -> None:  # noqa: B027  # most stores have nothing to do
         """Forget what was changed since the last commit; for the same stores."""
+
+    @property
+    def tokenizer_note(self) -> str:
+        """What made the tokens of the nodes, as `Words.note`; empty if the store has none."""
+        return ""
+
+    def words_database(self, words: Words) -> Database | None:
+        """What the nodes are searched in by these words; None if the store does not have them, or not of all nodes."""
+        return None
+
+    def update_words(self) -> None:  # noqa: B027  # most stores have none
+        """Tokenize all nodes again if some have no tokens, or others than `words` makes."""
+
+    def rebuild_words(self) -> None:  # noqa: B027  # most stores have none
+        """Tokenize all nodes again, unless a function of the user's did it that is not known here."""
+
+    def wrong_words(self) -> str:
+        """What is wrong with the tokens of nodes; empty if nothing is, or the store has none."""
+        return ""
+
+    def bad_vectors(self) -> Iterator[tuple[str, str]]:
+        """Nodes whose embedding cannot be compared, with their documents; none where the store does not tell."""
+        return iter(())
 
     def maintain(self, midway: bool = False) -> bool:
         """Do what keeps the store quick, if it is due; whether it was.
