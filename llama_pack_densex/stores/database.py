@@ -120,8 +120,12 @@ class Database:
         """Make what was written the state that all see."""
         if self._is_writing():
             assert self._writer is not None
-            with self._errors_explained():
-                self._writer.execute("COMMIT")
+            try:
+                with self._errors_explained():
+                    self._writer.execute("COMMIT")
+            except BaseException:  # the disk may be full
+                self.roll_back()
+                raise
             self._end_writing()
 
     def roll_back(self) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import shutil
+import sqlite3
 import threading
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,9 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
 from llama_pack_densex.stores import nearest
 from llama_pack_densex.stores.embedded import EmbeddedNodes, EmbeddedVectorStore
+from llama_pack_densex.stores.manifest import InvalidIndexError
 from llama_pack_densex.stores.node_store import DocumentRecord, IndexCounts, NodeRecord
+from llama_pack_densex.stores.words import Words
 
 DIMENSION = 16
 
@@ -419,3 +424,69 @@ def test_a_reader_goes_on_with_each_new_graph(tmp_path: Path) -> None:
     writer.commit()
     assert writer.maintain()
     assert len(ids_found(reader, "d0/1", 999)) == 4 * 30
+
+
+def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+    nodes = EmbeddedVectorStore(tmp_path).nodes
+    nodes.replace([], many(0, 20))
+    nodes.commit()
+    (pages,) = nodes.database.writing().execute("PRAGMA page_count").fetchone()
+    nodes.database.writing().execute(f"PRAGMA max_page_count = {pages + 4}")
+    for _ in range(2):
+        with pytest.raises(OSError, match="disk is full"):
+            nodes.replace(["d3"], many(3, 60))
+        nodes.commit()
+        assert all_ids(nodes) == {node.node_id for node in many(0, 20)}
+    nodes.database.writing().execute(f"PRAGMA max_page_count = {10 * pages}")
+    nodes.replace([], many(20, 30))
+    nodes.commit()
+    assert all_ids(EmbeddedVectorStore(tmp_path).nodes) == {node.node_id for node in many(0, 30)}
+
+
+def test_two_writers_wait_for_one_another(tmp_path: Path) -> None:
+    stores = [EmbeddedVectorStore(tmp_path) for _ in range(3)]
+
+    def write(number: int) -> None:
+        for n in range(10):
+            stores[number].add(document(f"{number}-{n}"))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert EmbeddedVectorStore(tmp_path).nodes.counts().documents == 30
+
+
+def test_a_copy_made_by_others_is_looked_into_once(tmp_path: Path) -> None:
+    nodes = EmbeddedVectorStore(tmp_path / "index").nodes
+    nodes.replace([], many(0, 20))
+    nodes.commit()
+    nodes.database.close()
+    shutil.copytree(tmp_path / "index", tmp_path / "copy")
+    copy = EmbeddedVectorStore(tmp_path / "copy").nodes
+    assert not copy.database.is_a_copy
+    assert all_ids(copy) == all_ids(nodes)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM contents WHERE row = 3",
+        "DELETE FROM nodes WHERE row = 3",
+        "DELETE FROM nodes WHERE granularity = 'passage'",
+        "DELETE FROM words WHERE row = 3",
+        "DELETE FROM postings WHERE block = 0 AND token = (SELECT max(token) FROM postings)",
+    ],
+)
+def test_a_copy_of_several_states_is_refused(tmp_path: Path, statement: str) -> None:
+    store = EmbeddedVectorStore(tmp_path / "index")
+    store.nodes.words = Words.by("bigrams")
+    store.add(many(0, 20))
+    with closing(sqlite3.connect(tmp_path / "index" / "nodes.db")) as database:
+        database.execute(statement)
+        database.commit()
+    EmbeddedVectorStore(tmp_path / "index")  # which is not the copy
+    shutil.copytree(tmp_path / "index", tmp_path / "copy")
+    with pytest.raises(InvalidIndexError, match="If it was copied while it was written to, copy it again"):
+        EmbeddedVectorStore(tmp_path / "copy")
