@@ -155,6 +155,8 @@ class TrustMeter:
         self._decide()
         unsupported = []
         for language, taken_in in sorted(self._passages.items()):
+            if self.known.get(language, LanguageTrust(language, 0)).passages >= ENOUGH_PASSAGES:
+                continue
             texts = list(dict.fromkeys(taken_in))[:ENOUGH_PASSAGES]
             parts = [part for text in texts for part in _parts(text, language)]
             earlier = self.known.get(language, LanguageTrust(language, 0))

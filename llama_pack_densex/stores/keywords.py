@@ -87,21 +87,24 @@ def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
         totals[field, "tokens"] -= len(tokens)
         for token in set(tokens):
             places[field, token, block].append(place)
-    for key, gone in sorted(places.items()):
-        (content,) = connection.execute(
-            "SELECT entries FROM postings WHERE field = ? AND token = ? AND block = ?", key
-        ).fetchone()
-        entries = np.frombuffer(content, _ENTRY)
-        left = entries[~np.isin(entries["place"], gone)]
-        if len(left):
-            connection.execute(
-                "UPDATE postings SET entries = ? WHERE field = ? AND token = ? AND block = ?", (left.tobytes(), *key)
-            )
-        else:
-            connection.execute("DELETE FROM postings WHERE field = ? AND token = ? AND block = ?", key)
-    for some in number_lists(rows):
-        connection.execute(f"DELETE FROM words WHERE row IN ({some})")
+    for key, removed in sorted(places.items()):
+        _remove_entries(connection, key, removed)
+    for numbers in number_lists(rows):
+        connection.execute(f"DELETE FROM words WHERE row IN ({numbers})")
     _count(connection, totals)
+
+
+def _remove_entries(connection: sqlite3.Connection, key: Block, places: Iterable[int]) -> None:
+    """Remove the entries of some places from a block of postings."""
+    condition = "field = ? AND token = ? AND block = ?"
+    (content,) = connection.execute(f"SELECT entries FROM postings WHERE {condition}", key).fetchone()
+    entries = np.frombuffer(content, _ENTRY)
+    for place in places:  # of few; `np.isin` takes ten times as long
+        entries = entries[entries["place"] != place]
+    if len(entries):
+        connection.execute(f"UPDATE postings SET entries = ? WHERE {condition}", (entries.tobytes(), *key))
+    else:
+        connection.execute(f"DELETE FROM postings WHERE {condition}", key)
 
 
 def clear_words(connection: sqlite3.Connection) -> None:
