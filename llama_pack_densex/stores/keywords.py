@@ -37,6 +37,7 @@ _K1 = 1.2
 _B = 0.75  # both as Lucene, Elasticsearch and LanceDB have them
 _ROWS_A_BLOCK = 4_096
 _ENTRY = np.dtype([("place", "<u2"), ("count", "<u2"), ("length", "<u2")])
+_FEW = 10  # places, to look for which one by one takes a tenth of the time of `np.isin`
 _MOST = 65_535  # that an entry can tell, of both
 
 Rows = npt.NDArray[np.int64]
@@ -94,13 +95,16 @@ def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
     _count(connection, totals)
 
 
-def _remove_entries(connection: sqlite3.Connection, key: Block, places: Iterable[int]) -> None:
+def _remove_entries(connection: sqlite3.Connection, key: Block, places: Sequence[int]) -> None:
     """Remove the entries of some places from a block of postings."""
     condition = "field = ? AND token = ? AND block = ?"
     (content,) = connection.execute(f"SELECT entries FROM postings WHERE {condition}", key).fetchone()
     entries = np.frombuffer(content, _ENTRY)
-    for place in places:  # of few; `np.isin` takes ten times as long
-        entries = entries[entries["place"] != place]
+    if len(places) > _FEW:
+        entries = entries[~np.isin(entries["place"], places)]
+    else:
+        for place in places:
+            entries = entries[entries["place"] != place]
     if len(entries):
         connection.execute(f"UPDATE postings SET entries = ? WHERE {condition}", (entries.tobytes(), *key))
     else:
