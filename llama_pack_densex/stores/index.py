@@ -60,7 +60,7 @@ class NodeIndex:
     Args:
         store: Where the nodes are; None means an embedded one in memory.
         embed_model: Embeds nodes; None for an embedded store that is searched lexically, and where nothing is written.
-        words: How the words are told that passages are found by; None where they are not searched by words.
+        words: What makes the tokens that passages are found by; None for an index that is not searched by words.
         folder: The folder, created or opened; None where there is none.
         current: The manifest; None where there is no index yet.
 
@@ -80,11 +80,12 @@ class NodeIndex:
         current: Manifest | None = None,
     ) -> None:
         self.store = store if store is not None else EmbeddedNodes()
-        self.embed_model, self.words, self.current = embed_model, words, current
+        self.embed_model = embed_model
+        self.words = words
+        self.current = current
         self.missing_links = 0
         self.changed = False
         self.beside = WordsBeside(words)
-        self._is_new = False  # whether it is being written for the first time
         self._beside_of = ""  # for which version of an embedded store that lacks them
         self._folder = folder
         self._following = threading.Lock()
@@ -247,19 +248,20 @@ class NodeIndex:
                     file.unlink()
             return
         store.commit()
-        old = folder.data
+        old_data = folder.data
+        copied_data = folder.create()
         try:
-            store.copy_to(folder.create(), "")
-            store.reload(folder.data, "")
+            store.copy_to(copied_data, "")
+            store.reload(copied_data, "")
             yield
             store.compact()
             self.changed = True
             self.commit(about)
         except BaseException:
             store.roll_back()
-            made, folder.data = folder.data, old
-            store.reload(old, "")
-            shutil.rmtree(made, ignore_errors=True)
+            folder.data = old_data
+            store.reload(old_data, "")
+            shutil.rmtree(copied_data, ignore_errors=True)
             raise
 
     def reading(self, read: Callable[[], T]) -> T:
@@ -290,16 +292,15 @@ class NodeIndex:
             InvalidIndexError: It was removed, or made anew otherwise, or this state cannot be read either.
         """
         with self._following:
-            there, here = Manifest.read(folder.path), self.current
-            is_alike = here and (here.vector_store, here.embed_model) == (there.vector_store, there.embed_model)
-            if here and is_alike and there.data != here.data:
-                folder.data = folder.path / there.data
+            manifest = Manifest.read(folder.path)
+            if self.current is not None and self.current.is_alike(manifest):
+                folder.data = folder.path / manifest.data
             else:
-                self._check_same(folder, there)
-            if there != here:
-                self.store.reload(folder.data, there.version)
-                self.beside.reopen(folder.data, there.version)
-                self.current = there
+                self._check_same(folder, manifest)
+            if manifest != self.current:
+                self.store.reload(folder.data, manifest.version)
+                self.beside.reopen(folder.data, manifest.version)
+                self.current = manifest
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -315,12 +316,11 @@ class NodeIndex:
             if folder is not None:
                 self._catch_up(folder)
             if self.current is not None and not self.store.is_embedded:
-                now = about(self.store)
-                if now is None or now.version != self.current.version:
+                of_store = about(self.store)
+                if of_store is None or of_store.version != self.current.version:
                     # a writer was stopped, or there is another one: the words may lack what it wrote
                     self.changed = True
                     self.beside.forget()
-            self._is_new = self.current is None
             try:
                 self._settle_words()
                 yield
@@ -381,13 +381,14 @@ class NodeIndex:
         self.current = manifest
 
     def _catch_up(self, folder: IndexFolder) -> None:
-        there = Manifest.read(folder.path) if is_index(folder.path) else None
-        self._check_same(folder, there)
-        if there is not None:
+        manifest = Manifest.read(folder.path) if is_index(folder.path) else None
+        self._check_same(folder, manifest)
+        if manifest is not None:
             self._follow(folder)
 
-    def _check_same(self, folder: IndexFolder, there: Manifest | None) -> None:
-        if (there.data if there else "") != (self.current.data if self.current else ""):
+    def _check_same(self, folder: IndexFolder, manifest: Manifest | None) -> None:
+        data = manifest.data if manifest is not None else ""
+        if data != (self.current.data if self.current is not None else ""):
             raise InvalidIndexError(
                 f"the index in {folder.path} was removed or made anew since it was opened: load it again"
             )
@@ -407,25 +408,31 @@ class NodeIndex:
             self.changed = True
 
     def _embed(self, nodes: Sequence[BaseNode]) -> None:
+        """Embed the nodes that have no embedding.
+
+        Raises:
+            ValueError: An embedding is not finite, or has another dimension than those that are there.
+        """
         missing = [node for node in nodes if node.embedding is None]
+        sections = [node for node in missing if node.metadata.get(GRANULARITY_KEY) == "section"]
         searched = [node for node in missing if node.metadata.get(GRANULARITY_KEY) != "section"]
         if self.embed_model is not None:
-            for some in iter_batch(searched, _EMBEDDED_AT_ONCE):
-                self._embed_some(self.embed_model, some)
-        made = {node.node_id: node.embedding for node in nodes if node.embedding is not None}
-        wrong = next((node for node in nodes if not np.isfinite(np.sum(made.get(node.node_id, ())))), None)
-        if wrong is not None:
-            where = f"of document {wrong.ref_doc_id!r}"
-            raise ValueError(f"the embedding of a text {where} is not finite: look into the embedding model")
-        if not made or self.store.is_embedded:  # which asks for none of sections
-            return
-        there = self.store.dimension
-        dimension = same_dimension({*map(str, map(len, made.values())), *([] if there is None else [str(there)])})
-        for node in missing:
-            if node.embedding is None and dimension:  # nobody searches sections, but stores want one of each node
-                node.embedding = nowhere(int(dimension))
+            for batch in iter_batch(searched, _EMBEDDED_AT_ONCE):
+                self._embed_batch(self.embed_model, batch)
+        embedded = [node for node in nodes if node.embedding is not None]
+        for node in embedded:
+            if not np.isfinite(np.sum(node.get_embedding())):
+                where = f"of document {node.ref_doc_id!r}"
+                raise ValueError(f"the embedding of a text {where} is not finite: look into the embedding model")
+        if embedded and not self.store.is_embedded:
+            dimensions = {str(len(node.get_embedding())) for node in embedded}
+            if self.store.dimension is not None:
+                dimensions.add(str(self.store.dimension))
+            dimension = same_dimension(dimensions)
+            for node in sections:  # nobody searches them, but other stores want an embedding of each node
+                node.embedding = nowhere(int(dimension or 0))
 
-    def _embed_some(self, embed_model: BaseEmbedding, nodes: Sequence[BaseNode]) -> None:
+    def _embed_batch(self, embed_model: BaseEmbedding, nodes: Sequence[BaseNode]) -> None:
         texts = [embedded_text(node) for node in nodes]
         requests = math.ceil(len(texts) / embed_model.embed_batch_size)
         embeddings = in_time(embed_model, lambda: embed_model.get_text_embedding_batch(texts), requests)

@@ -76,6 +76,10 @@ class Manifest:
     languages: tuple[Measured, ...]
     schema: int = SCHEMA
 
+    def is_alike(self, other: Manifest) -> bool:
+        """Whether both are of indexes in the same kind of store, by the same embedding model."""
+        return (self.vector_store, self.embed_model) == (other.vector_store, other.embed_model)
+
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """Read a folder's manifest.
