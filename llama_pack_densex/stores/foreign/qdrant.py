@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
-from llama_pack_densex.stores.foreign.wire import LEADS_TO, Condition, Row
+from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
+from llama_pack_densex.stores.foreign.wire import HIT_KEYS, Condition, Row
 
 
 class QdrantNodes(StoreAlone):
@@ -29,57 +29,54 @@ class QdrantNodes(StoreAlone):
 
     def __init__(self, vector_store: BasePydanticVectorStore) -> None:
         super().__init__(vector_store)
-        store: Any = vector_store
-        self._store, self._client, self._collection = store, store.client, store.collection_name
+        self._client = self._store.client
+        self._collection = self._store.collection_name
         if self._client is None:
             raise ValueError("the QdrantVectorStore has an async client only; give it client=QdrantClient(...) as well")
 
-    def _describe(self) -> tuple[int | None, str] | None:
+    def _describe(self) -> Space | None:
         if not self._client.collection_exists(self._collection):
             return None
         vectors = self._client.get_collection(self._collection).config.params.vectors
         vector = vectors[self._store.dense_vector_name] if isinstance(vectors, dict) else vectors
-        return vector.size, vector.distance.value
+        return Space(vector.size, vector.distance.value)
 
     def _put(self, wires: Sequence[BaseNode]) -> None:
         self._store.add(list(wires))
 
     def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
-        return map(_row, self._client.retrieve(self._collection, ids=list(node_ids)))
+        return map(_row, self._client.retrieve(self._collection, node_ids))
 
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
-        offset, asked = None, _filter([Condition(key, "in", values)])
-        while True:
-            points, offset = self._client.scroll(
-                self._collection, asked, self.rows_a_request, offset=offset, with_payload=True
-            )
+        condition = _filter([Condition(key, "in", values)])
+        points, offset = self._client.scroll(self._collection, condition, self.rows_a_request)
+        yield from map(_row, points)
+        while offset is not None:
+            points, offset = self._client.scroll(self._collection, condition, self.rows_a_request, offset=offset)
             yield from map(_row, points)
-            if offset is None:
-                return
 
-    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
-        found = self._client.query_points(
+    def _nearest(self, embedding: list[float], limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+        response = self._client.query_points(
             self._collection,
-            query=list(question.query_embedding or []),
+            embedding,
             using=self._store.dense_vector_name,
             limit=limit,
             query_filter=_filter(conditions),
-            with_payload=True if question.filters else list(LEADS_TO),
+            with_payload=list(HIT_KEYS),
         )
-        return ((_row(point), point.score) for point in found.points)
+        return ((_row(point), point.score) for point in response.points)
 
 
 def _filter(conditions: Sequence[Condition]) -> Any:
     from qdrant_client import models
 
-    def one(condition: Condition) -> Any:
-        key, value = condition.key, condition.value
-        if condition.sign == "in":
-            return models.FieldCondition(key=key, match=models.MatchAny(any=list(value)))
-        limits = models.Range(gte=value) if condition.sign == ">=" else models.Range(lte=value)
-        return models.FieldCondition(key=key, range=limits)
-
-    return models.Filter(must=[one(condition) for condition in conditions])
+    names = {"in": "any", ">=": "gte", "<=": "lte"}
+    parts = []
+    for condition in conditions:
+        kind, field = (models.MatchAny, "match") if condition.sign == "in" else (models.Range, "range")
+        test = kind(**{names[condition.sign]: condition.value})
+        parts.append(models.FieldCondition(key=condition.key, **{field: test}))
+    return models.Filter(must=parts)
 
 
 def _row(point: Any) -> Row:

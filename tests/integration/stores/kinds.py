@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.integration.stores.embedded import (
     ChromaFolder,
     ChromaMemory,
+    LanceDBFolder,
     LanceFolder,
     LanceMemory,
     MilvusLite,
@@ -22,6 +23,7 @@ KINDS: dict[str, StoreKind] = {
         ChromaFolder(),
         ChromaServer(),
         QdrantFolder(),
+        LanceDBFolder(),
         MilvusLite(),
         Postgres(),
         Faiss(),

@@ -326,4 +326,4 @@ class AloneChecks:
         wrong = question("tea")
         wrong.query_embedding = [1.0, 0.0]
         with pytest.raises(ValueError, match="another embedding model"):
-            index.begin_search(wrong)
+            index.search(wrong)
