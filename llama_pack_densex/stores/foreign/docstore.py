@@ -6,8 +6,9 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,15 +23,16 @@ from llama_pack_densex.stores.foreign.wire import to_wire
 from llama_pack_densex.stores.manifest import sync, write_whole
 from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeRecord, NodeStore, look_further
 
-_DOCSTORE, _VECTORS = "docstore", "vectors"  # the parts of a state, each a file that has the state's name too
+_DOCSTORE = "docstore"  # files have the name of what they hold, and of its state
+_VECTORS = "vectors"
 _UNFINISHED = "unfinished.json"
 _ABOUT = "densex/about"
 _DOCUMENT = "densex/document/"
 _ANEW = "index the documents anew (replies of an LLM that are kept are used again)"
 
-Read = TypeVar("Read")
-Part = tuple[Callable[[str], Any], Callable[[str], None]]
-"""How a part of it is read from a file, and how it is written to one."""
+T = TypeVar("T")
+ReadPart = Callable[[str, Callable[[str], Any]], Any]
+"""Reads a part of a state by its name and by what reads its file."""
 
 
 class DocstoreNodes(NodeStore):
@@ -40,9 +42,13 @@ class DocstoreNodes(NodeStore):
     whole: whoever changes a document takes its hash away first, and gives it one last. A vector whose node is not in
     the docstore is never found.
 
+    What is in memory, `persist` keeps in a folder: a docstore, a `SimpleVectorStore`, in a subclass an index of FAISS.
+    Where only one of the two stores is kept there, the other may be ahead of it after a stop; so a file in the folder
+    names the documents that were changed since.
+
     Args:
         vector_store: Any vector store of LlamaIndex that takes nodes with their ids and returns these ids.
-        docstore: Any docstore of LlamaIndex. None makes one in memory; `persist` keeps it in a folder.
+        docstore: Any docstore of LlamaIndex; None makes one in memory.
     """
 
     docstore: BaseDocumentStore
@@ -52,12 +58,50 @@ class DocstoreNodes(NodeStore):
         self.vector_store = vector_store
         self.docstore = docstore if docstore is not None else SimpleDocumentStore()
         self._folder: Path | None = None  # where it is kept
-        self._kept = ""  # which state of it
+        self._version = ""  # which state of it
 
     @property
     def dimension(self) -> int | None:
-        vectors = self.vector_store.data.embedding_dict if isinstance(self.vector_store, SimpleVectorStore) else {}
-        return next(map(len, vectors.values()), None)
+        return next(map(len, _vectors_in(self.vector_store).values()), None)
+
+    # What a subclass replaces.
+
+    def _writers(self) -> dict[str, Callable[[str], None]]:
+        """What is in memory, and kept in a folder: by its name what writes it to a file."""
+        writers = {}
+        if isinstance(self.docstore, SimpleDocumentStore):
+            writers[_DOCSTORE] = self.docstore.persist
+        if isinstance(self.vector_store, SimpleVectorStore):
+            writers[_VECTORS] = self.vector_store.persist
+        return writers
+
+    def _reload_vectors(self, read: ReadPart) -> None:
+        """Go on with the vectors of a state, in the vector store that others hold too."""
+        if isinstance(self.vector_store, SimpleVectorStore):
+            kept = read(_VECTORS, SimpleVectorStore.from_persist_path)
+            self._check_same(_vectors_in(self.vector_store), _vectors_in(kept))
+            self.vector_store.data = kept.data
+
+    def _wires(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+        """The nodes as vector stores take them; refuses what cannot be kept, before anything is changed."""
+        wires = map(to_wire, nodes)
+        return [wire.model_copy(update={"relationships": _source_of(wire)}) for wire in wires]
+
+    def _add_vectors(self, wires: Sequence[BaseNode]) -> None:
+        self.vector_store.add(list(wires))
+
+    def _delete_vectors(self, document_ids: Iterable[str], node_ids: Collection[str]) -> None:
+        """Delete the vectors of documents, which are those of these nodes."""
+        if type(self.vector_store).delete_nodes is not BasePydanticVectorStore.delete_nodes:
+            self.vector_store.delete_nodes(list(node_ids))
+            return
+        for document_id in document_ids:
+            self.vector_store.delete(document_id)
+
+    def _nearest(self, question: VectorStoreQuery, limit: int) -> dict[str, float]:
+        """What is nearest by node id with its score, best first; fewer only where there is no more."""
+        result = self.vector_store.query(asking_for(question, limit))
+        return dict(zip(result.ids or [], result.similarities or [], strict=True))
 
     def reload(self, folder: Path, version: str) -> None:
         """Go on with what `persist` kept; an empty `SimpleVectorStore` or FAISS index is filled.
@@ -65,27 +109,24 @@ class DocstoreNodes(NodeStore):
         Raises:
             ValueError: It is not in the folder, it is damaged, or the vector store holds other vectors than the folder.
         """
-        parts = self._parts()
-        if not parts:
-            return
-        read = {part: read_part(folder, part, version, reading) for part, (reading, _) in parts.items()}
-        held, kept = self._vectors(), self._vectors(read)
-        if self._folder is None and held and held != kept:
-            raise ValueError("the folder has other vectors: leave vector_store out, or pass one that is empty")
-        self._hold(read)
-        self._folder, self._kept = folder, version
-        there = self._notes()
-        self._note(dict.fromkeys(there.keys() & _unfinished(folder), DocumentRecord()))
+        read = partial(_read_part, folder, version)
+        if _DOCSTORE in self._writers():
+            self.docstore = read(_DOCSTORE, SimpleDocumentStore.from_persist_path)
+        self._reload_vectors(read)
+        self._folder = folder
+        self._version = version
+        self._note(dict.fromkeys(self._notes().keys() & _unfinished(folder), DocumentRecord()))
         self._changed()
 
     def persist(self, folder: Path, version: str) -> None:
         """Keep what is in memory in a folder; stores that are not in memory keep themselves."""
         self.copy_to(folder, version)
-        self._folder, self._kept = folder, version
+        self._folder = folder
+        self._version = version
 
     def copy_to(self, folder: Path, version: str) -> None:
-        for part, (_, write) in self._parts().items():
-            file = folder / f"{part}-{version}"
+        for name, write in self._writers().items():
+            file = folder / f"{name}-{version}"
             if not file.exists():
                 write(str(file))
                 sync(file)
@@ -97,70 +138,66 @@ class DocstoreNodes(NodeStore):
             return
         (self._folder / _UNFINISHED).unlink(missing_ok=True)
         latest = time.time() - older_than.total_seconds() if older_than else math.inf
-        for file in (file for part in self._parts() for file in self._folder.glob(f"{part}-*")):
-            if not file.name.endswith(self._kept) and file.stat().st_mtime <= latest:
-                file.unlink()
+        for name in self._writers():
+            for file in self._folder.glob(f"{name}-*"):
+                if not file.name.endswith(self._version) and file.stat().st_mtime <= latest:
+                    file.unlink()
 
     def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
         wires = self._wires(nodes)
-        by_document: defaultdict[str, list[BaseNode]] = defaultdict(list)
-        for node in nodes:
-            by_document[node.ref_doc_id or ""].append(node)
-        before = self._node_ids(document_ids)
-        affected = list(dict.fromkeys([*before, *by_document]))
+        old = self._node_ids(document_ids)
+        old_ids = {node_id for node_ids in old.values() for node_id in node_ids}
+        new = _records(nodes)
+        affected = [*old, *new]
         if not affected:
             return
         try:
-            if self._folder is not None and len(self._parts()) == 1:
-                # the folder has one of the two stores, and the other may be ahead of it after a stop
+            if self._folder is not None and len(self._writers()) == 1:
                 write_whole(self._folder / _UNFINISHED, json.dumps([*_unfinished(self._folder), *affected]))
             self._note(dict.fromkeys(affected, DocumentRecord()))
-            # those that are to be written as well: stores keep both rows of an id, or the old one
-            due = {*(node_id for ids in before.values() for node_id in ids), *(node.node_id for node in nodes)}
-            self._delete_vectors(list(before), sorted(due))
-            for document_id, node_ids in before.items():
-                self.docstore.delete_ref_doc(document_id, raise_error=False)
-                for node_id in filter(self.docstore.document_exists, node_ids):  # those that a stop left behind
-                    self.docstore.delete_document(node_id, raise_error=False)
+            # those that are written as well: stores keep both rows of an id, or the old one
+            self._delete_vectors(old, old_ids.union(wire.node_id for wire in wires))
+            for node_id in old_ids:
+                self.docstore.delete_document(node_id, raise_error=False)
             if nodes:
                 self.docstore.add_documents([node.model_copy(update={"embedding": None}) for node in nodes])
                 self._add_vectors([wire for wire in wires if wire.embedding is not None])
-                self._note({document_id: _record(theirs) for document_id, theirs in by_document.items()})
-            for document_id in before.keys() - by_document.keys():
+            self._note(new)
+            for document_id in old.keys() - new.keys():
                 self.docstore.delete_document(f"{_DOCUMENT}{document_id}", raise_error=False)
         finally:
             self._changed()
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
-        found = {node_id: self.docstore.get_document(node_id, raise_error=False) for node_id in dict.fromkeys(node_ids)}
-        return {node_id: node for node_id, node in found.items() if node is not None}
+        nodes = {node_id: self.docstore.get_document(node_id, raise_error=False) for node_id in dict.fromkeys(node_ids)}
+        return {node_id: node for node_id, node in nodes.items() if node is not None}
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
-        wanted, passing = question.similarity_top_k, self.passing(question.filters)
-        # what is dropped is made up for beforehand, since a second search takes as long as the first
-        limit = wanted if passing is None else passing.fetched(wanted)
+        passing = self.passing(question.filters)
 
         def find(limit: int) -> tuple[list[FoundNode], int]:
-            nearest = self._nearest(question, limit)
-            found = [_found(node, nearest[node_id]) for node_id, node in self.fetch(list(nearest)).items()]
-            kept = [node for node in found if node.granularity and (passing is None or node.leads_to in passing.ids)]
-            return kept, len(nearest)
+            scores = self._nearest(question, limit)
+            nodes = [_found(node, scores[node_id]) for node_id, node in self.fetch(list(scores)).items()]
+            kept = [node for node in nodes if node.granularity and (passing is None or node.leads_to in passing.ids)]
+            return kept, len(scores)
 
-        return look_further(find, wanted, limit)
+        count = question.similarity_top_k
+        # what is dropped is made up for beforehand, since a second search takes as long as the first
+        return look_further(find, count, count if passing is None else passing.fetched(count))
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         for document_id in self._notes():
             for node in self.fetch(self._listed(document_id)).values():
-                theirs = node.metadata.get(GRANULARITY_KEY)
-                if theirs and granularity in (None, theirs):
-                    yield NodeRecord.of(node)
+                record = NodeRecord.of(node)
+                if record.granularity and granularity in (None, record.granularity):
+                    yield record
 
     def documents(self) -> dict[str, DocumentRecord]:
         """The documents by id; one that is not whole has no hash."""
         return self._notes()
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
-        return {node_id for ids in self._node_ids(document_ids).values() for node_id in ids}
+        return {node_id for node_ids in self._node_ids(document_ids).values() for node_id in node_ids}
 
     def read_about(self) -> str | None:
         return self.docstore.get_document_hash(_ABOUT)
@@ -169,25 +206,9 @@ class DocstoreNodes(NodeStore):
         self.docstore.set_document_hash(_ABOUT, about)
         self._changed()
 
-    def _parts(self) -> dict[str, Part]:
-        """What of it is in memory, and kept in a folder."""
-        parts: dict[str, Part] = {}
-        if isinstance(self.docstore, SimpleDocumentStore):
-            parts[_DOCSTORE] = SimpleDocumentStore.from_persist_path, self.docstore.persist
-        if isinstance(self.vector_store, SimpleVectorStore):
-            parts[_VECTORS] = SimpleVectorStore.from_persist_path, self.vector_store.persist
-        return parts
-
-    def _hold(self, read: Mapping[str, Any]) -> None:
-        """Go on with parts that were read, in the vector store that others hold too."""
-        self.docstore = read.get(_DOCSTORE, self.docstore)
-        if isinstance(self.vector_store, SimpleVectorStore):
-            self.vector_store.data = read[_VECTORS].data
-
-    def _vectors(self, read: Mapping[str, Any] | None = None) -> set[Any]:
-        """What the vectors in memory, or those that were read, are called."""
-        store = self.vector_store if read is None else read.get(_VECTORS)
-        return set(store.data.embedding_dict) if isinstance(store, SimpleVectorStore) else set()
+    def _check_same(self, held: Collection[Any], kept: Collection[Any]) -> None:
+        if self._folder is None and held and set(held) != set(kept):
+            raise ValueError("the folder has other vectors: leave vector_store out, or pass one that is empty")
 
     def _notes(self) -> dict[str, DocumentRecord]:
         """What is noted of each document, as a hash of which there is no other."""
@@ -201,51 +222,49 @@ class DocstoreNodes(NodeStore):
     def _note(self, documents: Mapping[str, DocumentRecord]) -> None:
         """Note of documents what they are like; without a hash, that they are not whole."""
         self.docstore.set_document_hashes(
-            {f"{_DOCUMENT}{one}": json.dumps([one, record.hash, record.file]) for one, record in documents.items()}
+            {f"{_DOCUMENT}{key}": json.dumps([key, record.hash, record.file]) for key, record in documents.items()}
         )
 
     def _listed(self, document_id: str) -> list[str]:
         info = self.docstore.get_ref_doc_info(document_id)
-        return list(info.node_ids) if info is not None else []
+        return info.node_ids if info is not None else []
 
-    def _node_ids(self, document_ids: Collection[str]) -> dict[str, list[str]]:
+    def _node_ids(self, document_ids: Collection[str]) -> dict[str, set[str]]:
         """The ids of the nodes of those documents that are there."""
         notes = self._notes()
-        ids = {document_id: self._listed(document_id) for document_id in document_ids if document_id in notes}
-        if any(not notes[document_id].hash for document_id in ids):
+        ids = {document_id: set(self._listed(document_id)) for document_id in document_ids if document_id in notes}
+        if not all(notes[document_id].hash for document_id in ids):
             # a docstore writes a node before it lists it, and lists it no more before it deletes it
             for node in self.docstore.docs.values():
-                if node.ref_doc_id in ids and node.node_id not in ids[node.ref_doc_id]:
-                    ids[node.ref_doc_id].append(node.node_id)
+                if node.ref_doc_id in ids:
+                    ids[node.ref_doc_id].add(node.node_id)
         return ids
 
-    def _wires(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
-        """The nodes as every vector store takes them; refuses what cannot be kept, before anything is changed."""
 
-        def without_links(node: BaseNode) -> BaseNode:  # which the docstore has, and some stores have little room
-            links = {kind: to for kind, to in node.relationships.items() if kind == NodeRelationship.SOURCE}
-            return node.model_copy(update={"relationships": links})
+def _vectors_in(store: BasePydanticVectorStore) -> dict[str, list[float]]:
+    """The vectors in memory, by node id."""
+    return store.data.embedding_dict if isinstance(store, SimpleVectorStore) else {}
 
-        return [without_links(to_wire(node)) for node in nodes]
 
-    def _delete_vectors(self, document_ids: Sequence[str], node_ids: Sequence[str]) -> None:
-        """Delete the vectors of documents, which are those of these nodes."""
-        if type(self.vector_store).delete_nodes is BasePydanticVectorStore.delete_nodes:
-            for document_id in document_ids:
-                self.vector_store.delete(document_id)
-        elif node_ids:
-            self.vector_store.delete_nodes(list(node_ids))
+def _source_of(node: BaseNode) -> dict[NodeRelationship, Any]:
+    """The one link that a vector store needs: the docstore has the others, and some stores have little room."""
+    source = node.source_node
+    return {} if source is None else {NodeRelationship.SOURCE: source}
 
-    def _add_vectors(self, wires: Sequence[BaseNode]) -> None:
-        if wires:
-            self.vector_store.add(list(wires))
 
-    def _nearest(self, question: VectorStoreQuery, limit: int) -> dict[str, float]:
-        """The ids of the nodes that are nearest with their scores, best first; fewer only where there are no more."""
-        result = self.vector_store.query(asking_for(question, limit))
-        ids = result.ids if result.ids is not None else [node.node_id for node in result.nodes or []]
-        scores = result.similarities if result.similarities is not None else [0.0] * len(ids)
-        return dict(zip(ids, map(float, scores), strict=True))
+def _found(node: BaseNode, score: float) -> FoundNode:
+    passage_id = node.index_id if isinstance(node, IndexNode) else ""
+    return FoundNode(node.node_id, str(node.metadata.get(GRANULARITY_KEY, "")), passage_id, float(score))
+
+
+def _records(nodes: Sequence[BaseNode]) -> dict[str, DocumentRecord]:
+    """The records of documents by id, of which the first base node tells them."""
+    records = dict.fromkeys((node.ref_doc_id or "" for node in nodes), DocumentRecord())
+    for node in reversed(nodes):
+        if DOCUMENT_HASH_KEY in node.metadata:
+            record = NodeRecord.of(node)
+            records[record.document_id] = DocumentRecord(record.document_hash, record.file)
+    return records
 
 
 def _unfinished(folder: Path) -> list[str]:
@@ -253,29 +272,18 @@ def _unfinished(folder: Path) -> list[str]:
     return list(json.loads(file.read_bytes())) if file.exists() else []
 
 
-def _found(node: BaseNode, score: float) -> FoundNode:
-    passage_id = node.index_id if isinstance(node, IndexNode) else ""
-    return FoundNode(node.node_id, str(node.metadata.get(GRANULARITY_KEY, "")), passage_id, score)
-
-
-def _record(nodes: Sequence[BaseNode]) -> DocumentRecord:
-    heads = (NodeRecord.of(node) for node in nodes if DOCUMENT_HASH_KEY in node.metadata)
-    return next((DocumentRecord(head.document_hash, head.file) for head in heads), DocumentRecord())
-
-
-def read_part(folder: Path, part: str, version: str, read: Callable[[str], Read]) -> Read:
+def _read_part(folder: Path, version: str, name: str, read: Callable[[str], T]) -> T:
     """What a folder has of a part in some state.
 
     Raises:
         ValueError: It is not there, or damaged.
     """
-    file = folder / f"{part}-{version}"
+    file = folder / f"{name}-{version}"
     try:
-        with file.open("rb"):  # what the system may do better another time is raised as it is
-            pass
+        file.open("rb").close()  # what the system may do better another time is raised as it is
         return read(str(file))
     except FileNotFoundError as error:
-        store = "docstore" if part == _DOCSTORE else "vector_store"
+        store = "docstore" if name == _DOCSTORE else "vector_store"
         raise ValueError(
             f"{file} is missing: if there is a {store} of its own, pass it as {store}=, else {_ANEW}."
         ) from error
