@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from llama_index.core.schema import BaseNode, IndexNode, NodeRelationship
+from llama_index.core.schema import BaseNode, NodeRelationship
 from llama_index.core.storage.docstore import BaseDocumentStore, SimpleDocumentStore
+from llama_index.core.storage.docstore.types import RefDocInfo
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
@@ -21,16 +21,18 @@ from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARI
 from llama_pack_densex.stores.foreign.alone import asking_for
 from llama_pack_densex.stores.foreign.wire import to_wire
 from llama_pack_densex.stores.manifest import sync, write_whole
-from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeRecord, NodeStore, look_further
+from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeRecord, NodeStore, file_of, look_further
 
 _DOCSTORE = "docstore"  # files have the name of what they hold, and of its state
 _VECTORS = "vectors"
-_UNFINISHED = "unfinished.json"
+_FILE = "unfinished.json"
 _ABOUT = "densex/about"
-_DOCUMENT = "densex/document/"
+_CHANGED = "densex/changed"
 _ANEW = "index the documents anew (replies of an LLM that are kept are used again)"
 
 T = TypeVar("T")
+Notes = dict[str, list[str]]
+"""The ids of the old and new nodes of documents, while these are changed."""
 ReadPart = Callable[[str, Callable[[str], Any]], Any]
 """Reads a part of a state by its name and by what reads its file."""
 
@@ -38,13 +40,13 @@ ReadPart = Callable[[str, Callable[[str], Any]], Any]
 class DocstoreNodes(NodeStore):
     """The vectors in a vector store, the whole nodes in a docstore.
 
-    What is known of the documents is kept where a docstore keeps documents' hashes. A document without hash is not
-    whole: whoever changes a document takes its hash away first, and gives it one last. A vector whose node is not in
-    the docstore is never found.
+    A document has the hash and file that its first node has. Whoever changes documents notes that first, with the ids
+    of their old and new nodes, where a docstore keeps documents' hashes: those that are noted are not whole. A vector
+    whose node is not in the docstore is never found.
 
     What is in memory, `persist` keeps in a folder: a docstore, a `SimpleVectorStore`, in a subclass an index of FAISS.
     Where only one of the two stores is kept there, the other may be ahead of it after a stop; so a file in the folder
-    names the documents that were changed since.
+    has such notes as well, of all that was changed since.
 
     Args:
         vector_store: Any vector store of LlamaIndex that takes nodes with their ids and returns these ids.
@@ -84,8 +86,11 @@ class DocstoreNodes(NodeStore):
 
     def _wires(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
         """The nodes as vector stores take them; refuses what cannot be kept, before anything is changed."""
-        wires = map(to_wire, nodes)
-        return [wire.model_copy(update={"relationships": _source_of(wire)}) for wire in wires]
+        wires = []
+        for node in nodes:  # the docstore has all links, and some vector stores have little room
+            links = {kind: link for kind, link in node.relationships.items() if kind == NodeRelationship.SOURCE}
+            wires.append(to_wire(node).model_copy(update={"relationships": links}))
+        return wires
 
     def _add_vectors(self, wires: Sequence[BaseNode]) -> None:
         self.vector_store.add(list(wires))
@@ -109,13 +114,14 @@ class DocstoreNodes(NodeStore):
         Raises:
             ValueError: It is not in the folder, it is damaged, or the vector store holds other vectors than the folder.
         """
-        read = partial(_read_part, folder, version)
+        read = partial(read_part, folder, version)
         if _DOCSTORE in self._writers():
             self.docstore = read(_DOCSTORE, SimpleDocumentStore.from_persist_path)
         self._reload_vectors(read)
         self._folder = folder
         self._version = version
-        self._note(dict.fromkeys(self._notes().keys() & _unfinished(folder), DocumentRecord()))
+        ahead = _noted_in(folder)
+        self._note({**self._noted(), **{key: ahead[key] for key in ahead.keys() & self._listed()}})
         self._changed()
 
     def persist(self, folder: Path, version: str) -> None:
@@ -136,8 +142,8 @@ class DocstoreNodes(NodeStore):
         """Remove the files of other states than the one that was kept last, which somebody may be about to read."""
         if self._folder is None:
             return
-        (self._folder / _UNFINISHED).unlink(missing_ok=True)
-        latest = time.time() - older_than.total_seconds() if older_than else math.inf
+        (self._folder / _FILE).unlink(missing_ok=True)
+        latest = time.time() - older_than.total_seconds()
         for name in self._writers():
             for file in self._folder.glob(f"{name}-*"):
                 if not file.name.endswith(self._version) and file.stat().st_mtime <= latest:
@@ -145,26 +151,25 @@ class DocstoreNodes(NodeStore):
 
     def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
         wires = self._wires(nodes)
-        old = self._node_ids(document_ids)
-        old_ids = {node_id for node_ids in old.values() for node_id in node_ids}
-        new = _records(nodes)
-        affected = [*old, *new]
-        if not affected:
+        old = self._members(document_ids)
+        changed = {document_id: list(node_ids) for document_id, node_ids in old.items()}
+        for node in nodes:
+            changed.setdefault(node.ref_doc_id or "", []).append(node.node_id)
+        if not changed:
             return
+        notes = self._noted()
         try:
             if self._folder is not None and len(self._writers()) == 1:
-                write_whole(self._folder / _UNFINISHED, json.dumps([*_unfinished(self._folder), *affected]))
-            self._note(dict.fromkeys(affected, DocumentRecord()))
+                write_whole(self._folder / _FILE, json.dumps({**_noted_in(self._folder), **changed}))
+            self._note({**notes, **changed})
             # those that are written as well: stores keep both rows of an id, or the old one
-            self._delete_vectors(old, old_ids.union(wire.node_id for wire in wires))
-            for node_id in old_ids:
+            self._delete_vectors(old, list(dict.fromkeys(chain(*changed.values()))))
+            for node_id in chain(*old.values()):
                 self.docstore.delete_document(node_id, raise_error=False)
             if nodes:
                 self.docstore.add_documents([node.model_copy(update={"embedding": None}) for node in nodes])
                 self._add_vectors([wire for wire in wires if wire.embedding is not None])
-            self._note(new)
-            for document_id in old.keys() - new.keys():
-                self.docstore.delete_document(f"{_DOCUMENT}{document_id}", raise_error=False)
+            self._note({document_id: notes[document_id] for document_id in notes.keys() - changed.keys()})
         finally:
             self._changed()
 
@@ -177,7 +182,10 @@ class DocstoreNodes(NodeStore):
 
         def find(limit: int) -> tuple[list[FoundNode], int]:
             scores = self._nearest(question, limit)
-            nodes = [_found(node, scores[node_id]) for node_id, node in self.fetch(list(scores)).items()]
+            nodes = [
+                FoundNode(node_id, _granularity(node), getattr(node, "index_id", ""), float(scores[node_id]))
+                for node_id, node in self.fetch(list(scores)).items()
+            ]
             kept = [node for node in nodes if node.granularity and (passing is None or node.leads_to in passing.ids)]
             return kept, len(scores)
 
@@ -186,18 +194,21 @@ class DocstoreNodes(NodeStore):
         return look_further(find, count, count if passing is None else passing.fetched(count))
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
-        for document_id in self._notes():
-            for node in self.fetch(self._listed(document_id)).values():
-                record = NodeRecord.of(node)
-                if record.granularity and granularity in (None, record.granularity):
-                    yield record
+        for info in self._listed().values():
+            for node in self.fetch(info.node_ids).values():
+                if _granularity(node) and granularity in (None, _granularity(node)):
+                    yield NodeRecord.of(node)
 
     def documents(self) -> dict[str, DocumentRecord]:
         """The documents by id; one that is not whole has no hash."""
-        return self._notes()
+        records = {
+            document_id: DocumentRecord(info.metadata[DOCUMENT_HASH_KEY], file_of(info.metadata))
+            for document_id, info in self._listed().items()
+        }
+        return {**records, **dict.fromkeys(self._noted(), DocumentRecord())}
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
-        return {node_id for node_ids in self._node_ids(document_ids).values() for node_id in node_ids}
+        return set(chain(*self._members(document_ids).values()))
 
     def read_about(self) -> str | None:
         return self.docstore.get_document_hash(_ABOUT)
@@ -210,35 +221,26 @@ class DocstoreNodes(NodeStore):
         if self._folder is None and held and set(held) != set(kept):
             raise ValueError("the folder has other vectors: leave vector_store out, or pass one that is empty")
 
-    def _notes(self) -> dict[str, DocumentRecord]:
-        """What is noted of each document, as a hash of which there is no other."""
-        notes = {}
-        for text, key in self.docstore.get_all_document_hashes().items():
-            if key.startswith(_DOCUMENT):
-                document_id, document_hash, file = json.loads(text)
-                notes[document_id] = DocumentRecord(document_hash, file)
-        return notes
+    def _listed(self) -> dict[str, RefDocInfo]:
+        """What the docstore lists of each document of ours."""
+        infos = self.docstore.get_all_ref_doc_info() or {}
+        return {document_id: info for document_id, info in infos.items() if DOCUMENT_HASH_KEY in info.metadata}
 
-    def _note(self, documents: Mapping[str, DocumentRecord]) -> None:
-        """Note of documents what they are like; without a hash, that they are not whole."""
-        self.docstore.set_document_hashes(
-            {f"{_DOCUMENT}{key}": json.dumps([key, record.hash, record.file]) for key, record in documents.items()}
-        )
+    def _members(self, document_ids: Iterable[str]) -> dict[str, set[str]]:
+        """The ids of the nodes of those documents that are there, or that were there before a stop."""
+        notes = self._noted()
+        members = {document_id: set(notes[document_id]) for document_id in document_ids if document_id in notes}
+        for document_id in document_ids:
+            info = self.docstore.get_ref_doc_info(document_id)
+            if info is not None and DOCUMENT_HASH_KEY in info.metadata:
+                members.setdefault(document_id, set()).update(info.node_ids)
+        return members
 
-    def _listed(self, document_id: str) -> list[str]:
-        info = self.docstore.get_ref_doc_info(document_id)
-        return info.node_ids if info is not None else []
+    def _noted(self) -> Notes:
+        return dict(json.loads(self.docstore.get_document_hash(_CHANGED) or "{}"))
 
-    def _node_ids(self, document_ids: Collection[str]) -> dict[str, set[str]]:
-        """The ids of the nodes of those documents that are there."""
-        notes = self._notes()
-        ids = {document_id: set(self._listed(document_id)) for document_id in document_ids if document_id in notes}
-        if not all(notes[document_id].hash for document_id in ids):
-            # a docstore writes a node before it lists it, and lists it no more before it deletes it
-            for node in self.docstore.docs.values():
-                if node.ref_doc_id in ids:
-                    ids[node.ref_doc_id].add(node.node_id)
-        return ids
+    def _note(self, notes: Notes) -> None:
+        self.docstore.set_document_hashes({_CHANGED: json.dumps(notes)})
 
 
 def _vectors_in(store: BasePydanticVectorStore) -> dict[str, list[float]]:
@@ -246,33 +248,16 @@ def _vectors_in(store: BasePydanticVectorStore) -> dict[str, list[float]]:
     return store.data.embedding_dict if isinstance(store, SimpleVectorStore) else {}
 
 
-def _source_of(node: BaseNode) -> dict[NodeRelationship, Any]:
-    """The one link that a vector store needs: the docstore has the others, and some stores have little room."""
-    source = node.source_node
-    return {} if source is None else {NodeRelationship.SOURCE: source}
+def _granularity(node: BaseNode) -> str:
+    return str(node.metadata.get(GRANULARITY_KEY, ""))
 
 
-def _found(node: BaseNode, score: float) -> FoundNode:
-    passage_id = node.index_id if isinstance(node, IndexNode) else ""
-    return FoundNode(node.node_id, str(node.metadata.get(GRANULARITY_KEY, "")), passage_id, float(score))
+def _noted_in(folder: Path) -> Notes:
+    file = folder / _FILE
+    return dict(json.loads(file.read_bytes())) if file.exists() else {}
 
 
-def _records(nodes: Sequence[BaseNode]) -> dict[str, DocumentRecord]:
-    """The records of documents by id, of which the first base node tells them."""
-    records = dict.fromkeys((node.ref_doc_id or "" for node in nodes), DocumentRecord())
-    for node in reversed(nodes):
-        if DOCUMENT_HASH_KEY in node.metadata:
-            record = NodeRecord.of(node)
-            records[record.document_id] = DocumentRecord(record.document_hash, record.file)
-    return records
-
-
-def _unfinished(folder: Path) -> list[str]:
-    file = folder / _UNFINISHED
-    return list(json.loads(file.read_bytes())) if file.exists() else []
-
-
-def _read_part(folder: Path, version: str, name: str, read: Callable[[str], T]) -> T:
+def read_part(folder: Path, version: str, name: str, read: Callable[[str], T]) -> T:
     """What a folder has of a part in some state.
 
     Raises:

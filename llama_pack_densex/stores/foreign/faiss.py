@@ -45,11 +45,11 @@ class FaissNodes(DocstoreNodes):
 
     def documents(self) -> dict[str, DocumentRecord]:
         """The documents by id; one that is not whole has no hash, nor has one of which the index has no vector."""
-        documents = self._notes()
+        documents = super().documents()
         present = set(self._names.values())
-        for document_id, record in documents.items():
-            if present.isdisjoint(self._listed(document_id)):
-                documents[document_id] = DocumentRecord("", record.file)
+        for document_id, info in self._listed().items():
+            if present.isdisjoint(info.node_ids):
+                documents[document_id] = DocumentRecord()
         return documents
 
     def positions(self) -> dict[str, str]:
@@ -57,9 +57,8 @@ class FaissNodes(DocstoreNodes):
 
     def _search_in(self, index: Any) -> None:
         """Search this index, with the vectors in it that are of nodes of ours, by number."""
-        documents = self.docstore.get_all_ref_doc_info() or {}
         numbers = set(_numbers_in(index).tolist())
-        names = {_number(node_id): node_id for info in documents.values() for node_id in info.node_ids}
+        names = {_number(node_id): node_id for info in self._listed().values() for node_id in info.node_ids}
         store: Any = self.vector_store
         with self._lock:
             self._index = store._faiss_index = index

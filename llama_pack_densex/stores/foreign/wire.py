@@ -1,8 +1,8 @@
 """Nodes in a form that every vector store keeps, and back. Pure.
 
 Stores differ in what they keep: some refuse lists and dictionaries, some drop None, some keep 64-bit numbers only, some
-have columns that a metadata key may collide with, and some cannot hold a NUL. So plain values
-stay what and where they are, for users' own tools to filter on, and all others go into one JSON string.
+have columns that a metadata key may collide with, and some cannot hold a NUL. So all metadata are
+in one JSON string, and plain values also where they were, for stores and users' own tools to filter on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
 
@@ -40,13 +40,13 @@ _PLAIN_KEY = re.compile(r"[^\W\d][\w-]{0,127}")  # nothing that stores' filters 
 _NUL = "\0"
 _EXACT = 2**53  # beyond it stores round numbers
 _MOST_VALUES = 100  # in a condition that a store is asked to look at
-_SIGNS: dict[FilterOperator, str] = {
-    FilterOperator.EQ: ">= <=",
-    FilterOperator.IN: ">= <=",
-    FilterOperator.GT: ">=",
-    FilterOperator.GTE: ">=",
-    FilterOperator.LT: "<=",
-    FilterOperator.LTE: "<=",
+_LIMITS: dict[FilterOperator, Sequence[Callable[[list[Any]], Any]]] = {
+    FilterOperator.EQ: (min, max),
+    FilterOperator.IN: (min, max),
+    FilterOperator.GT: (min,),
+    FilterOperator.GTE: (min,),
+    FilterOperator.LT: (max,),
+    FilterOperator.LTE: (max,),
 }
 
 
@@ -112,14 +112,16 @@ class Row:
     @property
     def node_metadata(self) -> dict[str, Any]:
         """The metadata of the node."""
-        return _restored(json.loads(self.metadata[CONTENT_KEY])["metadata"], _hidden_in(self.metadata))
+        return dict(self._own["metadata"])
 
     @property
     def passage_id(self) -> str:
         """The id of the passage that the node leads to; empty where the node is none that leads to another."""
-        if self.is_wire:
-            return str(_hidden_in(self.metadata).get("passage", ""))
-        return str(json.loads(self.metadata[CONTENT_KEY]).get("index_id") or "")
+        return str(self._own.get("index_id") or "")
+
+    @property
+    def _own(self) -> dict[str, Any]:
+        return dict(json.loads(self.metadata.get(WIRE_KEY) or self.metadata[CONTENT_KEY]))
 
 
 def to_wire(node: BaseNode, *, head: bool = False, taken: frozenset[str] = frozenset()) -> BaseNode:
@@ -133,22 +135,18 @@ def to_wire(node: BaseNode, *, head: bool = False, taken: frozenset[str] = froze
     Raises:
         ValueError: An id holds a NUL, or the metadata is not JSON.
     """
-    passage_id = node.index_id if isinstance(node, IndexNode) else ""
-    if _NUL in f"{node.node_id}{node.ref_doc_id}{passage_id}":
-        raise ValueError(f"an id in document {node.ref_doc_id!r} holds a NUL: give it another")
-    text = node.get_content()
-    # a number that stores cannot hold stands in its place as the nearest one, so that their filters find it
-    plain = {key: _nearest(value) for key, value in node.metadata.items() if _is_free(key, taken) and _is_plain(value)}
-    rest = {key: value for key, value in node.metadata.items() if key not in plain or plain[key] != value}
-    hidden: dict[str, Any] = {"keys": list(node.metadata), "values": rest} if rest else {}
+    own: dict[str, Any] = {"metadata": node.metadata}
     if isinstance(node, IndexNode):
-        hidden["passage"] = passage_id
-    if _NUL in text:
-        hidden["text"] = text
+        own["index_id"] = node.index_id
+    if _NUL in f"{node.node_id}{node.ref_doc_id}{own.get('index_id')}":
+        raise ValueError(f"an id in document {node.ref_doc_id!r} holds a NUL: give it another")
     changes: dict[str, Any] = {name: [*getattr(node, name), *_OURS] for name in _EXCLUDED}
-    changes["metadata"] = {**plain, WIRE_KEY: kept_as_json(hidden, node.ref_doc_id), HEAD_KEY: head}
-    if "text" in hidden:
+    text = node.get_content()
+    if _NUL in text:
+        own["text"] = text
         changes["text"] = text.replace(_NUL, "\ufffd")
+    plain = {key: _nearest(value) for key, value in node.metadata.items() if _is_free(key, taken) and _is_plain(value)}
+    changes["metadata"] = {**plain, WIRE_KEY: kept_as_json(own, node.ref_doc_id), HEAD_KEY: head}
     return node.model_copy(update=changes)
 
 
@@ -156,12 +154,8 @@ def from_wire(node: BaseNode) -> BaseNode:
     """The node that `to_wire` was given, without its embedding; a node that others wrote is returned as it is."""
     changes: dict[str, Any] = {"embedding": None}
     if isinstance(node.metadata.get(WIRE_KEY), str):
-        hidden = _hidden_in(node.metadata)
-        changes["metadata"] = _restored(node.metadata, hidden)
-        for name in _EXCLUDED:
-            changes[name] = [key for key in getattr(node, name) if key not in _OURS]
-        if "text" in hidden:
-            changes["text"] = hidden["text"]
+        changes |= json.loads(node.metadata[WIRE_KEY])
+        changes |= {name: [key for key in getattr(node, name) if key not in _OURS] for name in _EXCLUDED}
     return node.model_copy(update=changes)
 
 
@@ -184,20 +178,18 @@ def conditions_of(filters: MetadataFilters | None, taken: frozenset[str] = froze
 
 
 def _conditions(part: MetadataFilter) -> list[Condition]:
-    signs = _SIGNS.get(part.operator, "").split()
-    values: list[Any] = [part.value]
-    if part.operator == FilterOperator.IN and isinstance(part.value, list):  # in a string is what it holds
-        values = part.value
-    elif part.operator == FilterOperator.IN:
+    values: Any = part.value if part.operator == FilterOperator.IN else [part.value]
+    limits = _LIMITS.get(part.operator, ())
+    if (
+        not limits or not isinstance(values, list) or not 0 < len(values) <= _MOST_VALUES
+    ):  # in a string is what it holds
         return []
-    if not values or not signs:
-        return []
-    if len(signs) == 2 and len(values) <= _MOST_VALUES and all(map(_is_plain_text, values)):
+    if len(limits) == 2 and all(map(_is_plain_text, values)):
         return [Condition(part.key, "in", values)]
+    # some stores take True for 1
     if not all(_is_number(value) and value not in (0, 1) and abs(value) <= _EXACT for value in values):
-        return []  # some stores take True for 1
-    limits = {">=": min(values), "<=": max(values)}
-    return [Condition(part.key, sign, limits[sign]) for sign in signs]  # type: ignore[arg-type]
+        return []
+    return [Condition(part.key, ">=" if limit is min else "<=", limit(values)) for limit in limits]
 
 
 def _is_free(key: str, taken: frozenset[str]) -> bool:
@@ -223,12 +215,3 @@ def _nearest(value: Any) -> Any:
     if type(value) is float:
         return min(max(value, -sys.float_info.max), sys.float_info.max)
     return value
-
-
-def _hidden_in(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(json.loads(metadata.get(WIRE_KEY) or "{}"))
-
-
-def _restored(plain: Mapping[str, Any], hidden: Mapping[str, Any]) -> dict[str, Any]:
-    values = {**plain, **hidden.get("values", {})}
-    return {key: values[key] for key in hidden.get("keys", values) if key not in _OURS}
