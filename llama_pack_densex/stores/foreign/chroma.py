@@ -4,15 +4,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
 from llama_pack_densex.stores.foreign.wire import Condition, Row
 
+if TYPE_CHECKING:
+    from llama_pack_densex.stores.urls import StoreAddress
+
 _METADATA_A_QUERY = 10_000  # of more than 32,000 rows Chroma's SQL has too many variables
 _IDS_A_LIST = 100_000  # Chroma counts from the first row on to find the next ones, so long lists of ids cost less
+
+
+def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
+    """Open a collection, or make it; Chroma's default is Euclidean distance."""
+    import chromadb
+    from chromadb.errors import NotFoundError
+    from llama_index.vector_stores.chroma import ChromaVectorStore
+
+    client: Any
+    if address.path is None:
+        parts = urlsplit(address.http)
+        headers = {"x-chroma-token": address.password} if address.password else None
+        client = chromadb.HttpClient(parts.hostname, parts.port, ssl=parts.scheme == "https", headers=headers)
+    elif dimension is None and not (address.path / "chroma.sqlite3").is_file():  # which Chroma would make
+        raise address.missing()
+    else:
+        client = chromadb.PersistentClient(str(address.path))
+    try:
+        collection = client.get_collection(address.collection, embedding_function=None)
+    except NotFoundError:
+        if dimension is None:
+            raise address.missing() from None
+        cosine = {"hnsw": {"space": "cosine"}}
+        collection = client.create_collection(address.collection, configuration=cosine, embedding_function=None)
+    vectors = collection.get(limit=1, include=["embeddings"])["embeddings"]
+    if len(vectors):  # reads the index of the vectors, which may be torn
+        collection.query(query_embeddings=vectors, n_results=1, include=[])
+    return ChromaVectorStore(chroma_collection=collection)  # type: ignore[no-any-return]
 
 
 class ChromaNodes(StoreAlone):

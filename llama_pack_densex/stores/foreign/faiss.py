@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import faiss
 import numpy as np
@@ -17,6 +17,9 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Vector
 
 from llama_pack_densex.stores.foreign.docstore import DocstoreNodes, ReadPart
 from llama_pack_densex.stores.node_store import DocumentRecord
+
+if TYPE_CHECKING:
+    from llama_pack_densex.stores.urls import StoreAddress
 
 _INDEX = "faiss"
 
@@ -127,6 +130,11 @@ class FaissNodes(DocstoreNodes):
                 f"the FAISS index takes vectors of {self._index.d} dimensions, but the embedding model makes "
                 f"{dimension}: create the index with faiss.IndexFlatIP({dimension})"
             )
+
+
+def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
+    """Make an empty index, into which the folder's is read where there is one."""
+    return exact_store(dimension or 1)
 
 
 def exact_store(dimension: int) -> BasePydanticVectorStore:

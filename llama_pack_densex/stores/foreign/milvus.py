@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
@@ -12,8 +13,31 @@ from llama_index.core.vector_stores.utils import node_to_metadata_dict
 from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
 from llama_pack_densex.stores.foreign.wire import HEAD_KEY, HIT_KEYS, Condition, Row
 
+if TYPE_CHECKING:
+    from llama_pack_densex.stores.urls import StoreAddress
+
 _STRONG = {"consistency_level": "Strong"}  # a reader sees what was written before it asked, by whomever
 _MOST_BYTES = 65_535  # of a text, and on a server of all metadata of a row
+
+
+def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
+    """Open a collection, or make it."""
+    from llama_index.vector_stores.milvus import MilvusVectorStore
+    from pymilvus import MilvusClient
+
+    if address.path is not None:
+        address.path.parent.mkdir(parents=True, exist_ok=True)
+    place = {"uri": str(address.path or address.http), "token": f"{address.user}:{address.password}".strip(":")}
+    if dimension is None and not MilvusClient(**place).has_collection(address.collection):
+        raise address.missing()
+    return MilvusVectorStore(  # type: ignore[no-any-return]
+        **place,
+        collection_name=address.collection,
+        dim=dimension,
+        similarity_metric="COSINE",
+        index_config={"index_type": "AUTOINDEX"},
+        use_async_client=False,
+    )
 
 
 class MilvusNodes(StoreAlone):

@@ -6,20 +6,26 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
+from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
 from llama_pack_densex.stores.foreign.wire import HIT_KEYS, Condition, Row
 
+if TYPE_CHECKING:
+    from llama_pack_densex.stores.urls import StoreAddress
+
+_HNSW_DIMENSIONS = 2_000  # pgvector's HNSW index takes no longer vectors
 _LEAST_CANDIDATES = 200  # of an HNSW search: with as many as are asked for, few of the nearest are found
 _MOST_CANDIDATES = 1000  # pgvector's HNSW index looks at no more of them
 
+_DIMENSION = "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(:name) AND attname = 'embedding'"
 _INSERT = """
 INSERT INTO {table} (node_id, text, metadata_, embedding)
 SELECT node_id, text, metadata, CAST(embedding AS vector) FROM json_to_recordset(CAST(:rows AS json))
@@ -41,6 +47,32 @@ _IS_WITHIN = """
 CASE jsonb_typeof(CAST(metadata_ -> '{key}' AS jsonb))
 WHEN 'number' THEN CAST(metadata_ ->> '{key}' AS numeric) {sign} {value} END
 """  # other rows may hold under the same key what is no number
+
+
+def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
+    """Open a table, or make it."""
+    from llama_index.vector_stores.postgres import PGVectorStore
+
+    url = sa.make_url(address.url)
+    ssl = url.query.get("sslmode")
+    # the two drivers call it by two names
+    asynchronous = url.difference_update_query(["sslmode"]).update_query_dict({"ssl": ssl} if ssl else {})
+    engine = sa.create_engine(url.set(drivername="postgresql+psycopg2"))
+    with engine.connect() as connection:
+        size = connection.scalar(sa.text(_DIMENSION), {"name": f"public.data_{address.collection}"}) or dimension
+    if size is None:
+        raise address.missing()
+    hnsw = {"hnsw_m": 16, "hnsw_ef_construction": 64, "hnsw_ef_search": 100, "hnsw_dist_method": "vector_cosine_ops"}
+    return PGVectorStore(  # type: ignore[no-any-return]
+        engine=engine,
+        async_engine=create_async_engine(asynchronous.set(drivername="postgresql+asyncpg")),
+        table_name=address.collection,
+        embed_dim=size,
+        perform_setup=dimension is not None,
+        initialization_fail_on_error=True,
+        use_jsonb=True,
+        hnsw_kwargs=hnsw if size <= _HNSW_DIMENSIONS else None,
+    )
 
 
 class PostgresNodes(StoreAlone):

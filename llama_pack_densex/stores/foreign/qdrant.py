@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
 from llama_pack_densex.stores.foreign.wire import HIT_KEYS, Condition, Row
+
+if TYPE_CHECKING:
+    from llama_pack_densex.stores.urls import StoreAddress
+
+
+def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
+    """Open a collection, which is made with the first nodes."""
+    from llama_index.vector_stores.qdrant import QdrantVectorStore
+    from qdrant_client import AsyncQdrantClient, QdrantClient
+
+    if address.path is not None:
+        return QdrantVectorStore(address.collection, QdrantClient(path=str(address.path)))  # type: ignore[no-any-return]
+    options: Any = {"url": address.http, "api_key": address.password or None}
+    store = QdrantVectorStore(address.collection, QdrantClient(**options), aclient=AsyncQdrantClient(**options))
+    return store  # type: ignore[no-any-return]
 
 
 class QdrantNodes(StoreAlone):
