@@ -111,8 +111,8 @@ class StoreAlone(NodeStore):
 
     def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
         """Whole rows by id."""
-        rows = map(Row.of, self._store.get_nodes(list(node_ids)))
-        return [row for row in rows if row.id in node_ids]  # some return everything where none of the ids is there
+        wanted = set(node_ids)  # some return everything where none of the ids is there
+        return [Row.of(node) for node in self._store.get_nodes(list(node_ids)) if node.node_id in wanted]
 
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
         """Whole rows that have one of some values under a metadata key, page by page."""
@@ -148,7 +148,9 @@ class StoreAlone(NodeStore):
         with self._changing():  # in this order, so that no half document counts as whole at any moment
             self._each(self._drop, [node_id for node_id, is_head in old.items() if is_head])
             self._each(self._put, [wire for node_id, wire in wires.items() if node_id not in heads])
-            self._each(self._drop, [node_id for node_id in old if node_id not in wires and not old[node_id]])
+            self._each(
+                self._drop, [node_id for node_id, is_head in old.items() if not is_head and node_id not in wires]
+            )
             self._each(self._put, [wire for node_id, wire in wires.items() if node_id in heads])
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
@@ -166,7 +168,7 @@ class StoreAlone(NodeStore):
         def passes(row: Row) -> bool:
             if passing is not None:
                 return (row.passage_id or row.id) in passing.ids
-            return filters is None or matches(row.node_metadata, filters)
+            return matches(row.node_metadata, filters)
 
         def find(limit: int) -> tuple[list[FoundNode], int]:
             hits = self._hits(question, limit, space)
@@ -193,8 +195,8 @@ class StoreAlone(NodeStore):
         return list(zip(map(Row.of, result.nodes or []), result.similarities or [], strict=True))
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
-        rows = self._rows_with(GRANULARITY_KEY, [granularity] if granularity else get_args(Granularity))
-        return (NodeRecord.of(row.node) for row in rows)
+        granularities = [granularity] if granularity else get_args(Granularity)
+        return (NodeRecord.of(row.node) for row in self._rows_with(GRANULARITY_KEY, granularities))
 
     def documents(self) -> dict[str, DocumentRecord]:
         bases = self._rows_with(GRANULARITY_KEY, ["passage", "section"])
@@ -223,6 +225,10 @@ class StoreAlone(NodeStore):
         finally:
             self._changed()
 
+    def _each(self, send: Callable[[Sequence[T]], None], items: Sequence[T]) -> None:
+        for page in iter_batch(items, self.rows_a_request):
+            send(page)
+
     def _rows_of_documents(self, document_ids: Iterable[str]) -> Iterator[Row]:
         rows = self._rows_with("ref_doc_id", filter(None, document_ids))
         return (row for row in rows if row.is_ours)
@@ -234,10 +240,6 @@ class StoreAlone(NodeStore):
         if self.described() is not None:
             for page in iter_batch(dict.fromkeys(values), self.rows_a_request):
                 yield from read(page)
-
-    def _each(self, send: Callable[[Sequence[T]], None], items: Sequence[T]) -> None:
-        for page in iter_batch(items, self.rows_a_request):
-            send(page)
 
     def _prove(self, wire: BaseNode) -> None:
         """Do not go on with a store in which what is written cannot be found to be replaced or deleted."""
@@ -251,12 +253,13 @@ class StoreAlone(NodeStore):
 
 def asking_for(question: VectorStoreQuery, limit: int) -> VectorStoreQuery:
     """A question for so many nodes on each side of a store's own search; its filters are evaluated here."""
-    sides = {
-        "similarity_top_k": limit,
-        "sparse_top_k": question.sparse_top_k and limit,
-        "hybrid_top_k": question.hybrid_top_k and limit,
-    }
-    return replace(question, filters=None, **sides)
+    return replace(
+        question,
+        filters=None,
+        similarity_top_k=limit,
+        sparse_top_k=question.sparse_top_k and limit,
+        hybrid_top_k=question.hybrid_top_k and limit,
+    )
 
 
 def cosine(metric: str, measured: float, embedding: Sequence[float]) -> float:
@@ -270,10 +273,10 @@ def cosine(metric: str, measured: float, embedding: Sequence[float]) -> float:
     """
     if math.isnan(measured):  # a vector of zeros has no direction
         return 0.0
+    if metric.casefold() == "cosine":
+        return measured
     squared_length = math.fsum(part * part for part in embedding) or 1.0
     match metric.casefold():
-        case "cosine":
-            return measured
         case "ip" | "dot":
             return measured / squared_length
         case "l2":

@@ -81,29 +81,25 @@ class ChromaNodes(StoreAlone):
             yield from self._paged(self._rows, ids)
 
     def _nearest(self, embedding: list[float], limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
-        has_metadata = limit <= _METADATA_A_QUERY
-        got = self._collection.query(
-            query_embeddings=[embedding],
-            n_results=limit,
-            where=_where(conditions),
-            include=["metadatas", "distances"] if has_metadata else ["distances"],
-        )
+        include = ["distances", "metadatas"] if limit <= _METADATA_A_QUERY else ["distances"]
+        got = self._collection.query([embedding], n_results=limit, where=_where(conditions), include=include)
         distances = dict(zip(got["ids"][0], got["distances"][0], strict=True))
-        rows = map(Row, distances, got["metadatas"][0]) if has_metadata else self._paged(self._rows, distances)
-        space = self.described()
-        is_squared = space is not None and space.metric == "l2"  # the others are 1 less a similarity
-        return [(row, distances[row.id] if is_squared else 1.0 - distances[row.id]) for row in rows]
+        metadata = got["metadatas"]
+        rows = map(Row, distances, metadata[0]) if metadata else self._paged(self._rows, distances)
+        if self._space is not None and self._space.metric == "l2":
+            return [(row, distances[row.id]) for row in rows]
+        return [(row, 1.0 - distances[row.id]) for row in rows]
 
 
 def _where(conditions: Sequence[Condition]) -> dict[str, Any] | None:
-    parts = [_part(condition.key, condition.sign, condition.value) for condition in conditions]
+    parts = list(map(_part, conditions))
     return {"$and": parts} if len(parts) > 1 else next(iter(parts), None)
 
 
-def _part(key: str, sign: str, value: Any) -> dict[str, Any]:
-    if sign == "in":
+def _part(condition: Condition) -> dict[str, Any]:
+    key, value = condition.key, condition.value
+    if condition.sign == "in":
         return {key: {"$in": value}}
+    operator, whole = ("$gte", math.floor) if condition.sign == ">=" else ("$lte", math.ceil)
     # whole numbers are compared with whole numbers only, and floats with floats
-    if sign == ">=":
-        return {"$or": [{key: {"$gte": math.floor(value)}}, {key: {"$gte": float(value)}}]}
-    return {"$or": [{key: {"$lte": math.ceil(value)}}, {key: {"$lte": float(value)}}]}
+    return {"$or": [{key: {operator: whole(value)}}, {key: {operator: float(value)}}]}

@@ -61,6 +61,7 @@ class DocstoreNodes(NodeStore):
         self.docstore = docstore if docstore is not None else SimpleDocumentStore()
         self._folder: Path | None = None  # where it is kept
         self._version = ""  # which state of it
+        self._ahead: Notes = {}  # what was changed since then, where the docstore does not say so
 
     @property
     def dimension(self) -> int | None:
@@ -70,7 +71,7 @@ class DocstoreNodes(NodeStore):
 
     def _writers(self) -> dict[str, Callable[[str], None]]:
         """What is in memory, and kept in a folder: by its name what writes it to a file."""
-        writers = {}
+        writers: dict[str, Callable[[str], None]] = {}
         if isinstance(self.docstore, SimpleDocumentStore):
             writers[_DOCSTORE] = self.docstore.persist
         if isinstance(self.vector_store, SimpleVectorStore):
@@ -120,12 +121,14 @@ class DocstoreNodes(NodeStore):
         self._reload_vectors(read)
         self._folder = folder
         self._version = version
-        ahead = _noted_in(folder)
-        self._note({**self._noted(), **{key: ahead[key] for key in ahead.keys() & self._listed()}})
+        listed = self._listed()
+        self._ahead = {key: node_ids for key, node_ids in _noted_in(folder).items() if key in listed}
         self._changed()
 
     def persist(self, folder: Path, version: str) -> None:
         """Keep what is in memory in a folder; stores that are not in memory keep themselves."""
+        if self._ahead:
+            self._note(self._noted())
         self.copy_to(folder, version)
         self._folder = folder
         self._version = version
@@ -142,7 +145,8 @@ class DocstoreNodes(NodeStore):
         """Remove the files of other states than the one that was kept last, which somebody may be about to read."""
         if self._folder is None:
             return
-        (self._folder / _FILE).unlink(missing_ok=True)
+        if not self._ahead:
+            (self._folder / _FILE).unlink(missing_ok=True)
         latest = time.time() - older_than.total_seconds()
         for name in self._writers():
             for file in self._folder.glob(f"{name}-*"):
@@ -157,19 +161,19 @@ class DocstoreNodes(NodeStore):
             changed.setdefault(node.ref_doc_id or "", []).append(node.node_id)
         if not changed:
             return
-        notes = self._noted()
         try:
             if self._folder is not None and len(self._writers()) == 1:
                 write_whole(self._folder / _FILE, json.dumps({**_noted_in(self._folder), **changed}))
-            self._note({**notes, **changed})
+            self._note({**self._noted(), **changed})
             # those that are written as well: stores keep both rows of an id, or the old one
-            self._delete_vectors(old, list(dict.fromkeys(chain(*changed.values()))))
+            self._delete_vectors(old, set(chain(*changed.values())))
             for node_id in chain(*old.values()):
                 self.docstore.delete_document(node_id, raise_error=False)
             if nodes:
                 self.docstore.add_documents([node.model_copy(update={"embedding": None}) for node in nodes])
                 self._add_vectors([wire for wire in wires if wire.embedding is not None])
-            self._note({document_id: notes[document_id] for document_id in notes.keys() - changed.keys()})
+            notes = self._noted().items()  # again, since others may write to the same docstore
+            self._note({document_id: node_ids for document_id, node_ids in notes if document_id not in changed})
         finally:
             self._changed()
 
@@ -237,10 +241,11 @@ class DocstoreNodes(NodeStore):
         return members
 
     def _noted(self) -> Notes:
-        return dict(json.loads(self.docstore.get_document_hash(_CHANGED) or "{}"))
+        return {**json.loads(self.docstore.get_document_hash(_CHANGED) or "{}"), **self._ahead}
 
     def _note(self, notes: Notes) -> None:
         self.docstore.set_document_hashes({_CHANGED: json.dumps(notes)})
+        self._ahead = {}
 
 
 def _vectors_in(store: BasePydanticVectorStore) -> dict[str, list[float]]:

@@ -116,7 +116,7 @@ class FaissNodes(DocstoreNodes):
                 return {}
             scores, numbers = index.search(vectors, count)
             if numbers[0][-1] < 0:  # an index of inverted lists has more in those that it did not look at
-                every_list = faiss.SearchParametersIVF(nprobe=index.nlist)
+                every_list = faiss.SearchParametersIVF(nprobe=index.nlist)  # type: ignore[call-arg]
                 scores, numbers = index.search(vectors, count, params=every_list)
             if index.metric_type == faiss.METRIC_L2:
                 scores = 1 - scores / 2
@@ -162,9 +162,9 @@ def _numbers(node_ids: Iterable[str]) -> npt.NDArray[np.int64]:
 def _numbers_in(index: Any) -> npt.NDArray[np.int64]:
     """The numbers of all vectors of an index."""
     if isinstance(index, faiss.IndexIDMap):
-        return faiss.vector_to_array(index.id_map)  # type: ignore[no-any-return]
+        return faiss.vector_to_array(index.id_map)
     numbers = [get_invlist(index.invlists, place)[0] for place in range(index.nlist)]
-    return np.concatenate(numbers)  # type: ignore[no-any-return]
+    return np.concatenate(numbers)
 
 
 def _numbered(index: Any) -> Any:

@@ -23,8 +23,9 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
     if address.path is not None:
         return QdrantVectorStore(address.collection, QdrantClient(path=str(address.path)))  # type: ignore[no-any-return]
     options: Any = {"url": address.http, "api_key": address.password or None}
-    store = QdrantVectorStore(address.collection, QdrantClient(**options), aclient=AsyncQdrantClient(**options))
-    return store  # type: ignore[no-any-return]
+    client = QdrantClient(**options)
+    asynchronous = AsyncQdrantClient(**options)
+    return QdrantVectorStore(address.collection, client, aclient=asynchronous)  # type: ignore[no-any-return]
 
 
 class QdrantNodes(StoreAlone):
@@ -63,12 +64,13 @@ class QdrantNodes(StoreAlone):
         return map(_row, self._client.retrieve(self._collection, node_ids))
 
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
+        offset = None
         condition = _filter([Condition(key, "in", values)])
-        points, offset = self._client.scroll(self._collection, condition, self.rows_a_request)
-        yield from map(_row, points)
-        while offset is not None:
+        while True:
             points, offset = self._client.scroll(self._collection, condition, self.rows_a_request, offset=offset)
             yield from map(_row, points)
+            if offset is None:
+                return
 
     def _nearest(self, embedding: list[float], limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         response = self._client.query_points(
@@ -83,15 +85,16 @@ class QdrantNodes(StoreAlone):
 
 
 def _filter(conditions: Sequence[Condition]) -> Any:
-    from qdrant_client import models
+    from qdrant_client.models import Filter
 
-    names = {"in": "any", ">=": "gte", "<=": "lte"}
-    parts = []
+    limits = {">=": "gte", "<=": "lte"}
+    parts: list[dict[str, Any]] = []
     for condition in conditions:
-        kind, field = (models.MatchAny, "match") if condition.sign == "in" else (models.Range, "range")
-        test = kind(**{names[condition.sign]: condition.value})
-        parts.append(models.FieldCondition(key=condition.key, **{field: test}))
-    return models.Filter(must=parts)
+        if condition.sign == "in":
+            parts.append({"key": condition.key, "match": {"any": condition.value}})
+        else:
+            parts.append({"key": condition.key, "range": {limits[condition.sign]: condition.value}})
+    return Filter.model_validate({"must": parts})
 
 
 def _row(point: Any) -> Row:

@@ -9,10 +9,10 @@ import pytest
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 
+from llama_pack_densex.stores.embedded import EmbeddedVectorStore
 from llama_pack_densex.stores.foreign import adapter_for
 from llama_pack_densex.stores.foreign.alone import StoreAlone
 from llama_pack_densex.stores.foreign.docstore import DocstoreNodes
-from llama_pack_densex.stores.embedded import EmbeddedVectorStore
 from llama_pack_densex.stores.node_store import NodeStore
 from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
 from tests.stores.foreign.made_nodes import question
