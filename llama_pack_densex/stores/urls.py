@@ -34,7 +34,13 @@ from llama_pack_densex.stores.manifest import is_index
 COLLECTION = "densex"
 """The collection or table where a URL names none."""
 
-_EXTRAS = {"chroma": "chroma", "qdrant": "qdrant", "milvus": "milvus", "postgresql": "postgres", "faiss": "faiss"}
+_EXTRAS = {
+    "chroma": "chroma",
+    "qdrant": "qdrant",
+    "milvus": "milvus",
+    "postgresql": "postgres",
+    "faiss": "faiss",
+}
 """By scheme the extra with the store's packages, which has the name of the adapter's module."""
 _PASSWORD = re.compile(
     r"(?<=://)((?P<user>[^/@:?]*:).*|[^/@:?]+(?=@[^/@]+:\d))@|(?P<key>[?&][^=&]*(key|password|secret|token)[^=&]*=)[^&]*",
@@ -166,7 +172,10 @@ def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
 
 def redacted(url: str) -> str:
     """A URL as it may be shown: its password is left out."""
-    return _PASSWORD.sub(lambda match: f"{match['key']}***" if match["key"] else f"{match['user'] or ''}***@", url)
+    return _PASSWORD.sub(
+        lambda match: f"{match['key']}***" if match["key"] else f"{match['user'] or ''}***@",
+        url,
+    )
 
 
 def _address(url: str, servers: bool) -> StoreAddress:

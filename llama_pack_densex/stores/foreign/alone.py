@@ -20,7 +20,12 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, DOCUMENT_HASH_KEY, GRANULARITY_KEY, Granularity
+from llama_pack_densex.node_parsers.metadata import (
+    BOOKKEEPING_KEYS,
+    DOCUMENT_HASH_KEY,
+    GRANULARITY_KEY,
+    Granularity,
+)
 from llama_pack_densex.stores.filters import keys_of, matches
 from llama_pack_densex.stores.foreign.wire import Condition, Row, conditions_of, to_wire
 from llama_pack_densex.stores.node_store import (
@@ -149,7 +154,8 @@ class StoreAlone(NodeStore):
             self._each(self._drop, [node_id for node_id, is_head in old.items() if is_head])
             self._each(self._put, [wire for node_id, wire in wires.items() if node_id not in heads])
             self._each(
-                self._drop, [node_id for node_id, is_head in old.items() if not is_head and node_id not in wires]
+                self._drop,
+                [node_id for node_id, is_head in old.items() if not is_head and node_id not in wires],
             )
             self._each(self._put, [wire for node_id, wire in wires.items() if node_id in heads])
 

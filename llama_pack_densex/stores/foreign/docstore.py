@@ -21,7 +21,14 @@ from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARI
 from llama_pack_densex.stores.foreign.alone import asking_for
 from llama_pack_densex.stores.foreign.wire import to_wire
 from llama_pack_densex.stores.manifest import sync, write_whole
-from llama_pack_densex.stores.node_store import DocumentRecord, FoundNode, NodeRecord, NodeStore, file_of, look_further
+from llama_pack_densex.stores.node_store import (
+    DocumentRecord,
+    FoundNode,
+    NodeRecord,
+    NodeStore,
+    file_of,
+    look_further,
+)
 
 _DOCSTORE = "docstore"  # files have the name of what they hold, and of its state
 _VECTORS = "vectors"
@@ -55,7 +62,11 @@ class DocstoreNodes(NodeStore):
 
     docstore: BaseDocumentStore
 
-    def __init__(self, vector_store: BasePydanticVectorStore, docstore: BaseDocumentStore | None = None) -> None:
+    def __init__(
+        self,
+        vector_store: BasePydanticVectorStore,
+        docstore: BaseDocumentStore | None = None,
+    ) -> None:
         super().__init__()
         self.vector_store = vector_store
         self.docstore = docstore if docstore is not None else SimpleDocumentStore()
@@ -187,7 +198,12 @@ class DocstoreNodes(NodeStore):
         def find(limit: int) -> tuple[list[FoundNode], int]:
             scores = self._nearest(question, limit)
             nodes = [
-                FoundNode(node_id, _granularity(node), getattr(node, "index_id", ""), float(scores[node_id]))
+                FoundNode(
+                    node_id,
+                    _granularity(node),
+                    getattr(node, "index_id", ""),
+                    float(scores[node_id]),
+                )
                 for node_id, node in self.fetch(list(scores)).items()
             ]
             kept = [node for node in nodes if node.granularity and (passing is None or node.leads_to in passing.ids)]
@@ -241,7 +257,10 @@ class DocstoreNodes(NodeStore):
         return members
 
     def _noted(self) -> Notes:
-        return {**json.loads(self.docstore.get_document_hash(_CHANGED) or "{}"), **self._ahead}
+        return {
+            **json.loads(self.docstore.get_document_hash(_CHANGED) or "{}"),
+            **self._ahead,
+        }
 
     def _note(self, notes: Notes) -> None:
         self.docstore.set_document_hashes({_CHANGED: json.dumps(notes)})

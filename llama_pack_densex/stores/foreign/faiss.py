@@ -40,7 +40,11 @@ class FaissNodes(DocstoreNodes):
             than inner products or Euclidean distances.
     """
 
-    def __init__(self, vector_store: BasePydanticVectorStore, docstore: BaseDocumentStore | None = None) -> None:
+    def __init__(
+        self,
+        vector_store: BasePydanticVectorStore,
+        docstore: BaseDocumentStore | None = None,
+    ) -> None:
         super().__init__(vector_store, docstore)
         self._lock = threading.RLock()  # FAISS is not to be searched while it is written to
         self._looks_up = hasattr(vector_store, "_faiss_id_to_node_id_map")

@@ -12,7 +12,13 @@ from llama_index.core.vector_stores.utils import node_to_metadata_dict
 from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
 from llama_pack_densex.stores.foreign.wire import CONTENT_KEY, Condition, Row
 
-_KEPT = (CONTENT_KEY, "_node_type", "document_id", "doc_id", "ref_doc_id")  # of a node's metadata, in each table
+_KEPT = (
+    CONTENT_KEY,
+    "_node_type",
+    "document_id",
+    "doc_id",
+    "ref_doc_id",
+)  # of a node's metadata, in each table
 
 
 class LanceDBNodes(StoreAlone):
@@ -76,7 +82,11 @@ class LanceDBNodes(StoreAlone):
 
     @property
     def _columns(self) -> dict[str, str]:
-        return {"id": "id", "text": self._store.text_key, "content": f"metadata.{CONTENT_KEY}"}
+        return {
+            "id": "id",
+            "text": self._store.text_key,
+            "content": f"metadata.{CONTENT_KEY}",
+        }
 
     def _read(self, condition: str) -> Iterable[Row]:
         pages = self._newest().search().where(condition).select(self._columns).to_batches(self.rows_a_request)
@@ -100,5 +110,9 @@ def _is_any_of(column: str, values: Sequence[str]) -> str:
 
 def _row(item: Mapping[str, Any]) -> Row:
     node = json.loads(item["content"])
-    metadata = {**node["metadata"], CONTENT_KEY: item["content"], "_node_type": node["class_name"]}
+    metadata = {
+        **node["metadata"],
+        CONTENT_KEY: item["content"],
+        "_node_type": node["class_name"],
+    }
     return Row(item["id"], metadata, item["text"])

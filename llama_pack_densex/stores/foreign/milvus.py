@@ -27,7 +27,10 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
 
     if address.path is not None:
         address.path.parent.mkdir(parents=True, exist_ok=True)
-    place = {"uri": str(address.path or address.http), "token": f"{address.user}:{address.password}".strip(":")}
+    place = {
+        "uri": str(address.path or address.http),
+        "token": f"{address.user}:{address.password}".strip(":"),
+    }
     if dimension is None and not MilvusClient(**place).has_collection(address.collection):
         raise address.missing()
     return MilvusVectorStore(  # type: ignore[no-any-return]
@@ -66,7 +69,12 @@ class MilvusNodes(StoreAlone):
         self._collection = store.collection_name
         self._upserting = store.model_copy(update={"upsert_mode": True})
         self.taken_keys = frozenset(
-            [store.text_key, store.doc_id_field, store.embedding_field, store.sparse_embedding_field]
+            [
+                store.text_key,
+                store.doc_id_field,
+                store.embedding_field,
+                store.sparse_embedding_field,
+            ]
         )
 
     def _describe(self) -> Space:
@@ -74,7 +82,10 @@ class MilvusNodes(StoreAlone):
         field = self._store.embedding_field
         fields = {field["name"]: field for field in self._client.describe_collection(self._collection)["fields"]}
         index = self._client.describe_index(self._collection, field) or {}
-        return Space(fields[field]["params"]["dim"], index.get("metric_type", self._store.similarity_metric))
+        return Space(
+            fields[field]["params"]["dim"],
+            index.get("metric_type", self._store.similarity_metric),
+        )
 
     def _put(self, wires: Sequence[BaseNode]) -> None:
         for wire in wires:

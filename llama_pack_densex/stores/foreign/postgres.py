@@ -25,7 +25,9 @@ _HNSW_DIMENSIONS = 2_000  # pgvector's HNSW index takes no longer vectors
 _LEAST_CANDIDATES = 200  # of an HNSW search: with as many as are asked for, few of the nearest are found
 _MOST_CANDIDATES = 1000  # pgvector's HNSW index looks at no more of them
 
-_DIMENSION = "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(:name) AND attname = 'embedding'"
+_DIMENSION = (
+    "SELECT NULLIF(atttypmod, -1) FROM pg_attribute WHERE attrelid = to_regclass(:name) AND attname = 'embedding'"
+)
 _INSERT = """
 INSERT INTO {table} (node_id, text, metadata_, embedding)
 SELECT node_id, text, metadata, CAST(embedding AS vector) FROM json_to_recordset(CAST(:rows AS json))
@@ -62,7 +64,12 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
         size = connection.scalar(sa.text(_DIMENSION), {"name": f"public.data_{address.collection}"}) or dimension
     if size is None:
         raise address.missing()
-    hnsw = {"hnsw_m": 16, "hnsw_ef_construction": 64, "hnsw_ef_search": 100, "hnsw_dist_method": "vector_cosine_ops"}
+    hnsw = {
+        "hnsw_m": 16,
+        "hnsw_ef_construction": 64,
+        "hnsw_ef_search": 100,
+        "hnsw_dist_method": "vector_cosine_ops",
+    }
     return PGVectorStore(  # type: ignore[no-any-return]
         engine=engine,
         async_engine=create_async_engine(asynchronous.set(drivername="postgresql+asyncpg")),
@@ -141,7 +148,11 @@ class PostgresNodes(StoreAlone):
         after = -1
         while True:
             with self._engine.connect() as connection:
-                parameters = {"values": list(values), "after": after, "limit": self.rows_a_request}
+                parameters = {
+                    "values": list(values),
+                    "after": after,
+                    "limit": self.rows_a_request,
+                }
                 rows = connection.execute(self._sql(_PAGE, key=key), parameters).all()
             if not rows:
                 return

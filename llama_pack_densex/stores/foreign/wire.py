@@ -15,8 +15,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
 
 from llama_index.core.schema import BaseNode, IndexNode
-from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
-from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
+from llama_index.core.vector_stores.utils import (
+    metadata_dict_to_node,
+    node_to_metadata_dict,
+)
 
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.stores.node_store import kept_as_json
@@ -146,7 +154,11 @@ def to_wire(node: BaseNode, *, head: bool = False, taken: frozenset[str] = froze
         own["text"] = text
         changes["text"] = text.replace(_NUL, "\ufffd")
     plain = {key: _nearest(value) for key, value in node.metadata.items() if _is_free(key, taken) and _is_plain(value)}
-    changes["metadata"] = {**plain, WIRE_KEY: kept_as_json(own, node.ref_doc_id), HEAD_KEY: head}
+    changes["metadata"] = {
+        **plain,
+        WIRE_KEY: kept_as_json(own, node.ref_doc_id),
+        HEAD_KEY: head,
+    }
     return node.model_copy(update=changes)
 
 
