@@ -198,7 +198,8 @@ def _address(url: str, servers: bool) -> StoreAddress:
         return StoreAddress(name, options.get("collection", COLLECTION), Path(place).expanduser())
     collection, user, password = (unquote(server[part] or "") for part in ("collection", "user", "password"))
     if not password:  # a key that stands alone
-        user, password = "", user
+        password = user
+        user = ""
     http = f"{'https' if ssl == 'true' else 'http'}://{server['host']}:{server['port']}"
     return StoreAddress(name, collection or COLLECTION, None, http, user, password)
 

@@ -145,9 +145,7 @@ class StoreAlone(NodeStore):
         return None if space is None else space.dimension
 
     def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
-        # of each document the first base node: seen from behind, the last one
-        first = {node.ref_doc_id: node.node_id for node in reversed(nodes) if DOCUMENT_HASH_KEY in node.metadata}
-        heads = set(first.values())
+        heads = _heads(nodes)
         wires = {node.node_id: to_wire(node, head=node.node_id in heads, taken=self.taken_keys) for node in nodes}
         old = {row.id: row.is_head for row in self._rows_of_documents(document_ids)}
         with self._changing():  # in this order, so that no half document counts as whole at any moment
@@ -255,6 +253,15 @@ class StoreAlone(NodeStore):
             by = "document" if by_id else "id"
             raise ValueError(f"{self.name} does not return nodes by {by}: give a docstore as well, which keeps them")
         self._space = Space(len(wire.get_embedding()))
+
+
+def _heads(nodes: Sequence[BaseNode]) -> set[str]:
+    """The ids of the first base nodes of documents."""
+    heads: dict[str | None, str] = {}
+    for node in nodes:
+        if DOCUMENT_HASH_KEY in node.metadata:
+            heads.setdefault(node.ref_doc_id, node.node_id)
+    return set(heads.values())
 
 
 def asking_for(question: VectorStoreQuery, limit: int) -> VectorStoreQuery:

@@ -97,7 +97,8 @@ def _where(conditions: Sequence[Condition]) -> dict[str, Any] | None:
 
 
 def _part(condition: Condition) -> dict[str, Any]:
-    key, value = condition.key, condition.value
+    key = condition.key
+    value = condition.value
     if condition.sign == "in":
         return {key: {"$in": value}}
     operator, whole = ("$gte", math.floor) if condition.sign == ">=" else ("$lte", math.ceil)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import chain
@@ -167,9 +167,7 @@ class DocstoreNodes(NodeStore):
     def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
         wires = self._wires(nodes)
         old = self._members(document_ids)
-        changed = {document_id: list(node_ids) for document_id, node_ids in old.items()}
-        for node in nodes:
-            changed.setdefault(node.ref_doc_id or "", []).append(node.node_id)
+        changed = _notes_for(old, nodes)
         if not changed:
             return
         try:
@@ -265,6 +263,14 @@ class DocstoreNodes(NodeStore):
     def _note(self, notes: Notes) -> None:
         self.docstore.set_document_hashes({_CHANGED: json.dumps(notes)})
         self._ahead = {}
+
+
+def _notes_for(old: Mapping[str, Iterable[str]], nodes: Sequence[BaseNode]) -> Notes:
+    """The ids of the old and new nodes of documents."""
+    changed = {document_id: list(node_ids) for document_id, node_ids in old.items()}
+    for node in nodes:
+        changed.setdefault(node.ref_doc_id or "", []).append(node.node_id)
+    return changed
 
 
 def _vectors_in(store: BasePydanticVectorStore) -> dict[str, list[float]]:
