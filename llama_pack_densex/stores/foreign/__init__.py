@@ -12,13 +12,14 @@ from llama_pack_densex.stores.embedded import EmbeddedNodes, EmbeddedVectorStore
 from llama_pack_densex.stores.node_store import NodeStore
 
 # of the stores' classes, by name, since importing an integration needs the store's own packages
-_MODULES = {
-    "ChromaVectorStore": "chroma",
-    "QdrantVectorStore": "qdrant",
-    "PGVectorStore": "postgres",
-    "MilvusVectorStore": "milvus",
-    "FaissVectorStore": "faiss",
-    "FaissMapVectorStore": "faiss",
+_ADAPTERS = {
+    "ChromaVectorStore": "chroma.ChromaNodes",
+    "QdrantVectorStore": "qdrant.QdrantNodes",
+    "PGVectorStore": "postgres.PostgresNodes",
+    "MilvusVectorStore": "milvus.MilvusNodes",
+    "LanceDBVectorStore": "lancedb.LanceDBNodes",
+    "FaissVectorStore": "faiss.FaissNodes",
+    "FaissMapVectorStore": "faiss.FaissNodes",
 }
 
 
@@ -31,29 +32,22 @@ def adapter_for(vector_store: BasePydanticVectorStore | None, docstore: BaseDocu
             known of; others need none.
 
     Raises:
-        ValueError: It is none, or LlamaIndex's own `LanceDBVectorStore`.
+        ValueError: It is none.
     """
     if vector_store is None:
         return EmbeddedNodes()
     if not isinstance(vector_store, BasePydanticVectorStore):
         raise ValueError(f"vector_store must be a vector store of LlamaIndex, not a {type(vector_store).__name__}")
-    for name in (cls.__name__ for cls in type(vector_store).__mro__):
-        if name == "LanceDBVectorStore":
-            raise ValueError(
-                "LanceDBVectorStore cannot keep an index: it quotes ids wrongly, and writes an id twice that is there. "
-                "Leave vector_store out: the embedded store has none of these faults."
-            )
-        if name in _MODULES:
-            adapters = import_module(f"{__name__}.{_MODULES[name]}")
-            adapter: Callable[..., NodeStore] = getattr(adapters, f"{_MODULES[name].capitalize()}Nodes")
-            return adapter(vector_store, docstore) if _MODULES[name] == "faiss" else adapter(vector_store)
     if isinstance(vector_store, EmbeddedVectorStore):
         return vector_store.nodes
+    names = [cls.__name__ for cls in type(vector_store).__mro__ if cls.__name__ in _ADAPTERS]
     gives_back = type(vector_store).get_nodes is not BasePydanticVectorStore.get_nodes
-    if docstore is None and vector_store.stores_text and gives_back:
-        from llama_pack_densex.stores.foreign.alone import StoreAlone
-
-        return StoreAlone(vector_store)
-    from llama_pack_densex.stores.foreign.docstore import DocstoreNodes
-
-    return DocstoreNodes(vector_store, docstore)
+    if names:
+        path = _ADAPTERS[names[0]]
+    elif docstore is None and vector_store.stores_text and gives_back:
+        path = "alone.StoreAlone"
+    else:
+        path = "docstore.DocstoreNodes"
+    module, _, name = path.partition(".")
+    adapter: Callable[..., NodeStore] = getattr(import_module(f"{__name__}.{module}"), name)
+    return adapter(vector_store, docstore) if module in ("faiss", "docstore") else adapter(vector_store)

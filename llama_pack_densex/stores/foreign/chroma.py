@@ -3,16 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
+from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
 from llama_pack_densex.stores.foreign.wire import Condition, Row
+
+if TYPE_CHECKING:
+    from llama_pack_densex.stores.urls import StoreAddress
 
 _METADATA_A_QUERY = 10_000  # of more than 32,000 rows Chroma's SQL has too many variables
 _IDS_A_LIST = 100_000  # Chroma counts from the first row on to find the next ones, so long lists of ids cost less
+
+
+def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
+    """Open a collection, or make it; Chroma's default is Euclidean distance."""
+    import chromadb
+    from chromadb.errors import NotFoundError
+    from llama_index.vector_stores.chroma import ChromaVectorStore
+
+    client: Any
+    if address.path is None:
+        parts = urlsplit(address.http)
+        headers = {"x-chroma-token": address.password} if address.password else None
+        client = chromadb.HttpClient(parts.hostname, parts.port, ssl=parts.scheme == "https", headers=headers)
+    elif dimension is None and not (address.path / "chroma.sqlite3").is_file():  # which Chroma would make
+        raise address.missing()
+    else:
+        client = chromadb.PersistentClient(str(address.path))
+    try:
+        collection = client.get_collection(address.collection, embedding_function=None)
+    except NotFoundError:
+        if dimension is None:
+            raise address.missing() from None
+        cosine = {"hnsw": {"space": "cosine"}}
+        collection = client.create_collection(address.collection, configuration=cosine, embedding_function=None)
+    vectors = collection.get(limit=1, include=["embeddings"])["embeddings"]
+    if len(vectors):  # reads the index of the vectors, which may be torn
+        collection.query(query_embeddings=vectors, n_results=1, include=[])
+    return ChromaVectorStore(chroma_collection=collection)  # type: ignore[no-any-return]
 
 
 class ChromaNodes(StoreAlone):
@@ -31,50 +63,44 @@ class ChromaNodes(StoreAlone):
         super().__init__(vector_store)
         self._collection: Any = vector_store.client
 
-    def _describe(self) -> tuple[int | None, str]:
-        some = self._collection.get(limit=1, include=["embeddings"])["embeddings"]
+    def _describe(self) -> Space:
+        vectors = self._collection.get(limit=1, include=["embeddings"])["embeddings"]
         configuration = self._collection.configuration
         spaces = [(configuration.get(kind) or {}).get("space") for kind in ("hnsw", "spann")]
-        return len(some[0]) if len(some) else None, str(next(filter(None, spaces), "l2"))
+        return Space(len(vectors[0]) if len(vectors) else None, next(filter(None, spaces), "l2"))
 
     def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
         got = self._collection.get(ids=list(node_ids), include=["metadatas", "documents"])
-        return map(_row, got["ids"], got["metadatas"], got["documents"])
+        return map(Row, got["ids"], got["metadatas"], got["documents"])
 
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
-        offset, where = 0, {key: {"$in": list(values)}}
+        offset = 0
+        where = {key: {"$in": list(values)}}
         while ids := self._collection.get(where=where, include=[], limit=_IDS_A_LIST, offset=offset)["ids"]:
             offset += len(ids)
-            yield from self._rows_of(ids)
+            yield from self._paged(self._rows, ids)
 
-    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
-        few = limit <= _METADATA_A_QUERY
-        got = self._collection.query(
-            query_embeddings=[question.query_embedding or []],
-            n_results=limit,
-            where=_where(conditions),
-            include=["metadatas", "distances"] if few else ["distances"],
-        )
-        ids, distances = got["ids"][0], got["distances"][0]
-        rows = map(_row, ids, got["metadatas"][0]) if few else self._rows_of(ids)
-        by_id = {row.id: row for row in rows}
-        _, metric = self._known or self._describe()
-        for row_id, distance in zip(ids, distances, strict=True):
-            if row_id in by_id:  # "l2" alone is a distance by itself; the other two are 1 less a similarity
-                yield by_id[row_id], distance if metric == "l2" else 1.0 - distance
-
-
-def _row(row_id: str, metadata: Mapping[str, Any] | None, text: str | None = None) -> Row:
-    return Row(row_id, metadata or {}, text)
+    def _nearest(self, embedding: list[float], limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+        include = ["distances", "metadatas"] if limit <= _METADATA_A_QUERY else ["distances"]
+        got = self._collection.query([embedding], n_results=limit, where=_where(conditions), include=include)
+        distances = dict(zip(got["ids"][0], got["distances"][0], strict=True))
+        metadata = got["metadatas"]
+        rows = map(Row, distances, metadata[0]) if metadata else self._paged(self._rows, distances)
+        if self._space is not None and self._space.metric == "l2":
+            return [(row, distances[row.id]) for row in rows]
+        return [(row, 1.0 - distances[row.id]) for row in rows]
 
 
 def _where(conditions: Sequence[Condition]) -> dict[str, Any] | None:
-    parts: list[dict[str, Any]] = []
-    for condition in conditions:
-        key, value = condition.key, condition.value
-        if condition.sign == "in":
-            parts.append({key: {"$in": list(value)}})
-        else:  # whole numbers are compared with whole numbers only, and floats with floats
-            name, whole = ("$gte", math.floor) if condition.sign == ">=" else ("$lte", math.ceil)
-            parts.append({"$or": [{key: {name: whole(value)}}, {key: {name: float(value)}}]})
-    return {"$and": parts} if len(parts) > 1 else parts[0] if parts else None
+    parts = list(map(_part, conditions))
+    return {"$and": parts} if len(parts) > 1 else next(iter(parts), None)
+
+
+def _part(condition: Condition) -> dict[str, Any]:
+    key = condition.key
+    value = condition.value
+    if condition.sign == "in":
+        return {key: {"$in": value}}
+    operator, whole = ("$gte", math.floor) if condition.sign == ">=" else ("$lte", math.ceil)
+    # whole numbers are compared with whole numbers only, and floats with floats
+    return {"$or": [{key: {operator: whole(value)}}, {key: {operator: float(value)}}]}

@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
-from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
-from llama_pack_densex.stores.foreign.wire import CONTENT_KEY, HEAD_KEY, LEADS_TO, Condition, Row
+from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
+from llama_pack_densex.stores.foreign.wire import HEAD_KEY, HIT_KEYS, Condition, Row
 
-_STRONG = "Strong"  # a reader sees what was written before it asked, by whomever
+if TYPE_CHECKING:
+    from llama_pack_densex.stores.urls import StoreAddress
+
+_STRONG = {"consistency_level": "Strong"}  # a reader sees what was written before it asked, by whomever
 _MOST_BYTES = 65_535  # of a text, and on a server of all metadata of a row
+
+
+def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
+    """Open a collection, or make it."""
+    from llama_index.vector_stores.milvus import MilvusVectorStore
+    from pymilvus import MilvusClient
+
+    if address.path is not None:
+        address.path.parent.mkdir(parents=True, exist_ok=True)
+    place = {
+        "uri": str(address.path or address.http),
+        "token": f"{address.user}:{address.password}".strip(":"),
+    }
+    if dimension is None and not MilvusClient(**place).has_collection(address.collection):
+        raise address.missing()
+    return MilvusVectorStore(  # type: ignore[no-any-return]
+        **place,
+        collection_name=address.collection,
+        dim=dimension,
+        similarity_metric="COSINE",
+        index_config={"index_type": "AUTOINDEX"},
+        use_async_client=False,
+    )
 
 
 class MilvusNodes(StoreAlone):
@@ -38,59 +64,68 @@ class MilvusNodes(StoreAlone):
 
     def __init__(self, vector_store: BasePydanticVectorStore) -> None:
         super().__init__(vector_store)
-        store: Any = vector_store
-        self._store, self._client, self._collection = store, store.client, store.collection_name
+        store = self._store
+        self._client = store.client
+        self._collection = store.collection_name
         self._upserting = store.model_copy(update={"upsert_mode": True})
-        columns = store.text_key, store.doc_id_field, store.embedding_field, store.sparse_embedding_field
-        self.taken_keys = frozenset(columns)
-        self._whole = [*LEADS_TO, HEAD_KEY, CONTENT_KEY, "_node_type", store.text_key]
+        self.taken_keys = frozenset(
+            [
+                store.text_key,
+                store.doc_id_field,
+                store.embedding_field,
+                store.sparse_embedding_field,
+            ]
+        )
 
-    def _describe(self) -> tuple[int | None, str]:
+    def _describe(self) -> Space:
         self._client.load_collection(self._collection)
         field = self._store.embedding_field
-        fields = {one["name"]: one["params"] for one in self._client.describe_collection(self._collection)["fields"]}
+        fields = {field["name"]: field for field in self._client.describe_collection(self._collection)["fields"]}
         index = self._client.describe_index(self._collection, field) or {}
-        return fields[field]["dim"], str(index.get("metric_type", self._store.similarity_metric))
+        return Space(
+            fields[field]["params"]["dim"],
+            index.get("metric_type", self._store.similarity_metric),
+        )
 
     def _put(self, wires: Sequence[BaseNode]) -> None:
         for wire in wires:
-            _check_size(wire)
+            _check_size("text", wire.get_content(), wire)
+            _check_size("metadata", _quote(node_to_metadata_dict(wire, remove_text=True)), wire)
         self._upserting.add(list(wires))
 
     def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
-        return self._query(f"id in {_quote(list(node_ids))}")
+        return self._query(f"id in {_quote(node_ids)}")
 
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
-        return self._query(_condition([Condition(key, "in", values)]))
+        return self._query(_expression([Condition(key, "in", values)]))
 
-    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+    def _nearest(self, embedding: list[float], limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
         (hits,) = self._client.search(
             self._collection,
-            data=[list(question.query_embedding or [])],
+            [embedding],
+            _expression(conditions),
+            limit,
+            list(HIT_KEYS),
+            self._store.search_config,
             anns_field=self._store.embedding_field,
-            limit=limit,
-            filter=_condition(conditions),
-            output_fields=[*LEADS_TO, *([CONTENT_KEY] if question.filters else [])],
-            search_params=self._store.search_config,
-            consistency_level=_STRONG,
+            **_STRONG,
         )
         return ((Row(hit["id"], hit["entity"]), hit["distance"]) for hit in hits)
 
-    def _query(self, condition: str) -> Iterable[Row]:
-        asked: dict[str, Any] = {"filter": condition, "output_fields": self._whole, "consistency_level": _STRONG}
-        first = self._client.query(self._collection, limit=self.rows_a_request + 1, **asked)
-        if len(first) <= self.rows_a_request:
-            yield from map(self._row, first)
-            return
-        pages = self._client.query_iterator(self._collection, batch_size=self.rows_a_request, **asked)
+    def _query(self, expression: str) -> Iterable[Row]:
+        text_key = self._store.text_key
+        pages = self._client.query_iterator(
+            self._collection,
+            self.rows_a_request,
+            filter=expression,
+            output_fields=[*HIT_KEYS, HEAD_KEY, "_node_type", text_key],
+            **_STRONG,
+        )
         try:
             while page := pages.next():
-                yield from map(self._row, page)
+                yield from (Row(entity["id"], entity, entity[text_key]) for entity in page)
         finally:
             pages.close()
-
-    def _row(self, entity: Mapping[str, Any]) -> Row:
-        return Row(entity["id"], entity, entity.get(self._store.text_key) or "")
 
 
 def _quote(value: object) -> str:
@@ -98,22 +133,22 @@ def _quote(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _condition(conditions: Sequence[Condition]) -> str:
-    def one(condition: Condition) -> str:
-        field = f"$meta[{_quote(condition.key)}]"
-        if condition.sign != "in":
-            return f"{field} {condition.sign} {_quote(condition.value)}"
-        # not "in", which Milvus Lite knows for columns only
-        return "(" + " or ".join(f"{field} == {_quote(value)}" for value in condition.value) + ")"
-
-    return " and ".join(map(one, conditions))
+def _expression(conditions: Sequence[Condition]) -> str:
+    return " and ".join(map(_test, conditions))
 
 
-def _check_size(wire: BaseNode) -> None:
-    parts = {"text": wire.get_content(), "metadata": _quote(node_to_metadata_dict(wire, remove_text=True))}
-    for what, content in parts.items():
-        if (size := len(content.encode())) > _MOST_BYTES:
-            raise ValueError(
-                f"the {what} of a node of document {wire.ref_doc_id!r} has {size:,} bytes, and Milvus keeps "
-                f"{_MOST_BYTES:,}; use smaller passages, or less metadata"
-            )
+def _test(condition: Condition) -> str:
+    field = f"$meta[{_quote(condition.key)}]"
+    if condition.sign != "in":
+        return f"{field} {condition.sign} {_quote(condition.value)}"
+    # not "in", which Milvus Lite knows for columns only
+    return f"({' or '.join(f'{field} == {_quote(value)}' for value in condition.value)})"
+
+
+def _check_size(what: str, content: str, wire: BaseNode) -> None:
+    size = len(content.encode())
+    if size > _MOST_BYTES:
+        raise ValueError(
+            f"the {what} of a node of document {wire.ref_doc_id!r} has {size:,} bytes, and Milvus keeps "
+            f"{_MOST_BYTES:,}; use smaller passages, or less metadata"
+        )

@@ -2,23 +2,84 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from llama_index.core.schema import BaseNode, MetadataMode
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
-from llama_pack_densex.stores.foreign.wire import CONTENT_KEY, LEADS_TO, Condition, Row
+from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
+from llama_pack_densex.stores.foreign.wire import HIT_KEYS, Condition, Row
 
+if TYPE_CHECKING:
+    from llama_pack_densex.stores.urls import StoreAddress
+
+_HNSW_DIMENSIONS = 2_000  # pgvector's HNSW index takes no longer vectors
 _LEAST_CANDIDATES = 200  # of an HNSW search: with as many as are asked for, few of the nearest are found
 _MOST_CANDIDATES = 1000  # pgvector's HNSW index looks at no more of them
+
+_DIMENSION = (
+    "SELECT NULLIF(atttypmod, -1) FROM pg_attribute WHERE attrelid = to_regclass(:name) AND attname = 'embedding'"
+)
+_INSERT = """
+INSERT INTO {table} (node_id, text, metadata_, embedding)
+SELECT node_id, text, metadata, CAST(embedding AS vector) FROM json_to_recordset(CAST(:rows AS json))
+AS row (node_id text, text text, metadata json, embedding text)
+"""
+_DELETE = "DELETE FROM {table} WHERE node_id = ANY(:ids)"
+_SELECT = "SELECT node_id, metadata_, text FROM {table} WHERE node_id = ANY(:ids)"
+_PAGE = """
+SELECT id, node_id, metadata_, text FROM {table}
+WHERE metadata_ ->> '{key}' = ANY(:values) AND id > :after ORDER BY id LIMIT :limit
+"""
+_NEAREST = """
+SELECT node_id, 1 - distance, {columns} FROM {table} JOIN (
+    SELECT id, embedding <=> :embedding AS distance FROM {table} WHERE {conditions} ORDER BY distance LIMIT :limit
+) AS nearest USING (id)
+"""
+_IS_IN = "metadata_ ->> '{key}' = ANY({value})"
+_IS_WITHIN = """
+CASE jsonb_typeof(CAST(metadata_ -> '{key}' AS jsonb))
+WHEN 'number' THEN CAST(metadata_ ->> '{key}' AS numeric) {sign} {value} END
+"""  # other rows may hold under the same key what is no number
+
+
+def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
+    """Open a table, or make it."""
+    from llama_index.vector_stores.postgres import PGVectorStore
+
+    url = sa.make_url(address.url)
+    ssl = url.query.get("sslmode")
+    # the two drivers call it by two names
+    asynchronous = url.difference_update_query(["sslmode"]).update_query_dict({"ssl": ssl} if ssl else {})
+    engine = sa.create_engine(url.set(drivername="postgresql+psycopg2"))
+    with engine.connect() as connection:
+        size = connection.scalar(sa.text(_DIMENSION), {"name": f"public.data_{address.collection}"}) or dimension
+    if size is None:
+        raise address.missing()
+    hnsw = {
+        "hnsw_m": 16,
+        "hnsw_ef_construction": 64,
+        "hnsw_ef_search": 100,
+        "hnsw_dist_method": "vector_cosine_ops",
+    }
+    return PGVectorStore(  # type: ignore[no-any-return]
+        engine=engine,
+        async_engine=create_async_engine(asynchronous.set(drivername="postgresql+asyncpg")),
+        table_name=address.collection,
+        embed_dim=size,
+        perform_setup=dimension is not None,
+        initialization_fail_on_error=True,
+        use_jsonb=True,
+        hnsw_kwargs=hnsw if size <= _HNSW_DIMENSIONS else None,
+    )
 
 
 class PostgresNodes(StoreAlone):
@@ -34,33 +95,22 @@ class PostgresNodes(StoreAlone):
 
     def __init__(self, vector_store: BasePydanticVectorStore) -> None:
         super().__init__(vector_store)
-        self._store: Any = vector_store
-
-    def _describe(self) -> tuple[int | None, str]:
-        return self._store.embed_dim, "cosine"
+        self._name = f"data_{self._store.table_name}"
+        self._table = f'"{self._store.schema_name}"."{self._name}"'
 
     @cached_property
-    def _engine(self) -> Any:
+    def _engine(self) -> sa.Engine:
         self._store.add([])  # it connects, and makes its table, when it is first used
-        return self._store.client
+        engine: sa.Engine = self._store.client
+        if self._store.perform_setup:
+            table = sa.Table(self._name, sa.MetaData(self._store.schema_name), sa.Column("node_id"))
+            sa.Index(f"{self._name}_densex_ids", table.c.node_id).create(engine, checkfirst=True)
+        return engine
 
     @cached_property
     def _session(self) -> scoped_session[Session]:
         """Each thread's own."""
         return scoped_session(sessionmaker(self._engine))
-
-    @cached_property
-    def _table(self) -> sa.Table:
-        import pgvector.sqlalchemy  # noqa: F401  # with which SQLAlchemy knows the vectors' types
-
-        schema = sa.MetaData(schema=self._store.schema_name)
-        table = sa.Table(f"data_{self._store.table_name}", schema, autoload_with=self._engine)
-        if self._store.perform_setup:
-            sa.Index(f"{table.name}_densex_ids", table.c.node_id).create(self._engine, checkfirst=True)
-        return table
-
-    def _value(self, key: str) -> Any:
-        return self._table.c.metadata_[key].astext
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -68,68 +118,67 @@ class PostgresNodes(StoreAlone):
             with super()._changing(), self._session.begin():
                 yield
         except sa.exc.DBAPIError as error:  # the rest of its message has the texts that were to be written
-            said = str(error.orig).partition("\n")[0]
-            raise ConnectionError(f"PostgreSQL did not take a change: {type(error.orig).__name__}: {said}") from None
+            reason = str(error.orig).partition("\n")[0]
+            raise ConnectionError(f"PostgreSQL did not take a change: {type(error.orig).__name__}: {reason}") from None
+
+    def _describe(self) -> Space:
+        return Space(self._store.embed_dim)
 
     def _put(self, wires: Sequence[BaseNode]) -> None:
         rows = [
             {
                 "node_id": wire.node_id,
-                "text": wire.get_content(metadata_mode=MetadataMode.NONE),
-                "metadata_": node_to_metadata_dict(wire, remove_text=True),
+                "text": wire.get_content(),
+                "metadata": node_to_metadata_dict(wire, remove_text=True),
                 "embedding": wire.get_embedding(),
             }
             for wire in wires
         ]
         self._drop([wire.node_id for wire in wires])
-        self._session.execute(sa.insert(self._table), rows)
-
-    def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
-        table = self._table.c
-        asked = sa.select(table.node_id, table.metadata_, table.text).where(self._is_any_of(node_ids))
-        with self._engine.connect() as connection:
-            return [Row(*row) for row in connection.execute(asked)]
+        self._session.execute(self._sql(_INSERT), {"rows": json.dumps(rows)})
 
     def _drop(self, node_ids: Sequence[str]) -> None:
-        self._session.execute(sa.delete(self._table).where(self._is_any_of(node_ids)))
+        self._session.execute(self._sql(_DELETE), {"ids": list(node_ids)})
+
+    def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
+        with self._engine.connect() as connection:
+            return [Row(*row) for row in connection.execute(self._sql(_SELECT), {"ids": list(node_ids)})]
 
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
-        table, after = self._table.c, -1
-        asked = sa.select(table.id, table.node_id, table.metadata_, table.text).where(self._value(key).in_(values))
+        after = -1
         while True:
-            page = asked.where(table.id > after).order_by(table.id).limit(self.rows_a_request)
             with self._engine.connect() as connection:
-                rows = connection.execute(page).all()
+                parameters = {
+                    "values": list(values),
+                    "after": after,
+                    "limit": self.rows_a_request,
+                }
+                rows = connection.execute(self._sql(_PAGE, key=key), parameters).all()
             if not rows:
                 return
             after = rows[-1].id
             yield from (Row(*row[1:]) for row in rows)
 
-    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
-        keys = (*LEADS_TO, CONTENT_KEY) if question.filters else LEADS_TO
-        table = self._table.c
-        distance = table.embedding.cosine_distance(question.query_embedding or []).label("distance")
-        nearest = sa.select(table.id, distance).where(*map(self._meets, conditions)).order_by(distance).limit(limit)
-        found = nearest.subquery()  # what else is asked for is read of these rows only
-        asked = sa.select(table.node_id, found.c.distance, *map(self._value, keys)).where(table.id == found.c.id)
+    def _nearest(self, embedding: list[float], limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+        columns = ", ".join(f"metadata_ ->> '{key}'" for key in HIT_KEYS)
+        tests = [_test(condition, f":value{place}") for place, condition in enumerate(conditions)]
+        sql = self._sql(_NEAREST, columns=columns, conditions=" AND ".join(["TRUE", *tests]))
+        parameters = {f"value{place}": condition.value for place, condition in enumerate(conditions)}
+        parameters |= {"embedding": str(embedding), "limit": limit}
+        rows: Sequence[Any] = []
         with self._engine.begin() as connection:
-            rows = []
             if limit <= _MOST_CANDIDATES:
                 connection.execute(sa.text(f"SET LOCAL hnsw.ef_search = {max(limit, _LEAST_CANDIDATES)}"))
-                rows = connection.execute(asked).all()
+                rows = connection.execute(sql, parameters).all()
             if len(rows) < limit:
                 connection.execute(sa.text("SET LOCAL enable_indexscan = off"))
-                rows = connection.execute(asked).all()
-        return [(Row(row[0], dict(zip(keys, row[2:], strict=True))), 1.0 - row[1]) for row in rows]
+                rows = connection.execute(sql, parameters).all()
+        return [(Row(row[0], dict(zip(HIT_KEYS, row[2:], strict=True))), row[1]) for row in rows]
 
-    def _is_any_of(self, node_ids: Sequence[str]) -> Any:
-        return self._table.c.node_id == sa.any_(sa.literal(list(node_ids), sa.ARRAY(sa.String)))
+    def _sql(self, statement: str, **parts: str) -> sa.TextClause:
+        return sa.text(statement.format(table=self._table, **parts))
 
-    def _meets(self, condition: Condition) -> Any:
-        text, value = self._value(condition.key), condition.value
-        if condition.sign == "in":
-            return text.in_(value)
-        kind = sa.func.jsonb_typeof(sa.cast(self._table.c.metadata_[condition.key], JSONB))
-        # in a CASE, since other rows may hold under the same key what is no number
-        number = sa.case((kind == "number", sa.cast(text, sa.Numeric)))
-        return number.bool_op(condition.sign)(sa.cast(sa.literal(repr(value)), sa.Numeric))
+
+def _test(condition: Condition, value: str) -> str:
+    statement = _IS_IN if condition.sign == "in" else _IS_WITHIN
+    return statement.format(key=condition.key, sign=condition.sign, value=value)

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.schema import BaseNode
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.stores.foreign.alone import Measured, StoreAlone
-from llama_pack_densex.stores.foreign.wire import LEADS_TO, Condition, Row
+from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
+from llama_pack_densex.stores.foreign.wire import HIT_KEYS, Condition, Row
+
+if TYPE_CHECKING:
+    from llama_pack_densex.stores.urls import StoreAddress
+
+
+def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
+    """Open a collection, which is made with the first nodes."""
+    from llama_index.vector_stores.qdrant import QdrantVectorStore
+    from qdrant_client import AsyncQdrantClient, QdrantClient
+
+    if address.path is not None:
+        return QdrantVectorStore(address.collection, QdrantClient(path=str(address.path)))  # type: ignore[no-any-return]
+    options: Any = {"url": address.http, "api_key": address.password or None}
+    client = QdrantClient(**options)
+    asynchronous = AsyncQdrantClient(**options)
+    return QdrantVectorStore(address.collection, client, aclient=asynchronous)  # type: ignore[no-any-return]
 
 
 class QdrantNodes(StoreAlone):
@@ -29,57 +45,56 @@ class QdrantNodes(StoreAlone):
 
     def __init__(self, vector_store: BasePydanticVectorStore) -> None:
         super().__init__(vector_store)
-        store: Any = vector_store
-        self._store, self._client, self._collection = store, store.client, store.collection_name
+        self._client = self._store.client
+        self._collection = self._store.collection_name
         if self._client is None:
             raise ValueError("the QdrantVectorStore has an async client only; give it client=QdrantClient(...) as well")
 
-    def _describe(self) -> tuple[int | None, str] | None:
+    def _describe(self) -> Space | None:
         if not self._client.collection_exists(self._collection):
             return None
         vectors = self._client.get_collection(self._collection).config.params.vectors
         vector = vectors[self._store.dense_vector_name] if isinstance(vectors, dict) else vectors
-        return vector.size, vector.distance.value
+        return Space(vector.size, vector.distance.value)
 
     def _put(self, wires: Sequence[BaseNode]) -> None:
         self._store.add(list(wires))
 
     def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
-        return map(_row, self._client.retrieve(self._collection, ids=list(node_ids)))
+        return map(_row, self._client.retrieve(self._collection, node_ids))
 
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
-        offset, asked = None, _filter([Condition(key, "in", values)])
+        offset = None
+        condition = _filter([Condition(key, "in", values)])
         while True:
-            points, offset = self._client.scroll(
-                self._collection, asked, self.rows_a_request, offset=offset, with_payload=True
-            )
+            points, offset = self._client.scroll(self._collection, condition, self.rows_a_request, offset=offset)
             yield from map(_row, points)
             if offset is None:
                 return
 
-    def _nearest(self, question: VectorStoreQuery, limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
-        found = self._client.query_points(
+    def _nearest(self, embedding: list[float], limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+        response = self._client.query_points(
             self._collection,
-            query=list(question.query_embedding or []),
+            embedding,
             using=self._store.dense_vector_name,
             limit=limit,
             query_filter=_filter(conditions),
-            with_payload=True if question.filters else list(LEADS_TO),
+            with_payload=list(HIT_KEYS),
         )
-        return ((_row(point), point.score) for point in found.points)
+        return ((_row(point), point.score) for point in response.points)
 
 
 def _filter(conditions: Sequence[Condition]) -> Any:
-    from qdrant_client import models
+    from qdrant_client.models import Filter
 
-    def one(condition: Condition) -> Any:
-        key, value = condition.key, condition.value
+    limits = {">=": "gte", "<=": "lte"}
+    parts: list[dict[str, Any]] = []
+    for condition in conditions:
         if condition.sign == "in":
-            return models.FieldCondition(key=key, match=models.MatchAny(any=list(value)))
-        limits = models.Range(gte=value) if condition.sign == ">=" else models.Range(lte=value)
-        return models.FieldCondition(key=key, range=limits)
-
-    return models.Filter(must=[one(condition) for condition in conditions])
+            parts.append({"key": condition.key, "match": {"any": condition.value}})
+        else:
+            parts.append({"key": condition.key, "range": {limits[condition.sign]: condition.value}})
+    return Filter.model_validate({"must": parts})
 
 
 def _row(point: Any) -> Row:

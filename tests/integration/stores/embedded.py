@@ -102,6 +102,39 @@ class QdrantFolder(StoreKind):
         )
 
 
+class LanceDBFolder(StoreKind):
+    name = "LanceDB by LlamaIndex's integration"
+    slug = "lancedb-integration"
+    packages = ("lancedb", "llama-index-vector-stores-lancedb")
+    modules = ("lancedb", "llama_index.vector_stores.lancedb")
+    limits: ClassVar[Mapping[str, str]] = {
+        "test_rows_of_somebody_else_never_appear": (
+            "a table of LanceDB has the metadata keys of its first rows: it refuses what others add with further keys"
+        ),
+        "test_rows_of_somebody_else_may_be_there_before": (
+            "the rows stay, but the integration's own `get_nodes` takes ids for names of columns"
+        ),
+    }
+
+    def new(self, folder: Path, servers: Any) -> Address:
+        return Address(self.slug, str(folder / "lancedb"))
+
+    def open(self, address: Address) -> OpenStore:
+        import lancedb
+        from llama_index.vector_stores.lancedb import LanceDBVectorStore
+
+        connection = lancedb.connect(address.place)
+
+        def table() -> Any:
+            return connection.open_table("vectors")
+
+        return OpenStore(
+            LanceDBVectorStore(connection=connection),
+            count_rows=lambda: int(table().count_rows()),
+            drop_row=lambda node_id: table().delete(f"id = '{node_id}'"),
+        )
+
+
 class MilvusLite(StoreKind):
     name = "Milvus Lite"
     slug = "milvus-lite"

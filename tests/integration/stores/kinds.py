@@ -7,6 +7,7 @@ from tests.integration.stores.embedded import (
     ChromaMemory,
     EmbeddedFolder,
     EmbeddedMemory,
+    LanceDBFolder,
     MilvusLite,
     QdrantFolder,
 )
@@ -22,6 +23,7 @@ KINDS: dict[str, StoreKind] = {
         ChromaFolder(),
         ChromaServer(),
         QdrantFolder(),
+        LanceDBFolder(),
         MilvusLite(),
         Postgres(),
         Faiss(),

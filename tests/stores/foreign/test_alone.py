@@ -45,14 +45,6 @@ class TestChroma(AnyStoreChecks):
         return lambda: integration.ChromaVectorStore(client.get_or_create_collection(name))
 
 
-def test_llama_index_s_own_lancedb_store_is_refused() -> None:
-    class LanceDBVectorStore(EmbeddedVectorStore):
-        """It is known by its name; importing the integration needs a package that nobody is to install for this."""
-
-    with pytest.raises(ValueError, match="LanceDBVectorStore cannot keep an index"):
-        adapter_for(LanceDBVectorStore())
-
-
 def test_a_store_that_does_not_find_what_was_written_is_refused() -> None:
     with pytest.raises(ValueError, match="does not return nodes by document"):
         StoreAlone(EmbeddedVectorStore()).replace([], TEA)
