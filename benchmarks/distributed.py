@@ -31,7 +31,7 @@ from typing import Any
 
 from llama_index.core import Document
 from llama_index.core.schema import BaseNode
-from llama_pack_densex.stores.lance import LanceVectorStore
+from llama_pack_densex.index.lance import LanceVectorStore
 
 from llama_pack_densex import LLMPropositionizer, Passage, Propositionizer, PropositionNodeParser
 from llama_pack_densex.models import RETRIEVERS, cached_model, resolve_embed_model

@@ -37,12 +37,12 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex import DenseXRetrievalPack, Passage, Propositionizer
+from llama_pack_densex.index.adapters import adapter_for
+from llama_pack_densex.index.node_index import NodeIndex
+from llama_pack_densex.index.words import Words
 from llama_pack_densex.propositionizers.base import PropositionSet
 from llama_pack_densex.retrieval.hits import MIN_FETCH
 from llama_pack_densex.retrieval.search import HEAD_PASSAGES, HEAD_UNITS, UnitSearch
-from llama_pack_densex.stores.foreign import adapter_for
-from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.words import Words
 from llama_pack_densex.text.segments import passage_sentences
 from llama_pack_densex.text.tokens import tokenize
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from llama_pack_densex.evaluation.compare import compare as compare
     from llama_pack_densex.evaluation.make_questions import make_questions as make_questions
     from llama_pack_densex.evaluation.strategy import Strategy as Strategy
+    from llama_pack_densex.index.folder import IndexInUseError as IndexInUseError
+    from llama_pack_densex.index.manifest import InvalidIndexError as InvalidIndexError
     from llama_pack_densex.node_parsers.parsers import (
         HierarchicalPropositionNodeParser as HierarchicalPropositionNodeParser,
     )
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from llama_pack_densex.retrieval.drawing import draw_tree as draw_tree
     from llama_pack_densex.samples import Sample as Sample
     from llama_pack_densex.samples import load_sample as load_sample
-    from llama_pack_densex.stores.folder import IndexInUseError as IndexInUseError
-    from llama_pack_densex.stores.manifest import InvalidIndexError as InvalidIndexError
 
 # Imported where they are first used: LlamaIndex takes seconds, which `densex --help` need not wait for.
 _NAMES = {
@@ -54,8 +54,8 @@ _NAMES = {
     "retrieval.context": ["PropositionContextPostprocessor"],
     "retrieval.drawing": ["draw_tree"],
     "samples": ["Sample", "load_sample"],
-    "stores.folder": ["IndexInUseError"],
-    "stores.manifest": ["InvalidIndexError"],
+    "index.folder": ["IndexInUseError"],
+    "index.manifest": ["InvalidIndexError"],
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = list(_MODULES)

@@ -25,8 +25,12 @@ from typing_extensions import Self, Unpack
 from llama_pack_densex import wiring
 from llama_pack_densex.answering.chat import PropositionChatEngine, PropositionQueryEngine
 from llama_pack_densex.answering.conversation import ConversationQuery
+from llama_pack_densex.index.folder import REPLIES_FILE, abandon, folder_at
 from llama_pack_densex.index.indexer import checked_documents
-from llama_pack_densex.index.state import Opened, PackIndex, open_store
+from llama_pack_densex.index.manifest import InvalidIndexError, Manifest, while_it_changes
+from llama_pack_densex.index.node_store import DocumentRecord, IndexCounts, NodeRecord
+from llama_pack_densex.index.pack_index import Opened, PackIndex, open_store
+from llama_pack_densex.index.words import TokenizerSpec
 from llama_pack_densex.ingestion.progress import display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.llm.errors import shown
@@ -37,10 +41,6 @@ from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.retrievers import DEFAULT_RATIO_THRESH
 from llama_pack_densex.retrieval.trust import LanguageTrust
-from llama_pack_densex.stores.folder import REPLIES_FILE, abandon, folder_at
-from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, while_it_changes
-from llama_pack_densex.stores.node_store import DocumentRecord, IndexCounts, NodeRecord
-from llama_pack_densex.stores.words import TokenizerSpec
 from llama_pack_densex.text import markup
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.wiring import Given, PackArguments

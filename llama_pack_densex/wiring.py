@@ -19,6 +19,9 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 
 from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.answering.synthesizer import CitedSynthesizer, SourcedSynthesizer
+from llama_pack_densex.index.manifest import InvalidIndexError, Manifest
+from llama_pack_densex.index.node_index import NodeIndex
+from llama_pack_densex.index.words import TokenizerSpec
 from llama_pack_densex.llm.claims import UnnamedModelError, unnamed_place
 from llama_pack_densex.models import (
     E5,
@@ -52,9 +55,6 @@ from llama_pack_densex.retrieval.retrievers import (
 )
 from llama_pack_densex.retrieval.search import UnitSearch, dense_weight
 from llama_pack_densex.retrieval.trust import LanguageTrust
-from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
-from llama_pack_densex.stores.words import TokenizerSpec
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)

@@ -16,7 +16,7 @@ from pathlib import Path
 from llama_index.core import Document
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.stores import nearest
+from llama_pack_densex.index import nearest
 from tests.searching import ShortEmbedding
 
 KINDS = ("insert", "insert", "refresh", "delete", "purge", "compact", "persist")

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.cli import app
 from llama_pack_densex.cli.places import IndexPlace
+from llama_pack_densex.index.folder import IndexInUseError, writing_to
+from llama_pack_densex.index.manifest import InvalidIndexError, Manifest
 from llama_pack_densex.index.upkeep import check_index, compact_index
-from llama_pack_densex.stores.embedded import EmbeddedVectorStore
-from llama_pack_densex.stores.folder import IndexInUseError, writing_to
-from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
+from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from tests.another_process import run_program
 from tests.searching import ENGLISH, JAPANESE, ShortEmbedding, documents, sources
 
@@ -222,7 +222,7 @@ def test_a_purge_that_fails_leaves_the_document_whole(tmp_path: Path, monkeypatc
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("llama_pack_densex.stores.database.Database.vacuum", full)
+        patched.setattr("llama_pack_densex.index.database.Database.vacuum", full)
         with pytest.raises(OSError, match="no space left"):
             pack.delete("a", purge=True)
     for _ in range(2):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from llama_pack_densex.stores.folder import REPLIES_FILE
+from llama_pack_densex.index.folder import REPLIES_FILE
 from tests.conftest import DATA
 from tests.made_up_passages import made_up
 from tests.stand_in_llm import StandInLLM

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.cli import app
-from llama_pack_densex.stores.folder import REPORT_FILE, writing_to
+from llama_pack_densex.index.folder import REPORT_FILE, writing_to
 from tests.ingestion.reports import read_report
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.searching import ShortEmbedding

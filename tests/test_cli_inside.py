@@ -14,10 +14,10 @@ import pytest
 from llama_index.core import Document
 
 from llama_pack_densex import DenseXRetrievalPack, Passage, Propositionizer, RecordedPropositionizer
+from llama_pack_densex.index.folder import REPLIES_FILE
 from llama_pack_densex.llm.cache import ReplyCache, reply_key
 from llama_pack_densex.llm.usage import Reply
 from llama_pack_densex.propositionizers.base import PropositionSet
-from llama_pack_densex.stores.folder import REPLIES_FILE
 from tests.test_cli import invoke, run, run_json, run_process
 
 GREEN = "Green tea is steamed. It keeps its colour."

@@ -22,9 +22,9 @@ from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack, LLMPropositionizer
+from llama_pack_densex.index.folder import REPORT_FILE
 from llama_pack_densex.propositionizers.base import BudgetExceededError, PropositionizerError
 from llama_pack_densex.propositionizers.llm import PropositionizingEndEvent
-from llama_pack_densex.stores.folder import REPORT_FILE
 from tests.ingestion.reports import IngestionReport, read_report
 from tests.made_up_passages import InstantLLM
 from tests.openai_server import OpenAIServer, Reply, asked_content

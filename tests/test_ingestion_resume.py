@@ -17,11 +17,11 @@ from llama_index.core import Document
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack, LLMPropositionizer, Passage
+from llama_pack_densex.index.folder import REPLIES_FILE, REPORT_FILE
+from llama_pack_densex.index.manifest import is_index
 from llama_pack_densex.ingestion.report import PART_SUFFIX
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, SECTION_KEY, TITLE_KEY
-from llama_pack_densex.stores.folder import REPLIES_FILE, REPORT_FILE
-from llama_pack_densex.stores.manifest import is_index
 from tests.another_process import forks
 from tests.searching import ShortEmbedding
 from tests.stand_in_llm import StandInLLM, digest

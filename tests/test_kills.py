@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from llama_pack_densex import DenseXRetrievalPack
+from llama_pack_densex.index.manifest import is_index
 from llama_pack_densex.index.upkeep import check_index
-from llama_pack_densex.stores.manifest import is_index
 from tests.killed_writer import arguments, read_journal
 
 

@@ -10,6 +10,7 @@ from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.evaluation.models import CachedEmbedding
+from llama_pack_densex.index.manifest import InvalidIndexError
 from llama_pack_densex.llm.names import OPENAI_MODEL
 from llama_pack_densex.models import (
     E5,
@@ -18,7 +19,6 @@ from llama_pack_densex.models import (
     resolve_embed_model,
     resolve_llm,
 )
-from llama_pack_densex.stores.manifest import InvalidIndexError
 from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
 

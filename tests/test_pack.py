@@ -29,8 +29,8 @@ from llama_pack_densex import (
     RecordedPropositionizer,
     SentencePropositionizer,
 )
+from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from llama_pack_densex.retrieval.hits import matched_units
-from llama_pack_densex.stores.embedded import EmbeddedVectorStore
 from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
 from tests.openai_server import OpenAIServer, Reply

@@ -16,9 +16,9 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer, SentencePropositionizer
+from llama_pack_densex.index.adapters import docstore
+from llama_pack_densex.index.manifest import InvalidIndexError
 from llama_pack_densex.retrieval.hits import matched_units
-from llama_pack_densex.stores.foreign import docstore
-from llama_pack_densex.stores.manifest import InvalidIndexError
 from tests.another_process import run_program
 from tests.embedding import TrigramEmbedding
 from tests.node_parsers.test_ids import Shouting

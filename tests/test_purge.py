@@ -21,9 +21,9 @@ from llama_pack_densex import (
     RecordedPropositionizer,
     SentencePropositionizer,
 )
+from llama_pack_densex.index.folder import REPLIES_FILE
+from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from llama_pack_densex.propositionizers.base import Propositionizer
-from llama_pack_densex.stores.embedded import EmbeddedVectorStore
-from llama_pack_densex.stores.folder import REPLIES_FILE
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.searching import ShortEmbedding
 

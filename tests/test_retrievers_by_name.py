@@ -14,8 +14,8 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.evaluation.models import CachedEmbedding
+from llama_pack_densex.index.manifest import InvalidIndexError
 from llama_pack_densex.models import RETRIEVERS, embed_model_identity, resolve_embed_model
-from llama_pack_densex.stores.manifest import InvalidIndexError
 from tests.test_cli import run, run_json
 
 # not imported by each process that collects the tests: that takes seconds

@@ -23,7 +23,7 @@ def given(store: str, folder: Path, building: bool = False) -> dict[str, Any]:
     found: dict[str, Any] = {"persist_dir": folder}
     if store == "lancedb" or (store == "faiss" and not building):
         return found
-    from llama_pack_densex.stores.urls import open_url
+    from llama_pack_densex.index.urls import open_url
     from store_bench.embeddings import DIMENSION
 
     url = store if "://" in store else f"{store}://{_beside(folder)}" if store != "faiss" else f"faiss://{folder}"

@@ -12,10 +12,10 @@ from llama_index.core.base.response.schema import Response
 from llama_index.core.schema import NodeWithScore
 
 from llama_pack_densex.answering.claims import is_assent, says_what_is_missing
+from llama_pack_densex.index.node_store import span_of
 from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY, context_of
 from llama_pack_densex.retrieval.context import units_of
 from llama_pack_densex.retrieval.hits import MatchedUnit, spans_within
-from llama_pack_densex.stores.node_store import span_of
 from llama_pack_densex.text import markup
 from llama_pack_densex.text.language import question_language
 from llama_pack_densex.text.links import readable_text

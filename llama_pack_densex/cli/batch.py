@@ -13,12 +13,12 @@ from llama_pack_densex.cli.ingest import plan_ingestion, print_estimate
 from llama_pack_densex.cli.output import stdout, waiting, write, write_list
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.cli.search import Json
+from llama_pack_densex.index.folder import REPLIES_FILE
 from llama_pack_densex.ingestion import batch
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm, parse_name
 from llama_pack_densex.llm.usage import read_prices
-from llama_pack_densex.stores.folder import REPLIES_FILE
 from llama_pack_densex.text.terminal import one_line
 
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from llama_pack_densex.cli.output import inform, is_confirmed
+from llama_pack_densex.index.manifest import is_index
+from llama_pack_densex.index.urls import is_store_url, redacted
 from llama_pack_densex.llm.claims import unnamed_place
 from llama_pack_densex.llm.names import with_provider
 from llama_pack_densex.models import NONE, RETRIEVERS
-from llama_pack_densex.stores.manifest import is_index
-from llama_pack_densex.stores.urls import is_store_url, redacted
 
 if sys.version_info >= (3, 11):
     import tomllib

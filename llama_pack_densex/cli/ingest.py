@@ -28,6 +28,8 @@ from llama_pack_densex.cli.options import KINDS
 from llama_pack_densex.cli.output import print_figures, print_json, warn, write, write_list
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments, check_server
 from llama_pack_densex.cli.spending import expenses_of_indexing, is_agreed
+from llama_pack_densex.index.folder import REPLIES_FILE
+from llama_pack_densex.index.manifest import Manifest
 from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.report import summary_rows
 from llama_pack_densex.llm.names import OPENAI_MODEL, is_model_name, named_llm
@@ -35,8 +37,6 @@ from llama_pack_densex.models import E5, NONE, cached_model, embed_model_identit
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
 from llama_pack_densex.propositionizers.seq2seq import PROPOSITIONIZER
-from llama_pack_densex.stores.folder import REPLIES_FILE
-from llama_pack_densex.stores.manifest import Manifest
 from llama_pack_densex.text.terminal import one_line
 from llama_pack_densex.wiring import Given, make_node_parser
 

@@ -23,11 +23,11 @@ from llama_pack_densex.cli.output import print_heading, print_json, waiting, wri
 from llama_pack_densex.cli.search import INDENT, Json, describe_node, print_text
 from llama_pack_densex.index import upkeep
 from llama_pack_densex.index.indexer import reading_order
+from llama_pack_densex.index.node_index import NodeIndex
+from llama_pack_densex.index.node_store import IndexCounts, NodeRecord
 from llama_pack_densex.ingestion.progress import many
 from llama_pack_densex.models import NONE
 from llama_pack_densex.node_parsers.metadata import REASON_KEY, STATUS_KEY, findings_of
-from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import IndexCounts, NodeRecord
 from llama_pack_densex.text.terminal import one_line
 from llama_pack_densex.text.tokens import compared
 

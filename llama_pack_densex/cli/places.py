@@ -17,17 +17,17 @@ from llama_index.core.schema import Document
 
 from llama_pack_densex.cli.output import is_confirmed, waiting, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
+from llama_pack_densex.index.adapters import adapter_for
+from llama_pack_densex.index.folder import IndexFolder
+from llama_pack_densex.index.manifest import InvalidIndexError, Manifest, is_index
+from llama_pack_densex.index.node_index import NodeIndex, about
+from llama_pack_densex.index.urls import MissingIndexError, is_store_url, open_url, redacted
 from llama_pack_densex.llm.claims import UnnamedModelError
 from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.llm.errors import is_unreachable, unreachable_message
 from llama_pack_densex.models import NONE, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.reading import find_files, read_files
-from llama_pack_densex.stores.folder import IndexFolder
-from llama_pack_densex.stores.foreign import adapter_for
-from llama_pack_densex.stores.index import NodeIndex, about
-from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, is_index
-from llama_pack_densex.stores.urls import MissingIndexError, is_store_url, open_url, redacted
 from llama_pack_densex.text.terminal import one_line
 
 _FAISS = "faiss://"  # everything of it is in a folder

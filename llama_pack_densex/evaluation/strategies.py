@@ -14,6 +14,7 @@ from pydantic import Field, SerializeAsAny
 
 from llama_pack_densex.evaluation.baselines import BASELINES
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
+from llama_pack_densex.index.words import Words
 from llama_pack_densex.models import NONE
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.node_parsers.parsers import HierarchicalPropositionNodeParser
@@ -26,7 +27,6 @@ from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.retrieval.hits import PassageHit
 from llama_pack_densex.retrieval.search import fuse
-from llama_pack_densex.stores.words import Words
 from llama_pack_densex.text.tokens import content_words, tokenize
 
 

@@ -9,6 +9,8 @@ from typing import get_args
 
 from llama_index.core.schema import BaseNode, NodeRelationship
 
+from llama_pack_densex.index.node_index import NodeIndex
+from llama_pack_densex.index.node_store import NodeRecord, file_of, span_of
 from llama_pack_densex.ingestion.report import Watch
 from llama_pack_densex.llm.errors import classify
 from llama_pack_densex.node_parsers.ids import is_random_id
@@ -16,8 +18,6 @@ from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY,
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, ParsedDocument
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import TrustMeter
-from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import NodeRecord, file_of, span_of
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from llama_index.core.schema import IndexNode
 
+from llama_pack_densex.index.folder import REPLIES_FILE, IndexFolder, folder_at
+from llama_pack_densex.index.manifest import InvalidIndexError, Manifest, while_it_changes
+from llama_pack_densex.index.node_index import NodeIndex
+from llama_pack_densex.index.node_store import IndexCounts
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.node_parsers.ids import PIECE
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
-from llama_pack_densex.stores.folder import REPLIES_FILE, IndexFolder, folder_at
-from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest, while_it_changes
-from llama_pack_densex.stores.node_store import IndexCounts
 
 UNITS = ("proposition", "sentence", "question")
 _MOST_EXAMPLES = 5

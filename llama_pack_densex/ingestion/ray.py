@@ -12,6 +12,8 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, TransformComponent
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+from llama_pack_densex.index.adapters import adapter_for
+from llama_pack_densex.index.node_index import NodeIndex
 from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.llm.usage import NOTHING, Usage
 from llama_pack_densex.node_parsers.ids import is_random_id
@@ -19,8 +21,6 @@ from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, holds_key
 from llama_pack_densex.node_parsers.splitting import title_of
 from llama_pack_densex.propositionizers.base import Propositionizer
-from llama_pack_densex.stores.foreign import adapter_for
-from llama_pack_densex.stores.index import NodeIndex
 
 try:
     import ray

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pygments.lexers import find_lexer_class_for_filename
 
-from llama_pack_densex.stores.manifest import is_index
+from llama_pack_densex.index.manifest import is_index
 
 # Of what Pygments knows by a file's name, the languages that people write to one another; the rest is code or
 # data. It takes .jp for JMESPath, and .mhtml for Mason.

@@ -17,6 +17,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import IndexNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
 from pydantic import PositiveInt
 
+from llama_pack_densex.index.node_store import NodeRecord
 from llama_pack_densex.llm.usage import count_tokens
 from llama_pack_densex.node_parsers.metadata import (
     BOOKKEEPING_KEYS,
@@ -26,7 +27,6 @@ from llama_pack_densex.node_parsers.metadata import (
     context_of,
 )
 from llama_pack_densex.retrieval.hits import MatchedUnit, carrying, matched_units
-from llama_pack_densex.stores.node_store import NodeRecord
 from llama_pack_densex.text.blocks import find_blocks
 from llama_pack_densex.text.links import readable_text
 from llama_pack_densex.text.segments import segment, statements

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
+from llama_pack_densex.index.node_store import FoundNode, NodeRecord, Span, span_of
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY
-from llama_pack_densex.stores.node_store import FoundNode, NodeRecord, Span, span_of
 from llama_pack_densex.text import markup
 
 MIN_FETCH = 20

@@ -19,6 +19,8 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.storage import StorageContext
 from llama_index.core.utils import print_text
 
+from llama_pack_densex.index.node_index import NodeIndex
+from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
 from llama_pack_densex.retrieval.context import is_unit
 from llama_pack_densex.retrieval.hits import (
@@ -31,8 +33,6 @@ from llama_pack_densex.retrieval.hits import (
     with_matches,
 )
 from llama_pack_densex.retrieval.search import UnitSearch
-from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import FoundNode
 from llama_pack_densex.text.terminal import one_line
 
 _ROOT = "units"

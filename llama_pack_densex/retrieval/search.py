@@ -13,15 +13,15 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
+from llama_pack_densex.index import keywords
+from llama_pack_densex.index.filters import Passing
+from llama_pack_densex.index.node_index import NodeIndex
+from llama_pack_densex.index.node_store import FoundNode
+from llama_pack_densex.index.rows import NodeRow, read_rows, rows_with_ids, units_of_passages
+from llama_pack_densex.index.words import Words
 from llama_pack_densex.llm.endpoint import awithin, in_time, longest_request
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
-from llama_pack_densex.stores import keywords
-from llama_pack_densex.stores.filters import Passing
-from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import FoundNode
-from llama_pack_densex.stores.rows import NodeRow, read_rows, rows_with_ids, units_of_passages
-from llama_pack_densex.stores.words import Words
 from llama_pack_densex.text.tokens import IS_CJK, content_words, strip_surrogates, tokenize
 
 LEAST_UNITS = 100

@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from llama_pack_densex.stores.node_store import NodeRecord
+from llama_pack_densex.index.node_store import NodeRecord
 from llama_pack_densex.text.language import detect_language, latin_language
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.segments import passage_sentences, segment

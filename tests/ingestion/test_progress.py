@@ -24,11 +24,11 @@ from nbclient import NotebookClient
 from pydantic import PrivateAttr
 
 from llama_pack_densex import SentencePropositionizer
+from llama_pack_densex.index.folder import REPORT_FILE
 from llama_pack_densex.ingestion.progress import Display, display_for, duration, money
 from llama_pack_densex.ingestion.report import Watch
 from llama_pack_densex.llm.usage import RequestFigures, Usage
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet
-from llama_pack_densex.stores.folder import REPORT_FILE
 from tests.ingestion.reports import read_report
 
 INGESTION = """

@@ -32,11 +32,11 @@ from llama_pack_densex import (
     PropositionNodeParser,
     RecordedPropositionizer,
 )
+from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from llama_pack_densex.llm.usage import Usage
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.propositionizers.base import PropositionizerError
-from llama_pack_densex.stores.embedded import EmbeddedVectorStore
 from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
 from tests.openai_server import OpenAIServer, Reply, Seen, asked_content

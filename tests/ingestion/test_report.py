@@ -22,6 +22,7 @@ from llama_index.core.schema import TextNode
 from pydantic import ValidationError
 
 from llama_pack_densex import SentencePropositionizer
+from llama_pack_densex.index.folder import REPORT_FILE
 from llama_pack_densex.ingestion.progress import display_for
 from llama_pack_densex.ingestion.report import (
     KEPT_DOCUMENTS,
@@ -34,7 +35,6 @@ from llama_pack_densex.ingestion.report import (
 from llama_pack_densex.llm.usage import RequestFigures, Usage
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY, STATUS_KEY
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
-from llama_pack_densex.stores.folder import REPORT_FILE
 from tests.ingestion.reports import read_report
 
 KEY = "sk-proj-abcdefghijklmnop"

@@ -14,11 +14,11 @@ from llama_index.core import Document
 from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import LLMPropositionizer, Passage, PropositionNodeParser, SentencePropositionizer
+from llama_pack_densex.index.folder import REPORT_FILE
 from llama_pack_densex.ingestion.progress import Display, display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, PassageFallback, Watch
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionizerError, PropositionSet
-from llama_pack_densex.stores.folder import REPORT_FILE
 from tests.ingestion.reports import read_report
 from tests.openai_server import OpenAIServer, Reply, asked_content
 

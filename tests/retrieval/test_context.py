@@ -14,6 +14,8 @@ from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex import CitedSynthesizer, DenseXRetrievalPack, PropositionNodeParser
 from llama_pack_densex.answering.chat import PropositionQueryEngine
+from llama_pack_densex.index.node_index import NodeIndex
+from llama_pack_densex.index.node_store import FoundNode, NodeRecord
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, TITLE_KEY
 from llama_pack_densex.retrieval.context import (
     GAP,
@@ -28,8 +30,6 @@ from llama_pack_densex.retrieval.context import (
 from llama_pack_densex.retrieval.hits import matched_units, with_matches
 from llama_pack_densex.retrieval.retrievers import PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.search import UnitSearch
-from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import FoundNode, NodeRecord
 from llama_pack_densex.text.segments import sentence_spans
 from tests.embedding import TrigramEmbedding
 

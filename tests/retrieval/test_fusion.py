@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.retrieval.hits import PassageHit, collapse
 from llama_pack_densex.retrieval.search import HEAD_PASSAGES, fuse, relative_scores
-from llama_pack_densex.stores.node_store import FoundNode
 
 Side = tuple[PassageHit, ...]
 

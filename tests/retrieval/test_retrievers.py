@@ -9,14 +9,14 @@ from llama_index.core.retrievers import AutoMergingRetriever, RecursiveRetriever
 from llama_index.core.schema import BaseNode, QueryBundle
 
 from llama_pack_densex import DenseXRetrievalPack, HierarchicalPropositionNodeParser, PropositionNodeParser
+from llama_pack_densex.index.node_index import NodeIndex
+from llama_pack_densex.index.node_store import FoundNode
+from llama_pack_densex.index.words import Words
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor, choose_facts, count_words, rank_facts
 from llama_pack_densex.retrieval.hits import collapse, matched_units
 from llama_pack_densex.retrieval.retrievers import PropositionAutoMergingRetriever, PropositionRecursiveRetriever
 from llama_pack_densex.retrieval.search import UnitSearch
-from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import FoundNode
-from llama_pack_densex.stores.words import Words
 from tests.embedding import DIMENSION, TrigramEmbedding
 
 KINDS = ["dense", "lexical"]

@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
 )
 
-from llama_pack_densex.stores.embedded import EmbeddedVectorStore
+from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
 
 def node(node_id: str, vector: list[float] | None = None, document: str = "d", **metadata: object) -> TextNode:

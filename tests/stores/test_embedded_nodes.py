@@ -13,12 +13,13 @@ import pytest
 from llama_index.core.schema import BaseNode, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters, VectorStoreQuery
 
+from llama_pack_densex.index import nearest
+from llama_pack_densex.index.embedded import EmbeddedNodes
+from llama_pack_densex.index.manifest import InvalidIndexError
+from llama_pack_densex.index.node_store import DocumentRecord, IndexCounts, NodeRecord
+from llama_pack_densex.index.vector_store import EmbeddedVectorStore
+from llama_pack_densex.index.words import Words
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
-from llama_pack_densex.stores import nearest
-from llama_pack_densex.stores.embedded import EmbeddedNodes, EmbeddedVectorStore
-from llama_pack_densex.stores.manifest import InvalidIndexError
-from llama_pack_densex.stores.node_store import DocumentRecord, IndexCounts, NodeRecord
-from llama_pack_densex.stores.words import Words
 
 DIMENSION = 16
 

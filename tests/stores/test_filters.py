@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_pack_densex.stores.filters import matches
+from llama_pack_densex.index.filters import matches
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from llama_index.core import Document
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.stores.folder import IndexInUseError, writing_to
+from llama_pack_densex.index.folder import IndexInUseError, writing_to
 from tests.another_process import forks
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.stores.foreign import adapter_for
-from llama_pack_densex.stores.urls import is_store_url, open_url, redacted
+from llama_pack_densex.index.adapters import adapter_for
+from llama_pack_densex.index.urls import is_store_url, open_url, redacted
 from tests.integration.servers import POSTGRES_USER, Servers
 from tests.stores.foreign.docstore_nodes import DIMENSION, ENGLISH, JAPANESE, keep, kept, nodes_of, question
 
@@ -124,7 +124,7 @@ def test_a_chroma_folder_that_a_kill_has_torn_is_refused_with_advice(tmp_path: P
     program = """
 import multiprocessing, sys
 import chromadb
-from llama_pack_densex.stores.urls import open_url
+from llama_pack_densex.index.urls import open_url
 for url in sys.argv[1:]:
     process = multiprocessing.get_context("fork").Process(target=open_url, args=(url, None))
     process.start()

@@ -12,16 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from llama_index.core.schema import BaseNode, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
 
+from llama_pack_densex.index.database import Database
+from llama_pack_densex.index.filters import Passing
+from llama_pack_densex.index.node_index import NodeIndex
+from llama_pack_densex.index.node_store import NodeRecord
+from llama_pack_densex.index.sidecar import WordsBeside
+from llama_pack_densex.index.vector_store import EmbeddedVectorStore
+from llama_pack_densex.index.words import TokenizerSpec, Words
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult
 from llama_pack_densex.retrieval.search import find_by_words
-from llama_pack_densex.stores.beside import WordsBeside
-from llama_pack_densex.stores.database import Database
-from llama_pack_densex.stores.embedded import EmbeddedVectorStore
-from llama_pack_densex.stores.filters import Passing
-from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import NodeRecord
-from llama_pack_densex.stores.words import TokenizerSpec, Words
 
 ALL = ("proposition", "sentence", "passage")
 

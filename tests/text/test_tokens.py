@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.stores.words import Words
+from llama_pack_densex.index.words import Words
 from llama_pack_densex.text.tokens import IS_CJK, tokenize
 
 

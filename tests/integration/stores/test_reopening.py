@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from llama_pack_densex.index.manifest import InvalidIndexError
 from llama_pack_densex.models import embed_model_identity
-from llama_pack_densex.stores.manifest import InvalidIndexError
 from tests.integration.servers import Servers
 from tests.integration.stores.checks import close_to, each_search, everything, indexed_documents, node_ids
 from tests.integration.stores.corpus import METADATA, MODES, corpus, options

@@ -18,9 +18,9 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_pack_densex.stores.foreign import adapter_for
-from llama_pack_densex.stores.index import NodeIndex
-from llama_pack_densex.stores.node_store import DocumentRecord, NodeRecord, NodeStore
+from llama_pack_densex.index.adapters import adapter_for
+from llama_pack_densex.index.node_index import NodeIndex
+from llama_pack_densex.index.node_store import DocumentRecord, NodeRecord, NodeStore
 from tests.stores.foreign.made_nodes import (
     ANY_JSON,
     EMBEDDING,

@@ -13,11 +13,11 @@ from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
+from llama_pack_densex.index.adapters import adapter_for
+from llama_pack_densex.index.manifest import Manifest
+from llama_pack_densex.index.node_store import NodeStore
 from llama_pack_densex.node_parsers.parsers import PropositionNodeParser
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
-from llama_pack_densex.stores.foreign import adapter_for
-from llama_pack_densex.stores.manifest import Manifest
-from llama_pack_densex.stores.node_store import NodeStore
 from tests.openai_server import embed
 
 DIMENSION = len(embed("a"))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llama_pack_densex.stores.foreign.chroma import ChromaNodes
+from llama_pack_densex.index.adapters.chroma import ChromaNodes
 from tests.integration.servers import Servers
 from tests.stores.foreign.alone_checks import AloneChecks, Open
 from tests.stores.foreign.made_nodes import DIMENSION, made_nodes, question

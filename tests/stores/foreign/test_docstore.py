@@ -19,8 +19,8 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
+from llama_pack_densex.index.adapters.docstore import DocstoreNodes
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.stores.foreign.docstore import DocstoreNodes
 from tests.integration.servers import POSTGRES_USER, Servers
 from tests.stores.foreign.docstore_nodes import ENGLISH, JAPANESE, keep, kept, nodes_of, question
 

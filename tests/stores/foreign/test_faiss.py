@@ -19,8 +19,8 @@ from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 
+from llama_pack_densex.index.adapters.faiss import FaissNodes, exact_store
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
-from llama_pack_densex.stores.foreign.faiss import FaissNodes, exact_store
 from tests.stores.foreign.docstore_nodes import DIMENSION, ENGLISH, JAPANESE, keep, kept, nodes_of, question
 
 faiss = pytest.importorskip("faiss")
@@ -254,7 +254,7 @@ import sys
 from pathlib import Path
 import faiss
 from llama_index.vector_stores.faiss import FaissVectorStore
-from llama_pack_densex.stores.foreign.faiss import FaissNodes, exact_store
+from llama_pack_densex.index.adapters.faiss import FaissNodes, exact_store
 from tests.stores.foreign.docstore_nodes import DIMENSION, keep, nodes_of
 folder = Path(sys.argv[1])
 store = FaissNodes(FaissVectorStore(faiss.IndexFlatIP(DIMENSION)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_pack_densex.stores.foreign import adapter_for
+from llama_pack_densex.index.adapters import adapter_for
 from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
 from tests.stores.foreign.made_nodes import DIMENSION, embed, made_nodes, node_id, question
 

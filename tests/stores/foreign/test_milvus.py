@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from llama_pack_densex.stores.foreign import adapter_for
-from llama_pack_densex.stores.index import NodeIndex
+from llama_pack_densex.index.adapters import adapter_for
+from llama_pack_densex.index.node_index import NodeIndex
 from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
 from tests.stores.foreign.made_nodes import DIMENSION, question, without_embedding
 
@@ -20,7 +20,7 @@ milvus = pytest.importorskip("llama_index.vector_stores.milvus", reason="llama-i
 WRITE = """
 import sys
 from llama_index.vector_stores.milvus import MilvusVectorStore
-from llama_pack_densex.stores.foreign import adapter_for
+from llama_pack_densex.index.adapters import adapter_for
 from tests.stores.foreign.alone_checks import TEA
 from tests.stores.foreign.made_nodes import DIMENSION
 adapter_for(MilvusVectorStore(uri=sys.argv[1], dim=DIMENSION, use_async_client=False)).replace([], TEA)

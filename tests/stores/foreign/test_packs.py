@@ -23,8 +23,8 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError, PropositionNodeParser, RecordedPropositionizer
+from llama_pack_densex.index.adapters import adapter_for
 from llama_pack_densex.index.upkeep import delete_documents
-from llama_pack_densex.stores.foreign import adapter_for
 from tests.searching import ShortEmbedding
 from tests.stores.foreign.alone_checks import StoppedError, stopped_after
 

@@ -17,8 +17,8 @@ from llama_index.core import Document
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQueryMode
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.stores.foreign import adapter_for
-from llama_pack_densex.stores.foreign.wire import HEAD_KEY
+from llama_pack_densex.index.adapters import adapter_for
+from llama_pack_densex.index.adapters.wire import HEAD_KEY
 from tests.integration.servers import Servers
 from tests.openai_server import EMBEDDING_DIMENSION
 from tests.searching import ShortEmbedding

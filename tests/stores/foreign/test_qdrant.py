@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQueryMode
 
-from llama_pack_densex.stores.foreign import adapter_for
+from llama_pack_densex.index.adapters import adapter_for
 from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
 from tests.stores.foreign.made_nodes import made_nodes, question, without_embedding
 

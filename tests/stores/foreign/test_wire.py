@@ -13,8 +13,7 @@ from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
-from llama_pack_densex.stores.filters import matches
-from llama_pack_densex.stores.foreign.wire import (
+from llama_pack_densex.index.adapters.wire import (
     HEAD_KEY,
     WIRE_KEY,
     Condition,
@@ -23,6 +22,7 @@ from llama_pack_densex.stores.foreign.wire import (
     from_wire,
     to_wire,
 )
+from llama_pack_densex.index.filters import matches
 from tests.stores.foreign.made_nodes import ANY_JSON
 
 ANY_TEXT = st.text(max_size=12)

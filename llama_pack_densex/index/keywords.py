@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from llama_pack_densex.stores.database import number_lists
+from llama_pack_densex.index.database import number_lists
 
 PASSAGES = 0
 """The field of the texts that passages are found by."""

@@ -15,11 +15,11 @@ from llama_index.core.vector_stores.utils import node_to_metadata_dict
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
-from llama_pack_densex.stores.foreign.wire import HIT_KEYS, Condition, Row
+from llama_pack_densex.index.adapters.alone import Measured, Space, StoreAlone
+from llama_pack_densex.index.adapters.wire import HIT_KEYS, Condition, Row
 
 if TYPE_CHECKING:
-    from llama_pack_densex.stores.urls import StoreAddress
+    from llama_pack_densex.index.urls import StoreAddress
 
 _HNSW_DIMENSIONS = 2_000  # pgvector's HNSW index takes no longer vectors
 _LEAST_CANDIDATES = 200  # of an HNSW search: with as many as are asked for, few of the nearest are found

@@ -19,15 +19,11 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import VectorStoreQuery
 
-from llama_pack_densex.llm.endpoint import in_time
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, embedded_text
-from llama_pack_densex.stores.beside import FILE as WORDS_FILE
-from llama_pack_densex.stores.beside import WordsBeside
-from llama_pack_densex.stores.database import Database
-from llama_pack_densex.stores.embedded import EmbeddedNodes
-from llama_pack_densex.stores.folder import IndexFolder, writing_to
-from llama_pack_densex.stores.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, is_index, while_it_changes
-from llama_pack_densex.stores.node_store import (
+from llama_pack_densex.index.database import Database
+from llama_pack_densex.index.embedded import EmbeddedNodes
+from llama_pack_densex.index.folder import IndexFolder, writing_to
+from llama_pack_densex.index.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, is_index, while_it_changes
+from llama_pack_densex.index.node_store import (
     DocumentRecord,
     FoundNode,
     IndexCounts,
@@ -37,7 +33,11 @@ from llama_pack_densex.stores.node_store import (
     nowhere,
     same_dimension,
 )
-from llama_pack_densex.stores.words import Words
+from llama_pack_densex.index.sidecar import FILE as WORDS_FILE
+from llama_pack_densex.index.sidecar import WordsBeside
+from llama_pack_densex.index.words import Words
+from llama_pack_densex.llm.endpoint import in_time
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, embedded_text
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)

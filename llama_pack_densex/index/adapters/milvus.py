@@ -10,11 +10,11 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
-from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
-from llama_pack_densex.stores.foreign.wire import HEAD_KEY, HIT_KEYS, Condition, Row
+from llama_pack_densex.index.adapters.alone import Measured, Space, StoreAlone
+from llama_pack_densex.index.adapters.wire import HEAD_KEY, HIT_KEYS, Condition, Row
 
 if TYPE_CHECKING:
-    from llama_pack_densex.stores.urls import StoreAddress
+    from llama_pack_densex.index.urls import StoreAddress
 
 _STRONG = {"consistency_level": "Strong"}  # a reader sees what was written before it asked, by whomever
 _MOST_BYTES = 65_535  # of a text, and on a server of all metadata of a row

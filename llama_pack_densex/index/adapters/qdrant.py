@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
-from llama_pack_densex.stores.foreign.wire import HIT_KEYS, Condition, Row
+from llama_pack_densex.index.adapters.alone import Measured, Space, StoreAlone
+from llama_pack_densex.index.adapters.wire import HIT_KEYS, Condition, Row
 
 if TYPE_CHECKING:
-    from llama_pack_densex.stores.urls import StoreAddress
+    from llama_pack_densex.index.urls import StoreAddress
 
 
 def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
-from llama_pack_densex.stores.foreign.wire import Condition, Row
+from llama_pack_densex.index.adapters.alone import Measured, Space, StoreAlone
+from llama_pack_densex.index.adapters.wire import Condition, Row
 
 if TYPE_CHECKING:
-    from llama_pack_densex.stores.urls import StoreAddress
+    from llama_pack_densex.index.urls import StoreAddress
 
 _METADATA_A_QUERY = 10_000  # of more than 32,000 rows Chroma's SQL has too many variables
 _IDS_A_LIST = 100_000  # Chroma counts from the first row on to find the next ones, so long lists of ids cost less

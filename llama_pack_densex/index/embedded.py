@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file with nodes, embeddings and tokens, and a graph over the embeddings."""
+"""The embedded store: an SQLite file with nodes, embeddings and tokens, and a graph over the embeddings."""
 
 from __future__ import annotations
 
@@ -9,26 +9,18 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
-from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import BaseNode
 from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
-from llama_index.core.vector_stores.types import (
-    BasePydanticVectorStore,
-    MetadataFilters,
-    VectorStoreQuery,
-    VectorStoreQueryMode,
-    VectorStoreQueryResult,
-)
+from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.stores import keywords, nearest, rows
-from llama_pack_densex.stores.database import Database, get_note, number_lists, select_by_text, set_note
-from llama_pack_densex.stores.filters import Passing, matches
-from llama_pack_densex.stores.keywords import Rows
-from llama_pack_densex.stores.node_store import (
+from llama_pack_densex.index import keywords, nearest, rows
+from llama_pack_densex.index.database import Database, get_note, number_lists, select_by_text, set_note
+from llama_pack_densex.index.filters import Passing, matches
+from llama_pack_densex.index.keywords import Rows
+from llama_pack_densex.index.node_store import (
     DocumentRecord,
     FoundNode,
     KnownDocuments,
@@ -39,7 +31,11 @@ from llama_pack_densex.stores.node_store import (
     look_further,
     same_dimension,
 )
-from llama_pack_densex.stores.words import Words, words_in
+from llama_pack_densex.index.words import Words, words_in
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
+
+if TYPE_CHECKING:
+    from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
 FILE = "nodes.db"
 """In the folder of an index's data."""
@@ -94,104 +90,6 @@ class Keeper(Protocol):
         """Change the nodes, all or nothing."""
 
 
-class EmbeddedVectorStore(BasePydanticVectorStore):
-    """Keeps nodes, and their embeddings where they have any, in an SQLite database.
-
-    Writing a node whose id is there replaces it. Similarity is the cosine. A store whose nodes have no embeddings
-    holds text only and answers no query.
-
-    Args:
-        folder: A folder; None for a store that lives as long as this object.
-        nodes: What it writes to and reads, where that is there already.
-
-    Raises:
-        InvalidIndexError: A file is damaged.
-        ValueError: (on writing) Some nodes have an embedding and some have none, or embeddings differ in dimension.
-
-    Example:
-        >>> from llama_index.core.schema import TextNode
-        >>> store = EmbeddedVectorStore()
-        >>> store.add([TextNode(id_="a", text="Tea is grown in Uji.", embedding=[1.0, 0.0])])
-        ['a']
-    """
-
-    stores_text: bool = True
-    folder: str | None = None
-
-    _nodes: EmbeddedNodes = PrivateAttr()
-
-    def __init__(self, folder: str | Path | None = None, nodes: EmbeddedNodes | None = None, **kwargs: Any) -> None:
-        path = None if folder is None else Path(folder)
-        super().__init__(**{"folder": path and str(path), **kwargs})
-        self._nodes = nodes if nodes is not None else EmbeddedNodes(path)
-
-    @classmethod
-    def class_name(cls) -> str:
-        return "EmbeddedVectorStore"
-
-    @property
-    def client(self) -> Any:
-        """The database."""
-        return self._nodes.database
-
-    @property
-    def nodes(self) -> EmbeddedNodes:
-        """The nodes, for what LlamaIndex's interface has no method for."""
-        return self._nodes
-
-    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Write nodes, replacing those whose ids are there, in one transaction."""
-        if nodes:
-            with self._nodes.keeper.changing():
-                self._nodes.replace([], nodes)
-        return [node.node_id for node in nodes]
-
-    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
-        """Read nodes by id, in the order of the ids, by metadata, or by both; an empty list of ids means no node."""
-        return self._nodes.keeper.reading(lambda: self._read(node_ids, filters))
-
-    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        """Delete the nodes of a document."""
-        with self._nodes.keeper.changing():
-            self._nodes.replace([ref_doc_id], [])
-
-    def delete_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
-    ) -> None:
-        """Delete nodes by id, by metadata, or by both; an empty list of ids deletes nothing."""
-        with self._nodes.keeper.changing():
-            if filters is not None:
-                node_ids = [node.node_id for node in self._read(node_ids, filters)]
-            self._nodes.delete_nodes(node_ids or [])
-
-    def clear(self) -> None:
-        """Delete all nodes."""
-        with self._nodes.keeper.changing():
-            self._nodes.delete_nodes(self._nodes.all_ids())
-
-    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their place."""
-        if query.mode != VectorStoreQueryMode.DEFAULT:
-            raise ValueError(f"EmbeddedVectorStore answers queries of mode 'default' only, not {query.mode.value!r}")
-        return self._nodes.keeper.reading(lambda: self._search(query))
-
-    def _read(self, node_ids: Sequence[str] | None, filters: MetadataFilters | None) -> list[BaseNode]:
-        nodes = self._nodes.all_nodes() if node_ids is None else self._nodes.fetch(node_ids).values()
-        return [node for node in nodes if matches(node.metadata, filters)]
-
-    def _search(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
-        candidates = self._nodes.rows_of(query.node_ids, query.doc_ids)
-
-        def find(limit: int) -> tuple[list[tuple[BaseNode, float]], int]:
-            hits = self._nodes.nearest_nodes(query.query_embedding, limit, candidates)
-            nodes = {node.node_id: node for node in self._read([hit.id for hit in hits], query.filters)}
-            return [(nodes[hit.id], hit.score) for hit in hits if hit.id in nodes], len(hits)
-
-        best = look_further(find, query.similarity_top_k, query.similarity_top_k)
-        nodes = [node for node, _ in best]
-        return VectorStoreQueryResult(nodes, [score for _, score in best], [node.node_id for node in nodes])
-
-
 class EmbeddedNodes(NodeStore):
     """Nodes in an SQLite database, with all that they are searched by.
 
@@ -229,11 +127,13 @@ class EmbeddedNodes(NodeStore):
 
     @property
     def vector_store(self) -> EmbeddedVectorStore:  # type: ignore[override]  # not kept: they would keep one another
+        from llama_pack_densex.index.vector_store import EmbeddedVectorStore
+
         return EmbeddedVectorStore(self.folder, nodes=self)
 
     @property
     def name(self) -> str:
-        return EmbeddedVectorStore.class_name()
+        return "EmbeddedVectorStore"
 
     @property
     def dimension(self) -> int | None:

@@ -20,6 +20,7 @@ from llama_index.core.schema import BaseNode, IndexNode, TextNode
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQuery
 
+from llama_pack_densex.index.filters import Passing, matches
 from llama_pack_densex.node_parsers.metadata import (
     ANSWERS_KEY,
     BOOKKEEPING_KEYS,
@@ -31,13 +32,12 @@ from llama_pack_densex.node_parsers.metadata import (
     UNVERIFIED_KEY,
     Granularity,
 )
-from llama_pack_densex.stores.filters import Passing, matches
 from llama_pack_densex.text import markup
 from llama_pack_densex.text.values import kept_metadata
 
 if TYPE_CHECKING:
-    from llama_pack_densex.stores.database import Database
-    from llama_pack_densex.stores.words import Words
+    from llama_pack_densex.index.database import Database
+    from llama_pack_densex.index.words import Words
 
 Span = tuple[int, int]
 T = TypeVar("T")

@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from llama_pack_densex.stores.database import number_lists, select_by_text
-from llama_pack_densex.stores.node_store import NodeRecord
+from llama_pack_densex.index.database import number_lists, select_by_text
+from llama_pack_densex.index.node_store import NodeRecord
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS nodes (

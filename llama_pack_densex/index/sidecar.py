@@ -10,10 +10,10 @@ from pathlib import Path
 
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.stores import keywords, rows
-from llama_pack_densex.stores.database import Database, get_note, set_note
-from llama_pack_densex.stores.node_store import NodeRecord
-from llama_pack_densex.stores.words import Words
+from llama_pack_densex.index import keywords, rows
+from llama_pack_densex.index.database import Database, get_note, set_note
+from llama_pack_densex.index.node_store import NodeRecord
+from llama_pack_densex.index.words import Words
 
 FILE = "words.db"
 """Of an index folder's data."""

@@ -20,15 +20,9 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_pack_densex.node_parsers.metadata import (
-    BOOKKEEPING_KEYS,
-    DOCUMENT_HASH_KEY,
-    GRANULARITY_KEY,
-    Granularity,
-)
-from llama_pack_densex.stores.filters import keys_of, matches
-from llama_pack_densex.stores.foreign.wire import Condition, Row, conditions_of, to_wire
-from llama_pack_densex.stores.node_store import (
+from llama_pack_densex.index.adapters.wire import Condition, Row, conditions_of, to_wire
+from llama_pack_densex.index.filters import keys_of, matches
+from llama_pack_densex.index.node_store import (
     DocumentRecord,
     FoundNode,
     NodeRecord,
@@ -36,6 +30,12 @@ from llama_pack_densex.stores.node_store import (
     check_question,
     look_further,
     nowhere,
+)
+from llama_pack_densex.node_parsers.metadata import (
+    BOOKKEEPING_KEYS,
+    DOCUMENT_HASH_KEY,
+    GRANULARITY_KEY,
+    Granularity,
 )
 
 ABOUT_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex/about"))

@@ -26,10 +26,10 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+from llama_pack_densex.index.adapters import adapter_for
+from llama_pack_densex.index.adapters.alone import Space, StoreAlone
+from llama_pack_densex.index.manifest import is_index
 from llama_pack_densex.llm.errors import scrub
-from llama_pack_densex.stores.foreign import adapter_for
-from llama_pack_densex.stores.foreign.alone import Space, StoreAlone
-from llama_pack_densex.stores.manifest import is_index
 
 COLLECTION = "densex"
 """The collection or table where a URL names none."""

@@ -16,11 +16,12 @@ from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.stores.embedded import FILE as NODES_FILE
-from llama_pack_densex.stores.embedded import EmbeddedNodes, EmbeddedVectorStore
-from llama_pack_densex.stores.foreign import adapter_for
-from llama_pack_densex.stores.manifest import FILE, InvalidIndexError, Manifest, is_index
-from llama_pack_densex.stores.node_store import NodeStore
+from llama_pack_densex.index.adapters import adapter_for
+from llama_pack_densex.index.embedded import FILE as NODES_FILE
+from llama_pack_densex.index.embedded import EmbeddedNodes
+from llama_pack_densex.index.manifest import FILE, InvalidIndexError, Manifest, is_index
+from llama_pack_densex.index.node_store import NodeStore
+from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
 LOCK_FILE = "writer.lock"
 WRITER_FILE = "writer.txt"
@@ -93,7 +94,7 @@ class IndexFolder:
                 f"{self.path} keeps its embeddings in a {manifest.vector_store}; pass it as vector_store=."
             )
         if vector_store is None:
-            from llama_pack_densex.stores.foreign.faiss import exact_store
+            from llama_pack_densex.index.adapters.faiss import exact_store
 
             vector_store = exact_store(1) if manifest.vector_store.startswith("Faiss") else SimpleVectorStore()
         try:

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from llama_pack_densex.stores.database import Database, get_note, number_lists, set_note
-from llama_pack_densex.stores.keywords import Rows
+from llama_pack_densex.index.database import Database, get_note, number_lists, set_note
+from llama_pack_densex.index.keywords import Rows
 from llama_pack_densex.text.terminal import plain_logger
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
-from llama_pack_densex.stores.foreign.alone import Measured, Space, StoreAlone
-from llama_pack_densex.stores.foreign.wire import CONTENT_KEY, Condition, Row
+from llama_pack_densex.index.adapters.alone import Measured, Space, StoreAlone
+from llama_pack_densex.index.adapters.wire import CONTENT_KEY, Condition, Row
 
 _KEPT = (
     CONTENT_KEY,

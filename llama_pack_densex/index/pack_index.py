@@ -11,7 +11,15 @@ from pathlib import Path
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode
 
+from llama_pack_densex.index.adapters import adapter_for
+from llama_pack_densex.index.folder import REPORT_FILE, IndexFolder, folder_at, writing_to
 from llama_pack_densex.index.indexer import DocumentIndexer, reading_order
+from llama_pack_densex.index.manifest import Manifest, is_index
+from llama_pack_densex.index.node_index import NodeIndex, about, new_name
+from llama_pack_densex.index.node_store import NodeStore
+from llama_pack_densex.index.sidecar import note_of
+from llama_pack_densex.index.vector_store import EmbeddedVectorStore
+from llama_pack_densex.index.words import Words, words_in
 from llama_pack_densex.ingestion.progress import Display
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary, Watch, describe
 from llama_pack_densex.llm.endpoint import embed_texts
@@ -21,14 +29,6 @@ from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import OF_THE_INDEX, PackOptions
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
-from llama_pack_densex.stores.beside import note_of
-from llama_pack_densex.stores.embedded import EmbeddedVectorStore
-from llama_pack_densex.stores.folder import REPORT_FILE, IndexFolder, folder_at, writing_to
-from llama_pack_densex.stores.foreign import adapter_for
-from llama_pack_densex.stores.index import NodeIndex, about, new_name
-from llama_pack_densex.stores.manifest import Manifest, is_index
-from llama_pack_densex.stores.node_store import NodeStore
-from llama_pack_densex.stores.words import Words, words_in
 from llama_pack_densex.text.language import LANGUAGE_NAMES
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.wiring import Given, embed_model_for

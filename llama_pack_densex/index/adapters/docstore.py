@@ -17,11 +17,10 @@ from llama_index.core.storage.docstore.types import RefDocInfo
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
-from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
-from llama_pack_densex.stores.foreign.alone import asking_for
-from llama_pack_densex.stores.foreign.wire import to_wire
-from llama_pack_densex.stores.manifest import sync, write_whole
-from llama_pack_densex.stores.node_store import (
+from llama_pack_densex.index.adapters.alone import asking_for
+from llama_pack_densex.index.adapters.wire import to_wire
+from llama_pack_densex.index.manifest import sync, write_whole
+from llama_pack_densex.index.node_store import (
     DocumentRecord,
     FoundNode,
     NodeRecord,
@@ -29,6 +28,7 @@ from llama_pack_densex.stores.node_store import (
     file_of,
     look_further,
 )
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
 
 _DOCSTORE = "docstore"  # files have the name of what they hold, and of its state
 _VECTORS = "vectors"

@@ -8,8 +8,9 @@ from importlib import import_module
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.stores.embedded import EmbeddedNodes, EmbeddedVectorStore
-from llama_pack_densex.stores.node_store import NodeStore
+from llama_pack_densex.index.embedded import EmbeddedNodes
+from llama_pack_densex.index.node_store import NodeStore
+from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
 # of the stores' classes, by name, since importing an integration needs the store's own packages
 _ADAPTERS = {

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from llama_pack_densex.stores.keywords import PASSAGES, UNITS, RowWords, add_words, read_words
-from llama_pack_densex.stores.node_store import NodeRecord
-from llama_pack_densex.stores.rows import units_of_passages
+from llama_pack_densex.index.keywords import PASSAGES, UNITS, RowWords, add_words, read_words
+from llama_pack_densex.index.node_store import NodeRecord
+from llama_pack_densex.index.rows import units_of_passages
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.outline import searched_context
 from llama_pack_densex.text.tokens import contents_of, strip_surrogates, tokenize

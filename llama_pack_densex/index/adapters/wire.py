@@ -26,8 +26,8 @@ from llama_index.core.vector_stores.utils import (
     node_to_metadata_dict,
 )
 
+from llama_pack_densex.index.node_store import kept_as_json
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.stores.node_store import kept_as_json
 
 WIRE_KEY = "densex_wire"
 """Metadata key of the JSON string; every row that an adapter wrote has it."""

@@ -15,11 +15,11 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
-from llama_pack_densex.stores.foreign.docstore import DocstoreNodes, ReadPart
-from llama_pack_densex.stores.node_store import DocumentRecord
+from llama_pack_densex.index.adapters.docstore import DocstoreNodes, ReadPart
+from llama_pack_densex.index.node_store import DocumentRecord
 
 if TYPE_CHECKING:
-    from llama_pack_densex.stores.urls import StoreAddress
+    from llama_pack_densex.index.urls import StoreAddress
 
 _INDEX = "faiss"
 

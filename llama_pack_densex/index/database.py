@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from llama_pack_densex.stores.manifest import InvalidIndexError
+from llama_pack_densex.index.manifest import InvalidIndexError
 
 IN_MEMORY = "memory"
 
