@@ -12,6 +12,7 @@ graphs", 2016; by usearch.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -177,7 +178,8 @@ class VectorTable:
             return
         with self._database.reading() as connection:
             note = _read_note(connection)
-        latest = time.time() - older_than.total_seconds()
+        # none at all is no question of clocks
+        latest = time.time() - older_than.total_seconds() if older_than else math.inf
         for file in self._folder.glob(f"*{_SUFFIX}*"):
             with suppress(OSError):  # on Windows, one that another process maps
                 if (note is None or file.name != note.name) and file.stat().st_mtime <= latest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -158,7 +159,8 @@ class DocstoreNodes(NodeStore):
             return
         if not self._ahead:
             (self._folder / _FILE).unlink(missing_ok=True)
-        latest = time.time() - older_than.total_seconds()
+        # none at all is no question of clocks
+        latest = time.time() - older_than.total_seconds() if older_than else math.inf
         for name in self._writers():
             for file in self._folder.glob(f"{name}-*"):
                 if not file.name.endswith(self._version) and file.stat().st_mtime <= latest:
