@@ -19,7 +19,7 @@ from typing import Any
 
 from llama_index.core.embeddings import BaseEmbedding
 from llama_index.core.llms import LLM, ChatMessage
-from llama_index.core.schema import Document, MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.schema import Document, MetadataMode, NodeWithScore
 
 from llama_pack_densex.evaluation import answers, judging, report
 from llama_pack_densex.evaluation.datasets import Questions, read_questions, to_dataset
@@ -213,46 +213,33 @@ def evaluate(
         ValueError: An argument is out of range.
         ImportError: The extra of `trulens` is not installed.
     """
-    dataset = read_questions(questions, language=language, max_questions=max_questions)
 
     def build(corpus: Corpus) -> Built:
         return Built(pack.as_retriever(corpus.depth), pack.retriever, (), pack.query_engine)
 
-    strategy = Strategy(
-        name,
-        build,
-        str(pack),
-        node_postprocessors=(PropositionContextPostprocessor(),),
-    )
+    strategy = Strategy(name, build, str(pack), node_postprocessors=(PropositionContextPostprocessor(),))
+    dataset = read_questions(questions, language=language, max_questions=max_questions)
     compared = compare(dataset, None, [strategy], embed_model=NONE, **options)
     (result,) = compared.strategies
     counts = pack.counts()
-    cost = replace(result.cost, units=counts.passages + counts.propositions, tokens=None)
     model = pack.get_modules()["embed_model"]
     identity = embed_model_identity(model) if model else None
+    cost = replace(result.cost, units=counts.passages + counts.propositions, tokens=None)
     return replace(
         compared,
-        dataset=replace(
-            compared.dataset,
-            documents=counts.documents,
-            passages=counts.passages,
-        ),
-        settings=replace(
-            compared.settings,
-            embed_model=identity,
-            propositionizer="as the index has them",
-        ),
+        dataset=replace(compared.dataset, documents=counts.documents, passages=counts.passages),
+        settings=replace(compared.settings, embed_model=identity, propositionizer="as the index has them"),
         strategies=[replace(result, cost=cost)],
     )
 
 
 @dataclass(frozen=True)
 class _Observation:
-    """A strategy with what it found, and its figures."""
+    """A strategy with what it retrieved, and its figures."""
 
     result: report.StrategyResult
     scores: Scores
-    findings: dict[str, judging.Finding]
+    retrievals: dict[str, judging.Retrieval]
 
 
 @dataclass(frozen=True)
@@ -261,14 +248,14 @@ class _Search:
 
     Args:
         question: The question.
-        finding: What was found.
+        retrieval: What was retrieved, judged.
         context: What a reader gets of as many results as rankings look at.
         answer: What answers it, where answers are wanted.
         seconds: How long the search took.
     """
 
     question: Question
-    finding: judging.Finding
+    retrieval: judging.Retrieval
     context: list[str]
     answer: answers.AnswerQuestion | None
     seconds: float
@@ -298,38 +285,26 @@ class _Run:
     show: Progress
 
     @property
-    def metered(self) -> list[Propositionizer | KeptLLM]:
+    def _senders(self) -> list[Propositionizer | KeptLLM]:
         """What may send requests to an LLM."""
         corpus = self.corpus
-        return [
-            sender for sender in (corpus.propositionizer_or_none, corpus.header_llm, self.reader, self.judge) if sender
-        ]
+        senders = (corpus.propositionizer_or_none, corpus.header_llm, self.reader, self.judge)
+        return [sender for sender in senders if sender]
 
-    def observe_all(
-        self,
-        strategies: Sequence[Strategy],
-    ) -> tuple[list[_Observation], list[report.Skipped]]:
+    def observe_all(self, strategies: Sequence[Strategy]) -> tuple[list[_Observation], list[report.Skipped]]:
         """Run each; one that fails is left out, so that what the others found is kept."""
         observed: list[_Observation] = []
         skipped: list[report.Skipped] = []
         failures: list[Exception] = []
         for number, strategy in enumerate(strategies, 1):
+            name = strategy.name
             try:
-                observed.append(
-                    self._observe(
-                        strategy,
-                        f"{strategy.name} ({number} of {len(strategies)})",
-                    )
-                )
+                observed.append(self._observe(strategy, f"{name} ({number} of {len(strategies)})"))
             except StrategyUnavailable as reason:
-                skipped.append(report.Skipped(strategy.name, str(reason)))
+                skipped.append(report.Skipped(name, str(reason)))
             except Exception as error:  # whatever a retriever or a server raises is logged and reported
-                logger.warning(
-                    "%s failed (%s); it is left out.",
-                    strategy.name,
-                    type(error).__name__,
-                )
-                skipped.append(report.Skipped(strategy.name, f"it failed: {describe(error)}"))
+                logger.warning("%s failed (%s); it is left out.", name, type(error).__name__)
+                skipped.append(report.Skipped(name, f"it failed: {describe(error)}"))
                 failures.append(error)
         if failures and not observed:
             raise failures[0]
@@ -342,20 +317,18 @@ class _Run:
             StrategyUnavailable: It cannot be run here.
         """
         name = strategy.name
-        figures = [sender.figures for sender in self.metered]
+        figures = [sender.figures for sender in self._senders]
         searches, index = self._search(strategy, task)
-        findings = {search.question.id: search.finding for search in searches}
-        in_passages = self._in_passages(name, findings)
+        retrievals = {search.question.id: search.retrieval for search in searches}
+        in_passages = self._in_passages(name, retrievals)
         if not in_passages:
-            findings = {key: finding.of_units() for key, finding in findings.items()}
-        measured = answers.Measured(judging.score(self.corpus.dataset, findings, in_passages, self.depth))
+            retrievals = {key: retrieval.of_units() for key, retrieval in retrievals.items()}
+        measured = answers.Measured(judging.score(self.corpus.dataset, retrievals, in_passages, self.depth))
         if self.reader:
             self._read(measured, searches, self.reader, f"{name}: reading")
         for answer in self._answer(measured, searches, name):
-            findings[answer.question.id] = replace(
-                findings[answer.question.id],
-                answer=answer.text,
-            )
+            key = answer.question.id
+            retrievals[key] = replace(retrievals[key], answer=answer.text)
         measured.warn(name)
         intervals = bootstrap_intervals(measured.scores, _RESAMPLES)
         result = report.StrategyResult(
@@ -367,23 +340,18 @@ class _Run:
             self._cost(strategy, searches, index, figures),
             {metric: reasons.total() for metric, reasons in measured.failed.items()},
         )
-        return _Observation(result, measured.scores, findings)
+        return _Observation(result, measured.scores, retrievals)
 
-    def _in_passages(self, name: str, findings: judging.Findings) -> bool:
+    def _in_passages(self, name: str, retrievals: judging.Retrievals) -> bool:
         """Whether results are counted as the dataset's passages; an index comes without documents here."""
         if not self.corpus.documents:
             return False
-        unlocated = sum(finding.unlocated for finding in findings.values())
-        if unlocated:
-            results = sum(finding.results for finding in findings.values())
+        if unlocated := sum(retrieval.unlocated for retrieval in retrievals.values()):
+            results = sum(retrieval.results for retrieval in retrievals.values())
             logger.warning(_UNLOCATED, name, unlocated, results)
-        return judging.within_passages(findings)
+        return judging.within_passages(retrievals)
 
-    def _search(
-        self,
-        strategy: Strategy,
-        task: str,
-    ) -> tuple[list[_Search], _Index]:
+    def _search(self, strategy: Strategy, task: str) -> tuple[list[_Search], _Index]:
         """Index the documents, and search for each question."""
         corpus = self.corpus
         questions = corpus.dataset.questions
@@ -398,29 +366,27 @@ class _Run:
             index.seconds += corpus.clock() - started
             index.units += corpus.take_embedded() if built.units is None else built.units
             for question in group:
-                started = time.perf_counter()
-                retrieved = built.retriever.retrieve(question.text)
-                seconds = time.perf_counter() - started
-                results = judge.without_own(question, retrieved)
-                default = results[: strategy.context_k]
-                if built.context_retriever:
-                    default = judge.without_own(question, built.context_retriever.retrieve(question.text))
-                read = _context(strategy, question, default)
-                context = _texts(_context(strategy, question, results[: self.depth]))
-                finding = judge.finding(
-                    question,
-                    [result.node for result in results],
-                    context,
-                    _texts(read),
-                )
-                answer: answers.AnswerQuestion | None = None
-                if built.query_engine:
-                    answer = built.query_engine.query
-                elif self.reader and self.verdicts:
-                    answer = answers.reading(self.reader, read)
-                searches.append(_Search(question, finding, context, answer, seconds))
+                searches.append(self._search_for(question, strategy, built, judge))
                 self.show(task, len(searches), len(questions))
         return searches, index
+
+    def _search_for(self, question: Question, strategy: Strategy, built: Built, judge: judging.Judge) -> _Search:
+        started = time.perf_counter()
+        results = built.retriever.retrieve(question.text)
+        seconds = time.perf_counter() - started
+        results = judge.without_own(question, results)
+        default = results[: strategy.context_k]
+        if built.context_retriever:
+            default = judge.without_own(question, built.context_retriever.retrieve(question.text))
+        read = strategy.context_of(question.text, default)
+        context = _texts(strategy.context_of(question.text, results[: self.depth]))
+        answer: answers.AnswerQuestion | None = None
+        if built.query_engine:
+            answer = built.query_engine.query
+        elif self.reader and self.verdicts:
+            answer = answers.reading(self.reader, read)
+        retrieval = judge.judge(question, [result.node for result in results], context, _texts(read))
+        return _Search(question, retrieval, context, answer, seconds)
 
     def _cost(
         self,
@@ -429,27 +395,21 @@ class _Run:
         index: _Index,
         figures: Sequence[RequestFigures],
     ) -> report.Cost:
-        spent = [sender.figures.since(earlier) for sender, earlier in zip(self.metered, figures, strict=True)]
-        dollars = [figures.cost for figures in spent if figures.usage.requests]
+        spent = [sender.figures.since(earlier) for sender, earlier in zip(self._senders, figures, strict=True)]
+        dollars = [used.cost for used in spent if used.usage.requests]
         return report.Cost(
             units=len(index.units),
             tokens=sum(map(_count_tokens, index.units)),
             index_seconds=index.seconds,
             query_ms=1000 * median(search.seconds for search in searches),
-            context_words=fmean(search.finding.context_words for search in searches),
+            context_words=fmean(search.retrieval.context_words for search in searches),
             context_k=strategy.context_k,
-            llm_calls=sum(figures.usage.requests + figures.cache_hits for figures in spent),
-            llm_tokens=sum(figures.usage.total_tokens for figures in spent),
+            llm_calls=sum(used.usage.requests + used.cache_hits for used in spent),
+            llm_tokens=sum(used.usage.total_tokens for used in spent),
             llm_dollars=None if None in dollars else sum(filter(None, dollars), 0.0),
         )
 
-    def _read(
-        self,
-        measured: answers.Measured,
-        searches: Sequence[_Search],
-        reader: KeptLLM,
-        task: str,
-    ) -> None:
+    def _read(self, measured: answers.Measured, searches: Sequence[_Search], reader: KeptLLM, task: str) -> None:
         """Have an LLM answer from the beginning of each context, and score that: `em@100`, `f1@100`, ..."""
         language = self.corpus.language
         work = [(length, search) for length in READER_LENGTHS for search in searches if search.question.answers]
@@ -464,26 +424,14 @@ class _Run:
                 measured.add(search.question.id, {f"{metric}@{length}": value})
 
     def _answer(
-        self,
-        measured: answers.Measured,
-        searches: Sequence[_Search],
-        name: str,
-    ) -> list[answers.Answer]:
+        self, measured: answers.Measured, searches: Sequence[_Search], name: str
+    ) -> list[answers.AnsweredQuestion]:
         """Have questions answered, and the answers judged."""
         questions = [(search.question, search.answer) for search in searches if search.answer]
-        answered = answers.answer_questions(
-            questions,
-            partial(self.show, f"{name}: answering"),
-        )
+        answered = answers.answer_questions(questions, partial(self.show, f"{name}: answering"))
         answers.score_answers(measured, answered, self.corpus.language)
         if self.verdicts and answered:
-            answers.judge_answers(
-                measured,
-                self.verdicts,
-                answered,
-                partial(self.show, f"{name}: judging"),
-                name,
-            )
+            answers.judge_answers(measured, self.verdicts, answered, partial(self.show, f"{name}: judging"), name)
         return answered
 
 
@@ -494,21 +442,6 @@ def _most_own_passages(dataset: EvaluationSet) -> int:
 
 
 _count_tokens = cache(count_tokens)  # strategies share most of their texts
-
-
-def _context(
-    strategy: Strategy,
-    question: Question,
-    results: Sequence[NodeWithScore],
-) -> list[NodeWithScore]:
-    """What a reader gets of results; they stay as they are."""
-    nodes = [NodeWithScore(node=result.node.model_copy(), score=result.score) for result in results]
-    for postprocessor in strategy.node_postprocessors:
-        nodes = postprocessor.postprocess_nodes(
-            nodes,
-            query_bundle=QueryBundle(question.text),
-        )
-    return nodes
 
 
 def _texts(nodes: Sequence[NodeWithScore]) -> list[str]:
@@ -547,7 +480,7 @@ def _report(
                 question.text,
                 list(question.answers),
                 titles.get(question.document_id, ""),
-                {observation.result.name: observation.findings[question.id] for observation in observed},
+                {observation.result.name: observation.retrievals[question.id] for observation in observed},
             )
             for question in corpus.dataset.questions
         ],
@@ -561,14 +494,10 @@ def _model_name(llm: KeptLLM | None) -> str | None:
 def _comparisons(observed: Sequence[_Observation]) -> Iterator[Comparison]:
     """The first of ours against every other strategy; if none of ours was run, the first of all."""
     scores = {observation.result.name: observation.scores for observation in observed}
-    first = next(
-        (name for name in ("densex", *filter(_is_ours, scores), *scores) if name in scores),
-        "",
-    )
+    first = next(name for name in ("densex", *filter(_is_ours, scores), *scores, "") if name in scores or not name)
     for metric, second in product(COMPARED, scores):
         if second != first and metric in scores[first] and metric in scores[second]:
-            tested = randomisation_test(scores[first][metric], scores[second][metric])
-            yield Comparison(metric, first, second, *tested)
+            yield Comparison(metric, first, second, *randomisation_test(scores[first][metric], scores[second][metric]))
 
 
 def _equal_contexts(observed: Sequence[_Observation]) -> Iterator[report.EqualContext]:
@@ -577,18 +506,10 @@ def _equal_contexts(observed: Sequence[_Observation]) -> Iterator[report.EqualCo
         recall = other.scores.get("answer_recall")
         if recall and ours.result.ours and not other.result.ours:
             words = other.result.cost.context_words
-            within = judging.recall_within({key: ours.findings[key] for key in recall}, words)
-            mean = fmean(within.values())
-            other_mean = fmean(recall.values())
+            within = judging.recall_within({key: ours.retrievals[key] for key in recall}, words)
+            means = (fmean(within.values()), fmean(recall.values()))
             tested = randomisation_test(within, recall)
-            yield report.EqualContext(
-                ours.result.name,
-                other.result.name,
-                words,
-                mean,
-                other_mean,
-                *tested,
-            )
+            yield report.EqualContext(ours.result.name, other.result.name, words, *means, *tested)
 
 
 def _is_ours(name: str) -> bool:

@@ -54,16 +54,9 @@ R = TypeVar("R")
 Step = Callable[[int, int], None]
 """Called with how much is done, and how much there is to do."""
 
-_BATCH = 512  # texts between two writes, and keys in one query: SQLite allows 999 in old versions
-_SETTINGS = (
-    "query_instruction",
-    "text_instruction",
-    "normalize",
-    "max_length",
-    "pooling",
-    "dimensions",
-    "api_base",
-)
+_BATCH = 512  # texts between two writes
+# what a model's vectors depend on besides its name
+_SETTINGS = "query_instruction text_instruction normalize max_length pooling dimensions api_base".split()
 AT_ONCE = 8  # requests to an LLM, and threads that wait for them
 _FLOAT = np.dtype(np.float32)
 
@@ -101,7 +94,7 @@ def at_once(
                 results.append(result)
                 step(len(results), len(items))
     except LLMError as error:
-        return [AskingFailed(f"the LLM stopped: {error}") for _ in items]
+        return [AskingFailed(f"the LLM stopped: {error}")] * len(items)
     return results
 
 
@@ -126,21 +119,13 @@ class CachedEmbedding(BaseEmbedding):
     _requested: list[str]
     _salt: str
 
-    def __init__(
-        self,
-        inner: BaseEmbedding,
-        file: Path | None = None,
-        step: Step = _no_step,
-    ) -> None:
-        super().__init__(
-            model_name=inner.model_name,
-            embed_batch_size=2048,
-        )
+    def __init__(self, inner: BaseEmbedding, file: Path | None = None, step: Step = _no_step) -> None:
+        super().__init__(model_name=inner.model_name, embed_batch_size=2048)
         self._inner = inner
         self._step = step
         self._requested = []
         settings = {name: str(getattr(inner, name)) for name in _SETTINGS if getattr(inner, name, None) is not None}
-        self._salt = json.dumps([embed_model_identity(inner), settings])
+        self._salt = json.dumps([self.identity, settings])
         try:
             # threads of a model's batches take turns
             self._database = sqlite3.connect(file or ":memory:", check_same_thread=False)
@@ -168,11 +153,11 @@ class CachedEmbedding(BaseEmbedding):
         return self._vectors("query", queries, self._embed_queries)
 
     def _embed_queries(self, queries: list[str]) -> list[list[float]]:
-        with ThreadPoolExecutor(self._inner.num_workers or 1) as threads:
-            return list(threads.map(self._embed_query, queries))
+        def embed(query: str) -> list[float]:
+            return in_time(self._inner, lambda: self._inner.get_query_embedding(query))
 
-    def _embed_query(self, query: str) -> list[float]:
-        return in_time(self._inner, lambda: self._inner.get_query_embedding(query))
+        with ThreadPoolExecutor(self._inner.num_workers or 1) as threads:
+            return list(threads.map(embed, queries))
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self.embed_queries([query])[0]
@@ -193,33 +178,25 @@ class CachedEmbedding(BaseEmbedding):
         texts: Sequence[str],
         embed: Callable[[list[str]], list[list[float]]],
     ) -> list[list[float]]:
-        salted = (f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass") for text in texts)
-        keys = [hashlib.sha256(text).digest() for text in salted]
+        keys = {text: self._key(kind, text) for text in texts}
         vectors: dict[bytes, bytes] = {}
-        for batch in iter_batch(dict.fromkeys(keys), _BATCH):
-            marks = ",".join("?" * len(batch))
-            vectors |= dict(
-                self._database.execute(
-                    f"SELECT key, vector FROM vectors WHERE key IN ({marks})",
-                    batch,
-                )
-            )
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
+        for key in keys.values():
+            vectors |= dict(self._database.execute("SELECT key, vector FROM vectors WHERE key = ?", (key,)))
         # texts of like length together: a model pads a batch to its longest text
-        ordered = sorted(missing, key=lambda key: len(missing[key]))
-        for number, batch in enumerate(iter_batch(ordered, _BATCH)):
+        missing = sorted((text for text, key in keys.items() if key not in vectors), key=len)
+        for number, batch in enumerate(iter_batch(missing, _BATCH)):
             self._step(_BATCH * number, len(missing))
             started = time.perf_counter()
-            embedded = embed([missing[key] for key in batch])
+            embedded = embed(batch)
             self.seconds += time.perf_counter() - started
-            rows = {key: np.asarray(vector, _FLOAT).tobytes() for key, vector in zip(batch, embedded, strict=True)}
+            rows = {keys[text]: np.asarray(row, _FLOAT).tobytes() for text, row in zip(batch, embedded, strict=True)}
             with self._database:
-                self._database.executemany(
-                    "INSERT OR REPLACE INTO vectors VALUES (?, ?)",
-                    rows.items(),
-                )
+                self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows.items())
             vectors |= rows
-        return [np.frombuffer(vectors[key], _FLOAT).tolist() for key in keys]
+        return [np.frombuffer(vectors[keys[text]], _FLOAT).tolist() for text in texts]
+
+    def _key(self, kind: str, text: str) -> bytes:
+        return hashlib.sha256(f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass")).digest()
 
 
 class KeptLLM(CustomLLM):
@@ -276,9 +253,8 @@ class KeptLLM(CustomLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        return self._llm.metadata.model_copy(
-            update={"is_chat_model": True, "is_function_calling_model": False},
-        )
+        update = {"is_chat_model": True, "is_function_calling_model": False}
+        return self._llm.metadata.model_copy(update=update)
 
     @property
     def stopped(self) -> LLMError | None:
@@ -304,12 +280,10 @@ class KeptLLM(CustomLLM):
         """
         text = "\n\n".join(message.content or "" for message in prompt)
         request = LLMRequest(text, part, prompt)
-        with self._locks.setdefault(
-            text,
-            threading.Lock(),
-        ):  # so that nothing is sent twice at a time
+        answer = self._send if self._stand_in is None else self._expected
+        with self._locks.setdefault(text, threading.Lock()):  # so that nothing is sent twice at a time
             if text not in self._replies:
-                self._replies[text] = self._send(request) if self._stand_in is None else self._expected(request)
+                self._replies[text] = answer(request)
             return self._replies[text]
 
     def _send(self, request: LLMRequest) -> str:
@@ -325,20 +299,14 @@ class KeptLLM(CustomLLM):
     def _expected(self, request: LLMRequest) -> str:
         """The cached reply, or what stands in for it, counted as if it had been sent for."""
         cache = self._sender.cache
-        meter = self._sender.meter
         cached = cache and cache.get(self._sender.key(request))
+        stand_in = self._stand_in or ""
         if cached:
-            meter.count("cache_hits")
+            self._sender.meter.count("cache_hits")
         else:
-            meter.settle(
-                None,
-                Usage(
-                    1,
-                    count_messages(request.messages),
-                    count_tokens(self._stand_in or ""),
-                ),
-            )
-        return without_thoughts(cached.text) if isinstance(cached, Reply) else self._stand_in or ""
+            usage = Usage(1, count_messages(request.messages), count_tokens(stand_in))
+            self._sender.meter.settle(None, usage)
+        return without_thoughts(cached.text) if isinstance(cached, Reply) else stand_in
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         return ChatResponse(message=ChatMessage(self.ask(messages), role="assistant"))
@@ -347,19 +315,9 @@ class KeptLLM(CustomLLM):
         response = self.chat(messages)
         yield response.model_copy(update={"delta": response.message.content})
 
-    def complete(
-        self,
-        prompt: str,
-        formatted: bool = False,
-        **kwargs: Any,
-    ) -> CompletionResponse:
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         return CompletionResponse(text=self.ask([ChatMessage(prompt)]))
 
-    def stream_complete(
-        self,
-        prompt: str,
-        formatted: bool = False,
-        **kwargs: Any,
-    ) -> CompletionResponseGen:
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
         response = self.complete(prompt)
         yield response.model_copy(update={"delta": response.text})

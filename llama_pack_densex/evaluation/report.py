@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from llama_pack_densex.evaluation.judging import Finding
+from llama_pack_densex.evaluation.judging import Retrieval
 from llama_pack_densex.evaluation.significance import Comparison
 from llama_pack_densex.text import markup
 
@@ -179,7 +179,7 @@ class QuestionResult:
     question: str
     answers: list[str]
     document: str
-    found: dict[str, Finding]
+    found: dict[str, Retrieval]
 
 
 @dataclass(frozen=True)
