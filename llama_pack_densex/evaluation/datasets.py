@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,8 @@ Questions = str | Path | Sequence[Question | Mapping[str, Any]]
 """A dataset or a file of questions; or `Question`s; or mappings with "question", "answers" and "document"."""
 
 _PATH = (str, Path)
+_OWN = Path("own documents")
 _SAMPLE = 50  # questions from which the language is detected
-_MEASURED_APART = WITHOUT_SPACES | {"ko"}  # in them an answer may stand within a word
-
-
 def read_dataset(
     path: str | Path,
     documents: str | Path | None = None,
@@ -86,8 +85,7 @@ def read_dataset(
         dataset = _read_own(path, records, folder, language, leave_out)
     elif folder:
         raise DatasetError(f"{path}: this dataset has documents of its own, and {folder} would be ignored")
-    dataset = _checked(dataset, path, name, language)
-    return replace(dataset, questions=dataset.questions[:max_questions])
+    return _checked(dataset, path, name, language, max_questions)
 
 
 def read_questions(
@@ -113,9 +111,8 @@ def read_questions(
         dataset = published or _own_questions(path, records, language)
     else:
         dataset = EvaluationSet(questions=_as_questions(questions))
-    dataset = _checked(dataset, path, None, language)
-    kept = dataset.questions[:max_questions]
-    bare = [replace(question, document_id="", span=None, candidates=()) for question in kept]
+    dataset = _checked(dataset, path, None, language, max_questions)
+    bare = [replace(question, document_id="", span=None, candidates=()) for question in dataset.questions]
     return EvaluationSet(dataset.name, dataset.language, questions=bare)
 
 
@@ -143,30 +140,21 @@ def to_dataset(
         DatasetError: A file cannot be read as a dataset, or a question lacks something.
         ValueError: Something is missing or given twice; the message says what.
     """
-    own = Path("own documents")
     if isinstance(documents, EvaluationSet):
         if questions is not None:
             raise ValueError("the dataset has its own questions: pass questions=None, or documents in its place")
-        return _with_passages(_checked(documents, own, documents.name, language))
+        return _with_passages(_checked(documents, _OWN, documents.name, language))
     if isinstance(documents, _PATH) and questions is None:
         dataset = read_dataset(documents, language=language)
-    elif isinstance(questions, _PATH):
-        if not isinstance(documents, _PATH):
-            raise ValueError("pass the questions about these documents: Question objects or mappings")
-        dataset = read_dataset(questions, documents, language=language)
-    else:
+    elif not isinstance(questions, _PATH):
         own_questions = _as_questions(questions or ())
         if isinstance(documents, _PATH):
-            documents = read_folder(
-                Path(documents),
-                [question.document_id for question in own_questions],
-            )
-        dataset = _checked(
-            EvaluationSet(documents=list(documents), questions=own_questions),
-            own,
-            None,
-            language,
-        )
+            documents = read_folder(Path(documents), [question.document_id for question in own_questions])
+        dataset = _checked(EvaluationSet(documents=[*documents], questions=own_questions), _OWN, None, language)
+    elif isinstance(documents, _PATH):
+        dataset = read_dataset(questions, documents, language=language)
+    else:
+        raise ValueError("pass the questions about these documents: Question objects or mappings")
     if not dataset.documents:
         raise ValueError("there are no documents to search")
     return _with_passages(dataset)
@@ -180,7 +168,7 @@ def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
     passages = dict(dataset.passages)
     for document in dataset.documents:
         if document.id_ not in passages:
-            spans = [piece.span for piece in split(document, [parser]) if piece.span is not None]
+            spans = [piece.span for piece in split(document, [parser]) if piece.span]
             passages[document.id_] = spans or dataset.passages_of(document)
     return replace(dataset, passages=passages)
 
@@ -190,35 +178,32 @@ def _checked(
     path: Path,
     name: str | None,
     language: str | None,
+    max_questions: int | None = None,
 ) -> EvaluationSet:
     """A set with its name and its language, after a check of its ids and references."""
     _check_ids(dataset, path)
-    texts = {document.id_: document.text for document in dataset.documents}
-    for question in dataset.questions if texts else ():
-        is_labelled = question.id in dataset.relevance
-        where = f"{path}, question {question.id}"
-        if question.document_id and question.document_id not in texts and not is_labelled:
-            raise DatasetError(f"{where}: there is no document {question.document_id!r}")
-        if not (question.answers or question.document_id or is_labelled):
-            raise DatasetError(f"{where}: expected 'answers', 'document', or both")
-    if texts:
-        _warn_of_lost_labels(dataset, path, texts.keys())
+    if dataset.documents:
+        _check_references(dataset, path)
     if not name:
         name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
-    return replace(
-        dataset,
-        name=name,
-        language=_dataset_language(dataset, language or dataset.language),
-        questions=[
-            replace(question, own_document_id=question.id) if _is_in_corpus(question, dataset, texts) else question
-            for question in dataset.questions
-        ],
-    )
+    language = _dataset_language(dataset, language or dataset.language)
+    texts = {document.id_: document.text for document in dataset.documents}
+    questions = [_with_own_document(question, dataset, texts) for question in dataset.questions]
+    return replace(dataset, name=name, language=language, questions=questions[:max_questions])
 
 
-def _warn_of_lost_labels(dataset: EvaluationSet, path: Path, ids: Collection[str]) -> None:
-    """Published datasets have labels for documents that are gone, ArguAna's among them."""
-    labels = [document_id for labels_of_one in dataset.relevance.values() for document_id in labels_of_one]
+def _check_references(dataset: EvaluationSet, path: Path) -> None:
+    """Published datasets have labels for documents that are gone, ArguAna's among them: of these it warns."""
+    ids = {document.id_ for document in dataset.documents}
+    for question in dataset.questions:
+        where = f"{path}, question {question.id}"
+        if question.id in dataset.relevance:
+            continue
+        if question.document_id and question.document_id not in ids:
+            raise DatasetError(f"{where}: there is no document {question.document_id!r}")
+        if not (question.answers or question.document_id):
+            raise DatasetError(f"{where}: expected 'answers', 'document', or both")
+    labels = list(chain.from_iterable(dataset.relevance.values()))
     lost = [document_id for document_id in labels if document_id not in ids]
     if lost:
         logger.warning(
@@ -227,24 +212,27 @@ def _warn_of_lost_labels(dataset: EvaluationSet, path: Path, ids: Collection[str
         )  # fmt: skip
 
 
-def _is_in_corpus(question: Question, dataset: EvaluationSet, texts: Mapping[str, str]) -> bool:
-    """Whether a question is a document too, under the same id, as in ArguAna and Quora.
+def _with_own_document(question: Question, dataset: EvaluationSet, texts: Mapping[str, str]) -> Question:
+    """A question with the document that it is itself, under the same id, as in ArguAna and Quora.
 
     Questions that nobody named are numbered, as documents may be: without labels of documents, the text decides too.
     """
-    labels = dataset.relevance.get(question.id, {})
-    is_answer = labels.get(question.id, 0) > 0 or question.document_id == question.id
-    if is_answer or question.id not in texts:
-        return False
-    return bool(labels) or texts[question.id].strip() == question.text.strip()
+    key = question.id
+    labels = dataset.relevance.get(key, {})
+    is_answer = labels.get(key, 0) > 0 or question.document_id == key
+    if is_answer or key not in texts:
+        return question
+    is_itself = labels or texts[key].strip() == question.text.strip()
+    return replace(question, own_document_id=key) if is_itself else question
 
 
 def _check_ids(dataset: EvaluationSet, path: Path) -> None:
-    documents = Counter(document.id_ for document in dataset.documents)
-    questions = Counter(question.id for question in dataset.questions)
+    documents = [document.id_ for document in dataset.documents]
+    questions = [question.id for question in dataset.questions]
     for kind, ids in (("document", documents), ("question", questions)):
-        if twice := [item for item, number in ids.items() if number > 1]:
-            raise DatasetError(f"{path}: the {kind} id {twice[0]!r} occurs twice")
+        if len({*ids}) < len(ids):
+            twice = Counter(ids).most_common(1)[0][0]
+            raise DatasetError(f"{path}: the {kind} id {twice!r} occurs twice")
     if not questions:
         raise DatasetError(f"{path}: expected questions with answers, and there are none")
 
@@ -259,8 +247,7 @@ def _dataset_language(dataset: EvaluationSet, stated: str) -> str:
     language = _base_language(stated) or detect_language("\n".join(texts), context)
     if language in ("latin", ""):
         language = "en"
-    is_apart = language in _MEASURED_APART
-    foreign = sum((detect_language(text, context) in _MEASURED_APART) != is_apart for text in texts)
+    foreign = sum(_is_apart(detect_language(text, context)) != _is_apart(language) for text in texts)
     if foreign:
         logger.warning(
             "The first %d questions are measured as %r, and %d of them are in another language: ask those "
@@ -277,10 +264,15 @@ def _question_languages(records: Sequence[Record]) -> list[str]:
         return stated
     texts = [record.text("question", "query", default="") for record in records]
     context = "\n".join(texts[:_SAMPLE])
-    detected = [detect_language(text, context) for text in texts]
-    languages = [language if language in _MEASURED_APART else "en" for language in detected]
-    is_mixed = len({language in _MEASURED_APART for language in detected}) > 1
-    return languages if is_mixed else stated
+    languages = [detect_language(text, context) for text in texts]
+    if len(set(map(_is_apart, languages))) < 2:
+        return stated
+    return [language if _is_apart(language) else "en" for language in languages]
+
+
+def _is_apart(language: str) -> bool:
+    """Whether it is measured otherwise than English: an answer may stand within a word."""
+    return language in WITHOUT_SPACES or language == "ko"
 
 
 def _stated_language(record: Record) -> str:
@@ -327,32 +319,24 @@ def _read_own(
     return replace(dataset, documents=_read_named(path, records))
 
 
-def _own_questions(
-    path: Path,
-    records: Sequence[Record],
-    language: str | None,
-) -> EvaluationSet:
+def _own_questions(path: Path, records: Sequence[Record], language: str | None) -> EvaluationSet:
     language, numbered = _in_one_language(path, records, language)
-    return EvaluationSet(
-        language=language,
-        questions=[_own_question(record, number) for number, record in numbered],
-    )
+    return EvaluationSet(language=language, questions=[_own_question(record, number) for number, record in numbered])
 
 
-def _with_folder(
-    dataset: EvaluationSet,
-    path: Path,
-    folder: Path,
-    leave_out: Sequence[Path],
-) -> EvaluationSet:
+def _with_folder(dataset: EvaluationSet, path: Path, folder: Path, leave_out: Sequence[Path]) -> EvaluationSet:
     """Questions with a folder of documents: they name them below the folder, or from their own file."""
-    names = {question.document_id: question.document_id for question in dataset.questions}
+    names = {question.document_id for question in dataset.questions}
     from_file = {name: Path(os.path.relpath(path.parent / name, folder)).as_posix() for name in names}
     documents = read_folder(folder, [*from_file, *from_file.values()], leave_out)
     ids = {document.id_ for document in documents}
-    names |= {name: other for name, other in from_file.items() if name not in ids and other in ids}
-    renamed = [replace(question, document_id=names[question.document_id]) for question in dataset.questions]
-    return replace(dataset, documents=documents, questions=renamed)
+    questions = []
+    for question in dataset.questions:
+        name = question.document_id
+        if name not in ids and from_file[name] in ids:
+            name = from_file[name]
+        questions.append(replace(question, document_id=name))
+    return replace(dataset, documents=documents, questions=questions)
 
 
 def _in_one_language(
@@ -373,8 +357,8 @@ def _in_one_language(
     languages = _question_languages(records)
     chosen = [item for item, spoken in zip(numbered, languages, strict=True) if spoken in ("", language)]
     if stated and not chosen:
-        languages_stated = ", ".join(stated)
-        raise DatasetError(f"{path}: there are no questions in {language!r}; there are some in {languages_stated}")
+        others = ", ".join(stated)
+        raise DatasetError(f"{path}: there are no questions in {language!r}; there are some in {others}")
     return language, chosen or numbered
 
 
@@ -425,12 +409,12 @@ def _without_folders(documents: Iterable[Document]) -> list[Document]:
 
 
 def _as_questions(questions: Iterable[Question | Mapping[str, Any]]) -> list[Question]:
-    return [
-        question
-        if isinstance(question, Question)
-        else _own_question(object_record(question, f"question {number}"), number)
-        for number, question in enumerate(questions, 1)
-    ]
+    own = []
+    for number, question in enumerate(questions, 1):
+        if not isinstance(question, Question):
+            question = _own_question(object_record(question, f"question {number}"), number)
+        own.append(question)
+    return own
 
 
 def _own_question(record: Record, number: int) -> Question:
@@ -438,13 +422,8 @@ def _own_question(record: Record, number: int) -> Question:
 
     The id of a folder's file is the path below it (a page of a PDF: `path#page=N`).
     """
-    text = record.text("question", "query")
-    return Question(
-        record.text("id", default=str(number)),
-        text,
-        record.answers(),
-        _named_document(record),
-    )
+    key = record.text("id", default=str(number))
+    return Question(key, record.text("question", "query"), record.answers(), _named_document(record))
 
 
 def _named_document(record: Record) -> str:
