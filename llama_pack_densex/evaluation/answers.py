@@ -77,7 +77,7 @@ _VERDICT_WITHIN = re.compile(rf"(?:(?i:{_NAME}){_OPENS}|[\"'「*])((?i:{_WORD}))
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnsweredQuestion:
     """What a query engine answered.
 
     Args:
@@ -109,7 +109,7 @@ class Answer:
 Verdict = Mapping[str, float | AskingFailed]
 """Metric to a value, or to why there is none."""
 
-Verdicts = Callable[[Sequence[Answer], Step, str], Sequence[Verdict]]
+Verdicts = Callable[[Sequence[AnsweredQuestion], Step, str], Sequence[Verdict]]
 """A judge: gets answers, what to call while it judges, and the name of what answered."""
 
 AnswerQuestion = Callable[[str], RESPONSE_TYPE]
@@ -140,13 +140,14 @@ class Measured:
     def warn(self, name: str) -> None:
         """Log what failed."""
         counts = []
+        distinct: set[str] = set()
         for metric, reasons in self.failed.items():
             failed = reasons.total()
             counts.append(f"{failed} of {failed + len(self.scores.get(metric, ()))} items of {metric}")
+            distinct |= reasons.keys()
         if counts:
-            distinct = sorted({reason for reasons in self.failed.values() for reason in reasons})
             message = "%s: not counted, since they failed: %s (%s)."
-            logger.warning(message, name, ", ".join(counts), "; ".join(distinct))
+            logger.warning(message, name, ", ".join(counts), "; ".join(sorted(distinct)))
 
 
 def reading(llm: KeptLLM, nodes: list[NodeWithScore]) -> AnswerQuestion:
@@ -159,10 +160,7 @@ def reading(llm: KeptLLM, nodes: list[NodeWithScore]) -> AnswerQuestion:
     return lambda question: _synthesizer(llm).synthesize(question, nodes)
 
 
-def answer_questions(
-    questions: Sequence[tuple[Question, AnswerQuestion]],
-    step: Step,
-) -> list[Answer]:
+def answer_questions(questions: Sequence[tuple[Question, AnswerQuestion]], step: Step) -> list[AnsweredQuestion]:
     """Have questions answered.
 
     Args:
@@ -173,7 +171,7 @@ def answer_questions(
         Their answers. If an LLM stops, all of them are failures.
     """
 
-    def ask(item: tuple[Question, AnswerQuestion]) -> Answer:
+    def ask(item: tuple[Question, AnswerQuestion]) -> AnsweredQuestion:
         question, answer = item
         try:
             response: Any = answer(question.text)
@@ -185,7 +183,7 @@ def answer_questions(
         if metadata.get("outcome") == "no_answer":
             raise AskingFailed(REASONS["empty"])
         contexts = [strip_surrogates(node.node.get_content(MetadataMode.NONE)) for node in response.source_nodes]
-        return Answer(
+        return AnsweredQuestion(
             replace(question, text=strip_surrogates(question.text)),
             strip_surrogates(plain_answer(without_thoughts(str(response)))),
             [context for context in contexts if context.strip()],
@@ -193,17 +191,15 @@ def answer_questions(
             metadata.get("sentences", ()),
         )
 
-    return [
-        Answer(question, failure=answer) if isinstance(answer, AskingFailed) else answer
-        for (question, _), answer in zip(
-            questions,
-            at_once(ask, questions, step),
-            strict=True,
-        )
-    ]
+    answered = []
+    for (question, _), answer in zip(questions, at_once(ask, questions, step), strict=True):
+        if isinstance(answer, AskingFailed):
+            answer = AnsweredQuestion(question, failure=answer)
+        answered.append(answer)
+    return answered
 
 
-def score_answers(measured: Measured, answers: Sequence[Answer], language: str) -> None:
+def score_answers(measured: Measured, answers: Sequence[AnsweredQuestion], language: str) -> None:
     """What can be said of answers without a judge.
 
     - `str_em`: whether an accepted answer is in the answer, as ALCE (Gao et al., 2023) calls it.
@@ -234,7 +230,7 @@ def score_answers(measured: Measured, answers: Sequence[Answer], language: str) 
 def judge_answers(
     measured: Measured,
     judge: Verdicts,
-    answers: Sequence[Answer],
+    answers: Sequence[AnsweredQuestion],
     step: Step,
     name: str,
 ) -> None:
@@ -270,30 +266,22 @@ def judged_by(judge: KeptLLM | None, trulens: str | Path | None) -> Verdicts | N
     return Recorder(trulens, judge).verdicts_of
 
 
-def verdicts_of(
-    llm: KeptLLM,
-    answers: Sequence[Answer],
-    step: Step,
-    name: str,
-) -> Sequence[Verdict]:
+def verdicts_of(llm: KeptLLM, answers: Sequence[AnsweredQuestion], step: Step, name: str) -> Sequence[Verdict]:
     """Have an LLM judge by the prompts of LlamaIndex's evaluators (see `Verdicts`).
 
     The evaluators themselves write to core's `Settings`, and misread some replies.
     """
 
-    def judge(request: tuple[str, Answer]) -> float:
+    def judge(request: tuple[str, AnsweredQuestion]) -> float:
         metric, answer = request
         question = answer.question.text
         if metric == "context_relevance":
-            reply = _reply(llm, ContextRelevancyEvaluator(llm), question, answer.contexts)
-            score = _read_score(reply, 4.0)
+            score = _read_score(_reply(llm, ContextRelevancyEvaluator(llm), question, answer.contexts), 4.0)
         elif metric == "groundedness":
-            reply = _reply(llm, FaithfulnessEvaluator(llm), answer.text, answer.contexts)
-            score = _read_yes_or_no(reply)
+            score = _read_yes_or_no(_reply(llm, FaithfulnessEvaluator(llm), answer.text, answer.contexts))
         else:
             template = answer_relevancy.DEFAULT_EVAL_TEMPLATE
-            reply = llm.predict(template, query=question, response=answer.text)
-            score = _read_score(reply, 2.0)
+            score = _read_score(llm.predict(template, query=question, response=answer.text), 2.0)
         if score is None:
             raise AskingFailed("the verdict cannot be read")
         return score
@@ -306,14 +294,10 @@ def verdicts_of(
 def _reply(llm: KeptLLM, evaluator: BaseEvaluator, query: str, contexts: Sequence[str]) -> str:
     """What an evaluator would ask for: the reply to its prompts over some contexts."""
     prompts: Any = evaluator.get_prompts()
+    templates = {"text_qa_template": prompts["eval_template"], "refine_template": prompts["refine_template"]}
     documents = [Document(text=context) for context in contexts]
     nodes = [NodeWithScore(node=node) for node in SentenceSplitter().get_nodes_from_documents(documents)]
-    synthesizer = _synthesizer(
-        llm,
-        text_qa_template=prompts["eval_template"],
-        refine_template=prompts["refine_template"],
-    )
-    return str(synthesizer.synthesize(query, nodes))
+    return str(_synthesizer(llm, **templates).synthesize(query, nodes))
 
 
 def _synthesizer(llm: KeptLLM, **templates: Any) -> BaseSynthesizer:

@@ -26,7 +26,6 @@ from llama_pack_densex.evaluation.datasets import Questions, read_questions, to_
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question
 from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM, at_once
 from llama_pack_densex.evaluation.report import COMPARED, Report
-from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.evaluation.significance import (
     Comparison,
     bootstrap_intervals,
@@ -176,10 +175,10 @@ def compare(
             stack.callback(embeddings.close)
             embeddings.embed_queries([question.text for question in dataset.questions])
         corpus = Corpus(dataset, depth + _most_own_passages(dataset), embeddings, propositionizer, header_llm)
-        run = _Run(corpus, depth, reader, judge, verdicts, show)
-        observed, skipped = run.observe_all(chosen)
+        setup = _Setup(corpus, depth, reader, judge, verdicts, show)
+        trials, skipped = setup.run_all(chosen)
         show("Testing differences", 0, 1)
-        return _report(run, observed, skipped)
+        return _report(setup, trials, skipped)
 
 
 def evaluate(
@@ -233,16 +232,7 @@ def evaluate(
     )
 
 
-@dataclass(frozen=True)
-class _Observation:
-    """A strategy with what it retrieved, and its figures."""
-
-    result: report.StrategyResult
-    scores: Scores
-    retrievals: dict[str, judging.Retrieval]
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Search:
     """What a strategy returned for a question.
 
@@ -261,16 +251,8 @@ class _Search:
     seconds: float
 
 
-@dataclass
-class _Index:
-    """The texts that a strategy searches, and how long indexing them took."""
-
-    units: list[str]
-    seconds: float = 0.0
-
-
 @dataclass(frozen=True)
-class _Run:
+class _Setup:
     """What all strategies of a comparison are run with; see `compare`.
 
     `depth` is how many results rankings look at; the corpus has strategies return some more where a question's own
@@ -285,154 +267,169 @@ class _Run:
     show: Progress
 
     @property
-    def _senders(self) -> list[Propositionizer | KeptLLM]:
+    def senders(self) -> list[Propositionizer | KeptLLM]:
         """What may send requests to an LLM."""
         corpus = self.corpus
         senders = (corpus.propositionizer_or_none, corpus.header_llm, self.reader, self.judge)
         return [sender for sender in senders if sender]
 
-    def observe_all(self, strategies: Sequence[Strategy]) -> tuple[list[_Observation], list[report.Skipped]]:
-        """Run each; one that fails is left out, so that what the others found is kept."""
-        observed: list[_Observation] = []
+    def run_all(self, strategies: Sequence[Strategy]) -> tuple[list[_Trial], list[report.Skipped]]:
+        """Run each; one that fails is left out, so that what the others retrieved is kept."""
+        trials: list[_Trial] = []
         skipped: list[report.Skipped] = []
         failures: list[Exception] = []
         for number, strategy in enumerate(strategies, 1):
-            name = strategy.name
+            trial = _Trial(self, strategy)
             try:
-                observed.append(self._observe(strategy, f"{name} ({number} of {len(strategies)})"))
+                trial.run(f"{trial.name} ({number} of {len(strategies)})")
+                trials.append(trial)
             except StrategyUnavailable as reason:
-                skipped.append(report.Skipped(name, str(reason)))
+                skipped.append(report.Skipped(trial.name, str(reason)))
             except Exception as error:  # whatever a retriever or a server raises is logged and reported
-                logger.warning("%s failed (%s); it is left out.", name, type(error).__name__)
-                skipped.append(report.Skipped(name, f"it failed: {describe(error)}"))
+                logger.warning("%s failed (%s); it is left out.", trial.name, type(error).__name__)
+                skipped.append(report.Skipped(trial.name, f"it failed: {describe(error)}"))
                 failures.append(error)
-        if failures and not observed:
+        if failures and not trials:
             raise failures[0]
-        return observed, skipped
+        return trials, skipped
 
-    def _observe(self, strategy: Strategy, task: str) -> _Observation:
-        """Build a strategy, ask it every question, and have LLMs read, answer and judge, where there are any.
+
+class _Trial:
+    """A strategy in a comparison: what it retrieves, what that scores, and what it costs."""
+
+    result: report.StrategyResult
+    measured: answers.Measured
+
+    def __init__(self, setup: _Setup, strategy: Strategy) -> None:
+        self.setup = setup
+        self.corpus = setup.corpus
+        self.strategy = strategy
+        self.name = strategy.name
+        self.units: list[str] = []
+        self.index_seconds = 0.0
+        self.searches: list[_Search] = []
+
+    @property
+    def retrievals(self) -> dict[str, judging.Retrieval]:
+        """What was retrieved, by the questions' ids."""
+        return {search.question.id: search.retrieval for search in self.searches}
+
+    def run(self, task: str) -> None:
+        """Build the strategy, ask it every question, and have LLMs read, answer and judge, where there are any.
 
         Raises:
             StrategyUnavailable: It cannot be run here.
         """
-        name = strategy.name
-        figures = [sender.figures for sender in self._senders]
-        searches, index = self._search(strategy, task)
-        retrievals = {search.question.id: search.retrieval for search in searches}
-        in_passages = self._in_passages(name, retrievals)
-        if not in_passages:
-            retrievals = {key: retrieval.of_units() for key, retrieval in retrievals.items()}
-        measured = answers.Measured(judging.score(self.corpus.dataset, retrievals, in_passages, self.depth))
-        if self.reader:
-            self._read(measured, searches, self.reader, f"{name}: reading")
-        for answer in self._answer(measured, searches, name):
-            key = answer.question.id
-            retrievals[key] = replace(retrievals[key], answer=answer.text)
-        measured.warn(name)
-        intervals = bootstrap_intervals(measured.scores, _RESAMPLES)
-        result = report.StrategyResult(
-            name,
-            strategy.description,
-            _is_ours(name),
+        figures = [sender.figures for sender in self.setup.senders]
+        self._search(task)
+        self._score()
+        self._read()
+        self._answer()
+        self.measured.warn(self.name)
+        intervals = bootstrap_intervals(self.measured.scores, _RESAMPLES)
+        self.result = report.StrategyResult(
+            self.name,
+            self.strategy.description,
+            _is_ours(self.name),
             {metric: interval.mean for metric, interval in intervals.items()},
             {metric: (interval.low, interval.high) for metric, interval in intervals.items()},
-            self._cost(strategy, searches, index, figures),
-            {metric: reasons.total() for metric, reasons in measured.failed.items()},
+            self._cost(figures),
+            {metric: reasons.total() for metric, reasons in self.measured.failed.items()},
         )
-        return _Observation(result, measured.scores, retrievals)
 
-    def _in_passages(self, name: str, retrievals: judging.Retrievals) -> bool:
-        """Whether results are counted as the dataset's passages; an index comes without documents here."""
-        if not self.corpus.documents:
-            return False
-        if unlocated := sum(retrieval.unlocated for retrieval in retrievals.values()):
-            results = sum(retrieval.results for retrieval in retrievals.values())
-            logger.warning(_UNLOCATED, name, unlocated, results)
-        return judging.within_passages(retrievals)
-
-    def _search(self, strategy: Strategy, task: str) -> tuple[list[_Search], _Index]:
+    def _search(self, task: str) -> None:
         """Index the documents, and search for each question."""
         corpus = self.corpus
         questions = corpus.dataset.questions
         judge = judging.Judge(corpus.dataset)
-        searches: list[_Search] = []
-        index = _Index([])
-        self.show(f"{task}: indexing", 0, len(questions))
+        self.setup.show(f"{task}: indexing", 0, len(questions))
         corpus.take_embedded()  # by strategies before this one
         for candidates, group in groupby(questions, key=lambda question: question.candidates):
             started = corpus.clock()
-            built = strategy.on(corpus.among(candidates))
-            index.seconds += corpus.clock() - started
-            index.units += corpus.take_embedded() if built.units is None else built.units
+            built = self.strategy.on(corpus.among(candidates))
+            self.index_seconds += corpus.clock() - started
+            self.units += corpus.take_embedded() if built.units is None else built.units
             for question in group:
-                searches.append(self._search_for(question, strategy, built, judge))
-                self.show(task, len(searches), len(questions))
-        return searches, index
+                self.searches.append(self._search_for(question, built, judge))
+                self.setup.show(task, len(self.searches), len(questions))
 
-    def _search_for(self, question: Question, strategy: Strategy, built: Built, judge: judging.Judge) -> _Search:
+    def _search_for(self, question: Question, built: Built, judge: judging.Judge) -> _Search:
         started = time.perf_counter()
         results = built.retriever.retrieve(question.text)
         seconds = time.perf_counter() - started
         results = judge.without_own(question, results)
-        default = results[: strategy.context_k]
+        default = results[: self.strategy.context_k]
         if built.context_retriever:
             default = judge.without_own(question, built.context_retriever.retrieve(question.text))
-        read = strategy.context_of(question.text, default)
-        context = _texts(strategy.context_of(question.text, results[: self.depth]))
+        read = self.strategy.context_of(question.text, default)
+        context = _texts(self.strategy.context_of(question.text, results[: self.setup.depth]))
         answer: answers.AnswerQuestion | None = None
         if built.query_engine:
             answer = built.query_engine.query
-        elif self.reader and self.verdicts:
-            answer = answers.reading(self.reader, read)
+        elif self.setup.reader and self.setup.verdicts:
+            answer = answers.reading(self.setup.reader, read)
         retrieval = judge.judge(question, [result.node for result in results], context, _texts(read))
         return _Search(question, retrieval, context, answer, seconds)
 
-    def _cost(
-        self,
-        strategy: Strategy,
-        searches: Sequence[_Search],
-        index: _Index,
-        figures: Sequence[RequestFigures],
-    ) -> report.Cost:
-        spent = [sender.figures.since(earlier) for sender, earlier in zip(self._senders, figures, strict=True)]
-        dollars = [used.cost for used in spent if used.usage.requests]
-        return report.Cost(
-            units=len(index.units),
-            tokens=sum(map(_count_tokens, index.units)),
-            index_seconds=index.seconds,
-            query_ms=1000 * median(search.seconds for search in searches),
-            context_words=fmean(search.retrieval.context_words for search in searches),
-            context_k=strategy.context_k,
-            llm_calls=sum(used.usage.requests + used.cache_hits for used in spent),
-            llm_tokens=sum(used.usage.total_tokens for used in spent),
-            llm_dollars=None if None in dollars else sum(filter(None, dollars), 0.0),
-        )
+    def _score(self) -> None:
+        """Score what was retrieved; results count as the dataset's passages where they lie within them."""
+        in_passages = False
+        if self.corpus.documents:  # an index comes without them
+            results = sum(search.retrieval.results for search in self.searches)
+            unlocated = sum(search.retrieval.unlocated for search in self.searches)
+            if unlocated:
+                logger.warning(_UNLOCATED, self.name, unlocated, results)
+            in_passages = judging.within_passages(self.retrievals)
+        if not in_passages:
+            for search in self.searches:
+                search.retrieval = search.retrieval.of_units()
+        scores = judging.score(self.corpus.dataset, self.retrievals, in_passages, self.setup.depth)
+        self.measured = answers.Measured(scores)
 
-    def _read(self, measured: answers.Measured, searches: Sequence[_Search], reader: KeptLLM, task: str) -> None:
+    def _read(self) -> None:
         """Have an LLM answer from the beginning of each context, and score that: `em@100`, `f1@100`, ..."""
+        if not self.setup.reader:
+            return
         language = self.corpus.language
-        work = [(length, search) for length in READER_LENGTHS for search in searches if search.question.answers]
+        answerable = [search for search in self.searches if search.question.answers]
+        work = list(product(READER_LENGTHS, answerable))
         prompts = []
         for length, search in work:
             context = "\n\n".join(judging.first_words(search.context, length, language))
             prompts.append([ChatMessage(_PROMPT.format(context=context, question=search.question.text))])
-        replies = at_once(reader.ask, prompts, partial(self.show, task))
+        replies = at_once(self.setup.reader.ask, prompts, partial(self.setup.show, f"{self.name}: reading"))
         for (length, search), reply in zip(work, replies, strict=True):
             for metric, measure in (("em", judging.exact_match), ("f1", judging.f1)):
                 value = measure(reply, search.question.answers, language) if isinstance(reply, str) else reply
-                measured.add(search.question.id, {f"{metric}@{length}": value})
+                self.measured.add(search.question.id, {f"{metric}@{length}": value})
 
-    def _answer(
-        self, measured: answers.Measured, searches: Sequence[_Search], name: str
-    ) -> list[answers.AnsweredQuestion]:
+    def _answer(self) -> None:
         """Have questions answered, and the answers judged."""
+        show = self.setup.show
+        searches = [search for search in self.searches if search.answer]
         questions = [(search.question, search.answer) for search in searches if search.answer]
-        answered = answers.answer_questions(questions, partial(self.show, f"{name}: answering"))
-        answers.score_answers(measured, answered, self.corpus.language)
-        if self.verdicts and answered:
-            answers.judge_answers(measured, self.verdicts, answered, partial(self.show, f"{name}: judging"), name)
-        return answered
+        answered = answers.answer_questions(questions, partial(show, f"{self.name}: answering"))
+        for search, answer in zip(searches, answered, strict=True):
+            search.retrieval = replace(search.retrieval, answer=answer.text)
+        answers.score_answers(self.measured, answered, self.corpus.language)
+        if self.setup.verdicts and answered:
+            step = partial(show, f"{self.name}: judging")
+            answers.judge_answers(self.measured, self.setup.verdicts, answered, step, self.name)
+
+    def _cost(self, figures: Sequence[RequestFigures]) -> report.Cost:
+        spent = [sender.figures.since(earlier) for sender, earlier in zip(self.setup.senders, figures, strict=True)]
+        dollars = [used.cost for used in spent if used.usage.requests]
+        return report.Cost(
+            units=len(self.units),
+            tokens=sum(map(_count_tokens, self.units)),
+            index_seconds=self.index_seconds,
+            query_ms=1000 * median(search.seconds for search in self.searches),
+            context_words=fmean(search.retrieval.context_words for search in self.searches),
+            context_k=self.strategy.context_k,
+            llm_calls=sum(used.usage.requests + used.cache_hits for used in spent),
+            llm_tokens=sum(used.usage.total_tokens for used in spent),
+            llm_dollars=None if None in dollars else sum(filter(None, dollars), 0.0),
+        )
 
 
 def _most_own_passages(dataset: EvaluationSet) -> int:
@@ -441,46 +438,43 @@ def _most_own_passages(dataset: EvaluationSet) -> int:
     return max((len(dataset.passages.get(document_id, [(0, 0)])) for document_id in own), default=0)
 
 
-_count_tokens = cache(count_tokens)  # strategies share most of their texts
-
-
 def _texts(nodes: Sequence[NodeWithScore]) -> list[str]:
     return [result.node.get_content(metadata_mode=MetadataMode.NONE) for result in nodes]
 
 
-def _report(
-    run: _Run,
-    observed: Sequence[_Observation],
-    skipped: list[report.Skipped],
-) -> Report:
-    corpus = run.corpus
+_count_tokens = cache(count_tokens)  # strategies share most of their texts
+
+
+def _report(setup: _Setup, trials: Sequence[_Trial], skipped: list[report.Skipped]) -> Report:
+    corpus = setup.corpus
     titles = corpus.dataset.titles
-    metrics = dict.fromkeys(metric for observation in observed for metric in observation.scores)
+    metrics: dict[str, None] = dict.fromkeys(metric for trial in trials for metric in trial.measured.scores)
     embeddings = corpus.embed_model_or_none
     propositionizer = corpus.propositionizer_or_none
+    retrievals = {trial.name: trial.retrievals for trial in trials}
     return Report(
         _describe(corpus.dataset),
         report.RunSettings(
             embed_model=embeddings.identity if embeddings else None,
             propositionizer=propositionizer.class_name() if propositionizer else None,
             llm=_model_name(corpus.header_llm),
-            reader_llm=_model_name(run.reader),
-            judge_llm=_model_name(run.judge),
-            depth=run.depth,
+            reader_llm=_model_name(setup.reader),
+            judge_llm=_model_name(setup.judge),
+            depth=setup.depth,
             lengths=list(judging.LENGTHS),
             versions=_versions(),
         ),
-        [replace(observation.result, metrics={**metrics, **observation.result.metrics}) for observation in observed],
+        [replace(trial.result, metrics={**metrics, **trial.result.metrics}) for trial in trials],
         skipped,
-        list(_comparisons(observed)),
-        list(_equal_contexts(observed)),
+        list(_comparisons(trials)),
+        list(_equal_contexts(trials)),
         [
             report.QuestionResult(
                 question.id,
                 question.text,
                 list(question.answers),
                 titles.get(question.document_id, ""),
-                {observation.result.name: observation.retrievals[question.id] for observation in observed},
+                {name: of_trial[question.id] for name, of_trial in retrievals.items()},
             )
             for question in corpus.dataset.questions
         ],
@@ -491,25 +485,26 @@ def _model_name(llm: KeptLLM | None) -> str | None:
     return llm.metadata.model_name if llm else None
 
 
-def _comparisons(observed: Sequence[_Observation]) -> Iterator[Comparison]:
+def _comparisons(trials: Sequence[_Trial]) -> Iterator[Comparison]:
     """The first of ours against every other strategy; if none of ours was run, the first of all."""
-    scores = {observation.result.name: observation.scores for observation in observed}
-    first = next(name for name in ("densex", *filter(_is_ours, scores), *scores, "") if name in scores or not name)
+    scores = {trial.name: trial.measured.scores for trial in trials}
+    first = next((name for name in ("densex", *filter(_is_ours, scores), *scores) if name in scores), "")
     for metric, second in product(COMPARED, scores):
         if second != first and metric in scores[first] and metric in scores[second]:
-            yield Comparison(metric, first, second, *randomisation_test(scores[first][metric], scores[second][metric]))
+            tested = randomisation_test(scores[first][metric], scores[second][metric])
+            yield Comparison(metric, first, second, *tested)
 
 
-def _equal_contexts(observed: Sequence[_Observation]) -> Iterator[report.EqualContext]:
+def _equal_contexts(trials: Sequence[_Trial]) -> Iterator[report.EqualContext]:
     """Each of ours against each other strategy, cut to the length of the other's default context."""
-    for ours, other in product(observed, observed):
-        recall = other.scores.get("answer_recall")
+    for ours, other in product(trials, trials):
+        recall = other.measured.scores.get("answer_recall")
         if recall and ours.result.ours and not other.result.ours:
             words = other.result.cost.context_words
-            within = judging.recall_within({key: ours.retrievals[key] for key in recall}, words)
+            retrievals = ours.retrievals
+            within = judging.recall_within({key: retrievals[key] for key in recall}, words)
             means = (fmean(within.values()), fmean(recall.values()))
-            tested = randomisation_test(within, recall)
-            yield report.EqualContext(ours.result.name, other.result.name, words, *means, *tested)
+            yield report.EqualContext(ours.name, other.name, words, *means, *randomisation_test(within, recall))
 
 
 def _is_ours(name: str) -> bool:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,16 @@ class QuestionSet:
         Raises:
             OSError: The file cannot be written.
         """
-        lines = [json.dumps(_row(question), ensure_ascii=False) + "\n" for question in self.questions]
+        lines = []
+        for question in self.questions:
+            row = {
+                "question": question.text,
+                "answers": question.answers,
+                "document": question.document_id,
+                "evidence": question.evidence,
+                "kind": question.kind,
+            }
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         Path(file).write_text("".join(lines), encoding="utf-8")
 
 
@@ -159,7 +168,7 @@ def estimate_questions(
     Nothing is asked and no key is needed.
     """
     file = _as_path(cache)
-    if file is not None and not file.exists():
+    if file and not file.exists():
         file = None
     writer = KeptLLM(_as_llm(llm, asked=False), file, stand_in=_EXPECTED_REPLY, prices=read_prices(prices))
     for task in islice(_tasks(documents, number), number):
@@ -179,8 +188,8 @@ class _Task:
         """What the LLM is asked."""
         is_japanese = self.passage.language == "ja"
         prompt = ChatPromptTemplate(_PROMPT_JA if is_japanese else _PROMPT)
-        note = f"質問の種類: {self.kind}\n\n" if is_japanese else f"Kind of question: {self.kind}\n\n"
-        return format_request(prompt, llm, self.passage, note)
+        label = "質問の種類" if is_japanese else "Kind of question"
+        return format_request(prompt, llm, self.passage, f"{label}: {self.kind}\n\n")
 
 
 def _tasks(documents: str | Path | Sequence[Document], number: int) -> Iterator[_Task]:
@@ -189,11 +198,10 @@ def _tasks(documents: str | Path | Sequence[Document], number: int) -> Iterator[
         raise ValueError(f"number is {number}: at least 1 is needed")
     if isinstance(documents, (str, Path)):
         documents = read_folder(Path(documents))
-    passages = _spread_passages(documents)
+    places = list(enumerate(_spread_passages(documents)))
     tasks = (
         _Task(document_id, passage, KINDS[(place + turn) % len(KINDS)])
-        for turn in range(len(KINDS))
-        for place, (document_id, passage) in enumerate(passages)
+        for turn, (place, (document_id, passage)) in product(range(len(KINDS)), places)
     )
     return islice(tasks, _MOST_REQUESTS * number)
 
@@ -213,15 +221,15 @@ def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]
     places = Counter(passage.text for passages in passages_of.values() for passage in passages)
     spread: list[tuple[int, str, str, Passage]] = []
     for document_id, passages in passages_of.items():
-        digests = {
-            passage_digest(passage.text): passage
-            for passage in passages
-            if places[passage.text] == 1 and has_letters(passage.text) and count_tokens(passage.text) >= _LEAST_TOKENS
-        }
-        for rank, digest in enumerate(sorted(digests)):
-            spread.append((rank, digest, document_id, digests[digest]))
+        digests = {passage_digest(passage.text): passage for passage in passages if _may_answer(passage, places)}
+        spread += [(rank, key, document_id, digests[key]) for rank, key in enumerate(sorted(digests))]
     spread.sort(key=lambda entry: entry[:2])
     return [(document_id, passage) for _, _, document_id, passage in spread]
+
+
+def _may_answer(passage: Passage, places: Mapping[str, int]) -> bool:
+    is_prose = has_letters(passage.text) and count_tokens(passage.text) >= _LEAST_TOKENS
+    return is_prose and places[passage.text] == 1
 
 
 def _write(llm: KeptLLM, task: _Task) -> Question:
@@ -259,14 +267,16 @@ def _add(question_set: QuestionSet, result: Question | AskingFailed) -> None:
     """Add a question, unless there is one like it; or why there is none."""
     if isinstance(result, AskingFailed):
         question_set.left_out[str(result)] += 1
-        return
-    words = set(tokenize(result.text))
-    for other in question_set.questions:
-        other_words = set(tokenize(other.text))
-        if len(words & other_words) >= _ALIKE * len(words | other_words):
-            question_set.left_out["there is a question like it"] += 1
-            return
-    question_set.questions.append(replace(result, id=str(len(question_set.questions) + 1)))
+    elif any(_are_alike(result.text, question.text) for question in question_set.questions):
+        question_set.left_out["there is a question like it"] += 1
+    else:
+        question_set.questions.append(replace(result, id=str(len(question_set.questions) + 1)))
+
+
+def _are_alike(first: str, second: str) -> bool:
+    tokens = set(tokenize(first))
+    other_tokens = set(tokenize(second))
+    return len(tokens & other_tokens) >= _ALIKE * len(tokens | other_tokens)
 
 
 def _read_object(reply: str) -> dict[str, Any]:
@@ -313,7 +323,7 @@ def _with_whole_rows(evidence: str, text: str) -> str:
     start = text.index(evidence)
     end = start + len(evidence)
     row_start = text.rfind("\n", 0, start) + 1
-    if text[row_start : row_start + 1] == "|":
+    if text.startswith("|", row_start):
         start = row_start
         end = text.find("\n", end) if "\n" in text[end:] else len(text)
     return text[start:end].strip()
@@ -325,16 +335,6 @@ def _is_copied(question: str, text: str, kind: str) -> bool:
         return bool(_find(question, text))
     words = content_words(tokenize(question))
     return len(words & set(tokenize(text))) >= _COPIED * len(words)
-
-
-def _row(question: Question) -> dict[str, Any]:
-    return {
-        "question": question.text,
-        "answers": question.answers,
-        "document": question.document_id,
-        "evidence": question.evidence,
-        "kind": question.kind,
-    }
 
 
 def _as_llm(llm: LLM | str, *, asked: bool = True) -> LLM:

@@ -56,7 +56,15 @@ Step = Callable[[int, int], None]
 
 _BATCH = 512  # texts between two writes
 # what a model's vectors depend on besides its name
-_SETTINGS = "query_instruction text_instruction normalize max_length pooling dimensions api_base".split()
+_SETTINGS = (
+    "query_instruction",
+    "text_instruction",
+    "normalize",
+    "max_length",
+    "pooling",
+    "dimensions",
+    "api_base",
+)
 AT_ONCE = 8  # requests to an LLM, and threads that wait for them
 _FLOAT = np.dtype(np.float32)
 

@@ -55,6 +55,7 @@ _POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 _SHOWN_FIRST = 8  # strategies; a click shows the others
+_SCRIPT_FIELDS = ("rank", "gold_rank", "words", "answer")
 # What XML 1.0 has no way to write: control characters and halves of surrogate pairs.
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
@@ -79,14 +80,10 @@ def render(report: Json) -> str:
     headline = _headline(report)
     first = _shown_first(strategies, headline)
     data = json.dumps(
-        _for_script(report, bars, first),
-        ensure_ascii=False,
-        separators=(",", ":"),
-        allow_nan=False,
+        _for_script(report, bars, first), ensure_ascii=False, separators=(",", ":"), allow_nan=False
     )
-    page = _ENVIRONMENT.get_template(
-        "page.html"
-    ).render(
+    groups = [_GROUPS.get(_kind(key), "Other").format(unit=unit, gold=gold) for key in shown]
+    page = _ENVIRONMENT.get_template("page.html").render(
         report,
         unit=unit,
         language=LANGUAGE_NAMES.get(dataset["language"], dataset["language"]),
@@ -98,14 +95,9 @@ def render(report: Json) -> str:
         first=first,
         gold=gold,
         shown=[{"key": key, "label": _label(key)} for key in shown],
-        groups=Counter(_GROUPS.get(_kind(key), "Other").format(unit=unit, gold=gold) for key in shown),
+        groups=Counter(groups),
         curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in report["settings"]["lengths"]],
         best=_best(strategies),
-        largest={
-            name: max(strategy["cost"][name] or 0 for strategy in strategies)
-            for strategy in strategies[:1]
-            for name in strategy["cost"]
-        },
         bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
     )
     # half a character in the JSON becomes its escape
@@ -169,26 +161,14 @@ def _for_script(report: Json, bars: Mapping[str, list[str]], first: Sequence[str
     texts: dict[tuple[str, str, str], int] = {}
     strategies = []
     for strategy in report["strategies"]:
-        findings = [question["found"][strategy["name"]] for question in report["questions"]]
-        found: dict[str, list[Any]] = {
-            name: [finding.get(name, "") for finding in findings] for name in ("rank", "gold_rank", "words", "answer")
-        }
-        found["text"] = [
-            texts.setdefault(
-                (finding["text"], finding["source"], finding["unit"]),
-                len(texts),
-            )
-            for finding in findings
-        ]
-        strategies.append({**strategy, "other": strategy["name"] not in first, "found": found})
+        name = strategy["name"]
+        retrievals = [question["found"][name] for question in report["questions"]]
+        columns = {field: [item.get(field, "") for item in retrievals] for field in _SCRIPT_FIELDS}
+        shown = [(item["text"], item["source"], item["unit"]) for item in retrievals]
+        columns["text"] = [texts.setdefault(parts, len(texts)) for parts in shown]
+        strategies.append({**strategy, "other": name not in first, "found": columns})
     questions = [{**question, "found": None} for question in report["questions"]]
-    return {
-        **report,
-        "bars": bars,
-        "strategies": strategies,
-        "questions": questions,
-        "texts": list(texts),
-    }
+    return {**report, "bars": bars, "strategies": strategies, "questions": questions, "texts": list(texts)}
 
 
 def _shown_first(strategies: Sequence[Json], headline: Sequence[Json]) -> list[str]:
@@ -204,10 +184,8 @@ def _columns(report: Json) -> list[str]:
     plotted = {f"answer_recall@{length}" for length in report["settings"]["lengths"] if length not in _IN_TABLE}
     keys = dict.fromkeys(key for strategy in report["strategies"] for key in strategy["metrics"])
     order = [*_GROUPS, *map(_kind, keys)]  # others come last
-    return sorted(
-        (key for key in keys if key not in plotted),
-        key=lambda key: order.index(_kind(key)),
-    )
+    shown = [key for key in keys if key not in plotted]
+    return sorted(shown, key=lambda key: order.index(_kind(key)))
 
 
 def _kind(key: str) -> str:
@@ -242,9 +220,6 @@ def _headline(report: Json) -> list[Json]:
         if first["ours"] and second["ours"]:
             continue
         if metric not in best or pair["difference"] < best[metric]["difference"]:
-            values = {
-                "first_value": first["metrics"].get(metric),
-                "second_value": second["metrics"].get(metric),
-            }
+            values = {"first_value": first["metrics"].get(metric), "second_value": second["metrics"].get(metric)}
             best[metric] = {**pair, **values}
     return list(best.values())

@@ -27,7 +27,7 @@ from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.utils import iter_batch
 
-from llama_pack_densex.evaluation.answers import TRIAD, Answer, Verdict
+from llama_pack_densex.evaluation.answers import TRIAD, AnsweredQuestion, Verdict
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.text.segments import passage_sentences
@@ -66,7 +66,7 @@ class Recorder:
             self._app = _trulens("apps.llamaindex").TruLlama
             self._metrics = _metrics(self._core, judge)
 
-    def verdicts_of(self, answers: Sequence[Answer], step: Step, name: str) -> list[Verdict]:
+    def verdicts_of(self, answers: Sequence[AnsweredQuestion], step: Step, name: str) -> list[Verdict]:
         """Record a strategy's answers as a version of the app, and judge them (see `answers.Verdicts`).
 
         Raises:
@@ -121,7 +121,7 @@ class Recorder:
 class _Retrieved(BaseRetriever):
     """Retrieves what an answer was made from: TruLens records what a retriever returns."""
 
-    answer: Answer
+    answer: AnsweredQuestion
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return [NodeWithScore(node=TextNode(text=text)) for text in self.answer.contexts]
