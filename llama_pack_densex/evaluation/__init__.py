@@ -1,7 +1,7 @@
 """The evaluation room: datasets with known answers, metrics, strategies to compare, reports.
 
-It sits on top of the other rooms. Only the command line imports it; `compare` and `make_questions` are names of the
-package.
+It sits on top of the other rooms. Only the command line imports it; `compare` and `make_questions` are names
+of the package.
 Scoring rankings needs the extra `evaluation` (`pip install "llama-pack-densex[evaluation]"`); reading
 datasets does not. From the bottom to the top:
 

@@ -58,11 +58,15 @@ _NUMBER_ALONE = re.compile(rf"[\s*`\"'\[(]*({_SCORE.pattern})[\s*`\"'\])!.。]*"
 _OUT_OF_JA = re.compile(r"(\d+)点(?:満点)?(?:中|のうち)の?、?\s*(\d+(?:\.\d+)?)(?:点|(?![\d.]))")
 _YES = ("yes", "true", "supported", "はい")
 _WORD = "yes|no|true|false|supported|not supported|unsupported|はい|いいえ"
-_NAME = r"(?:answer|verdict|result|conclusion|judge?ment|答え|回答|判定|結論)[\s*\"']*(?:[:=]|\b(?:is|would be)\b|は)"
+_NAME = (
+    r"(?:answer|verdict|result|conclusion|judge?ment|答え|回答|判定|結論)[\s*\"']*"
+    r"(?:[:=]|\b(?:is|would be)\b|は)"
+)
 _OPENS = r"[\s*_#:\"'`({\[「『]*"
 _CLOSES = r"(?=[\s*_\"'`)}\]」』]*(?:[.,;:!。、]|[\-\u2013\u2014]|です|\n|\Z))"
 _BOTH = re.compile(
-    r"(?:\byes|はい)\s*(?:[/|,]|and|or|か|または)\s*(?:no\b|いいえ)|\bno\s*(?:[/|]|and|or)\s*yes\b", re.IGNORECASE
+    r"(?:\byes|はい)\s*(?:[/|,]|and|or|か|または)\s*(?:no\b|いいえ)|\bno\s*(?:[/|]|and|or)\s*yes\b",
+    re.IGNORECASE,
 )
 # a "no" that goes on may belong to a noun: "No doubt it is said."
 _VERDICT_FIRST = re.compile(
@@ -73,7 +77,9 @@ _VERDICT_FIRST = re.compile(
 _VERDICT_LAST = re.compile(
     rf"(?:{_NAME}|\n|[.!。,]\s?|\bso,? ){_OPENS}({_WORD})[^\w?]*(?:です)?[^\w?]*\Z", re.IGNORECASE
 )
-_VERDICT_WITHIN = re.compile(rf"(?:(?i:{_NAME}){_OPENS}|[\"'「*])((?i:{_WORD})){_CLOSES}|\b(YES|NO)\b{_CLOSES}")
+_VERDICT_WITHIN = re.compile(
+    rf"(?:(?i:{_NAME}){_OPENS}|[\"'「*])((?i:{_WORD})){_CLOSES}|\b(YES|NO)\b{_CLOSES}",
+)
 
 
 @dataclass(frozen=True)
@@ -160,7 +166,10 @@ def reading(llm: KeptLLM, nodes: list[NodeWithScore]) -> AnswerQuestion:
     return lambda question: _synthesizer(llm).synthesize(question, nodes)
 
 
-def answer_questions(questions: Sequence[tuple[Question, AnswerQuestion]], step: Step) -> list[AnsweredQuestion]:
+def answer_questions(
+    questions: Sequence[tuple[Question, AnswerQuestion]],
+    step: Step,
+) -> list[AnsweredQuestion]:
     """Have questions answered.
 
     Args:
@@ -182,11 +191,11 @@ def answer_questions(questions: Sequence[tuple[Question, AnswerQuestion]], step:
         metadata = response.metadata or {}
         if metadata.get("outcome") == "no_answer":
             raise AskingFailed(REASONS["empty"])
-        contexts = [strip_surrogates(node.node.get_content(MetadataMode.NONE)) for node in response.source_nodes]
+        contexts = [node.node.get_content(MetadataMode.NONE) for node in response.source_nodes]
         return AnsweredQuestion(
             replace(question, text=strip_surrogates(question.text)),
             strip_surrogates(plain_answer(without_thoughts(str(response)))),
-            [context for context in contexts if context.strip()],
+            [strip_surrogates(context) for context in contexts if context.strip()],
             str(metadata.get("outcome", "")),
             metadata.get("sentences", ()),
         )
@@ -266,7 +275,12 @@ def judged_by(judge: KeptLLM | None, trulens: str | Path | None) -> Verdicts | N
     return Recorder(trulens, judge).verdicts_of
 
 
-def verdicts_of(llm: KeptLLM, answers: Sequence[AnsweredQuestion], step: Step, name: str) -> Sequence[Verdict]:
+def verdicts_of(
+    llm: KeptLLM,
+    answers: Sequence[AnsweredQuestion],
+    step: Step,
+    name: str,
+) -> Sequence[Verdict]:
     """Have an LLM judge by the prompts of LlamaIndex's evaluators (see `Verdicts`).
 
     The evaluators themselves write to core's `Settings`, and misread some replies.
@@ -294,7 +308,10 @@ def verdicts_of(llm: KeptLLM, answers: Sequence[AnsweredQuestion], step: Step, n
 def _reply(llm: KeptLLM, evaluator: BaseEvaluator, query: str, contexts: Sequence[str]) -> str:
     """What an evaluator would ask for: the reply to its prompts over some contexts."""
     prompts: Any = evaluator.get_prompts()
-    templates = {"text_qa_template": prompts["eval_template"], "refine_template": prompts["refine_template"]}
+    templates = {
+        "text_qa_template": prompts["eval_template"],
+        "refine_template": prompts["refine_template"],
+    }
     documents = [Document(text=context) for context in contexts]
     nodes = [NodeWithScore(node=node) for node in SentenceSplitter().get_nodes_from_documents(documents)]
     return str(_synthesizer(llm, **templates).synthesize(query, nodes))
@@ -308,8 +325,8 @@ def _synthesizer(llm: KeptLLM, **templates: Any) -> BaseSynthesizer:
 def _read_score(reply: str, most: float) -> float | None:
     """The number after the last "[RESULT]", after a name for it, or alone, as a share of `most`.
 
-    Of another scale, a range and a percentage it is not known what was meant. LlamaIndex's own reading crashes
-    at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number alone.
+    Of another scale, a range and a percentage it is not known what was meant. LlamaIndex's own reading
+    crashes at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number alone.
     """
     reply = _OUT_OF_JA.sub(r"\2/\1", unicodedata.normalize("NFKC", reply))
     places = [match.end() for match in _RESULT.finditer(reply)][-1:]
@@ -333,6 +350,7 @@ def _read_yes_or_no(reply: str) -> float | None:
     LlamaIndex takes every reply without a yes for a no.
     """
     reply = _BOTH.sub("", unicodedata.normalize("NFKC", reply).replace("\u2019", "'"))
-    named = [match for match in (_VERDICT_FIRST.match(reply), _VERDICT_LAST.search(reply)) if match]
-    verdicts = {match[match.lastindex or 0].lower() in _YES for match in named or _VERDICT_WITHIN.finditer(reply)}
+    matches = [match for match in (_VERDICT_FIRST.match(reply), _VERDICT_LAST.search(reply)) if match]
+    matches = matches or list(_VERDICT_WITHIN.finditer(reply))
+    verdicts = {match[match.lastindex or 0].lower() in _YES for match in matches}
     return float(verdicts.pop()) if len(verdicts) == 1 else None

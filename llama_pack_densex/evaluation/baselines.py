@@ -76,6 +76,8 @@ def _articles_in(make_parser: Callable[[], NodeParser]) -> Cut:
 
 
 _large_chunks = _articles_in(SentenceSplitter)
+
+
 def _small_chunks(corpus: Corpus) -> list[BaseNode]:
     return SentenceSplitter(
         chunk_size=_CHUNK,
@@ -133,7 +135,10 @@ def _bm25_retriever(nodes: Sequence[BaseNode], depth: int) -> BaseRetriever:
 
 def _bm25(corpus: Corpus) -> Built:
     nodes = _passages(corpus)
-    return Built(_bm25_retriever(nodes, corpus.depth), units=[node.get_content(MetadataMode.EMBED) for node in nodes])
+    return Built(
+        _bm25_retriever(nodes, corpus.depth),
+        units=[node.get_content(MetadataMode.EMBED) for node in nodes],
+    )
 
 
 def _hybrid(cut: Cut) -> Build:
@@ -202,7 +207,8 @@ def _dense_x(corpus: Corpus) -> Built:
     """What llama-index-packs-dense-x-retrieval did."""
     propositionizer = corpus.chunk_propositionizer
     chunks = _articles_in(SentenceSplitter)(corpus)
-    passages = [Passage(chunk.get_content(), title_of(corpus.by_id[chunk.ref_doc_id or ""])) for chunk in chunks]
+    titles = {key: title_of(article) for key, article in corpus.by_id.items()}
+    passages = [Passage(chunk.get_content(), titles[chunk.ref_doc_id or ""]) for chunk in chunks]
     nodes = list(chunks)
     for place, propositions in enumerate(propositionizer.propositionize(passages)):
         for number, text in enumerate(propositions.texts):
@@ -212,7 +218,12 @@ def _dense_x(corpus: Corpus) -> Built:
 
     def retriever(units: int) -> RecursiveRetriever:
         vector: Any = index.as_retriever(similarity_top_k=units)
-        return RecursiveRetriever("vector", {"vector": vector}, node_dict=by_id, callback_manager=CallbackManager())
+        return RecursiveRetriever(
+            "vector",
+            {"vector": vector},
+            node_dict=by_id,
+            callback_manager=CallbackManager(),
+        )
 
     return Built(retriever(_DENSE_X_UNITS * corpus.depth), retriever(_DENSE_X_TOP_K))
 

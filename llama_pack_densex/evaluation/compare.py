@@ -128,9 +128,9 @@ def compare(
         max_cost: US dollars that each of the LLMs may use before it stops; None means no limit.
         progress: Called while it runs.
         show_progress: Whether to show what is being done, in the notebook or on stderr.
-        ignore_identical_ids: Whether a document that is the question itself, under the same id, is left out of what
-            every strategy finds for it, as BEIR does (ArguAna, Quora). Of a dataset without relevance labels its text
-            has to be the question's too; one that is labelled as relevant stays.
+        ignore_identical_ids: Whether a document that is the question itself, under the same id, is left out
+            of what every strategy finds for it, as BEIR does (ArguAna, Quora). Of a dataset without
+            relevance labels its text has to be the question's too; one that is labelled as relevant stays.
 
     Raises:
         DatasetError: The dataset cannot be read.
@@ -149,7 +149,10 @@ def compare(
         raise ValueError("TruLens needs a judge: pass judge_llm (--judge-model)")
     dataset = to_dataset(documents, questions, language)
     if not ignore_identical_ids:
-        dataset = replace(dataset, questions=[replace(question, own_document_id="") for question in dataset.questions])
+        dataset = replace(
+            dataset,
+            questions=[replace(question, own_document_id="") for question in dataset.questions],
+        )
     chosen = resolve_strategies(
         strategies,
         ranking=any(question.candidates for question in dataset.questions),
@@ -255,8 +258,8 @@ class _Search:
 class _Setup:
     """What all strategies of a comparison are run with; see `compare`.
 
-    `depth` is how many results rankings look at; the corpus has strategies return some more where a question's own
-    document may be among them.
+    `depth` is how many results rankings look at; the corpus has strategies return some more where a
+    question's own document may be among them.
     """
 
     corpus: Corpus
@@ -266,12 +269,12 @@ class _Setup:
     verdicts: answers.Verdicts | None
     show: Progress
 
-    @property
-    def senders(self) -> list[Propositionizer | KeptLLM]:
-        """What may send requests to an LLM."""
+    def figures(self) -> list[RequestFigures]:
+        """What has been asked of each LLM so far."""
         corpus = self.corpus
+        senders: Sequence[Propositionizer | KeptLLM | None]
         senders = (corpus.propositionizer_or_none, corpus.header_llm, self.reader, self.judge)
-        return [sender for sender in senders if sender]
+        return [sender.figures for sender in senders if sender]
 
     def run_all(self, strategies: Sequence[Strategy]) -> tuple[list[_Trial], list[report.Skipped]]:
         """Run each; one that fails is left out, so that what the others retrieved is kept."""
@@ -315,12 +318,12 @@ class _Trial:
         return {search.question.id: search.retrieval for search in self.searches}
 
     def run(self, task: str) -> None:
-        """Build the strategy, ask it every question, and have LLMs read, answer and judge, where there are any.
+        """Build the strategy, ask it every question, and have the LLMs read, answer and judge.
 
         Raises:
             StrategyUnavailable: It cannot be run here.
         """
-        figures = [sender.figures for sender in self.setup.senders]
+        earlier = self.setup.figures()
         self._search(task)
         self._score()
         self._read()
@@ -333,7 +336,7 @@ class _Trial:
             _is_ours(self.name),
             {metric: interval.mean for metric, interval in intervals.items()},
             {metric: (interval.low, interval.high) for metric, interval in intervals.items()},
-            self._cost(figures),
+            self._cost(earlier),
             {metric: reasons.total() for metric, reasons in self.measured.failed.items()},
         )
 
@@ -416,8 +419,10 @@ class _Trial:
             step = partial(show, f"{self.name}: judging")
             answers.judge_answers(self.measured, self.setup.verdicts, answered, step, self.name)
 
-    def _cost(self, figures: Sequence[RequestFigures]) -> report.Cost:
-        spent = [sender.figures.since(earlier) for sender, earlier in zip(self.setup.senders, figures, strict=True)]
+    def _cost(self, earlier: Sequence[RequestFigures]) -> report.Cost:
+        """What the strategy costs; `earlier` is what LLMs had been asked when it began."""
+        figures = zip(self.setup.figures(), earlier, strict=True)
+        spent = [now.since(before) for now, before in figures]
         dollars = [used.cost for used in spent if used.usage.requests]
         return report.Cost(
             units=len(self.units),
@@ -504,7 +509,8 @@ def _equal_contexts(trials: Sequence[_Trial]) -> Iterator[report.EqualContext]:
             retrievals = ours.retrievals
             within = judging.recall_within({key: retrievals[key] for key in recall}, words)
             means = (fmean(within.values()), fmean(recall.values()))
-            yield report.EqualContext(ours.name, other.name, words, *means, *randomisation_test(within, recall))
+            tested = randomisation_test(within, recall)
+            yield report.EqualContext(ours.name, other.name, words, *means, *tested)
 
 
 def _is_ours(name: str) -> bool:
@@ -515,16 +521,18 @@ def _describe(dataset: EvaluationSet) -> report.DatasetInfo:
     content: list[Any] = [
         [document.id_, document.text, dataset.passages.get(document.id_)] for document in dataset.documents
     ]
-    content += [[question.id, question.text, question.answers, question.span] for question in dataset.questions]
+    questions = dataset.questions
+    content += [[question.id, question.text, question.answers, question.span] for question in questions]
+    has_passages = dataset.relevance or any(question.span for question in questions)
     return report.DatasetInfo(
         name=dataset.name,
         language=dataset.language,
         documents=len(dataset.documents),
         passages=sum(len(dataset.passages_of(document)) for document in dataset.documents),
-        questions=len(dataset.questions),
+        questions=len(questions),
         length_unit="characters" if dataset.language in WITHOUT_SPACES else "words",
         hash=hashlib.sha256("".join(map(json.dumps, content)).encode()).hexdigest(),
-        gold="passage" if dataset.relevance or any(question.span for question in dataset.questions) else "document",
+        gold="passage" if has_passages else "document",
     )
 
 

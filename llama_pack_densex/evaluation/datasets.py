@@ -37,6 +37,8 @@ Questions = str | Path | Sequence[Question | Mapping[str, Any]]
 _PATH = (str, Path)
 _OWN = Path("own documents")
 _SAMPLE = 50  # questions from which the language is detected
+
+
 def read_dataset(
     path: str | Path,
     documents: str | Path | None = None,
@@ -142,7 +144,8 @@ def to_dataset(
     """
     if isinstance(documents, EvaluationSet):
         if questions is not None:
-            raise ValueError("the dataset has its own questions: pass questions=None, or documents in its place")
+            advice = "pass questions=None, or documents in its place"
+            raise ValueError(f"the dataset has its own questions: {advice}")
         return _with_passages(_checked(documents, _OWN, documents.name, language))
     if isinstance(documents, _PATH) and questions is None:
         dataset = read_dataset(documents, language=language)
@@ -150,7 +153,8 @@ def to_dataset(
         own_questions = _as_questions(questions or ())
         if isinstance(documents, _PATH):
             documents = read_folder(Path(documents), [question.document_id for question in own_questions])
-        dataset = _checked(EvaluationSet(documents=[*documents], questions=own_questions), _OWN, None, language)
+        dataset = EvaluationSet(documents=[*documents], questions=own_questions)
+        dataset = _checked(dataset, _OWN, None, language)
     elif isinstance(documents, _PATH):
         dataset = read_dataset(questions, documents, language=language)
     else:
@@ -207,7 +211,8 @@ def _check_references(dataset: EvaluationSet, path: Path) -> None:
     lost = [document_id for document_id in labels if document_id not in ids]
     if lost:
         logger.warning(
-            "%s: %d of its %d labels are for documents that are not there (%r is the first); they count as not found.",
+            "%s: %d of its %d labels are for documents that are not there (%r is the first); "
+            "they count as not found.",
             path, len(lost), len(labels), lost[0],
         )  # fmt: skip
 
@@ -215,7 +220,8 @@ def _check_references(dataset: EvaluationSet, path: Path) -> None:
 def _with_own_document(question: Question, dataset: EvaluationSet, texts: Mapping[str, str]) -> Question:
     """A question with the document that it is itself, under the same id, as in ArguAna and Quora.
 
-    Questions that nobody named are numbered, as documents may be: without labels of documents, the text decides too.
+    Questions that nobody named are numbered, as documents may be: without labels of documents, the text
+    decides too.
     """
     key = question.id
     labels = dataset.relevance.get(key, {})
@@ -321,10 +327,16 @@ def _read_own(
 
 def _own_questions(path: Path, records: Sequence[Record], language: str | None) -> EvaluationSet:
     language, numbered = _in_one_language(path, records, language)
-    return EvaluationSet(language=language, questions=[_own_question(record, number) for number, record in numbered])
+    questions = [_own_question(record, number) for number, record in numbered]
+    return EvaluationSet(language=language, questions=questions)
 
 
-def _with_folder(dataset: EvaluationSet, path: Path, folder: Path, leave_out: Sequence[Path]) -> EvaluationSet:
+def _with_folder(
+    dataset: EvaluationSet,
+    path: Path,
+    folder: Path,
+    leave_out: Sequence[Path],
+) -> EvaluationSet:
     """Questions with a folder of documents: they name them below the folder, or from their own file."""
     names = {question.document_id for question in dataset.questions}
     from_file = {name: Path(os.path.relpath(path.parent / name, folder)).as_posix() for name in names}
@@ -346,8 +358,8 @@ def _in_one_language(
 ) -> tuple[str, list[tuple[int, Record]]]:
     """The language to measure in, and the questions in it, numbered as in the file."""
     if records[0].fields.keys().isdisjoint(("question", "query")):
-        expected = "'question'; 'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
-        raise records[0].error(f"expected {expected}")
+        formats = "'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
+        raise records[0].error(f"expected 'question'; {formats}")
     stated = sorted({_stated_language(record) for record in records} - {""})
     if len(stated) > 1 and not language:
         several = " and ".join(stated)
@@ -396,7 +408,8 @@ def read_folder(
     for error in files.unreadable:
         logger.warning("skipped: %s", error)
     if not documents:
-        raise DatasetError(f"{folder}: expected documents in it (text, Markdown, HTML, PDF), and there are none")
+        expected = "expected documents in it (text, Markdown, HTML, PDF), and there are none"
+        raise DatasetError(f"{folder}: {expected}")
     return documents
 
 

@@ -119,11 +119,13 @@ def read_beir(folder: Path, split: str) -> EvaluationSet:
         expected = f"expected the labels of the split {split!r} here; the splits that are there: {splits}"
         raise DatasetError(f"{folder / 'qrels'}: {expected}")
     relevance = read_qrels(labels_of[split])
-    documents = [make_document(*_corpus_passage(record)) for record in read_records(_file(folder, "corpus.jsonl"))]
+    corpus = read_records(_file(folder, "corpus.jsonl"))
+    documents = [make_document(*_corpus_passage(record)) for record in corpus]
     queries = {record.text("_id", "id"): record for record in read_records(_file(folder, "queries.jsonl"))}
     for question in relevance:
         if question not in queries:
-            raise DatasetError(f"{folder}: there are labels for the question {question}, which queries.jsonl lacks")
+            lacking = f"there are labels for the question {question}, which queries.jsonl lacks"
+            raise DatasetError(f"{folder}: {lacking}")
     questions = [_labelled_question(key, queries[key], labels) for key, labels in relevance.items()]
     return EvaluationSet(documents=documents, questions=questions, relevance=relevance)
 

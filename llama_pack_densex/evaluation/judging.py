@@ -154,7 +154,8 @@ def recall_within(retrievals: Retrievals, length: float) -> dict[str, float]:
 
 
 def _within(retrievals: Retrievals, field: str, bound: float) -> dict[str, float]:
-    return {key: float((getattr(retrieval, field) or math.inf) <= bound) for key, retrieval in retrievals.items()}
+    values = {key: getattr(retrieval, field) or math.inf for key, retrieval in retrievals.items()}
+    return {key: float(value <= bound) for key, value in values.items()}
 
 
 class Judge:
@@ -189,7 +190,9 @@ class Judge:
         places = [self._locator.place(node) for node in results]
         located = [self._locator.passage(place) for place in places if place and place.span]
         passages = {passage: self._locator.text(passage) for passage, _ in located}
-        units = {place or node.node_id: (place, node.get_content()) for place, node in zip(places, results, strict=True)}
+        units: dict[Place | str, tuple[Place | None, str]] = {}
+        for place, node in zip(places, results, strict=True):
+            units[place or node.node_id] = (place, node.get_content())
         rank, gold_rank = self._ranks(question, passages.items())
         text, source, unit = self._shown(question, results[0], places[0]) if results else ("", "", "")
         return Retrieval(
@@ -222,9 +225,17 @@ class Judge:
         source = self._titles[place.document_id] if place else ""
         if place and place.span:
             source += f", characters {place.span[0]}-{place.span[1]}"
-        return _excerpt(text, question.answers, language), source, _excerpt(unit, question.answers, language)
+        return (
+            _excerpt(text, question.answers, language),
+            source,
+            _excerpt(unit, question.answers, language),
+        )
 
-    def _ranks(self, question: Question, results: Iterable[tuple[Place | None, str]]) -> tuple[int | None, int | None]:
+    def _ranks(
+        self,
+        question: Question,
+        results: Iterable[tuple[Place | None, str]],
+    ) -> tuple[int | None, int | None]:
         """The ranks of the first result that holds an answer, and of the first from the gold passage."""
         rank = gold_rank = None
         for number, (place, text) in enumerate(results, 1):
@@ -368,7 +379,11 @@ def length_until_answer(texts: Texts, answers: Texts, language: str = "en") -> i
         ends = _word_ends(text, language)
         if contains_answer(text, answers, language):
             # the more is read, the more answers are in it: a binary search
-            lacking = bisect_right(ends, False, key=lambda end: contains_answer(text[:end], answers, language))
+            lacking = bisect_right(
+                ends,
+                False,
+                key=lambda end: contains_answer(text[:end], answers, language),
+            )
             return length + lacking + 1
         length += len(ends)
     return None
@@ -455,7 +470,8 @@ def normalise_answer(text: str, language: str = "en") -> str:
 
 def exact_match(answer: str, answers: Texts, language: str = "en") -> float:
     """1.0 if a reader's answer equals one of the right ones once normalised, else 0.0."""
-    return float(normalise_answer(answer, language) in [normalise_answer(right, language) for right in answers])
+    rights = [normalise_answer(right, language) for right in answers]
+    return float(normalise_answer(answer, language) in rights)
 
 
 def f1(answer: str, answers: Texts, language: str = "en") -> float:

@@ -1,8 +1,8 @@
 """Questions to measure on, which an LLM writes about passages of the user's own documents.
 
-What a model writes is taken only where it can be checked: the evidence has to be in the passage and the answer in
-the evidence, word for word; the question has to be in the passage's language, in other words than the passage, and
-unlike the others.
+What a model writes is taken only where it can be checked: the evidence has to be in the passage and the
+answer in the evidence, word for word; the question has to be in the passage's language, in other words than
+the passage, and unlike the others.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ KINDS = ("fact", "situation", "list", "keyword")
 _MOST_REQUESTS = 2  # for each question that is wanted
 _LEAST_TOKENS = 20  # of a passage: a heading, or a line of a menu, answers nothing
 _COPIED = 0.75
-"""The share of a question's words that its passage may not have. Of 121 questions as employees ask them about a
-handbook 17 % share as many, of SQuAD's 55 %, of JSQuAD's 83 %; of a strong model's by these prompts none did."""
+"""The share of a question's words that its passage may not have. Of 121 questions as employees ask them
+about a handbook 17 % share as many, of SQuAD's 55 %, of JSQuAD's 83 %; of a strong model's by these prompts
+none did."""
 _ALIKE = 0.8  # the share of two questions' words that they may not have in common
 _DECODER = json.JSONDecoder(strict=False)
 _ADDRESS = r"\]\([^()\s]*\)"  # of a link
@@ -62,8 +63,8 @@ class QuestionSet:
     """Questions that an LLM wrote.
 
     Attributes:
-        questions: Each with its document, answers (strings of the evidence), evidence (a stretch of the document's
-            text) and kind ("fact", "list", "situation" or "keyword").
+        questions: Each with its document, answers (strings of the evidence), evidence (a stretch of the
+            document's text) and kind ("fact", "list", "situation" or "keyword").
         left_out: Why others were left out, and how many.
         requests: What was asked, and what that cost.
     """
@@ -106,9 +107,10 @@ def make_questions(
 ) -> QuestionSet:
     """Have an LLM write questions about passages of documents, to compare and evaluate on.
 
-    The passages are spread over the documents and always the same for the same documents. Each is asked about once,
-    for a kind of question in turn; only where there are too few passages again, for another kind. In place of what
-    is left out, further passages are asked about, up to twice as many as questions are wanted.
+    The passages are spread over the documents and always the same for the same documents. Each is asked
+    about once, for a kind of question in turn; only where there are too few passages again, for another
+    kind. In place of what is left out, further passages are asked about, up to twice as many as questions
+    are wanted.
 
     Args:
         documents: A folder, a file, or documents.
@@ -124,8 +126,8 @@ def make_questions(
 
     Raises:
         DatasetError: There are no documents in the folder.
-        LLMError: The LLM stops: the budget is used up, or the provider refuses the key or the settings, or does not
-            answer. With a cache, what was paid for is not asked again.
+        LLMError: The LLM stops: the budget is used up, or the provider refuses the key or the settings, or
+            does not answer. With a cache, what was paid for is not asked again.
         ValueError: `number` is less than 1, or there is a `max_cost` for a model whose price is not known.
         OSError: A file cannot be read or written.
 
@@ -163,9 +165,10 @@ def estimate_questions(
     cache: str | Path | None = None,
     prices: Any = None,
 ) -> RequestFigures:
-    """Estimate what `make_questions` will ask and cost, for replies of the usual length of which none is left out.
+    """Estimate what `make_questions` will ask and cost.
 
-    Nothing is asked and no key is needed.
+    Replies are taken to be of the usual length, and none to be left out. Nothing is asked, and no key is
+    needed.
     """
     file = _as_path(cache)
     if file and not file.exists():
@@ -193,7 +196,7 @@ class _Task:
 
 
 def _tasks(documents: str | Path | Sequence[Document], number: int) -> Iterator[_Task]:
-    """What to ask for: a passage of each document after the other, as their digests have it, and a kind in turn."""
+    """What to ask for: a passage of each document after the other, by their digests, and a kind in turn."""
     if number < 1:
         raise ValueError(f"number is {number}: at least 1 is needed")
     if isinstance(documents, (str, Path)):
@@ -209,8 +212,8 @@ def _tasks(documents: str | Path | Sequence[Document], number: int) -> Iterator[
 def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]:
     """The passages that may answer something: the first of each document, the second of each, and so on.
 
-    Their order, and that of the documents, is by digests of their texts. Of a text that stands in several places it
-    cannot be said where it is found.
+    Their order, and that of the documents, is by digests of their texts. Of a text that stands in several
+    places it cannot be said where it is found.
     """
     passages_of: dict[str, list[Passage]] = {}
     for parsed in PropositionNodeParser().model_copy(update={"granularity": ()}).stream(documents):
@@ -221,7 +224,8 @@ def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]
     places = Counter(passage.text for passages in passages_of.values() for passage in passages)
     spread: list[tuple[int, str, str, Passage]] = []
     for document_id, passages in passages_of.items():
-        digests = {passage_digest(passage.text): passage for passage in passages if _may_answer(passage, places)}
+        answering = [passage for passage in passages if _may_answer(passage, places)]
+        digests = {passage_digest(passage.text): passage for passage in answering}
         spread += [(rank, key, document_id, digests[key]) for rank, key in enumerate(sorted(digests))]
     spread.sort(key=lambda entry: entry[:2])
     return [(document_id, passage) for _, _, document_id, passage in spread]
@@ -306,7 +310,8 @@ def _text(reply: Mapping[str, Any], name: str) -> str:
 def _find(quotation: str, text: str) -> str:
     """The stretch of a text that a model copied, as it stands there; "" if it is not there.
 
-    White space, the marks and addresses of Markdown, and the forms of quotation marks and dashes do not count.
+    White space, the marks and addresses of Markdown, and the forms of quotation marks and dashes do not
+    count.
     """
     if quotation in text:
         return quotation
@@ -319,7 +324,7 @@ def _find(quotation: str, text: str) -> str:
 
 
 def _with_whole_rows(evidence: str, text: str) -> str:
-    """Evidence that reaches to the ends of a table's rows: where a cell stands says which column it belongs to."""
+    """Evidence with whole rows of a table: where a cell stands says which column it belongs to."""
     start = text.index(evidence)
     end = start + len(evidence)
     row_start = text.rfind("\n", 0, start) + 1
@@ -330,7 +335,7 @@ def _with_whole_rows(evidence: str, text: str) -> str:
 
 
 def _is_copied(question: str, text: str, kind: str) -> bool:
-    """Whether a question has its words from its passage; of keywords only where they stand there as they are."""
+    """Whether a question has its words from its passage; keywords, whether they stand there as they are."""
     if kind == "keyword":
         return bool(_find(question, text))
     words = content_words(tokenize(question))
@@ -348,19 +353,19 @@ def _as_path(file: str | Path | None) -> Path | None:
 _SYSTEM = """\
 Write one question that the passage answers, to test a search over many documents. Write it in the passage's \
 language, as somebody asks who needs the answer and has never seen the text.
-1. Kinds: fact (one thing is asked), list (several things are asked), situation (the asker's own case, in one or \
-two sentences, that a rule of the passage decides), keyword (2 to 5 words as typed into a search box). Where the \
-passage has nothing for the kind that is wanted, take another.
-2. Other words than the text's: everyday words, synonyms, the asker's point of view. Keep only names that say what \
-it is about.
-3. Clear on its own: name the subject, never "the passage", "this document" or "the above". Ask what only this \
-passage answers.
-4. evidence: the sentence, list items or whole table row that answers it, copied from the passage character for \
-character. Read alone, under title, section and columns' names, it answers all that is asked.
-5. answer: the few words of the evidence that answer it, copied too; of a list, from its first item to its last; \
-of a table a cell, so never ask for a column's name.
-6. Ask what matters to readers: no dates of updates, links, headings or navigation. If there is nothing else, \
-leave the question empty.
+1. Kinds: fact (one thing is asked), list (several things are asked), situation (the asker's own case, in \
+one or two sentences, that a rule of the passage decides), keyword (2 to 5 words as typed into a search \
+box). Where the passage has nothing for the kind that is wanted, take another.
+2. Other words than the text's: everyday words, synonyms, the asker's point of view. Keep only names that \
+say what it is about.
+3. Clear on its own: name the subject, never "the passage", "this document" or "the above". Ask what only \
+this passage answers.
+4. evidence: the sentence, list items or whole table row that answers it, copied from the passage character \
+for character. Read alone, under title, section and columns' names, it answers all that is asked.
+5. answer: the few words of the evidence that answer it, copied too; of a list, from its first item to its \
+last; of a table a cell, so never ask for a column's name.
+6. Ask what matters to readers: no dates of updates, links, headings or navigation. If there is nothing \
+else, leave the question empty.
 Reply with JSON and nothing else.
 
 Example (kind situation, title Karsted Lighthouse): It was begun in 1874 by Ida Brandvold. We charge:
@@ -386,14 +391,18 @@ JSONだけを返す。
 例（種類 situation、題名 霧浜灯台）: 1874年着工。料金:
 - 大人500円
 - 12歳未満無料
-{"kind": "situation", "question": "9歳の息子を霧浜灯台に連れて行きたいのですが、子どもの入場料はいくらですか？", \
+{"kind": "situation", \
+"question": "9歳の息子を霧浜灯台に連れて行きたいのですが、子どもの入場料はいくらですか？", \
 "evidence": "- 12歳未満無料", "answer": "無料"}"""
 
 _REQUEST = "{note}Title: {title}. Section: {section}. Content: {content}"
 
 
 def _messages(system: str) -> list[ChatMessage]:
-    return [ChatMessage(system, role=MessageRole.SYSTEM), ChatMessage(_REQUEST, role=MessageRole.USER)]
+    return [
+        ChatMessage(system, role=MessageRole.SYSTEM),
+        ChatMessage(_REQUEST, role=MessageRole.USER),
+    ]
 
 
 _PROMPT = _messages(_SYSTEM)

@@ -67,6 +67,7 @@ _SETTINGS = (
 )
 AT_ONCE = 8  # requests to an LLM, and threads that wait for them
 _FLOAT = np.dtype(np.float32)
+_TABLE = "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)"
 
 
 def _no_step(done: int, total: int) -> None:
@@ -132,14 +133,16 @@ class CachedEmbedding(BaseEmbedding):
         self._inner = inner
         self._step = step
         self._requested = []
-        settings = {name: str(getattr(inner, name)) for name in _SETTINGS if getattr(inner, name, None) is not None}
-        self._salt = json.dumps([self.identity, settings])
+        settings = {name: getattr(inner, name, None) for name in _SETTINGS}
+        stated = {name: str(value) for name, value in settings.items() if value is not None}
+        self._salt = json.dumps([self.identity, stated])
         try:
             # threads of a model's batches take turns
             self._database = sqlite3.connect(file or ":memory:", check_same_thread=False)
-            self._database.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)")
+            self._database.execute(_TABLE)
         except sqlite3.Error as error:
-            raise OSError(f"{file}: no embeddings can be kept ({error}): delete it, or use another folder") from error
+            advice = "delete it, or use another folder"
+            raise OSError(f"{file}: no embeddings can be kept ({error}): {advice}") from error
 
     @property
     def identity(self) -> str:
@@ -197,7 +200,9 @@ class CachedEmbedding(BaseEmbedding):
             started = time.perf_counter()
             embedded = embed(batch)
             self.seconds += time.perf_counter() - started
-            rows = {keys[text]: np.asarray(row, _FLOAT).tobytes() for text, row in zip(batch, embedded, strict=True)}
+            rows = {}
+            for text, vector in zip(batch, embedded, strict=True):
+                rows[keys[text]] = np.asarray(vector, _FLOAT).tobytes()
             with self._database:
                 self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows.items())
             vectors |= rows

@@ -80,9 +80,13 @@ def render(report: Json) -> str:
     headline = _headline(report)
     first = _shown_first(strategies, headline)
     data = json.dumps(
-        _for_script(report, bars, first), ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        _for_script(report, bars, first),
+        ensure_ascii=False,
+        separators=(",", ":"),
+        allow_nan=False,
     )
     groups = [_GROUPS.get(_kind(key), "Other").format(unit=unit, gold=gold) for key in shown]
+    lengths = report["settings"]["lengths"]
     page = _ENVIRONMENT.get_template("page.html").render(
         report,
         unit=unit,
@@ -96,7 +100,7 @@ def render(report: Json) -> str:
         gold=gold,
         shown=[{"key": key, "label": _label(key)} for key in shown],
         groups=Counter(groups),
-        curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in report["settings"]["lengths"]],
+        curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in lengths],
         best=_best(strategies),
         bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
     )
@@ -138,7 +142,9 @@ def _page_file(name: str) -> str:
 
 def _clean(value: object) -> object:
     """Without the characters that neither HTML nor UTF-8 can hold."""
-    return _NOT_IN_XML.sub("\ufffd", value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return _NOT_IN_XML.sub("\ufffd", value)
+    return value
 
 
 _ENVIRONMENT = Environment(
@@ -149,7 +155,8 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters |= {write.__name__: write for write in (share, difference, p_value, count, amount, money)}
+for write in (share, difference, p_value, count, amount, money):
+    _ENVIRONMENT.filters[write.__name__] = write
 
 
 def _digest(source: str) -> str:
@@ -168,7 +175,13 @@ def _for_script(report: Json, bars: Mapping[str, list[str]], first: Sequence[str
         columns["text"] = [texts.setdefault(parts, len(texts)) for parts in shown]
         strategies.append({**strategy, "other": name not in first, "found": columns})
     questions = [{**question, "found": None} for question in report["questions"]]
-    return {**report, "bars": bars, "strategies": strategies, "questions": questions, "texts": list(texts)}
+    return {
+        **report,
+        "bars": bars,
+        "strategies": strategies,
+        "questions": questions,
+        "texts": list(texts),
+    }
 
 
 def _shown_first(strategies: Sequence[Json], headline: Sequence[Json]) -> list[str]:
@@ -181,7 +194,8 @@ def _shown_first(strategies: Sequence[Json], headline: Sequence[Json]) -> list[s
 
 def _columns(report: Json) -> list[str]:
     """The metrics in the table, those of one group together."""
-    plotted = {f"answer_recall@{length}" for length in report["settings"]["lengths"] if length not in _IN_TABLE}
+    lengths = report["settings"]["lengths"]
+    plotted = {f"answer_recall@{length}" for length in lengths if length not in _IN_TABLE}
     keys = dict.fromkeys(key for strategy in report["strategies"] for key in strategy["metrics"])
     order = [*_GROUPS, *map(_kind, keys)]  # others come last
     shown = [key for key in keys if key not in plotted]
@@ -220,6 +234,9 @@ def _headline(report: Json) -> list[Json]:
         if first["ours"] and second["ours"]:
             continue
         if metric not in best or pair["difference"] < best[metric]["difference"]:
-            values = {"first_value": first["metrics"].get(metric), "second_value": second["metrics"].get(metric)}
+            values = {
+                "first_value": first["metrics"].get(metric),
+                "second_value": second["metrics"].get(metric),
+            }
             best[metric] = {**pair, **values}
     return list(best.values())

@@ -198,7 +198,8 @@ class EmbeddingSimilarity:
     def __init__(self, model: BaseEmbedding | str | None = None) -> None:
         resolved, phrase = resolve_embed_model(model)
         if not resolved:
-            raise ValueError(f"the embedding model is {phrase}: name one (--embed-model), or give --bert-score")
+            advice = "name one (--embed-model), or give --bert-score"
+            raise ValueError(f"the embedding model is {phrase}: {advice}")
         self._model = resolved
         self.name = f"cosine of {embed_model_identity(resolved)}"
 

@@ -82,8 +82,8 @@ class Record:
         items = self.fields.get(name)
         if not isinstance(items, list):
             raise self.error(f"{name!r} must be a list")
-        dot = "." if "]" in self.where else ", "
-        return [object_record(item, f"{self.where}{dot}{name}[{number}]") for number, item in enumerate(items)]
+        where = f"{self.where}.{name}" if "]" in self.where else f"{self.where}, {name}"
+        return [object_record(item, f"{where}[{number}]") for number, item in enumerate(items)]
 
     def error(self, problem: str) -> DatasetError:
         """An error about this record."""

@@ -207,8 +207,10 @@ class Report:
     @property
     def all_failed(self) -> list[str]:
         """The metrics of which a strategy has none, since all answers or verdicts failed."""
-        lost = (metric for result in self.strategies for metric in result.failed if result.metrics.get(metric) is None)
-        return list(dict.fromkeys(lost))
+        lost: dict[str, None] = {}
+        for result in self.strategies:
+            lost |= {metric: None for metric in result.failed if result.metrics.get(metric) is None}
+        return list(lost)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values: what report.json holds."""
@@ -281,7 +283,8 @@ class Report:
 
     def table(self) -> list[dict[str, str]]:
         """The main figures as text, a row a strategy; "" for what cannot be given."""
-        shown = [name for name in MAIN if any(result.metrics.get(name) is not None for result in self.strategies)]
+        metrics = [result.metrics for result in self.strategies]
+        shown = [name for name in MAIN if any(values.get(name) is not None for values in metrics)]
         rows = []
         for result in self.strategies:
             values = {name: result.metrics.get(name) for name in shown}
@@ -308,4 +311,8 @@ class Report:
         skipped = [f"{strategy.name}: {strategy.reason}" for strategy in self.skipped]
         header = tuple(rows[0]) if rows else ()
         title = f"{self.dataset.name}: {len(self.questions)} questions"
-        return markup.block(title, markup.table([tuple(row.values()) for row in rows], header), markup.bullets(skipped))
+        return markup.block(
+            title,
+            markup.table([tuple(row.values()) for row in rows], header),
+            markup.bullets(skipped),
+        )

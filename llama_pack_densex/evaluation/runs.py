@@ -75,8 +75,8 @@ def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = T
     Args:
         qrels: The labels; see `read_qrels`.
         runs: The runs; see `read_run`. Documents of equal score are ranked as by that evaluator (see `ties`).
-        ignore_identical_ids: Whether a document that has the question's id is left out of its ranking, as BEIR does,
-            unless it is labelled as relevant: it is the question itself.
+        ignore_identical_ids: Whether a document that has the question's id is left out of its ranking, as
+            BEIR does, unless it is labelled as relevant: it is the question itself.
 
     Raises:
         ValueError: A file is not what it should be, or a run has none of the questions.
@@ -90,7 +90,8 @@ def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = T
         run = read_run(path)
         rankings = {question: rank(run[question]) for question in labels if question in run}
         if not rankings:
-            raise ValueError(f"{path}: it has none of the questions that have labels; is it a run of another dataset?")
+            lacking = "it has none of the questions that have labels; is it a run of another dataset?"
+            raise ValueError(f"{path}: {lacking}")
         if ignore_identical_ids:
             for question, ranking in rankings.items():
                 if question in ranking and labels[question].get(question, 0) <= 0:
@@ -244,7 +245,11 @@ def _line_entries(path: Path, data: bytes, value: str, line: str) -> Iterator[tu
         expected = f'neither UTF-8 text nor a file that ranx wrote; expected lines of "{line}"'
         raise ValueError(f"{path}: it is {expected}") from error
     separator = None
-    if lines and lines[0].split() == ["query-id", "corpus-id", "score"]:  # BEIR's, whose ids may have spaces
+    if lines and lines[0].split() == [
+        "query-id",
+        "corpus-id",
+        "score",
+    ]:  # BEIR's, whose ids may have spaces
         lines[0] = ""
         separator = "\t"
         line = f"question document {value}"
@@ -252,11 +257,13 @@ def _line_entries(path: Path, data: bytes, value: str, line: str) -> Iterator[tu
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
+        where = f"{path}, line {number}"
         fields = text.split(separator)
         if len(fields) != len(names):
-            raise ValueError(f'{path}, line {number}: {len(fields)} columns; expected the {len(names)} of "{line}"')
+            expected = f'expected the {len(names)} of "{line}"'
+            raise ValueError(f"{where}: {len(fields)} columns; {expected}")
         by_name = dict(zip(names, fields, strict=True))
-        yield f"{path}, line {number}", by_name["question"], by_name["document"], by_name[value]
+        yield where, by_name["question"], by_name["document"], by_name[value]
 
 
 def require(module: str, package: str, purpose: str, extra: str = "evaluation") -> Any:

@@ -99,7 +99,8 @@ class Corpus:
             StrategyUnavailable: There is none.
         """
         if not self.embed_model_or_none:
-            raise StrategyUnavailable("it needs an embedding model, and there is none (embed_model=, --embed-model)")
+            option = "embed_model=, --embed-model"
+            raise StrategyUnavailable(f"it needs an embedding model, and there is none ({option})")
         return self.embed_model_or_none
 
     @property
@@ -110,7 +111,8 @@ class Corpus:
             StrategyUnavailable: There is none.
         """
         if not self.propositionizer_or_none:
-            raise StrategyUnavailable("it needs propositions: say where from (propositionizer=, --propositionizer)")
+            option = "propositionizer=, --propositionizer"
+            raise StrategyUnavailable(f"it needs propositions: say where from ({option})")
         return self.propositionizer_or_none
 
     @cached_property
@@ -123,8 +125,9 @@ class Corpus:
         Raises:
             StrategyUnavailable: There is no propositionizer.
         """
-        inner = self.propositionizer
-        return ChunkPropositionizer(inner, self.dataset) if isinstance(inner, RecordedPropositionizer) else inner
+        if isinstance(self.propositionizer, RecordedPropositionizer):
+            return ChunkPropositionizer(self.propositionizer, self.dataset)
+        return self.propositionizer
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,8 @@ class Strategy:
         if not self.name.strip():
             raise ValueError("a strategy needs a name")
         if self.context_k is not None and self.context_k < 1:
-            raise ValueError(f"context_k of {self.name!r} is {self.context_k}: it must be at least 1, or None for all")
+            needed = "it must be at least 1, or None for all"
+            raise ValueError(f"context_k of {self.name!r} is {self.context_k}: {needed}")
 
     def context_of(self, question: str, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         """What a reader gets of results; they stay as they are."""
@@ -206,7 +210,8 @@ class Strategy:
         if isinstance(built, BaseRetriever):
             return Built(built)
         if not isinstance(built, Built):
-            raise TypeError(f"build of strategy {self.name!r} must return a LlamaIndex retriever, not {built!r}")
+            wanted = f"must return a LlamaIndex retriever, not {built!r}"
+            raise TypeError(f"build of strategy {self.name!r} {wanted}")
         return built
 
 
@@ -261,10 +266,15 @@ class ChunkPropositionizer(Propositionizer):
         for article, placed in self._articles:
             start = article.find(bare)
             end = start + len(bare)
-            texts = [text for first, last, text in placed if 2 * (min(end, last) - max(start, first)) >= last - first]
+            texts = []
+            for first, last, text in placed:
+                shared = min(end, last) - max(start, first)
+                if 2 * shared >= last - first:
+                    texts.append(text)
             if texts and start >= 0:
                 return PropositionSet(tuple(texts))
-        return PropositionSet(passage_sentences(chunk), "fallback", "no recorded proposition is about this chunk")
+        reason = "no recorded proposition is about this chunk"
+        return PropositionSet(passage_sentences(chunk), "fallback", reason)
 
 
 def _closest_sentence(proposition: str, passage: str) -> Span:

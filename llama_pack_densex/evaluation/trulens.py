@@ -109,7 +109,8 @@ class Recorder:
         self._database.parent.mkdir(parents=True, exist_ok=True)
         session = self._core.TruSession(database_url=f"sqlite:///{self._database}")
         if session.connector.db.engine.url.database != str(self._database):
-            raise ValueError("TruLens keeps one session for a process, and there is one: TruSession.delete_singleton")
+            advice = "TruSession.delete_singleton"
+            raise ValueError(f"TruLens keeps one session for a process, and there is one: {advice}")
         try:
             yield session
         finally:
@@ -189,7 +190,8 @@ def _provider(judge: KeptLLM) -> Any:
                 return "\n".join(" ".join(sentence.split()) for sentence in passage_sentences(text))
             if response_format is None:
                 return judge.ask([*earlier, last])
-            return json.dumps(_read_verdict(judge.ask([*earlier, ChatMessage(f"{text}{_AS_JSON}", role=last.role)])))
+            request = ChatMessage(f"{text}{_AS_JSON}", role=last.role)
+            return json.dumps(_read_verdict(judge.ask([*earlier, request])))
 
     # the judge paces, pays and tries again
     endpoint = _trulens("core.feedback.endpoint").Endpoint(name=APP, rpm=1e9, retries=0)
