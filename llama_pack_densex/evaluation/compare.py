@@ -421,8 +421,8 @@ class _Trial:
 
     def _cost(self, earlier: Sequence[RequestFigures]) -> report.Cost:
         """What the strategy costs; `earlier` is what LLMs had been asked when it began."""
-        figures = zip(self.setup.figures(), earlier, strict=True)
-        spent = [now.since(before) for now, before in figures]
+        figures = self.setup.figures()
+        spent = [now.since(then) for now, then in zip(figures, earlier, strict=True)]
         dollars = [used.cost for used in spent if used.usage.requests]
         return report.Cost(
             units=len(self.units),
@@ -508,9 +508,10 @@ def _equal_contexts(trials: Sequence[_Trial]) -> Iterator[report.EqualContext]:
             words = other.result.cost.context_words
             retrievals = ours.retrievals
             within = judging.recall_within({key: retrievals[key] for key in recall}, words)
-            means = (fmean(within.values()), fmean(recall.values()))
+            mean = fmean(within.values())
+            other_mean = fmean(recall.values())
             tested = randomisation_test(within, recall)
-            yield report.EqualContext(ours.name, other.name, words, *means, *tested)
+            yield report.EqualContext(ours.name, other.name, words, mean, other_mean, *tested)
 
 
 def _is_ours(name: str) -> bool:

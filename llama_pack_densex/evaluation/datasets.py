@@ -369,8 +369,8 @@ def _in_one_language(
     languages = _question_languages(records)
     chosen = [item for item, spoken in zip(numbered, languages, strict=True) if spoken in ("", language)]
     if stated and not chosen:
-        others = ", ".join(stated)
-        raise DatasetError(f"{path}: there are no questions in {language!r}; there are some in {others}")
+        languages_stated = ", ".join(stated)
+        raise DatasetError(f"{path}: there are no questions in {language!r}; there are some in {languages_stated}")
     return language, chosen or numbered
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -214,18 +215,11 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values: what report.json holds."""
-        questions = [
-            {
-                **vars(question),
-                "found": {name: finding.to_dict() for name, finding in question.found.items()},
-            }
-            for question in self.questions
-        ]
-        return {
-            "format": FORMAT,
-            **asdict(replace(self, questions=[])),
-            "questions": questions,
-        }
+        questions = []
+        for question in self.questions:
+            retrievals = {name: retrieval.to_dict() for name, retrieval in question.found.items()}
+            questions.append({**vars(question), "found": retrievals})
+        return {"format": FORMAT, **asdict(replace(self, questions=[])), "questions": questions}
 
     def to_json(self) -> str:
         """The report as JSON."""
@@ -233,21 +227,17 @@ class Report:
 
     def to_csv(self) -> str:
         """The strategies' figures as CSV: a row each; columns for metrics with intervals, and for costs."""
-        rows: list[dict[str, object]] = []
+        rows = []
         for result in self.strategies:
             row: dict[str, object] = {"strategy": result.name}
             for name, value in result.metrics.items():
-                row[name] = "" if value is None else value
-                row[f"{name} low"], row[f"{name} high"] = result.intervals.get(name, ("", ""))
+                low, high = result.intervals.get(name, (None, None))
+                row |= {name: value, f"{name} low": low, f"{name} high": high}
                 if name in result.failed:
                     row[f"{name} failed"] = result.failed[name]
             rows.append(row | asdict(result.cost))
         out = io.StringIO()
-        writer = csv.DictWriter(
-            out,
-            dict.fromkeys(name for row in rows for name in row),
-            lineterminator="\n",
-        )
+        writer = csv.DictWriter(out, dict.fromkeys(chain.from_iterable(rows)), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         return out.getvalue()
@@ -287,19 +277,17 @@ class Report:
         shown = [name for name in MAIN if any(values.get(name) is not None for values in metrics)]
         rows = []
         for result in self.strategies:
-            values = {name: result.metrics.get(name) for name in shown}
+            row = {"strategy": result.name}
+            for name in shown:
+                value = result.metrics.get(name)
+                row[name] = "" if value is None else f"{value:.3f}"
             cost = result.cost
-            rows.append(
-                {
-                    "strategy": result.name,
-                    **{name: "" if value is None else f"{value:.3f}" for name, value in values.items()},
-                    "context": f"{cost.context_words:,.0f}",
-                    "units": f"{cost.units:,}",
-                    "tokens": "-" if cost.tokens is None else f"{cost.tokens:,}",
-                    "index s": f"{cost.index_seconds:.1f}",
-                    "query ms": f"{cost.query_ms:.1f}",
-                }
-            )
+            row["context"] = f"{cost.context_words:,.0f}"
+            row["units"] = f"{cost.units:,}"
+            row["tokens"] = "-" if cost.tokens is None else f"{cost.tokens:,}"
+            row["index s"] = f"{cost.index_seconds:.1f}"
+            row["query ms"] = f"{cost.query_ms:.1f}"
+            rows.append(row)
         return rows
 
     def __repr__(self) -> str:
