@@ -25,13 +25,21 @@ from llama_index.core.evaluation import (
     answer_relevancy,
 )
 from llama_index.core.node_parser import SentenceSplitter
-from llama_index.core.response_synthesizers import BaseSynthesizer, get_response_synthesizer
+from llama_index.core.response_synthesizers import (
+    BaseSynthesizer,
+    get_response_synthesizer,
+)
 from llama_index.core.schema import Document, MetadataMode, NodeWithScore
 
 from llama_pack_densex.answering.citations import plain_answer
 from llama_pack_densex.evaluation.evaluation_set import Question
 from llama_pack_densex.evaluation.judging import contains_answer
-from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step, at_once
+from llama_pack_densex.evaluation.models import (
+    AskingFailed,
+    KeptLLM,
+    Step,
+    at_once,
+)
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.llm.thoughts import without_thoughts
@@ -75,7 +83,8 @@ _VERDICT_FIRST = re.compile(
     re.IGNORECASE,
 )
 _VERDICT_LAST = re.compile(
-    rf"(?:{_NAME}|\n|[.!。,]\s?|\bso,? ){_OPENS}({_WORD})[^\w?]*(?:です)?[^\w?]*\Z", re.IGNORECASE
+    rf"(?:{_NAME}|\n|[.!。,]\s?|\bso,? ){_OPENS}({_WORD})[^\w?]*(?:です)?[^\w?]*\Z",
+    re.IGNORECASE,
 )
 _VERDICT_WITHIN = re.compile(
     rf"(?:(?i:{_NAME}){_OPENS}|[\"'「*])((?i:{_WORD})){_CLOSES}|\b(YES|NO)\b{_CLOSES}",
@@ -290,9 +299,24 @@ def verdicts_of(
         metric, answer = request
         question = answer.question.text
         if metric == "context_relevance":
-            score = _read_score(_reply(llm, ContextRelevancyEvaluator(llm), question, answer.contexts), 4.0)
+            score = _read_score(
+                _reply(
+                    llm,
+                    ContextRelevancyEvaluator(llm),
+                    question,
+                    answer.contexts,
+                ),
+                4.0,
+            )
         elif metric == "groundedness":
-            score = _read_yes_or_no(_reply(llm, FaithfulnessEvaluator(llm), answer.text, answer.contexts))
+            score = _read_yes_or_no(
+                _reply(
+                    llm,
+                    FaithfulnessEvaluator(llm),
+                    answer.text,
+                    answer.contexts,
+                )
+            )
         else:
             template = answer_relevancy.DEFAULT_EVAL_TEMPLATE
             score = _read_score(llm.predict(template, query=question, response=answer.text), 2.0)

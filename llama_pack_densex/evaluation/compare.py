@@ -32,7 +32,12 @@ from llama_pack_densex.evaluation.significance import (
     randomisation_test,
 )
 from llama_pack_densex.evaluation.strategies import resolve_strategies
-from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
+from llama_pack_densex.evaluation.strategy import (
+    Built,
+    Corpus,
+    Strategy,
+    StrategyUnavailable,
+)
 from llama_pack_densex.ingestion.progress import TaskLine, display_for
 from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.llm.usage import RequestFigures, count_tokens
@@ -177,7 +182,13 @@ def compare(
             embeddings = CachedEmbedding(model, folder / _EMBEDDINGS, partial(show, "Embedding"))
             stack.callback(embeddings.close)
             embeddings.embed_queries([question.text for question in dataset.questions])
-        corpus = Corpus(dataset, depth + _most_own_passages(dataset), embeddings, propositionizer, header_llm)
+        corpus = Corpus(
+            dataset,
+            depth + _most_own_passages(dataset),
+            embeddings,
+            propositionizer,
+            header_llm,
+        )
         setup = _Setup(corpus, depth, reader, judge, verdicts, show)
         trials, skipped = setup.run_all(chosen)
         show("Testing differences", 0, 1)
@@ -273,7 +284,12 @@ class _Setup:
         """What has been asked of each LLM so far."""
         corpus = self.corpus
         senders: Sequence[Propositionizer | KeptLLM | None]
-        senders = (corpus.propositionizer_or_none, corpus.header_llm, self.reader, self.judge)
+        senders = (
+            corpus.propositionizer_or_none,
+            corpus.header_llm,
+            self.reader,
+            self.judge,
+        )
         return [sender.figures for sender in senders if sender]
 
     def run_all(self, strategies: Sequence[Strategy]) -> tuple[list[_Trial], list[report.Skipped]]:
@@ -400,7 +416,11 @@ class _Trial:
         for length, search in work:
             context = "\n\n".join(judging.first_words(search.context, length, language))
             prompts.append([ChatMessage(_PROMPT.format(context=context, question=search.question.text))])
-        replies = at_once(self.setup.reader.ask, prompts, partial(self.setup.show, f"{self.name}: reading"))
+        replies = at_once(
+            self.setup.reader.ask,
+            prompts,
+            partial(self.setup.show, f"{self.name}: reading"),
+        )
         for (length, search), reply in zip(work, replies, strict=True):
             for metric, measure in (("em", judging.exact_match), ("f1", judging.f1)):
                 value = measure(reply, search.question.answers, language) if isinstance(reply, str) else reply
@@ -493,7 +513,10 @@ def _model_name(llm: KeptLLM | None) -> str | None:
 def _comparisons(trials: Sequence[_Trial]) -> Iterator[Comparison]:
     """The first of ours against every other strategy; if none of ours was run, the first of all."""
     scores = {trial.name: trial.measured.scores for trial in trials}
-    first = next((name for name in ("densex", *filter(_is_ours, scores), *scores) if name in scores), "")
+    first = next(
+        (name for name in ("densex", *filter(_is_ours, scores), *scores) if name in scores),
+        "",
+    )
     for metric, second in product(COMPARED, scores):
         if second != first and metric in scores[first] and metric in scores[second]:
             tested = randomisation_test(scores[first][metric], scores[second][metric])

@@ -12,7 +12,9 @@ from typing import Any
 
 from llama_index.core.schema import Document
 
-from llama_pack_densex.evaluation.evaluation_set import EvaluationSet as EvaluationSet
+from llama_pack_densex.evaluation.evaluation_set import (
+    EvaluationSet as EvaluationSet,
+)
 from llama_pack_densex.evaluation.evaluation_set import Question as Question
 from llama_pack_densex.evaluation.formats import (
     FORMATS,
@@ -22,7 +24,11 @@ from llama_pack_densex.evaluation.formats import (
     read_dpr,
 )
 from llama_pack_densex.evaluation.records import DatasetError as DatasetError
-from llama_pack_densex.evaluation.records import Record, object_record, read_records
+from llama_pack_densex.evaluation.records import (
+    Record,
+    object_record,
+    read_records,
+)
 from llama_pack_densex.node_parsers.parsers import default_base_parser
 from llama_pack_densex.node_parsers.splitting import split
 from llama_pack_densex.reading import find_files, read_file, read_files
@@ -152,7 +158,10 @@ def to_dataset(
     elif not isinstance(questions, _PATH):
         own_questions = _as_questions(questions or ())
         if isinstance(documents, _PATH):
-            documents = read_folder(Path(documents), [question.document_id for question in own_questions])
+            documents = read_folder(
+                Path(documents),
+                [question.document_id for question in own_questions],
+            )
         dataset = EvaluationSet(documents=[*documents], questions=own_questions)
         dataset = _checked(dataset, _OWN, None, language)
     elif isinstance(documents, _PATH):
@@ -193,7 +202,12 @@ def _checked(
     language = _dataset_language(dataset, language or dataset.language)
     texts = {document.id_: document.text for document in dataset.documents}
     questions = [_with_own_document(question, dataset, texts) for question in dataset.questions]
-    return replace(dataset, name=name, language=language, questions=questions[:max_questions])
+    return replace(
+        dataset,
+        name=name,
+        language=language,
+        questions=questions[:max_questions],
+    )
 
 
 def _check_references(dataset: EvaluationSet, path: Path) -> None:
@@ -369,8 +383,8 @@ def _in_one_language(
     languages = _question_languages(records)
     chosen = [item for item, spoken in zip(numbered, languages, strict=True) if spoken in ("", language)]
     if stated and not chosen:
-        languages_stated = ", ".join(stated)
-        raise DatasetError(f"{path}: there are no questions in {language!r}; there are some in {languages_stated}")
+        alternatives = f"there are some in {', '.join(stated)}"
+        raise DatasetError(f"{path}: there are no questions in {language!r}; {alternatives}")
     return language, chosen or numbered
 
 
@@ -421,7 +435,9 @@ def _without_folders(documents: Iterable[Document]) -> list[Document]:
     return moved
 
 
-def _as_questions(questions: Iterable[Question | Mapping[str, Any]]) -> list[Question]:
+def _as_questions(
+    questions: Iterable[Question | Mapping[str, Any]],
+) -> list[Question]:
     own = []
     for number, question in enumerate(questions, 1):
         if not isinstance(question, Question):
@@ -436,7 +452,12 @@ def _own_question(record: Record, number: int) -> Question:
     The id of a folder's file is the path below it (a page of a PDF: `path#page=N`).
     """
     key = record.text("id", default=str(number))
-    return Question(key, record.text("question", "query"), record.answers(), _named_document(record))
+    return Question(
+        key,
+        record.text("question", "query"),
+        record.answers(),
+        _named_document(record),
+    )
 
 
 def _named_document(record: Record) -> str:

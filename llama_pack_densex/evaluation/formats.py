@@ -14,7 +14,11 @@ from llama_pack_densex.evaluation.evaluation_set import (
     Span,
     make_document,
 )
-from llama_pack_densex.evaluation.records import DatasetError, Record, read_records
+from llama_pack_densex.evaluation.records import (
+    DatasetError,
+    Record,
+    read_records,
+)
 from llama_pack_densex.evaluation.runs import read_qrels
 
 
@@ -190,7 +194,11 @@ def _corpus_passage(record: Record) -> tuple[str, str, str]:
     text = record.text("text", "contents")
     spans = record.fields.get("metadata")
     if not isinstance(spans, dict) or "content_span" not in spans:
-        return record.text("id", "_id", "passage_id"), record.text("title", default=""), text
+        return (
+            record.text("id", "_id", "passage_id"),
+            record.text("title", default=""),
+            text,
+        )
     title = text[slice(*spans.get("title_span", (0, 0)))]
     return record.text("id"), title, text[slice(*spans["content_span"])]
 

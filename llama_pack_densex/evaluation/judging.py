@@ -20,7 +20,11 @@ from typing import Any
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
-from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question, Span
+from llama_pack_densex.evaluation.evaluation_set import (
+    EvaluationSet,
+    Question,
+    Span,
+)
 from llama_pack_densex.evaluation.runs import Scores, rank_metrics
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
 from llama_pack_densex.retrieval.hits import matched_units
@@ -109,7 +113,12 @@ def within_passages(retrievals: Retrievals) -> bool:
     return sum(retrieval.in_passage for retrieval in retrievals.values()) >= _MOSTLY * results
 
 
-def score(dataset: EvaluationSet, retrievals: Retrievals, in_passages: bool, depth: int) -> Scores:
+def score(
+    dataset: EvaluationSet,
+    retrievals: Retrievals,
+    in_passages: bool,
+    depth: int,
+) -> Scores:
     """All metrics of a strategy that can be given.
 
     Args:
@@ -290,7 +299,11 @@ class Locator:
     def place(self, node: BaseNode) -> Place | None:
         """Where a node stands: None if neither its document nor its text is known."""
         text = node.get_content().strip()
-        names = (node.metadata.get(DOCUMENT_ID_KEY), node.ref_doc_id, node.node_id)
+        names = (
+            node.metadata.get(DOCUMENT_ID_KEY),
+            node.ref_doc_id,
+            node.node_id,
+        )
         starts = [self._starts[name] for name in names if name in self._starts]
         for document_id, offset in starts:
             span = self._own_span(node, document_id, offset) or self._find(text, document_id, offset)
@@ -318,7 +331,10 @@ class Locator:
         start += len(text) - len(text.lstrip())
         spans = self._passages[place.document_id]
         first = max(bisect_right(spans, start, key=lambda span: span[0]) - 1, 0)
-        near = [spans[first], *takewhile(lambda span: span[0] < end, spans[first + 1 :])]
+        near = [
+            spans[first],
+            *takewhile(lambda span: span[0] < end, spans[first + 1 :]),
+        ]
         best = max(near, key=lambda span: _shared(span, (start, end)))
         is_within = _shared(best, (start, end)) >= _MOSTLY * max(end - start, 1)
         return Place(place.document_id, best), is_within

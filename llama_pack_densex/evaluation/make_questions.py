@@ -215,12 +215,7 @@ def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]
     Their order, and that of the documents, is by digests of their texts. Of a text that stands in several
     places it cannot be said where it is found.
     """
-    passages_of: dict[str, list[Passage]] = {}
-    for parsed in PropositionNodeParser().model_copy(update={"granularity": ()}).stream(documents):
-        if parsed.error is not None:
-            logger.warning("skipped: %s", parsed.error)
-        nodes = [node for node in parsed.nodes if node.metadata[GRANULARITY_KEY] == "passage"]
-        passages_of[parsed.document.node_id] = [passage_of(node) for node in nodes]
+    passages_of = dict(_parsed(documents))
     places = Counter(passage.text for passages in passages_of.values() for passage in passages)
     spread: list[tuple[int, str, str, Passage]] = []
     for document_id, passages in passages_of.items():
@@ -229,6 +224,15 @@ def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]
         spread += [(rank, key, document_id, digests[key]) for rank, key in enumerate(sorted(digests))]
     spread.sort(key=lambda entry: entry[:2])
     return [(document_id, passage) for _, _, document_id, passage in spread]
+
+
+def _parsed(documents: Sequence[Document]) -> Iterator[tuple[str, list[Passage]]]:
+    """The id of each document, and its passages."""
+    for parsed in PropositionNodeParser().model_copy(update={"granularity": ()}).stream(documents):
+        if parsed.error is not None:
+            logger.warning("skipped: %s", parsed.error)
+        nodes = [node for node in parsed.nodes if node.metadata[GRANULARITY_KEY] == "passage"]
+        yield parsed.document.node_id, [passage_of(node) for node in nodes]
 
 
 def _may_answer(passage: Passage, places: Mapping[str, int]) -> bool:

@@ -128,7 +128,12 @@ class CachedEmbedding(BaseEmbedding):
     _requested: list[str]
     _salt: str
 
-    def __init__(self, inner: BaseEmbedding, file: Path | None = None, step: Step = _no_step) -> None:
+    def __init__(
+        self,
+        inner: BaseEmbedding,
+        file: Path | None = None,
+        step: Step = _no_step,
+    ) -> None:
         super().__init__(model_name=inner.model_name, embed_batch_size=2048)
         self._inner = inner
         self._step = step
@@ -250,7 +255,12 @@ class KeptLLM(CustomLLM):
         prices: PriceTable | None = None,
     ) -> None:
         super().__init__()
-        price = price_of(llm.metadata.model_name, prices or {}, llm, is_needed=max_cost is not None)
+        price = price_of(
+            llm.metadata.model_name,
+            prices or {},
+            llm,
+            is_needed=max_cost is not None,
+        )
         self._llm = without_retries(llm)
         self._stand_in = stand_in
         self._replies = {}

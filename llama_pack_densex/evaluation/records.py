@@ -151,7 +151,10 @@ def _table_rows(path: Path) -> Iterator[Record]:
             raise DatasetError(f"{where}: expected {expected}, or in the first line a header with 'question'")
         if len(row) != len(header):
             raise DatasetError(f"{where}: {len(row)} columns; expected the header's {len(header)}")
-        yield Record({name: cell for name, cell in zip(header, row, strict=True) if cell}, where)
+        yield Record(
+            {name: cell for name, cell in zip(header, row, strict=True) if cell},
+            where,
+        )
 
 
 def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:

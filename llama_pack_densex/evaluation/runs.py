@@ -22,7 +22,8 @@ from llama_pack_densex.evaluation.significance import (
 )
 from llama_pack_densex.evaluation.ties import rank
 
-_COMPRESSIONS = {b"\x1f\x8b": "gzip", b'\x04"M\x18': "lz4"}  # by the first bytes of a file
+# by the first bytes of a file
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b'\x04"M\x18': "lz4"}
 
 Run = dict[str, dict[str, float]]
 """Question id to document id to score, in the order of the file."""
