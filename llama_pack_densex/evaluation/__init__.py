@@ -1,7 +1,7 @@
 """The evaluation room: datasets with known answers, metrics, strategies to compare, reports.
 
-It sits on top of the other rooms. Only the command line imports it; `compare` and `make_questions` are names of the
-package.
+It sits on top of the other rooms. Only the command line imports it; `compare` and `make_questions` are names
+of the package.
 Scoring rankings needs the extra `evaluation` (`pip install "llama-pack-densex[evaluation]"`); reading
 datasets does not. From the bottom to the top:
 
@@ -9,9 +9,9 @@ datasets does not. From the bottom to the top:
   `significance`: confidence intervals and the randomisation test.
 - `evaluation_set`: what a dataset is. `formats`: a function for each published format. `datasets`: the
   entrance, and users' own questions. `make_questions`: questions that an LLM writes about users' documents.
-- `judging`: what was found, and its metrics (another metric: `score`). `answers`: answers, and the RAG triad;
-  `trulens`: the same by TruLens. `models`: the cached embedding model and LLMs. `propositions`: sets of
-  propositions scored against others.
+- `judging`: what was retrieved, and its metrics (another metric: `score`). `answers`: answers, and the RAG
+  triad; `trulens`: the same by TruLens. `models`: the cached embedding model and LLMs. `propositions`: sets
+  of propositions scored against others.
 - `strategy`: what a strategy is. `baselines`: those of others (another one: a function and a row there).
   `strategies`: the pack's variants, a row each.
 - `compare`: runs strategies. `report`: what comes out, as JSON and CSV. `page`: as an HTML page.

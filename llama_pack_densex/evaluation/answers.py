@@ -25,13 +25,21 @@ from llama_index.core.evaluation import (
     answer_relevancy,
 )
 from llama_index.core.node_parser import SentenceSplitter
-from llama_index.core.response_synthesizers import BaseSynthesizer, get_response_synthesizer
+from llama_index.core.response_synthesizers import (
+    BaseSynthesizer,
+    get_response_synthesizer,
+)
 from llama_index.core.schema import Document, MetadataMode, NodeWithScore
 
 from llama_pack_densex.answering.citations import plain_answer
 from llama_pack_densex.evaluation.evaluation_set import Question
 from llama_pack_densex.evaluation.judging import contains_answer
-from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step, at_once
+from llama_pack_densex.evaluation.models import (
+    AskingFailed,
+    KeptLLM,
+    Step,
+    at_once,
+)
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.llm.thoughts import without_thoughts
@@ -58,11 +66,15 @@ _NUMBER_ALONE = re.compile(rf"[\s*`\"'\[(]*({_SCORE.pattern})[\s*`\"'\])!.。]*"
 _OUT_OF_JA = re.compile(r"(\d+)点(?:満点)?(?:中|のうち)の?、?\s*(\d+(?:\.\d+)?)(?:点|(?![\d.]))")
 _YES = ("yes", "true", "supported", "はい")
 _WORD = "yes|no|true|false|supported|not supported|unsupported|はい|いいえ"
-_NAME = r"(?:answer|verdict|result|conclusion|judge?ment|答え|回答|判定|結論)[\s*\"']*(?:[:=]|\b(?:is|would be)\b|は)"
+_NAME = (
+    r"(?:answer|verdict|result|conclusion|judge?ment|答え|回答|判定|結論)[\s*\"']*"
+    r"(?:[:=]|\b(?:is|would be)\b|は)"
+)
 _OPENS = r"[\s*_#:\"'`({\[「『]*"
 _CLOSES = r"(?=[\s*_\"'`)}\]」』]*(?:[.,;:!。、]|[\-\u2013\u2014]|です|\n|\Z))"
 _BOTH = re.compile(
-    r"(?:\byes|はい)\s*(?:[/|,]|and|or|か|または)\s*(?:no\b|いいえ)|\bno\s*(?:[/|]|and|or)\s*yes\b", re.IGNORECASE
+    r"(?:\byes|はい)\s*(?:[/|,]|and|or|か|または)\s*(?:no\b|いいえ)|\bno\s*(?:[/|]|and|or)\s*yes\b",
+    re.IGNORECASE,
 )
 # a "no" that goes on may belong to a noun: "No doubt it is said."
 _VERDICT_FIRST = re.compile(
@@ -71,13 +83,16 @@ _VERDICT_FIRST = re.compile(
     re.IGNORECASE,
 )
 _VERDICT_LAST = re.compile(
-    rf"(?:{_NAME}|\n|[.!。,]\s?|\bso,? ){_OPENS}({_WORD})[^\w?]*(?:です)?[^\w?]*\Z", re.IGNORECASE
+    rf"(?:{_NAME}|\n|[.!。,]\s?|\bso,? ){_OPENS}({_WORD})[^\w?]*(?:です)?[^\w?]*\Z",
+    re.IGNORECASE,
 )
-_VERDICT_WITHIN = re.compile(rf"(?:(?i:{_NAME}){_OPENS}|[\"'「*])((?i:{_WORD})){_CLOSES}|\b(YES|NO)\b{_CLOSES}")
+_VERDICT_WITHIN = re.compile(
+    rf"(?:(?i:{_NAME}){_OPENS}|[\"'「*])((?i:{_WORD})){_CLOSES}|\b(YES|NO)\b{_CLOSES}",
+)
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnsweredQuestion:
     """What a query engine answered.
 
     Args:
@@ -109,7 +124,7 @@ class Answer:
 Verdict = Mapping[str, float | AskingFailed]
 """Metric to a value, or to why there is none."""
 
-Verdicts = Callable[[Sequence[Answer], Step, str], Sequence[Verdict]]
+Verdicts = Callable[[Sequence[AnsweredQuestion], Step, str], Sequence[Verdict]]
 """A judge: gets answers, what to call while it judges, and the name of what answered."""
 
 AnswerQuestion = Callable[[str], RESPONSE_TYPE]
@@ -140,13 +155,14 @@ class Measured:
     def warn(self, name: str) -> None:
         """Log what failed."""
         counts = []
+        distinct: set[str] = set()
         for metric, reasons in self.failed.items():
             failed = reasons.total()
             counts.append(f"{failed} of {failed + len(self.scores.get(metric, ()))} items of {metric}")
+            distinct |= reasons.keys()
         if counts:
-            distinct = sorted({reason for reasons in self.failed.values() for reason in reasons})
             message = "%s: not counted, since they failed: %s (%s)."
-            logger.warning(message, name, ", ".join(counts), "; ".join(distinct))
+            logger.warning(message, name, ", ".join(counts), "; ".join(sorted(distinct)))
 
 
 def reading(llm: KeptLLM, nodes: list[NodeWithScore]) -> AnswerQuestion:
@@ -162,7 +178,7 @@ def reading(llm: KeptLLM, nodes: list[NodeWithScore]) -> AnswerQuestion:
 def answer_questions(
     questions: Sequence[tuple[Question, AnswerQuestion]],
     step: Step,
-) -> list[Answer]:
+) -> list[AnsweredQuestion]:
     """Have questions answered.
 
     Args:
@@ -173,7 +189,7 @@ def answer_questions(
         Their answers. If an LLM stops, all of them are failures.
     """
 
-    def ask(item: tuple[Question, AnswerQuestion]) -> Answer:
+    def ask(item: tuple[Question, AnswerQuestion]) -> AnsweredQuestion:
         question, answer = item
         try:
             response: Any = answer(question.text)
@@ -184,26 +200,24 @@ def answer_questions(
         metadata = response.metadata or {}
         if metadata.get("outcome") == "no_answer":
             raise AskingFailed(REASONS["empty"])
-        contexts = [strip_surrogates(node.node.get_content(MetadataMode.NONE)) for node in response.source_nodes]
-        return Answer(
+        contexts = [node.node.get_content(MetadataMode.NONE) for node in response.source_nodes]
+        return AnsweredQuestion(
             replace(question, text=strip_surrogates(question.text)),
             strip_surrogates(plain_answer(without_thoughts(str(response)))),
-            [context for context in contexts if context.strip()],
+            [strip_surrogates(context) for context in contexts if context.strip()],
             str(metadata.get("outcome", "")),
             metadata.get("sentences", ()),
         )
 
-    return [
-        Answer(question, failure=answer) if isinstance(answer, AskingFailed) else answer
-        for (question, _), answer in zip(
-            questions,
-            at_once(ask, questions, step),
-            strict=True,
-        )
-    ]
+    answered = []
+    for (question, _), answer in zip(questions, at_once(ask, questions, step), strict=True):
+        if isinstance(answer, AskingFailed):
+            answer = AnsweredQuestion(question, failure=answer)
+        answered.append(answer)
+    return answered
 
 
-def score_answers(measured: Measured, answers: Sequence[Answer], language: str) -> None:
+def score_answers(measured: Measured, answers: Sequence[AnsweredQuestion], language: str) -> None:
     """What can be said of answers without a judge.
 
     - `str_em`: whether an accepted answer is in the answer, as ALCE (Gao et al., 2023) calls it.
@@ -234,7 +248,7 @@ def score_answers(measured: Measured, answers: Sequence[Answer], language: str) 
 def judge_answers(
     measured: Measured,
     judge: Verdicts,
-    answers: Sequence[Answer],
+    answers: Sequence[AnsweredQuestion],
     step: Step,
     name: str,
 ) -> None:
@@ -272,7 +286,7 @@ def judged_by(judge: KeptLLM | None, trulens: str | Path | None) -> Verdicts | N
 
 def verdicts_of(
     llm: KeptLLM,
-    answers: Sequence[Answer],
+    answers: Sequence[AnsweredQuestion],
     step: Step,
     name: str,
 ) -> Sequence[Verdict]:
@@ -281,19 +295,31 @@ def verdicts_of(
     The evaluators themselves write to core's `Settings`, and misread some replies.
     """
 
-    def judge(request: tuple[str, Answer]) -> float:
+    def judge(request: tuple[str, AnsweredQuestion]) -> float:
         metric, answer = request
         question = answer.question.text
         if metric == "context_relevance":
-            reply = _reply(llm, ContextRelevancyEvaluator(llm), question, answer.contexts)
-            score = _read_score(reply, 4.0)
+            score = _read_score(
+                _reply(
+                    llm,
+                    ContextRelevancyEvaluator(llm),
+                    question,
+                    answer.contexts,
+                ),
+                4.0,
+            )
         elif metric == "groundedness":
-            reply = _reply(llm, FaithfulnessEvaluator(llm), answer.text, answer.contexts)
-            score = _read_yes_or_no(reply)
+            score = _read_yes_or_no(
+                _reply(
+                    llm,
+                    FaithfulnessEvaluator(llm),
+                    answer.text,
+                    answer.contexts,
+                )
+            )
         else:
             template = answer_relevancy.DEFAULT_EVAL_TEMPLATE
-            reply = llm.predict(template, query=question, response=answer.text)
-            score = _read_score(reply, 2.0)
+            score = _read_score(llm.predict(template, query=question, response=answer.text), 2.0)
         if score is None:
             raise AskingFailed("the verdict cannot be read")
         return score
@@ -306,14 +332,13 @@ def verdicts_of(
 def _reply(llm: KeptLLM, evaluator: BaseEvaluator, query: str, contexts: Sequence[str]) -> str:
     """What an evaluator would ask for: the reply to its prompts over some contexts."""
     prompts: Any = evaluator.get_prompts()
+    templates = {
+        "text_qa_template": prompts["eval_template"],
+        "refine_template": prompts["refine_template"],
+    }
     documents = [Document(text=context) for context in contexts]
     nodes = [NodeWithScore(node=node) for node in SentenceSplitter().get_nodes_from_documents(documents)]
-    synthesizer = _synthesizer(
-        llm,
-        text_qa_template=prompts["eval_template"],
-        refine_template=prompts["refine_template"],
-    )
-    return str(synthesizer.synthesize(query, nodes))
+    return str(_synthesizer(llm, **templates).synthesize(query, nodes))
 
 
 def _synthesizer(llm: KeptLLM, **templates: Any) -> BaseSynthesizer:
@@ -324,8 +349,8 @@ def _synthesizer(llm: KeptLLM, **templates: Any) -> BaseSynthesizer:
 def _read_score(reply: str, most: float) -> float | None:
     """The number after the last "[RESULT]", after a name for it, or alone, as a share of `most`.
 
-    Of another scale, a range and a percentage it is not known what was meant. LlamaIndex's own reading crashes
-    at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number alone.
+    Of another scale, a range and a percentage it is not known what was meant. LlamaIndex's own reading
+    crashes at "[RESULT] 4.0.", takes the 1 of "10" and of "1.5", and no number alone.
     """
     reply = _OUT_OF_JA.sub(r"\2/\1", unicodedata.normalize("NFKC", reply))
     places = [match.end() for match in _RESULT.finditer(reply)][-1:]
@@ -349,6 +374,7 @@ def _read_yes_or_no(reply: str) -> float | None:
     LlamaIndex takes every reply without a yes for a no.
     """
     reply = _BOTH.sub("", unicodedata.normalize("NFKC", reply).replace("\u2019", "'"))
-    named = [match for match in (_VERDICT_FIRST.match(reply), _VERDICT_LAST.search(reply)) if match]
-    verdicts = {match[match.lastindex or 0].lower() in _YES for match in named or _VERDICT_WITHIN.finditer(reply)}
+    matches = [match for match in (_VERDICT_FIRST.match(reply), _VERDICT_LAST.search(reply)) if match]
+    matches = matches or list(_VERDICT_WITHIN.finditer(reply))
+    verdicts = {match[match.lastindex or 0].lower() in _YES for match in matches}
     return float(verdicts.pop()) if len(verdicts) == 1 else None

@@ -13,6 +13,7 @@ from llama_index.core.extractors import DocumentContextExtractor
 from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.core.node_parser import (
     HierarchicalNodeParser,
+    NodeParser,
     SentenceSplitter,
     SentenceWindowNodeParser,
     TextSplitter,
@@ -32,7 +33,7 @@ from pydantic import Field
 
 from llama_pack_densex.evaluation.evaluation_set import Span
 from llama_pack_densex.evaluation.judging import Locator, Place
-from llama_pack_densex.evaluation.models import KeptLLM, at_once
+from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, at_once
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
@@ -69,8 +70,12 @@ Cut = Callable[[Corpus], Sequence[BaseNode]]
 Build = Callable[[Corpus], BaseRetriever]
 
 
-def _large_chunks(corpus: Corpus) -> list[BaseNode]:
-    return SentenceSplitter().get_nodes_from_documents(corpus.documents)
+def _articles_in(make_parser: Callable[[], NodeParser]) -> Cut:
+    """Cuts whole articles; the parser is made when it is needed, since it loads a tokenizer."""
+    return lambda corpus: make_parser().get_nodes_from_documents(corpus.documents)
+
+
+_large_chunks = _articles_in(SentenceSplitter)
 
 
 def _small_chunks(corpus: Corpus) -> list[BaseNode]:
@@ -78,10 +83,6 @@ def _small_chunks(corpus: Corpus) -> list[BaseNode]:
         chunk_size=_CHUNK,
         chunk_overlap=_OVERLAP,
     ).get_nodes_from_documents(corpus.documents)
-
-
-def _sentence_windows(corpus: Corpus) -> list[BaseNode]:
-    return SentenceWindowNodeParser().get_nodes_from_documents(corpus.documents)
 
 
 def _passages(corpus: Corpus) -> list[BaseNode]:
@@ -105,9 +106,7 @@ def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
         nodes,
         storage_context=StorageContext.from_defaults(vector_store=_ArrayStore()),
         embed_model=corpus.embed_model,
-        transformations=[
-            SentenceSplitter(),
-        ],  # not run over nodes, but core would make the global one
+        transformations=[SentenceSplitter()],  # not run over nodes, but core would make the global one
         callback_manager=CallbackManager(),
         insert_batch_size=max(len(nodes), 1),
     )
@@ -115,39 +114,31 @@ def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
 
 def _vectors(cut: Cut, fetched: int = 1) -> Build:
     """A vector index over nodes, of which several may be fetched for each result that rankings look at."""
-    return lambda corpus: _index(cut(corpus), corpus).as_retriever(
-        similarity_top_k=fetched * corpus.depth,
-    )
+    return lambda corpus: _index(cut(corpus), corpus).as_retriever(similarity_top_k=fetched * corpus.depth)
 
 
 def _auto_merging(corpus: Corpus, leaves: int, ratio: float) -> BaseRetriever:
     nodes = HierarchicalNodeParser.from_defaults().get_nodes_from_documents(corpus.documents)
     storage = StorageContext.from_defaults()
     storage.docstore.add_documents(nodes)
-    leaf_retriever: Any = _index(get_leaf_nodes(nodes), corpus).as_retriever(
-        similarity_top_k=leaves,
-    )
-    return AutoMergingRetriever(
-        leaf_retriever,
-        storage,
-        ratio,
-        callback_manager=CallbackManager(),
-    )
+    leaf_retriever: Any = _index(get_leaf_nodes(nodes), corpus).as_retriever(similarity_top_k=leaves)
+    return AutoMergingRetriever(leaf_retriever, storage, ratio, callback_manager=CallbackManager())
 
 
 def _bm25_retriever(nodes: Sequence[BaseNode], depth: int) -> BaseRetriever:
     library = require("llama_index.retrievers.bm25", "llama-index-retrievers-bm25", "it")
-    top_k = min(depth, len(nodes))
-    return cast(
-        "BaseRetriever",
-        library.BM25Retriever.from_defaults(nodes=list(nodes), similarity_top_k=top_k),
+    retriever: BaseRetriever = library.BM25Retriever.from_defaults(
+        nodes=list(nodes), similarity_top_k=min(depth, len(nodes))
     )
+    return retriever
 
 
 def _bm25(corpus: Corpus) -> Built:
     nodes = _passages(corpus)
-    texts = [node.get_content(MetadataMode.EMBED) for node in nodes]
-    return Built(_bm25_retriever(nodes, corpus.depth), units=texts)
+    return Built(
+        _bm25_retriever(nodes, corpus.depth),
+        units=[node.get_content(MetadataMode.EMBED) for node in nodes],
+    )
 
 
 def _hybrid(cut: Cut) -> Build:
@@ -193,11 +184,7 @@ def _contextual(cut: Cut) -> Build:
     return _hybrid(with_headers)
 
 
-def _write_headers(
-    chunks: Sequence[BaseNode],
-    prompts: Sequence[list[ChatMessage]],
-    llm: KeptLLM,
-) -> None:
+def _write_headers(chunks: Sequence[BaseNode], prompts: Sequence[list[ChatMessage]], llm: KeptLLM) -> None:
     """Have an LLM write the headers, as DocumentContextExtractor would.
 
     The extractor itself works in one event loop only, and caches nothing.
@@ -205,10 +192,13 @@ def _write_headers(
     replies = at_once(llm.ask, prompts)
     if llm.stopped:
         raise llm.stopped
-    headers = {chunk.node_id: reply for chunk, reply in zip(chunks, replies, strict=True) if isinstance(reply, str)}
-    for chunk in chunks:
-        chunk.metadata[_HEADER_KEY] = headers.get(chunk.node_id) or chunk.metadata[_HEADER_KEY]
-    if lacking := len(chunks) - len(headers):
+    lacking = 0
+    for chunk, reply in zip(chunks, replies, strict=True):
+        if isinstance(reply, AskingFailed):
+            lacking += 1
+        elif reply:
+            chunk.metadata[_HEADER_KEY] = reply
+    if lacking:
         message = "The LLM wrote no header for %d of %d chunks; title and headings stand in."
         logger.warning(message, lacking, len(chunks))
 
@@ -216,18 +206,13 @@ def _write_headers(
 def _dense_x(corpus: Corpus) -> Built:
     """What llama-index-packs-dense-x-retrieval did."""
     propositionizer = corpus.chunk_propositionizer
-    chunks = _large_chunks(corpus)
-    passages = [Passage(chunk.get_content(), title_of(corpus.by_id[chunk.ref_doc_id or ""])) for chunk in chunks]
+    chunks = _articles_in(SentenceSplitter)(corpus)
+    titles = {key: title_of(article) for key, article in corpus.by_id.items()}
+    passages = [Passage(chunk.get_content(), titles[chunk.ref_doc_id or ""]) for chunk in chunks]
     nodes = list(chunks)
     for place, propositions in enumerate(propositionizer.propositionize(passages)):
         for number, text in enumerate(propositions.texts):
-            nodes.append(
-                IndexNode(
-                    id_=_ID.format(place, number),
-                    text=text,
-                    index_id=chunks[place].node_id,
-                )
-            )
+            nodes.append(IndexNode(id_=_ID.format(place, number), text=text, index_id=chunks[place].node_id))
     index = _index(nodes, corpus)
     by_id = {node.node_id: node for node in nodes}
 
@@ -304,9 +289,9 @@ def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
     """The paper's units of a corpus: its "passages", "sentences", or the "propositions" of passages."""
     cut = sentence_spans if unit == "sentences" else PaperPassageNodeParser().passage_spans
     spans = [(document, span) for document in corpus.documents for span in cut(document.text)]
-    texts: list[Sequence[str]] = [[document.text[slice(*span)]] for document, span in spans]
+    passages = [Passage(document.text[slice(*span)], title_of(document)) for document, span in spans]
+    texts: list[Sequence[str]] = [[passage.text] for passage in passages]
     if unit == "propositions":
-        passages = [Passage(text, title_of(document)) for (document, _), (text,) in zip(spans, texts, strict=True)]
         texts = [propositions.texts for propositions in corpus.chunk_propositionizer.propositionize(passages)]
     return [
         TextNode(
@@ -316,14 +301,8 @@ def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
             end_char_idx=end,
             # the document's id as metadata marks the span as right, whatever the text
             metadata={**document.metadata, DOCUMENT_ID_KEY: document.id_},
-            excluded_embed_metadata_keys=[
-                *document.excluded_embed_metadata_keys,
-                DOCUMENT_ID_KEY,
-            ],
-            excluded_llm_metadata_keys=[
-                *document.excluded_llm_metadata_keys,
-                DOCUMENT_ID_KEY,
-            ],
+            excluded_embed_metadata_keys=[*document.excluded_embed_metadata_keys, DOCUMENT_ID_KEY],
+            excluded_llm_metadata_keys=[*document.excluded_llm_metadata_keys, DOCUMENT_ID_KEY],
         )
         for place, (document, (start, end)) in enumerate(spans)
         for number, text in enumerate(texts[place])
@@ -358,7 +337,7 @@ BASELINES = (
     ),
     Strategy(
         "sentence-window",
-        _vectors(_sentence_windows, _SENTENCES),
+        _vectors(_articles_in(SentenceWindowNodeParser), _SENTENCES),
         "LlamaIndex's SentenceWindowNodeParser with its defaults over whole articles; each found sentence is "
         "replaced by itself and the three on either side (MetadataReplacementPostProcessor).",
         _TOP_K,

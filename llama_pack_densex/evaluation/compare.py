@@ -19,21 +19,25 @@ from typing import Any
 
 from llama_index.core.embeddings import BaseEmbedding
 from llama_index.core.llms import LLM, ChatMessage
-from llama_index.core.schema import Document, MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.schema import Document, MetadataMode, NodeWithScore
 
 from llama_pack_densex.evaluation import answers, judging, report
 from llama_pack_densex.evaluation.datasets import Questions, read_questions, to_dataset
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question
 from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM, at_once
 from llama_pack_densex.evaluation.report import COMPARED, Report
-from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.evaluation.significance import (
     Comparison,
     bootstrap_intervals,
     randomisation_test,
 )
 from llama_pack_densex.evaluation.strategies import resolve_strategies
-from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
+from llama_pack_densex.evaluation.strategy import (
+    Built,
+    Corpus,
+    Strategy,
+    StrategyUnavailable,
+)
 from llama_pack_densex.ingestion.progress import TaskLine, display_for
 from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.llm.usage import RequestFigures, count_tokens
@@ -129,9 +133,9 @@ def compare(
         max_cost: US dollars that each of the LLMs may use before it stops; None means no limit.
         progress: Called while it runs.
         show_progress: Whether to show what is being done, in the notebook or on stderr.
-        ignore_identical_ids: Whether a document that is the question itself, under the same id, is left out of what
-            every strategy finds for it, as BEIR does (ArguAna, Quora). Of a dataset without relevance labels its text
-            has to be the question's too; one that is labelled as relevant stays.
+        ignore_identical_ids: Whether a document that is the question itself, under the same id, is left out
+            of what every strategy finds for it, as BEIR does (ArguAna, Quora). Of a dataset without
+            relevance labels its text has to be the question's too; one that is labelled as relevant stays.
 
     Raises:
         DatasetError: The dataset cannot be read.
@@ -150,7 +154,10 @@ def compare(
         raise ValueError("TruLens needs a judge: pass judge_llm (--judge-model)")
     dataset = to_dataset(documents, questions, language)
     if not ignore_identical_ids:
-        dataset = replace(dataset, questions=[replace(question, own_document_id="") for question in dataset.questions])
+        dataset = replace(
+            dataset,
+            questions=[replace(question, own_document_id="") for question in dataset.questions],
+        )
     chosen = resolve_strategies(
         strategies,
         ranking=any(question.candidates for question in dataset.questions),
@@ -175,11 +182,17 @@ def compare(
             embeddings = CachedEmbedding(model, folder / _EMBEDDINGS, partial(show, "Embedding"))
             stack.callback(embeddings.close)
             embeddings.embed_queries([question.text for question in dataset.questions])
-        corpus = Corpus(dataset, depth + _most_own_passages(dataset), embeddings, propositionizer, header_llm)
-        run = _Run(corpus, depth, reader, judge, verdicts, show)
-        observed, skipped = run.observe_all(chosen)
+        corpus = Corpus(
+            dataset,
+            depth + _most_own_passages(dataset),
+            embeddings,
+            propositionizer,
+            header_llm,
+        )
+        setup = _Setup(corpus, depth, reader, judge, verdicts, show)
+        trials, skipped = setup.run_all(chosen)
         show("Testing differences", 0, 1)
-        return _report(run, observed, skipped)
+        return _report(setup, trials, skipped)
 
 
 def evaluate(
@@ -213,81 +226,51 @@ def evaluate(
         ValueError: An argument is out of range.
         ImportError: The extra of `trulens` is not installed.
     """
-    dataset = read_questions(questions, language=language, max_questions=max_questions)
 
     def build(corpus: Corpus) -> Built:
         return Built(pack.as_retriever(corpus.depth), pack.retriever, (), pack.query_engine)
 
-    strategy = Strategy(
-        name,
-        build,
-        str(pack),
-        node_postprocessors=(PropositionContextPostprocessor(),),
-    )
+    strategy = Strategy(name, build, str(pack), node_postprocessors=(PropositionContextPostprocessor(),))
+    dataset = read_questions(questions, language=language, max_questions=max_questions)
     compared = compare(dataset, None, [strategy], embed_model=NONE, **options)
     (result,) = compared.strategies
     counts = pack.counts()
-    cost = replace(result.cost, units=counts.passages + counts.propositions, tokens=None)
     model = pack.get_modules()["embed_model"]
     identity = embed_model_identity(model) if model else None
+    cost = replace(result.cost, units=counts.passages + counts.propositions, tokens=None)
     return replace(
         compared,
-        dataset=replace(
-            compared.dataset,
-            documents=counts.documents,
-            passages=counts.passages,
-        ),
-        settings=replace(
-            compared.settings,
-            embed_model=identity,
-            propositionizer="as the index has them",
-        ),
+        dataset=replace(compared.dataset, documents=counts.documents, passages=counts.passages),
+        settings=replace(compared.settings, embed_model=identity, propositionizer="as the index has them"),
         strategies=[replace(result, cost=cost)],
     )
 
 
-@dataclass(frozen=True)
-class _Observation:
-    """A strategy with what it found, and its figures."""
-
-    result: report.StrategyResult
-    scores: Scores
-    findings: dict[str, judging.Finding]
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Search:
     """What a strategy returned for a question.
 
     Args:
         question: The question.
-        finding: What was found.
+        retrieval: What was retrieved, judged.
         context: What a reader gets of as many results as rankings look at.
         answer: What answers it, where answers are wanted.
         seconds: How long the search took.
     """
 
     question: Question
-    finding: judging.Finding
+    retrieval: judging.Retrieval
     context: list[str]
     answer: answers.AnswerQuestion | None
     seconds: float
 
 
-@dataclass
-class _Index:
-    """The texts that a strategy searches, and how long indexing them took."""
-
-    units: list[str]
-    seconds: float = 0.0
-
-
 @dataclass(frozen=True)
-class _Run:
+class _Setup:
     """What all strategies of a comparison are run with; see `compare`.
 
-    `depth` is how many results rankings look at; the corpus has strategies return some more where a question's own
-    document may be among them.
+    `depth` is how many results rankings look at; the corpus has strategies return some more where a
+    question's own document may be among them.
     """
 
     corpus: Corpus
@@ -297,194 +280,181 @@ class _Run:
     verdicts: answers.Verdicts | None
     show: Progress
 
-    @property
-    def metered(self) -> list[Propositionizer | KeptLLM]:
-        """What may send requests to an LLM."""
+    def figures(self) -> list[RequestFigures]:
+        """What has been asked of each LLM so far."""
         corpus = self.corpus
-        return [
-            sender for sender in (corpus.propositionizer_or_none, corpus.header_llm, self.reader, self.judge) if sender
-        ]
+        senders: Sequence[Propositionizer | KeptLLM | None]
+        senders = (
+            corpus.propositionizer_or_none,
+            corpus.header_llm,
+            self.reader,
+            self.judge,
+        )
+        return [sender.figures for sender in senders if sender]
 
-    def observe_all(
-        self,
-        strategies: Sequence[Strategy],
-    ) -> tuple[list[_Observation], list[report.Skipped]]:
-        """Run each; one that fails is left out, so that what the others found is kept."""
-        observed: list[_Observation] = []
+    def run_all(self, strategies: Sequence[Strategy]) -> tuple[list[_Trial], list[report.Skipped]]:
+        """Run each; one that fails is left out, so that what the others retrieved is kept."""
+        trials: list[_Trial] = []
         skipped: list[report.Skipped] = []
         failures: list[Exception] = []
         for number, strategy in enumerate(strategies, 1):
+            trial = _Trial(self, strategy)
             try:
-                observed.append(
-                    self._observe(
-                        strategy,
-                        f"{strategy.name} ({number} of {len(strategies)})",
-                    )
-                )
+                trial.run(f"{trial.name} ({number} of {len(strategies)})")
+                trials.append(trial)
             except StrategyUnavailable as reason:
-                skipped.append(report.Skipped(strategy.name, str(reason)))
+                skipped.append(report.Skipped(trial.name, str(reason)))
             except Exception as error:  # whatever a retriever or a server raises is logged and reported
-                logger.warning(
-                    "%s failed (%s); it is left out.",
-                    strategy.name,
-                    type(error).__name__,
-                )
-                skipped.append(report.Skipped(strategy.name, f"it failed: {describe(error)}"))
+                logger.warning("%s failed (%s); it is left out.", trial.name, type(error).__name__)
+                skipped.append(report.Skipped(trial.name, f"it failed: {describe(error)}"))
                 failures.append(error)
-        if failures and not observed:
+        if failures and not trials:
             raise failures[0]
-        return observed, skipped
+        return trials, skipped
 
-    def _observe(self, strategy: Strategy, task: str) -> _Observation:
-        """Build a strategy, ask it every question, and have LLMs read, answer and judge, where there are any.
+
+class _Trial:
+    """A strategy in a comparison: what it retrieves, what that scores, and what it costs."""
+
+    result: report.StrategyResult
+    measured: answers.Measured
+
+    def __init__(self, setup: _Setup, strategy: Strategy) -> None:
+        self.setup = setup
+        self.corpus = setup.corpus
+        self.strategy = strategy
+        self.name = strategy.name
+        self.units: list[str] = []
+        self.index_seconds = 0.0
+        self.searches: list[_Search] = []
+
+    @property
+    def retrievals(self) -> dict[str, judging.Retrieval]:
+        """What was retrieved, by the questions' ids."""
+        return {search.question.id: search.retrieval for search in self.searches}
+
+    def run(self, task: str) -> None:
+        """Build the strategy, ask it every question, and have the LLMs read, answer and judge.
 
         Raises:
             StrategyUnavailable: It cannot be run here.
         """
-        name = strategy.name
-        figures = [sender.figures for sender in self.metered]
-        searches, index = self._search(strategy, task)
-        findings = {search.question.id: search.finding for search in searches}
-        in_passages = self._in_passages(name, findings)
-        if not in_passages:
-            findings = {key: finding.of_units() for key, finding in findings.items()}
-        measured = answers.Measured(judging.score(self.corpus.dataset, findings, in_passages, self.depth))
-        if self.reader:
-            self._read(measured, searches, self.reader, f"{name}: reading")
-        for answer in self._answer(measured, searches, name):
-            findings[answer.question.id] = replace(
-                findings[answer.question.id],
-                answer=answer.text,
-            )
-        measured.warn(name)
-        intervals = bootstrap_intervals(measured.scores, _RESAMPLES)
-        result = report.StrategyResult(
-            name,
-            strategy.description,
-            _is_ours(name),
+        earlier = self.setup.figures()
+        self._search(task)
+        self._score()
+        self._read()
+        self._answer()
+        self.measured.warn(self.name)
+        intervals = bootstrap_intervals(self.measured.scores, _RESAMPLES)
+        self.result = report.StrategyResult(
+            self.name,
+            self.strategy.description,
+            _is_ours(self.name),
             {metric: interval.mean for metric, interval in intervals.items()},
             {metric: (interval.low, interval.high) for metric, interval in intervals.items()},
-            self._cost(strategy, searches, index, figures),
-            {metric: reasons.total() for metric, reasons in measured.failed.items()},
+            self._cost(earlier),
+            {metric: reasons.total() for metric, reasons in self.measured.failed.items()},
         )
-        return _Observation(result, measured.scores, findings)
 
-    def _in_passages(self, name: str, findings: judging.Findings) -> bool:
-        """Whether results are counted as the dataset's passages; an index comes without documents here."""
-        if not self.corpus.documents:
-            return False
-        unlocated = sum(finding.unlocated for finding in findings.values())
-        if unlocated:
-            results = sum(finding.results for finding in findings.values())
-            logger.warning(_UNLOCATED, name, unlocated, results)
-        return judging.within_passages(findings)
-
-    def _search(
-        self,
-        strategy: Strategy,
-        task: str,
-    ) -> tuple[list[_Search], _Index]:
+    def _search(self, task: str) -> None:
         """Index the documents, and search for each question."""
         corpus = self.corpus
         questions = corpus.dataset.questions
         judge = judging.Judge(corpus.dataset)
-        searches: list[_Search] = []
-        index = _Index([])
-        self.show(f"{task}: indexing", 0, len(questions))
+        self.setup.show(f"{task}: indexing", 0, len(questions))
         corpus.take_embedded()  # by strategies before this one
         for candidates, group in groupby(questions, key=lambda question: question.candidates):
             started = corpus.clock()
-            built = strategy.on(corpus.among(candidates))
-            index.seconds += corpus.clock() - started
-            index.units += corpus.take_embedded() if built.units is None else built.units
+            built = self.strategy.on(corpus.among(candidates))
+            self.index_seconds += corpus.clock() - started
+            self.units += corpus.take_embedded() if built.units is None else built.units
             for question in group:
-                started = time.perf_counter()
-                retrieved = built.retriever.retrieve(question.text)
-                seconds = time.perf_counter() - started
-                results = judge.without_own(question, retrieved)
-                default = results[: strategy.context_k]
-                if built.context_retriever:
-                    default = judge.without_own(question, built.context_retriever.retrieve(question.text))
-                read = _context(strategy, question, default)
-                context = _texts(_context(strategy, question, results[: self.depth]))
-                finding = judge.finding(
-                    question,
-                    [result.node for result in results],
-                    context,
-                    _texts(read),
-                )
-                answer: answers.AnswerQuestion | None = None
-                if built.query_engine:
-                    answer = built.query_engine.query
-                elif self.reader and self.verdicts:
-                    answer = answers.reading(self.reader, read)
-                searches.append(_Search(question, finding, context, answer, seconds))
-                self.show(task, len(searches), len(questions))
-        return searches, index
+                self.searches.append(self._search_for(question, built, judge))
+                self.setup.show(task, len(self.searches), len(questions))
 
-    def _cost(
-        self,
-        strategy: Strategy,
-        searches: Sequence[_Search],
-        index: _Index,
-        figures: Sequence[RequestFigures],
-    ) -> report.Cost:
-        spent = [sender.figures.since(earlier) for sender, earlier in zip(self.metered, figures, strict=True)]
-        dollars = [figures.cost for figures in spent if figures.usage.requests]
-        return report.Cost(
-            units=len(index.units),
-            tokens=sum(map(_count_tokens, index.units)),
-            index_seconds=index.seconds,
-            query_ms=1000 * median(search.seconds for search in searches),
-            context_words=fmean(search.finding.context_words for search in searches),
-            context_k=strategy.context_k,
-            llm_calls=sum(figures.usage.requests + figures.cache_hits for figures in spent),
-            llm_tokens=sum(figures.usage.total_tokens for figures in spent),
-            llm_dollars=None if None in dollars else sum(filter(None, dollars), 0.0),
-        )
+    def _search_for(self, question: Question, built: Built, judge: judging.Judge) -> _Search:
+        started = time.perf_counter()
+        results = built.retriever.retrieve(question.text)
+        seconds = time.perf_counter() - started
+        results = judge.without_own(question, results)
+        default = results[: self.strategy.context_k]
+        if built.context_retriever:
+            default = judge.without_own(question, built.context_retriever.retrieve(question.text))
+        read = self.strategy.context_of(question.text, default)
+        context = _texts(self.strategy.context_of(question.text, results[: self.setup.depth]))
+        answer: answers.AnswerQuestion | None = None
+        if built.query_engine:
+            answer = built.query_engine.query
+        elif self.setup.reader and self.setup.verdicts:
+            answer = answers.reading(self.setup.reader, read)
+        retrieval = judge.judge(question, [result.node for result in results], context, _texts(read))
+        return _Search(question, retrieval, context, answer, seconds)
 
-    def _read(
-        self,
-        measured: answers.Measured,
-        searches: Sequence[_Search],
-        reader: KeptLLM,
-        task: str,
-    ) -> None:
+    def _score(self) -> None:
+        """Score what was retrieved; results count as the dataset's passages where they lie within them."""
+        in_passages = False
+        if self.corpus.documents:  # an index comes without them
+            results = sum(search.retrieval.results for search in self.searches)
+            unlocated = sum(search.retrieval.unlocated for search in self.searches)
+            if unlocated:
+                logger.warning(_UNLOCATED, self.name, unlocated, results)
+            in_passages = judging.within_passages(self.retrievals)
+        if not in_passages:
+            for search in self.searches:
+                search.retrieval = search.retrieval.of_units()
+        scores = judging.score(self.corpus.dataset, self.retrievals, in_passages, self.setup.depth)
+        self.measured = answers.Measured(scores)
+
+    def _read(self) -> None:
         """Have an LLM answer from the beginning of each context, and score that: `em@100`, `f1@100`, ..."""
+        if not self.setup.reader:
+            return
         language = self.corpus.language
-        work = [(length, search) for length in READER_LENGTHS for search in searches if search.question.answers]
+        answerable = [search for search in self.searches if search.question.answers]
+        work = list(product(READER_LENGTHS, answerable))
         prompts = []
         for length, search in work:
             context = "\n\n".join(judging.first_words(search.context, length, language))
             prompts.append([ChatMessage(_PROMPT.format(context=context, question=search.question.text))])
-        replies = at_once(reader.ask, prompts, partial(self.show, task))
+        replies = at_once(
+            self.setup.reader.ask,
+            prompts,
+            partial(self.setup.show, f"{self.name}: reading"),
+        )
         for (length, search), reply in zip(work, replies, strict=True):
             for metric, measure in (("em", judging.exact_match), ("f1", judging.f1)):
                 value = measure(reply, search.question.answers, language) if isinstance(reply, str) else reply
-                measured.add(search.question.id, {f"{metric}@{length}": value})
+                self.measured.add(search.question.id, {f"{metric}@{length}": value})
 
-    def _answer(
-        self,
-        measured: answers.Measured,
-        searches: Sequence[_Search],
-        name: str,
-    ) -> list[answers.Answer]:
+    def _answer(self) -> None:
         """Have questions answered, and the answers judged."""
+        show = self.setup.show
+        searches = [search for search in self.searches if search.answer]
         questions = [(search.question, search.answer) for search in searches if search.answer]
-        answered = answers.answer_questions(
-            questions,
-            partial(self.show, f"{name}: answering"),
+        answered = answers.answer_questions(questions, partial(show, f"{self.name}: answering"))
+        for search, answer in zip(searches, answered, strict=True):
+            search.retrieval = replace(search.retrieval, answer=answer.text)
+        answers.score_answers(self.measured, answered, self.corpus.language)
+        if self.setup.verdicts and answered:
+            step = partial(show, f"{self.name}: judging")
+            answers.judge_answers(self.measured, self.setup.verdicts, answered, step, self.name)
+
+    def _cost(self, earlier: Sequence[RequestFigures]) -> report.Cost:
+        """What the strategy costs; `earlier` is what LLMs had been asked when it began."""
+        figures = self.setup.figures()
+        spent = [now.since(then) for now, then in zip(figures, earlier, strict=True)]
+        dollars = [used.cost for used in spent if used.usage.requests]
+        return report.Cost(
+            units=len(self.units),
+            tokens=sum(map(_count_tokens, self.units)),
+            index_seconds=self.index_seconds,
+            query_ms=1000 * median(search.seconds for search in self.searches),
+            context_words=fmean(search.retrieval.context_words for search in self.searches),
+            context_k=self.strategy.context_k,
+            llm_calls=sum(used.usage.requests + used.cache_hits for used in spent),
+            llm_tokens=sum(used.usage.total_tokens for used in spent),
+            llm_dollars=None if None in dollars else sum(filter(None, dollars), 0.0),
         )
-        answers.score_answers(measured, answered, self.corpus.language)
-        if self.verdicts and answered:
-            answers.judge_answers(
-                measured,
-                self.verdicts,
-                answered,
-                partial(self.show, f"{name}: judging"),
-                name,
-            )
-        return answered
 
 
 def _most_own_passages(dataset: EvaluationSet) -> int:
@@ -493,61 +463,43 @@ def _most_own_passages(dataset: EvaluationSet) -> int:
     return max((len(dataset.passages.get(document_id, [(0, 0)])) for document_id in own), default=0)
 
 
-_count_tokens = cache(count_tokens)  # strategies share most of their texts
-
-
-def _context(
-    strategy: Strategy,
-    question: Question,
-    results: Sequence[NodeWithScore],
-) -> list[NodeWithScore]:
-    """What a reader gets of results; they stay as they are."""
-    nodes = [NodeWithScore(node=result.node.model_copy(), score=result.score) for result in results]
-    for postprocessor in strategy.node_postprocessors:
-        nodes = postprocessor.postprocess_nodes(
-            nodes,
-            query_bundle=QueryBundle(question.text),
-        )
-    return nodes
-
-
 def _texts(nodes: Sequence[NodeWithScore]) -> list[str]:
     return [result.node.get_content(metadata_mode=MetadataMode.NONE) for result in nodes]
 
 
-def _report(
-    run: _Run,
-    observed: Sequence[_Observation],
-    skipped: list[report.Skipped],
-) -> Report:
-    corpus = run.corpus
+_count_tokens = cache(count_tokens)  # strategies share most of their texts
+
+
+def _report(setup: _Setup, trials: Sequence[_Trial], skipped: list[report.Skipped]) -> Report:
+    corpus = setup.corpus
     titles = corpus.dataset.titles
-    metrics = dict.fromkeys(metric for observation in observed for metric in observation.scores)
+    metrics: dict[str, None] = dict.fromkeys(metric for trial in trials for metric in trial.measured.scores)
     embeddings = corpus.embed_model_or_none
     propositionizer = corpus.propositionizer_or_none
+    retrievals = {trial.name: trial.retrievals for trial in trials}
     return Report(
         _describe(corpus.dataset),
         report.RunSettings(
             embed_model=embeddings.identity if embeddings else None,
             propositionizer=propositionizer.class_name() if propositionizer else None,
             llm=_model_name(corpus.header_llm),
-            reader_llm=_model_name(run.reader),
-            judge_llm=_model_name(run.judge),
-            depth=run.depth,
+            reader_llm=_model_name(setup.reader),
+            judge_llm=_model_name(setup.judge),
+            depth=setup.depth,
             lengths=list(judging.LENGTHS),
             versions=_versions(),
         ),
-        [replace(observation.result, metrics={**metrics, **observation.result.metrics}) for observation in observed],
+        [replace(trial.result, metrics={**metrics, **trial.result.metrics}) for trial in trials],
         skipped,
-        list(_comparisons(observed)),
-        list(_equal_contexts(observed)),
+        list(_comparisons(trials)),
+        list(_equal_contexts(trials)),
         [
             report.QuestionResult(
                 question.id,
                 question.text,
                 list(question.answers),
                 titles.get(question.document_id, ""),
-                {observation.result.name: observation.findings[question.id] for observation in observed},
+                {name: of_trial[question.id] for name, of_trial in retrievals.items()},
             )
             for question in corpus.dataset.questions
         ],
@@ -558,9 +510,9 @@ def _model_name(llm: KeptLLM | None) -> str | None:
     return llm.metadata.model_name if llm else None
 
 
-def _comparisons(observed: Sequence[_Observation]) -> Iterator[Comparison]:
+def _comparisons(trials: Sequence[_Trial]) -> Iterator[Comparison]:
     """The first of ours against every other strategy; if none of ours was run, the first of all."""
-    scores = {observation.result.name: observation.scores for observation in observed}
+    scores = {trial.name: trial.measured.scores for trial in trials}
     first = next(
         (name for name in ("densex", *filter(_is_ours, scores), *scores) if name in scores),
         "",
@@ -571,24 +523,18 @@ def _comparisons(observed: Sequence[_Observation]) -> Iterator[Comparison]:
             yield Comparison(metric, first, second, *tested)
 
 
-def _equal_contexts(observed: Sequence[_Observation]) -> Iterator[report.EqualContext]:
+def _equal_contexts(trials: Sequence[_Trial]) -> Iterator[report.EqualContext]:
     """Each of ours against each other strategy, cut to the length of the other's default context."""
-    for ours, other in product(observed, observed):
-        recall = other.scores.get("answer_recall")
+    for ours, other in product(trials, trials):
+        recall = other.measured.scores.get("answer_recall")
         if recall and ours.result.ours and not other.result.ours:
             words = other.result.cost.context_words
-            within = judging.recall_within({key: ours.findings[key] for key in recall}, words)
+            retrievals = ours.retrievals
+            within = judging.recall_within({key: retrievals[key] for key in recall}, words)
             mean = fmean(within.values())
             other_mean = fmean(recall.values())
             tested = randomisation_test(within, recall)
-            yield report.EqualContext(
-                ours.result.name,
-                other.result.name,
-                words,
-                mean,
-                other_mean,
-                *tested,
-            )
+            yield report.EqualContext(ours.name, other.name, words, mean, other_mean, *tested)
 
 
 def _is_ours(name: str) -> bool:
@@ -599,16 +545,18 @@ def _describe(dataset: EvaluationSet) -> report.DatasetInfo:
     content: list[Any] = [
         [document.id_, document.text, dataset.passages.get(document.id_)] for document in dataset.documents
     ]
-    content += [[question.id, question.text, question.answers, question.span] for question in dataset.questions]
+    questions = dataset.questions
+    content += [[question.id, question.text, question.answers, question.span] for question in questions]
+    has_passages = dataset.relevance or any(question.span for question in questions)
     return report.DatasetInfo(
         name=dataset.name,
         language=dataset.language,
         documents=len(dataset.documents),
         passages=sum(len(dataset.passages_of(document)) for document in dataset.documents),
-        questions=len(dataset.questions),
+        questions=len(questions),
         length_unit="characters" if dataset.language in WITHOUT_SPACES else "words",
         hash=hashlib.sha256("".join(map(json.dumps, content)).encode()).hexdigest(),
-        gold="passage" if dataset.relevance or any(question.span for question in dataset.questions) else "document",
+        gold="passage" if has_passages else "document",
     )
 
 

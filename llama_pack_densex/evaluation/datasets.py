@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from llama_index.core.schema import Document
 
-from llama_pack_densex.evaluation.evaluation_set import EvaluationSet as EvaluationSet
+from llama_pack_densex.evaluation.evaluation_set import (
+    EvaluationSet as EvaluationSet,
+)
 from llama_pack_densex.evaluation.evaluation_set import Question as Question
 from llama_pack_densex.evaluation.formats import (
     FORMATS,
@@ -21,7 +24,11 @@ from llama_pack_densex.evaluation.formats import (
     read_dpr,
 )
 from llama_pack_densex.evaluation.records import DatasetError as DatasetError
-from llama_pack_densex.evaluation.records import Record, object_record, read_records
+from llama_pack_densex.evaluation.records import (
+    Record,
+    object_record,
+    read_records,
+)
 from llama_pack_densex.node_parsers.parsers import default_base_parser
 from llama_pack_densex.node_parsers.splitting import split
 from llama_pack_densex.reading import find_files, read_file, read_files
@@ -34,8 +41,8 @@ Questions = str | Path | Sequence[Question | Mapping[str, Any]]
 """A dataset or a file of questions; or `Question`s; or mappings with "question", "answers" and "document"."""
 
 _PATH = (str, Path)
+_OWN = Path("own documents")
 _SAMPLE = 50  # questions from which the language is detected
-_MEASURED_APART = WITHOUT_SPACES | {"ko"}  # in them an answer may stand within a word
 
 
 def read_dataset(
@@ -86,8 +93,7 @@ def read_dataset(
         dataset = _read_own(path, records, folder, language, leave_out)
     elif folder:
         raise DatasetError(f"{path}: this dataset has documents of its own, and {folder} would be ignored")
-    dataset = _checked(dataset, path, name, language)
-    return replace(dataset, questions=dataset.questions[:max_questions])
+    return _checked(dataset, path, name, language, max_questions)
 
 
 def read_questions(
@@ -113,9 +119,8 @@ def read_questions(
         dataset = published or _own_questions(path, records, language)
     else:
         dataset = EvaluationSet(questions=_as_questions(questions))
-    dataset = _checked(dataset, path, None, language)
-    kept = dataset.questions[:max_questions]
-    bare = [replace(question, document_id="", span=None, candidates=()) for question in kept]
+    dataset = _checked(dataset, path, None, language, max_questions)
+    bare = [replace(question, document_id="", span=None, candidates=()) for question in dataset.questions]
     return EvaluationSet(dataset.name, dataset.language, questions=bare)
 
 
@@ -143,30 +148,26 @@ def to_dataset(
         DatasetError: A file cannot be read as a dataset, or a question lacks something.
         ValueError: Something is missing or given twice; the message says what.
     """
-    own = Path("own documents")
     if isinstance(documents, EvaluationSet):
         if questions is not None:
-            raise ValueError("the dataset has its own questions: pass questions=None, or documents in its place")
-        return _with_passages(_checked(documents, own, documents.name, language))
+            advice = "pass questions=None, or documents in its place"
+            raise ValueError(f"the dataset has its own questions: {advice}")
+        return _with_passages(_checked(documents, _OWN, documents.name, language))
     if isinstance(documents, _PATH) and questions is None:
         dataset = read_dataset(documents, language=language)
-    elif isinstance(questions, _PATH):
-        if not isinstance(documents, _PATH):
-            raise ValueError("pass the questions about these documents: Question objects or mappings")
-        dataset = read_dataset(questions, documents, language=language)
-    else:
+    elif not isinstance(questions, _PATH):
         own_questions = _as_questions(questions or ())
         if isinstance(documents, _PATH):
             documents = read_folder(
                 Path(documents),
                 [question.document_id for question in own_questions],
             )
-        dataset = _checked(
-            EvaluationSet(documents=list(documents), questions=own_questions),
-            own,
-            None,
-            language,
-        )
+        dataset = EvaluationSet(documents=[*documents], questions=own_questions)
+        dataset = _checked(dataset, _OWN, None, language)
+    elif isinstance(documents, _PATH):
+        dataset = read_dataset(questions, documents, language=language)
+    else:
+        raise ValueError("pass the questions about these documents: Question objects or mappings")
     if not dataset.documents:
         raise ValueError("there are no documents to search")
     return _with_passages(dataset)
@@ -180,7 +181,7 @@ def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
     passages = dict(dataset.passages)
     for document in dataset.documents:
         if document.id_ not in passages:
-            spans = [piece.span for piece in split(document, [parser]) if piece.span is not None]
+            spans = [piece.span for piece in split(document, [parser]) if piece.span]
             passages[document.id_] = spans or dataset.passages_of(document)
     return replace(dataset, passages=passages)
 
@@ -190,61 +191,68 @@ def _checked(
     path: Path,
     name: str | None,
     language: str | None,
+    max_questions: int | None = None,
 ) -> EvaluationSet:
     """A set with its name and its language, after a check of its ids and references."""
     _check_ids(dataset, path)
-    texts = {document.id_: document.text for document in dataset.documents}
-    for question in dataset.questions if texts else ():
-        is_labelled = question.id in dataset.relevance
-        where = f"{path}, question {question.id}"
-        if question.document_id and question.document_id not in texts and not is_labelled:
-            raise DatasetError(f"{where}: there is no document {question.document_id!r}")
-        if not (question.answers or question.document_id or is_labelled):
-            raise DatasetError(f"{where}: expected 'answers', 'document', or both")
-    if texts:
-        _warn_of_lost_labels(dataset, path, texts.keys())
+    if dataset.documents:
+        _check_references(dataset, path)
     if not name:
         name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+    language = _dataset_language(dataset, language or dataset.language)
+    texts = {document.id_: document.text for document in dataset.documents}
+    questions = [_with_own_document(question, dataset, texts) for question in dataset.questions]
     return replace(
         dataset,
         name=name,
-        language=_dataset_language(dataset, language or dataset.language),
-        questions=[
-            replace(question, own_document_id=question.id) if _is_in_corpus(question, dataset, texts) else question
-            for question in dataset.questions
-        ],
+        language=language,
+        questions=questions[:max_questions],
     )
 
 
-def _warn_of_lost_labels(dataset: EvaluationSet, path: Path, ids: Collection[str]) -> None:
-    """Published datasets have labels for documents that are gone, ArguAna's among them."""
-    labels = [document_id for labels_of_one in dataset.relevance.values() for document_id in labels_of_one]
+def _check_references(dataset: EvaluationSet, path: Path) -> None:
+    """Published datasets have labels for documents that are gone, ArguAna's among them: of these it warns."""
+    ids = {document.id_ for document in dataset.documents}
+    for question in dataset.questions:
+        where = f"{path}, question {question.id}"
+        if question.id in dataset.relevance:
+            continue
+        if question.document_id and question.document_id not in ids:
+            raise DatasetError(f"{where}: there is no document {question.document_id!r}")
+        if not (question.answers or question.document_id):
+            raise DatasetError(f"{where}: expected 'answers', 'document', or both")
+    labels = list(chain.from_iterable(dataset.relevance.values()))
     lost = [document_id for document_id in labels if document_id not in ids]
     if lost:
         logger.warning(
-            "%s: %d of its %d labels are for documents that are not there (%r is the first); they count as not found.",
+            "%s: %d of its %d labels are for documents that are not there (%r is the first); "
+            "they count as not found.",
             path, len(lost), len(labels), lost[0],
         )  # fmt: skip
 
 
-def _is_in_corpus(question: Question, dataset: EvaluationSet, texts: Mapping[str, str]) -> bool:
-    """Whether a question is a document too, under the same id, as in ArguAna and Quora.
+def _with_own_document(question: Question, dataset: EvaluationSet, texts: Mapping[str, str]) -> Question:
+    """A question with the document that it is itself, under the same id, as in ArguAna and Quora.
 
-    Questions that nobody named are numbered, as documents may be: without labels of documents, the text decides too.
+    Questions that nobody named are numbered, as documents may be: without labels of documents, the text
+    decides too.
     """
-    labels = dataset.relevance.get(question.id, {})
-    is_answer = labels.get(question.id, 0) > 0 or question.document_id == question.id
-    if is_answer or question.id not in texts:
-        return False
-    return bool(labels) or texts[question.id].strip() == question.text.strip()
+    key = question.id
+    labels = dataset.relevance.get(key, {})
+    is_answer = labels.get(key, 0) > 0 or question.document_id == key
+    if is_answer or key not in texts:
+        return question
+    is_itself = labels or texts[key].strip() == question.text.strip()
+    return replace(question, own_document_id=key) if is_itself else question
 
 
 def _check_ids(dataset: EvaluationSet, path: Path) -> None:
-    documents = Counter(document.id_ for document in dataset.documents)
-    questions = Counter(question.id for question in dataset.questions)
+    documents = [document.id_ for document in dataset.documents]
+    questions = [question.id for question in dataset.questions]
     for kind, ids in (("document", documents), ("question", questions)):
-        if twice := [item for item, number in ids.items() if number > 1]:
-            raise DatasetError(f"{path}: the {kind} id {twice[0]!r} occurs twice")
+        if len({*ids}) < len(ids):
+            twice = Counter(ids).most_common(1)[0][0]
+            raise DatasetError(f"{path}: the {kind} id {twice!r} occurs twice")
     if not questions:
         raise DatasetError(f"{path}: expected questions with answers, and there are none")
 
@@ -259,8 +267,7 @@ def _dataset_language(dataset: EvaluationSet, stated: str) -> str:
     language = _base_language(stated) or detect_language("\n".join(texts), context)
     if language in ("latin", ""):
         language = "en"
-    is_apart = language in _MEASURED_APART
-    foreign = sum((detect_language(text, context) in _MEASURED_APART) != is_apart for text in texts)
+    foreign = sum(_is_apart(detect_language(text, context)) != _is_apart(language) for text in texts)
     if foreign:
         logger.warning(
             "The first %d questions are measured as %r, and %d of them are in another language: ask those "
@@ -277,10 +284,15 @@ def _question_languages(records: Sequence[Record]) -> list[str]:
         return stated
     texts = [record.text("question", "query", default="") for record in records]
     context = "\n".join(texts[:_SAMPLE])
-    detected = [detect_language(text, context) for text in texts]
-    languages = [language if language in _MEASURED_APART else "en" for language in detected]
-    is_mixed = len({language in _MEASURED_APART for language in detected}) > 1
-    return languages if is_mixed else stated
+    languages = [detect_language(text, context) for text in texts]
+    if len(set(map(_is_apart, languages))) < 2:
+        return stated
+    return [language if _is_apart(language) else "en" for language in languages]
+
+
+def _is_apart(language: str) -> bool:
+    """Whether it is measured otherwise than English: an answer may stand within a word."""
+    return language in WITHOUT_SPACES or language == "ko"
 
 
 def _stated_language(record: Record) -> str:
@@ -327,16 +339,10 @@ def _read_own(
     return replace(dataset, documents=_read_named(path, records))
 
 
-def _own_questions(
-    path: Path,
-    records: Sequence[Record],
-    language: str | None,
-) -> EvaluationSet:
+def _own_questions(path: Path, records: Sequence[Record], language: str | None) -> EvaluationSet:
     language, numbered = _in_one_language(path, records, language)
-    return EvaluationSet(
-        language=language,
-        questions=[_own_question(record, number) for number, record in numbered],
-    )
+    questions = [_own_question(record, number) for number, record in numbered]
+    return EvaluationSet(language=language, questions=questions)
 
 
 def _with_folder(
@@ -346,13 +352,17 @@ def _with_folder(
     leave_out: Sequence[Path],
 ) -> EvaluationSet:
     """Questions with a folder of documents: they name them below the folder, or from their own file."""
-    names = {question.document_id: question.document_id for question in dataset.questions}
+    names = {question.document_id for question in dataset.questions}
     from_file = {name: Path(os.path.relpath(path.parent / name, folder)).as_posix() for name in names}
     documents = read_folder(folder, [*from_file, *from_file.values()], leave_out)
     ids = {document.id_ for document in documents}
-    names |= {name: other for name, other in from_file.items() if name not in ids and other in ids}
-    renamed = [replace(question, document_id=names[question.document_id]) for question in dataset.questions]
-    return replace(dataset, documents=documents, questions=renamed)
+    questions = []
+    for question in dataset.questions:
+        name = question.document_id
+        if name not in ids and from_file[name] in ids:
+            name = from_file[name]
+        questions.append(replace(question, document_id=name))
+    return replace(dataset, documents=documents, questions=questions)
 
 
 def _in_one_language(
@@ -362,8 +372,8 @@ def _in_one_language(
 ) -> tuple[str, list[tuple[int, Record]]]:
     """The language to measure in, and the questions in it, numbered as in the file."""
     if records[0].fields.keys().isdisjoint(("question", "query")):
-        expected = "'question'; 'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
-        raise records[0].error(f"expected {expected}")
+        formats = "'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
+        raise records[0].error(f"expected 'question'; {formats}")
     stated = sorted({_stated_language(record) for record in records} - {""})
     if len(stated) > 1 and not language:
         several = " and ".join(stated)
@@ -373,8 +383,8 @@ def _in_one_language(
     languages = _question_languages(records)
     chosen = [item for item, spoken in zip(numbered, languages, strict=True) if spoken in ("", language)]
     if stated and not chosen:
-        languages_stated = ", ".join(stated)
-        raise DatasetError(f"{path}: there are no questions in {language!r}; there are some in {languages_stated}")
+        alternatives = f"there are some in {', '.join(stated)}"
+        raise DatasetError(f"{path}: there are no questions in {language!r}; {alternatives}")
     return language, chosen or numbered
 
 
@@ -412,7 +422,8 @@ def read_folder(
     for error in files.unreadable:
         logger.warning("skipped: %s", error)
     if not documents:
-        raise DatasetError(f"{folder}: expected documents in it (text, Markdown, HTML, PDF), and there are none")
+        expected = "expected documents in it (text, Markdown, HTML, PDF), and there are none"
+        raise DatasetError(f"{folder}: {expected}")
     return documents
 
 
@@ -424,13 +435,15 @@ def _without_folders(documents: Iterable[Document]) -> list[Document]:
     return moved
 
 
-def _as_questions(questions: Iterable[Question | Mapping[str, Any]]) -> list[Question]:
-    return [
-        question
-        if isinstance(question, Question)
-        else _own_question(object_record(question, f"question {number}"), number)
-        for number, question in enumerate(questions, 1)
-    ]
+def _as_questions(
+    questions: Iterable[Question | Mapping[str, Any]],
+) -> list[Question]:
+    own = []
+    for number, question in enumerate(questions, 1):
+        if not isinstance(question, Question):
+            question = _own_question(object_record(question, f"question {number}"), number)
+        own.append(question)
+    return own
 
 
 def _own_question(record: Record, number: int) -> Question:
@@ -438,10 +451,10 @@ def _own_question(record: Record, number: int) -> Question:
 
     The id of a folder's file is the path below it (a page of a PDF: `path#page=N`).
     """
-    text = record.text("question", "query")
+    key = record.text("id", default=str(number))
     return Question(
-        record.text("id", default=str(number)),
-        text,
+        key,
+        record.text("question", "query"),
         record.answers(),
         _named_document(record),
     )

@@ -24,8 +24,8 @@ class Question:
         document_id: The document that holds the answer; "" if unknown.
         span: The gold passage in that document's text, in characters; None if unknown.
         candidates: Ids of the documents to search for it; if empty, all are searched.
-        own_document_id: The document that is the question itself, as in ArguAna, and no answer to it; "" if there is
-            none.
+        own_document_id: The document that is the question itself, as in ArguAna, and no answer to it; "" if
+            there is none.
         evidence: Where the document answers it, word for word; "" if unknown.
         kind: What kind of question it is, such as "fact"; "" if unknown.
     """

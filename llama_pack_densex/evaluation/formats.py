@@ -14,7 +14,11 @@ from llama_pack_densex.evaluation.evaluation_set import (
     Span,
     make_document,
 )
-from llama_pack_densex.evaluation.records import DatasetError, Record, read_records
+from llama_pack_densex.evaluation.records import (
+    DatasetError,
+    Record,
+    read_records,
+)
 from llama_pack_densex.evaluation.runs import read_qrels
 
 
@@ -119,11 +123,13 @@ def read_beir(folder: Path, split: str) -> EvaluationSet:
         expected = f"expected the labels of the split {split!r} here; the splits that are there: {splits}"
         raise DatasetError(f"{folder / 'qrels'}: {expected}")
     relevance = read_qrels(labels_of[split])
-    documents = [make_document(*_corpus_passage(record)) for record in read_records(_file(folder, "corpus.jsonl"))]
+    corpus = read_records(_file(folder, "corpus.jsonl"))
+    documents = [make_document(*_corpus_passage(record)) for record in corpus]
     queries = {record.text("_id", "id"): record for record in read_records(_file(folder, "queries.jsonl"))}
     for question in relevance:
         if question not in queries:
-            raise DatasetError(f"{folder}: there are labels for the question {question}, which queries.jsonl lacks")
+            lacking = f"there are labels for the question {question}, which queries.jsonl lacks"
+            raise DatasetError(f"{folder}: {lacking}")
     questions = [_labelled_question(key, queries[key], labels) for key, labels in relevance.items()]
     return EvaluationSet(documents=documents, questions=questions, relevance=relevance)
 
@@ -188,7 +194,11 @@ def _corpus_passage(record: Record) -> tuple[str, str, str]:
     text = record.text("text", "contents")
     spans = record.fields.get("metadata")
     if not isinstance(spans, dict) or "content_span" not in spans:
-        return record.text("id", "_id", "passage_id"), record.text("title", default=""), text
+        return (
+            record.text("id", "_id", "passage_id"),
+            record.text("title", default=""),
+            text,
+        )
     title = text[slice(*spans.get("title_span", (0, 0)))]
     return record.text("id"), title, text[slice(*spans["content_span"])]
 

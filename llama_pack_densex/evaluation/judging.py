@@ -1,7 +1,7 @@
-"""What a strategy found for a question: whether it holds an answer, and where in the documents it stands.
+"""What a strategy retrieved for a question: whether it holds an answer, and where in the documents it stands.
 
-Relevance never goes by node ids: strategies that cut documents differently are judged alike. From the
-findings come the metrics of a comparison, each a value a question. Pure.
+Relevance never goes by node ids: strategies that cut documents differently are judged alike. From what was
+retrieved come the metrics of a comparison, each a value a question. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from typing import Any
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
-from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question, Span
+from llama_pack_densex.evaluation.evaluation_set import (
+    EvaluationSet,
+    Question,
+    Span,
+)
 from llama_pack_densex.evaluation.runs import Scores, rank_metrics
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
 from llama_pack_densex.retrieval.hits import matched_units
@@ -35,6 +39,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WORD = re.compile(r"[^\W_]+|[^\w\s]|_")  # the words and marks of DPR's tokeniser
 _MOSTLY = 0.9  # of a unit's characters lie in its passage, and of a strategy's results lie in passages
 _SHOWN = 300  # characters of a result in a report
+_SHOWN_FIELDS = ("rank", "gold_rank", "words", "text", "source", "unit")
 _RANKED = 10  # the k of MRR and nDCG
 
 Texts = Sequence[str]
@@ -49,8 +54,8 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What a strategy found for a question.
+class Retrieval:
+    """What a strategy retrieved for a question.
 
     Args:
         rank: The place of the first result that holds an answer, from 1; None: none does. Results are
@@ -88,30 +93,29 @@ class Finding:
     in_context: bool = False
     answer: str = ""
 
-    def of_units(self) -> Finding:
+    def of_units(self) -> Retrieval:
         """The same with results ranked as they are, and not as passages."""
-        rank, gold_rank = self.unit_ranks
-        return replace(self, rank=rank, gold_rank=gold_rank)
+        return replace(self, rank=self.unit_ranks[0], gold_rank=self.unit_ranks[1])
 
     def to_dict(self) -> dict[str, Any]:
         """What a report shows of it."""
-        shown = {name: getattr(self, name) for name in ("rank", "gold_rank", "words", "text", "source", "unit")}
+        shown = {name: getattr(self, name) for name in _SHOWN_FIELDS}
         return {**shown, "answer": self.answer} if self.answer else shown
 
 
-Findings = Mapping[str, Finding]
+Retrievals = Mapping[str, Retrieval]
 """By question id."""
 
 
-def within_passages(findings: Findings) -> bool:
+def within_passages(retrievals: Retrievals) -> bool:
     """Whether a strategy's units lie within the dataset's passages, so that passages can be counted."""
-    results = sum(finding.results for finding in findings.values())
-    return sum(finding.in_passage for finding in findings.values()) >= _MOSTLY * results
+    results = sum(retrieval.results for retrieval in retrievals.values())
+    return sum(retrieval.in_passage for retrieval in retrievals.values()) >= _MOSTLY * results
 
 
 def score(
     dataset: EvaluationSet,
-    findings: Findings,
+    retrievals: Retrievals,
     in_passages: bool,
     depth: int,
 ) -> Scores:
@@ -119,48 +123,52 @@ def score(
 
     Args:
         dataset: The questions, with what is known about their answers.
-        findings: What was found for each.
+        retrievals: What was retrieved for each.
         in_passages: Whether the strategy's results are passages of the dataset: only then are passages
             counted.
         depth: How many results were retrieved; metrics of more are not given.
     """
-    answered = {question.id: findings[question.id] for question in dataset.questions if question.answers}
-    placed = {question.id: findings[question.id] for question in dataset.questions if question.document_id}
-    scores: Scores = {}
+    answerable = {question.id: retrievals[question.id] for question in dataset.questions if question.answers}
+    placed = {question.id: retrievals[question.id] for question in dataset.questions if question.document_id}
     cuts = [k for k in CUTS if k <= depth and in_passages]
-    scores |= {f"recall@{k}": _within(answered, "rank", k) for k in cuts}
+    scores = {f"recall@{k}": _within(answerable, "rank", k) for k in cuts}
     scores |= {f"gold@{k}": _within(placed, "gold_rank", k) for k in cuts}
-    for length in LENGTHS:
-        scores[f"answer_recall@{length}"] = recall_within(answered, length)
-    scores["answer_recall"] = {key: float(finding.in_context) for key, finding in answered.items()}
-    scores |= _rank_scores(dataset, findings, min(_RANKED, depth))
+    scores |= {f"answer_recall@{length}": recall_within(answerable, length) for length in LENGTHS}
+    scores["answer_recall"] = {key: float(retrieval.in_context) for key, retrieval in answerable.items()}
+    k = min(_RANKED, depth)
+    scores |= _label_scores(dataset, retrievals, k) if dataset.relevance else _gold_scores(placed, k)
     return {metric: values for metric, values in scores.items() if values}
 
 
-def _rank_scores(dataset: EvaluationSet, findings: Findings, k: int) -> Scores:
-    """MRR and nDCG: of labelled documents, or of the gold passage as the only right result."""
-    if dataset.relevance:
-        labels = {key: labelled for key, labelled in dataset.relevance.items() if key in findings}
-        return rank_metrics(labels, {key: findings[key].documents for key in labels}, k)
-    placed = [question.id for question in dataset.questions if question.document_id]
-    ranks = {key: findings[key].gold_rank or math.inf for key in placed}
-    return {
-        f"mrr@{k}": {key: 1 / rank if rank <= k else 0.0 for key, rank in ranks.items()},
-        f"ndcg@{k}": {key: 1 / math.log2(rank + 1) if rank <= k else 0.0 for key, rank in ranks.items()},
-    }
+def _label_scores(dataset: EvaluationSet, retrievals: Retrievals, k: int) -> Scores:
+    """MRR and nDCG of labelled documents."""
+    labels = {key: labelled for key, labelled in dataset.relevance.items() if key in retrievals}
+    return rank_metrics(labels, {key: retrievals[key].documents for key in labels}, k)
 
 
-def recall_within(findings: Findings, length: float) -> dict[str, float]:
+def _gold_scores(placed: Retrievals, k: int) -> Scores:
+    """MRR and nDCG of the gold passage as the only right result."""
+    scores: Scores = {f"mrr@{k}": {}, f"ndcg@{k}": {}}
+    for key, retrieval in placed.items():
+        rank = retrieval.gold_rank or math.inf
+        is_ranked = rank <= k
+        scores[f"mrr@{k}"][key] = is_ranked / rank
+        scores[f"ndcg@{k}"][key] = is_ranked / math.log2(rank + 1)
+    return scores
+
+
+def recall_within(retrievals: Retrievals, length: float) -> dict[str, float]:
     """For each question, 1.0 if an answer is complete within a length of context, else 0.0."""
-    return _within(findings, "words", length)
+    return _within(retrievals, "words", length)
 
 
-def _within(findings: Findings, field: str, bound: float) -> dict[str, float]:
-    return {key: float((getattr(finding, field) or math.inf) <= bound) for key, finding in findings.items()}
+def _within(retrievals: Retrievals, field: str, bound: float) -> dict[str, float]:
+    values = {key: getattr(retrieval, field) or math.inf for key, retrieval in retrievals.items()}
+    return {key: float(value <= bound) for key, value in values.items()}
 
 
 class Judge:
-    """Reduces what strategies return to findings.
+    """Judges what strategies return.
 
     Args:
         dataset: Documents and questions.
@@ -171,13 +179,13 @@ class Judge:
         self._titles = dataset.titles
         self._locator = Locator(dataset)
 
-    def finding(
+    def judge(
         self,
         question: Question,
         results: Sequence[BaseNode],
         context: Texts,
         default_context: Texts,
-    ) -> Finding:
+    ) -> Retrieval:
         """Judge one search.
 
         Args:
@@ -190,16 +198,13 @@ class Judge:
         language = self._dataset.language
         places = [self._locator.place(node) for node in results]
         located = [self._locator.passage(place) for place in places if place and place.span]
-        passages = dict.fromkeys(passage for passage, _ in located)
-        rank, gold_rank = self._ranks(
-            question,
-            [(self._locator.text(passage), passage) for passage in passages],
-        )
-        units = {
-            place or node.node_id: (node.get_content(), place) for place, node in zip(places, results, strict=True)
-        }
+        passages = {passage: self._locator.text(passage) for passage, _ in located}
+        units: dict[Place | str, tuple[Place | None, str]] = {}
+        for place, node in zip(places, results, strict=True):
+            units[place or node.node_id] = (place, node.get_content())
+        rank, gold_rank = self._ranks(question, passages.items())
         text, source, unit = self._shown(question, results[0], places[0]) if results else ("", "", "")
-        return Finding(
+        return Retrieval(
             rank=rank,
             gold_rank=gold_rank,
             words=length_until_answer(context, answers, language),
@@ -209,7 +214,7 @@ class Judge:
             unit_ranks=self._ranks(question, units.values()),
             documents=tuple(dict.fromkeys(place.document_id for place in places if place)),
             results=len(results),
-            in_passage=sum(lies_within for _, lies_within in located),
+            in_passage=sum(is_within for _, is_within in located),
             unlocated=len(results) - len(located),
             context_words=context_length(default_context, language),
             in_context=length_until_answer(default_context, answers, language) is not None,
@@ -218,30 +223,31 @@ class Judge:
     def without_own(self, question: Question, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         """The results without those that are from the document that is the question itself."""
         own = question.own_document_id
-        if not own:
-            return list(results)
-        return [result for result in results if self._locator.document_id(result.node) != own]
+        return [result for result in results if not own or self._locator.document_id(result.node) != own]
 
     def _shown(self, question: Question, node: BaseNode, place: Place | None) -> tuple[str, str, str]:
         """What a report shows of the first result: its text, its source, and the unit that found it."""
         language = self._dataset.language
         text = node.get_content().strip()
-        unit = next((unit.text for unit in matched_units(node)), "")
+        units = matched_units(node)
+        unit = units[0].text if units and units[0].text.strip() != text else ""
         source = self._titles[place.document_id] if place else ""
         if place and place.span:
             source += f", characters {place.span[0]}-{place.span[1]}"
-        if unit.strip() == text:
-            unit = ""
-        return _excerpt(text, question.answers, language), source, _excerpt(unit, question.answers, language)
+        return (
+            _excerpt(text, question.answers, language),
+            source,
+            _excerpt(unit, question.answers, language),
+        )
 
     def _ranks(
         self,
         question: Question,
-        results: Iterable[tuple[str, Place | None]],
+        results: Iterable[tuple[Place | None, str]],
     ) -> tuple[int | None, int | None]:
         """The ranks of the first result that holds an answer, and of the first from the gold passage."""
         rank = gold_rank = None
-        for number, (text, place) in enumerate(results, 1):
+        for number, (place, text) in enumerate(results, 1):
             if not rank and contains_answer(text, question.answers, self._dataset.language):
                 rank = number
             if not gold_rank and place and self._is_gold(question, place):
@@ -293,47 +299,45 @@ class Locator:
     def place(self, node: BaseNode) -> Place | None:
         """Where a node stands: None if neither its document nor its text is known."""
         text = node.get_content().strip()
-        names = (node.metadata.get(DOCUMENT_ID_KEY), node.ref_doc_id, node.node_id)
-        starts = list(dict.fromkeys(self._starts[name] for name in names if name in self._starts))
+        names = (
+            node.metadata.get(DOCUMENT_ID_KEY),
+            node.ref_doc_id,
+            node.node_id,
+        )
+        starts = [self._starts[name] for name in names if name in self._starts]
         for document_id, offset in starts:
-            span = self._own_span(node, document_id, offset) or self._find(
-                text,
-                document_id,
-                offset,
-            )
-            if span is not None:
+            span = self._own_span(node, document_id, offset) or self._find(text, document_id, offset)
+            if span:
                 return Place(document_id, span)
         if starts:
             return Place(starts[0][0])
-        # it names no document: its retriever was built over copies of them
-        spans = ((document_id, self._find(text, document_id)) for document_id in self._texts)
-        return next(
-            (Place(document_id, span) for document_id, span in spans if span is not None),
-            None,
-        )
+        for document_id in self._texts:  # it names none: its retriever was built over copies of them
+            span = self._find(text, document_id)
+            if span:
+                return Place(document_id, span)
+        return None
 
     def document_id(self, node: BaseNode) -> str | None:
         """The document that a node is from, also where the documents are not known here."""
         place = self.place(node)
-        if place:
-            return place.document_id
-        return node.metadata.get(DOCUMENT_ID_KEY) or node.ref_doc_id
+        return place.document_id if place else node.metadata.get(DOCUMENT_ID_KEY) or node.ref_doc_id
 
     def passage(self, place: Place) -> tuple[Place, bool]:
         """The passage that has most of a unit with a known span; and whether it has nearly all of it."""
         text = self.text(place)
-        start, end = place.span or (0, len(text))
+        start = place.span[0] if place.span else 0
         # without the white space at its ends, which splitters divide among neighbours
-        end -= len(text) - len(text.rstrip())
+        end = start + len(text.rstrip())
         start += len(text) - len(text.lstrip())
         spans = self._passages[place.document_id]
         first = max(bisect_right(spans, start, key=lambda span: span[0]) - 1, 0)
-        near = [spans[first], *takewhile(lambda span: span[0] < end, spans[first + 1 :])]
+        near = [
+            spans[first],
+            *takewhile(lambda span: span[0] < end, spans[first + 1 :]),
+        ]
         best = max(near, key=lambda span: _shared(span, (start, end)))
-        return Place(place.document_id, best), _shared(best, (start, end)) >= _MOSTLY * max(
-            end - start,
-            1,
-        )
+        is_within = _shared(best, (start, end)) >= _MOSTLY * max(end - start, 1)
+        return Place(place.document_id, best), is_within
 
     def text(self, place: Place) -> str:
         """What stands at a place."""
@@ -345,10 +349,10 @@ class Locator:
         if start is None or end is None:
             return None
         span = (start + offset, end + offset)
-        text = self._texts[document_id][slice(*span)].strip()
+        text = self.text(Place(document_id, span)).strip()
         # a proposition has the span of its passage, or of its sentence, and words of its own
-        is_unit = DOCUMENT_ID_KEY in node.metadata
-        return span if text and (is_unit or text == node.get_content().strip()) else None
+        is_right = DOCUMENT_ID_KEY in node.metadata or text == node.get_content().strip()
+        return span if text and is_right else None
 
     def _find(self, text: str, document_id: str, offset: int = 0) -> Span | None:
         start = self._texts[document_id].find(text, offset) if text else -1
@@ -482,7 +486,8 @@ def normalise_answer(text: str, language: str = "en") -> str:
 
 def exact_match(answer: str, answers: Texts, language: str = "en") -> float:
     """1.0 if a reader's answer equals one of the right ones once normalised, else 0.0."""
-    return float(normalise_answer(answer, language) in [normalise_answer(right, language) for right in answers])
+    rights = [normalise_answer(right, language) for right in answers]
+    return float(normalise_answer(answer, language) in rights)
 
 
 def f1(answer: str, answers: Texts, language: str = "en") -> float:

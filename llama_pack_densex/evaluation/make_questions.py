@@ -1,8 +1,8 @@
 """Questions to measure on, which an LLM writes about passages of the user's own documents.
 
-What a model writes is taken only where it can be checked: the evidence has to be in the passage and the answer in
-the evidence, word for word; the question has to be in the passage's language, in other words than the passage, and
-unlike the others.
+What a model writes is taken only where it can be checked: the evidence has to be in the passage and the
+answer in the evidence, word for word; the question has to be in the passage's language, in other words than
+the passage, and unlike the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,9 @@ KINDS = ("fact", "situation", "list", "keyword")
 _MOST_REQUESTS = 2  # for each question that is wanted
 _LEAST_TOKENS = 20  # of a passage: a heading, or a line of a menu, answers nothing
 _COPIED = 0.75
-"""The share of a question's words that its passage may not have. Of 121 questions as employees ask them about a
-handbook 17 % share as many, of SQuAD's 55 %, of JSQuAD's 83 %; of a strong model's by these prompts none did."""
+"""The share of a question's words that its passage may not have. Of 121 questions as employees ask them
+about a handbook 17 % share as many, of SQuAD's 55 %, of JSQuAD's 83 %; of a strong model's by these prompts
+none did."""
 _ALIKE = 0.8  # the share of two questions' words that they may not have in common
 _DECODER = json.JSONDecoder(strict=False)
 _ADDRESS = r"\]\([^()\s]*\)"  # of a link
@@ -62,8 +63,8 @@ class QuestionSet:
     """Questions that an LLM wrote.
 
     Attributes:
-        questions: Each with its document, answers (strings of the evidence), evidence (a stretch of the document's
-            text) and kind ("fact", "list", "situation" or "keyword").
+        questions: Each with its document, answers (strings of the evidence), evidence (a stretch of the
+            document's text) and kind ("fact", "list", "situation" or "keyword").
         left_out: Why others were left out, and how many.
         requests: What was asked, and what that cost.
     """
@@ -78,7 +79,16 @@ class QuestionSet:
         Raises:
             OSError: The file cannot be written.
         """
-        lines = [json.dumps(_row(question), ensure_ascii=False) + "\n" for question in self.questions]
+        lines = []
+        for question in self.questions:
+            row = {
+                "question": question.text,
+                "answers": question.answers,
+                "document": question.document_id,
+                "evidence": question.evidence,
+                "kind": question.kind,
+            }
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         Path(file).write_text("".join(lines), encoding="utf-8")
 
 
@@ -97,9 +107,10 @@ def make_questions(
 ) -> QuestionSet:
     """Have an LLM write questions about passages of documents, to compare and evaluate on.
 
-    The passages are spread over the documents and always the same for the same documents. Each is asked about once,
-    for a kind of question in turn; only where there are too few passages again, for another kind. In place of what
-    is left out, further passages are asked about, up to twice as many as questions are wanted.
+    The passages are spread over the documents and always the same for the same documents. Each is asked
+    about once, for a kind of question in turn; only where there are too few passages again, for another
+    kind. In place of what is left out, further passages are asked about, up to twice as many as questions
+    are wanted.
 
     Args:
         documents: A folder, a file, or documents.
@@ -115,8 +126,8 @@ def make_questions(
 
     Raises:
         DatasetError: There are no documents in the folder.
-        LLMError: The LLM stops: the budget is used up, or the provider refuses the key or the settings, or does not
-            answer. With a cache, what was paid for is not asked again.
+        LLMError: The LLM stops: the budget is used up, or the provider refuses the key or the settings, or
+            does not answer. With a cache, what was paid for is not asked again.
         ValueError: `number` is less than 1, or there is a `max_cost` for a model whose price is not known.
         OSError: A file cannot be read or written.
 
@@ -154,12 +165,13 @@ def estimate_questions(
     cache: str | Path | None = None,
     prices: Any = None,
 ) -> RequestFigures:
-    """Estimate what `make_questions` will ask and cost, for replies of the usual length of which none is left out.
+    """Estimate what `make_questions` will ask and cost.
 
-    Nothing is asked and no key is needed.
+    Replies are taken to be of the usual length, and none to be left out. Nothing is asked, and no key is
+    needed.
     """
     file = _as_path(cache)
-    if file is not None and not file.exists():
+    if file and not file.exists():
         file = None
     writer = KeptLLM(_as_llm(llm, asked=False), file, stand_in=_EXPECTED_REPLY, prices=read_prices(prices))
     for task in islice(_tasks(documents, number), number):
@@ -179,21 +191,20 @@ class _Task:
         """What the LLM is asked."""
         is_japanese = self.passage.language == "ja"
         prompt = ChatPromptTemplate(_PROMPT_JA if is_japanese else _PROMPT)
-        note = f"質問の種類: {self.kind}\n\n" if is_japanese else f"Kind of question: {self.kind}\n\n"
-        return format_request(prompt, llm, self.passage, note)
+        label = "質問の種類" if is_japanese else "Kind of question"
+        return format_request(prompt, llm, self.passage, f"{label}: {self.kind}\n\n")
 
 
 def _tasks(documents: str | Path | Sequence[Document], number: int) -> Iterator[_Task]:
-    """What to ask for: a passage of each document after the other, as their digests have it, and a kind in turn."""
+    """What to ask for: a passage of each document after the other, by their digests, and a kind in turn."""
     if number < 1:
         raise ValueError(f"number is {number}: at least 1 is needed")
     if isinstance(documents, (str, Path)):
         documents = read_folder(Path(documents))
-    passages = _spread_passages(documents)
+    places = list(enumerate(_spread_passages(documents)))
     tasks = (
         _Task(document_id, passage, KINDS[(place + turn) % len(KINDS)])
-        for turn in range(len(KINDS))
-        for place, (document_id, passage) in enumerate(passages)
+        for turn, (place, (document_id, passage)) in product(range(len(KINDS)), places)
     )
     return islice(tasks, _MOST_REQUESTS * number)
 
@@ -201,27 +212,32 @@ def _tasks(documents: str | Path | Sequence[Document], number: int) -> Iterator[
 def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]:
     """The passages that may answer something: the first of each document, the second of each, and so on.
 
-    Their order, and that of the documents, is by digests of their texts. Of a text that stands in several places it
-    cannot be said where it is found.
+    Their order, and that of the documents, is by digests of their texts. Of a text that stands in several
+    places it cannot be said where it is found.
     """
-    passages_of: dict[str, list[Passage]] = {}
+    passages_of = dict(_parsed(documents))
+    places = Counter(passage.text for passages in passages_of.values() for passage in passages)
+    spread: list[tuple[int, str, str, Passage]] = []
+    for document_id, passages in passages_of.items():
+        answering = [passage for passage in passages if _may_answer(passage, places)]
+        digests = {passage_digest(passage.text): passage for passage in answering}
+        spread += [(rank, key, document_id, digests[key]) for rank, key in enumerate(sorted(digests))]
+    spread.sort(key=lambda entry: entry[:2])
+    return [(document_id, passage) for _, _, document_id, passage in spread]
+
+
+def _parsed(documents: Sequence[Document]) -> Iterator[tuple[str, list[Passage]]]:
+    """The id of each document, and its passages."""
     for parsed in PropositionNodeParser().model_copy(update={"granularity": ()}).stream(documents):
         if parsed.error is not None:
             logger.warning("skipped: %s", parsed.error)
         nodes = [node for node in parsed.nodes if node.metadata[GRANULARITY_KEY] == "passage"]
-        passages_of[parsed.document.node_id] = [passage_of(node) for node in nodes]
-    places = Counter(passage.text for passages in passages_of.values() for passage in passages)
-    spread: list[tuple[int, str, str, Passage]] = []
-    for document_id, passages in passages_of.items():
-        digests = {
-            passage_digest(passage.text): passage
-            for passage in passages
-            if places[passage.text] == 1 and has_letters(passage.text) and count_tokens(passage.text) >= _LEAST_TOKENS
-        }
-        for rank, digest in enumerate(sorted(digests)):
-            spread.append((rank, digest, document_id, digests[digest]))
-    spread.sort(key=lambda entry: entry[:2])
-    return [(document_id, passage) for _, _, document_id, passage in spread]
+        yield parsed.document.node_id, [passage_of(node) for node in nodes]
+
+
+def _may_answer(passage: Passage, places: Mapping[str, int]) -> bool:
+    is_prose = has_letters(passage.text) and count_tokens(passage.text) >= _LEAST_TOKENS
+    return is_prose and places[passage.text] == 1
 
 
 def _write(llm: KeptLLM, task: _Task) -> Question:
@@ -259,14 +275,16 @@ def _add(question_set: QuestionSet, result: Question | AskingFailed) -> None:
     """Add a question, unless there is one like it; or why there is none."""
     if isinstance(result, AskingFailed):
         question_set.left_out[str(result)] += 1
-        return
-    words = set(tokenize(result.text))
-    for other in question_set.questions:
-        other_words = set(tokenize(other.text))
-        if len(words & other_words) >= _ALIKE * len(words | other_words):
-            question_set.left_out["there is a question like it"] += 1
-            return
-    question_set.questions.append(replace(result, id=str(len(question_set.questions) + 1)))
+    elif any(_are_alike(result.text, question.text) for question in question_set.questions):
+        question_set.left_out["there is a question like it"] += 1
+    else:
+        question_set.questions.append(replace(result, id=str(len(question_set.questions) + 1)))
+
+
+def _are_alike(first: str, second: str) -> bool:
+    tokens = set(tokenize(first))
+    other_tokens = set(tokenize(second))
+    return len(tokens & other_tokens) >= _ALIKE * len(tokens | other_tokens)
 
 
 def _read_object(reply: str) -> dict[str, Any]:
@@ -296,7 +314,8 @@ def _text(reply: Mapping[str, Any], name: str) -> str:
 def _find(quotation: str, text: str) -> str:
     """The stretch of a text that a model copied, as it stands there; "" if it is not there.
 
-    White space, the marks and addresses of Markdown, and the forms of quotation marks and dashes do not count.
+    White space, the marks and addresses of Markdown, and the forms of quotation marks and dashes do not
+    count.
     """
     if quotation in text:
         return quotation
@@ -309,32 +328,22 @@ def _find(quotation: str, text: str) -> str:
 
 
 def _with_whole_rows(evidence: str, text: str) -> str:
-    """Evidence that reaches to the ends of a table's rows: where a cell stands says which column it belongs to."""
+    """Evidence with whole rows of a table: where a cell stands says which column it belongs to."""
     start = text.index(evidence)
     end = start + len(evidence)
     row_start = text.rfind("\n", 0, start) + 1
-    if text[row_start : row_start + 1] == "|":
+    if text.startswith("|", row_start):
         start = row_start
         end = text.find("\n", end) if "\n" in text[end:] else len(text)
     return text[start:end].strip()
 
 
 def _is_copied(question: str, text: str, kind: str) -> bool:
-    """Whether a question has its words from its passage; of keywords only where they stand there as they are."""
+    """Whether a question has its words from its passage; keywords, whether they stand there as they are."""
     if kind == "keyword":
         return bool(_find(question, text))
     words = content_words(tokenize(question))
     return len(words & set(tokenize(text))) >= _COPIED * len(words)
-
-
-def _row(question: Question) -> dict[str, Any]:
-    return {
-        "question": question.text,
-        "answers": question.answers,
-        "document": question.document_id,
-        "evidence": question.evidence,
-        "kind": question.kind,
-    }
 
 
 def _as_llm(llm: LLM | str, *, asked: bool = True) -> LLM:
@@ -348,19 +357,19 @@ def _as_path(file: str | Path | None) -> Path | None:
 _SYSTEM = """\
 Write one question that the passage answers, to test a search over many documents. Write it in the passage's \
 language, as somebody asks who needs the answer and has never seen the text.
-1. Kinds: fact (one thing is asked), list (several things are asked), situation (the asker's own case, in one or \
-two sentences, that a rule of the passage decides), keyword (2 to 5 words as typed into a search box). Where the \
-passage has nothing for the kind that is wanted, take another.
-2. Other words than the text's: everyday words, synonyms, the asker's point of view. Keep only names that say what \
-it is about.
-3. Clear on its own: name the subject, never "the passage", "this document" or "the above". Ask what only this \
-passage answers.
-4. evidence: the sentence, list items or whole table row that answers it, copied from the passage character for \
-character. Read alone, under title, section and columns' names, it answers all that is asked.
-5. answer: the few words of the evidence that answer it, copied too; of a list, from its first item to its last; \
-of a table a cell, so never ask for a column's name.
-6. Ask what matters to readers: no dates of updates, links, headings or navigation. If there is nothing else, \
-leave the question empty.
+1. Kinds: fact (one thing is asked), list (several things are asked), situation (the asker's own case, in \
+one or two sentences, that a rule of the passage decides), keyword (2 to 5 words as typed into a search \
+box). Where the passage has nothing for the kind that is wanted, take another.
+2. Other words than the text's: everyday words, synonyms, the asker's point of view. Keep only names that \
+say what it is about.
+3. Clear on its own: name the subject, never "the passage", "this document" or "the above". Ask what only \
+this passage answers.
+4. evidence: the sentence, list items or whole table row that answers it, copied from the passage character \
+for character. Read alone, under title, section and columns' names, it answers all that is asked.
+5. answer: the few words of the evidence that answer it, copied too; of a list, from its first item to its \
+last; of a table a cell, so never ask for a column's name.
+6. Ask what matters to readers: no dates of updates, links, headings or navigation. If there is nothing \
+else, leave the question empty.
 Reply with JSON and nothing else.
 
 Example (kind situation, title Karsted Lighthouse): It was begun in 1874 by Ida Brandvold. We charge:
@@ -386,14 +395,18 @@ JSONだけを返す。
 例（種類 situation、題名 霧浜灯台）: 1874年着工。料金:
 - 大人500円
 - 12歳未満無料
-{"kind": "situation", "question": "9歳の息子を霧浜灯台に連れて行きたいのですが、子どもの入場料はいくらですか？", \
+{"kind": "situation", \
+"question": "9歳の息子を霧浜灯台に連れて行きたいのですが、子どもの入場料はいくらですか？", \
 "evidence": "- 12歳未満無料", "answer": "無料"}"""
 
 _REQUEST = "{note}Title: {title}. Section: {section}. Content: {content}"
 
 
 def _messages(system: str) -> list[ChatMessage]:
-    return [ChatMessage(system, role=MessageRole.SYSTEM), ChatMessage(_REQUEST, role=MessageRole.USER)]
+    return [
+        ChatMessage(system, role=MessageRole.SYSTEM),
+        ChatMessage(_REQUEST, role=MessageRole.USER),
+    ]
 
 
 _PROMPT = _messages(_SYSTEM)

@@ -54,7 +54,8 @@ R = TypeVar("R")
 Step = Callable[[int, int], None]
 """Called with how much is done, and how much there is to do."""
 
-_BATCH = 512  # texts between two writes, and keys in one query: SQLite allows 999 in old versions
+_BATCH = 512  # texts between two writes
+# what a model's vectors depend on besides its name
 _SETTINGS = (
     "query_instruction",
     "text_instruction",
@@ -66,6 +67,7 @@ _SETTINGS = (
 )
 AT_ONCE = 8  # requests to an LLM, and threads that wait for them
 _FLOAT = np.dtype(np.float32)
+_TABLE = "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)"
 
 
 def _no_step(done: int, total: int) -> None:
@@ -101,7 +103,7 @@ def at_once(
                 results.append(result)
                 step(len(results), len(items))
     except LLMError as error:
-        return [AskingFailed(f"the LLM stopped: {error}") for _ in items]
+        return [AskingFailed(f"the LLM stopped: {error}")] * len(items)
     return results
 
 
@@ -132,21 +134,20 @@ class CachedEmbedding(BaseEmbedding):
         file: Path | None = None,
         step: Step = _no_step,
     ) -> None:
-        super().__init__(
-            model_name=inner.model_name,
-            embed_batch_size=2048,
-        )
+        super().__init__(model_name=inner.model_name, embed_batch_size=2048)
         self._inner = inner
         self._step = step
         self._requested = []
-        settings = {name: str(getattr(inner, name)) for name in _SETTINGS if getattr(inner, name, None) is not None}
-        self._salt = json.dumps([embed_model_identity(inner), settings])
+        settings = {name: getattr(inner, name, None) for name in _SETTINGS}
+        stated = {name: str(value) for name, value in settings.items() if value is not None}
+        self._salt = json.dumps([self.identity, stated])
         try:
             # threads of a model's batches take turns
             self._database = sqlite3.connect(file or ":memory:", check_same_thread=False)
-            self._database.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)")
+            self._database.execute(_TABLE)
         except sqlite3.Error as error:
-            raise OSError(f"{file}: no embeddings can be kept ({error}): delete it, or use another folder") from error
+            advice = "delete it, or use another folder"
+            raise OSError(f"{file}: no embeddings can be kept ({error}): {advice}") from error
 
     @property
     def identity(self) -> str:
@@ -168,11 +169,11 @@ class CachedEmbedding(BaseEmbedding):
         return self._vectors("query", queries, self._embed_queries)
 
     def _embed_queries(self, queries: list[str]) -> list[list[float]]:
-        with ThreadPoolExecutor(self._inner.num_workers or 1) as threads:
-            return list(threads.map(self._embed_query, queries))
+        def embed(query: str) -> list[float]:
+            return in_time(self._inner, lambda: self._inner.get_query_embedding(query))
 
-    def _embed_query(self, query: str) -> list[float]:
-        return in_time(self._inner, lambda: self._inner.get_query_embedding(query))
+        with ThreadPoolExecutor(self._inner.num_workers or 1) as threads:
+            return list(threads.map(embed, queries))
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self.embed_queries([query])[0]
@@ -193,33 +194,27 @@ class CachedEmbedding(BaseEmbedding):
         texts: Sequence[str],
         embed: Callable[[list[str]], list[list[float]]],
     ) -> list[list[float]]:
-        salted = (f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass") for text in texts)
-        keys = [hashlib.sha256(text).digest() for text in salted]
+        keys = {text: self._key(kind, text) for text in texts}
         vectors: dict[bytes, bytes] = {}
-        for batch in iter_batch(dict.fromkeys(keys), _BATCH):
-            marks = ",".join("?" * len(batch))
-            vectors |= dict(
-                self._database.execute(
-                    f"SELECT key, vector FROM vectors WHERE key IN ({marks})",
-                    batch,
-                )
-            )
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
+        for key in keys.values():
+            vectors |= dict(self._database.execute("SELECT key, vector FROM vectors WHERE key = ?", (key,)))
         # texts of like length together: a model pads a batch to its longest text
-        ordered = sorted(missing, key=lambda key: len(missing[key]))
-        for number, batch in enumerate(iter_batch(ordered, _BATCH)):
+        missing = sorted((text for text, key in keys.items() if key not in vectors), key=len)
+        for number, batch in enumerate(iter_batch(missing, _BATCH)):
             self._step(_BATCH * number, len(missing))
             started = time.perf_counter()
-            embedded = embed([missing[key] for key in batch])
+            embedded = embed(batch)
             self.seconds += time.perf_counter() - started
-            rows = {key: np.asarray(vector, _FLOAT).tobytes() for key, vector in zip(batch, embedded, strict=True)}
+            rows = {}
+            for text, vector in zip(batch, embedded, strict=True):
+                rows[keys[text]] = np.asarray(vector, _FLOAT).tobytes()
             with self._database:
-                self._database.executemany(
-                    "INSERT OR REPLACE INTO vectors VALUES (?, ?)",
-                    rows.items(),
-                )
+                self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows.items())
             vectors |= rows
-        return [np.frombuffer(vectors[key], _FLOAT).tolist() for key in keys]
+        return [np.frombuffer(vectors[keys[text]], _FLOAT).tolist() for text in texts]
+
+    def _key(self, kind: str, text: str) -> bytes:
+        return hashlib.sha256(f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass")).digest()
 
 
 class KeptLLM(CustomLLM):
@@ -260,7 +255,12 @@ class KeptLLM(CustomLLM):
         prices: PriceTable | None = None,
     ) -> None:
         super().__init__()
-        price = price_of(llm.metadata.model_name, prices or {}, llm, is_needed=max_cost is not None)
+        price = price_of(
+            llm.metadata.model_name,
+            prices or {},
+            llm,
+            is_needed=max_cost is not None,
+        )
         self._llm = without_retries(llm)
         self._stand_in = stand_in
         self._replies = {}
@@ -276,9 +276,8 @@ class KeptLLM(CustomLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        return self._llm.metadata.model_copy(
-            update={"is_chat_model": True, "is_function_calling_model": False},
-        )
+        update = {"is_chat_model": True, "is_function_calling_model": False}
+        return self._llm.metadata.model_copy(update=update)
 
     @property
     def stopped(self) -> LLMError | None:
@@ -304,12 +303,10 @@ class KeptLLM(CustomLLM):
         """
         text = "\n\n".join(message.content or "" for message in prompt)
         request = LLMRequest(text, part, prompt)
-        with self._locks.setdefault(
-            text,
-            threading.Lock(),
-        ):  # so that nothing is sent twice at a time
+        answer = self._send if self._stand_in is None else self._expected
+        with self._locks.setdefault(text, threading.Lock()):  # so that nothing is sent twice at a time
             if text not in self._replies:
-                self._replies[text] = self._send(request) if self._stand_in is None else self._expected(request)
+                self._replies[text] = answer(request)
             return self._replies[text]
 
     def _send(self, request: LLMRequest) -> str:
@@ -325,20 +322,14 @@ class KeptLLM(CustomLLM):
     def _expected(self, request: LLMRequest) -> str:
         """The cached reply, or what stands in for it, counted as if it had been sent for."""
         cache = self._sender.cache
-        meter = self._sender.meter
         cached = cache and cache.get(self._sender.key(request))
+        stand_in = self._stand_in or ""
         if cached:
-            meter.count("cache_hits")
+            self._sender.meter.count("cache_hits")
         else:
-            meter.settle(
-                None,
-                Usage(
-                    1,
-                    count_messages(request.messages),
-                    count_tokens(self._stand_in or ""),
-                ),
-            )
-        return without_thoughts(cached.text) if isinstance(cached, Reply) else self._stand_in or ""
+            usage = Usage(1, count_messages(request.messages), count_tokens(stand_in))
+            self._sender.meter.settle(None, usage)
+        return without_thoughts(cached.text) if isinstance(cached, Reply) else stand_in
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         return ChatResponse(message=ChatMessage(self.ask(messages), role="assistant"))
@@ -347,19 +338,9 @@ class KeptLLM(CustomLLM):
         response = self.chat(messages)
         yield response.model_copy(update={"delta": response.message.content})
 
-    def complete(
-        self,
-        prompt: str,
-        formatted: bool = False,
-        **kwargs: Any,
-    ) -> CompletionResponse:
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         return CompletionResponse(text=self.ask([ChatMessage(prompt)]))
 
-    def stream_complete(
-        self,
-        prompt: str,
-        formatted: bool = False,
-        **kwargs: Any,
-    ) -> CompletionResponseGen:
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
         response = self.complete(prompt)
         yield response.model_copy(update={"delta": response.text})

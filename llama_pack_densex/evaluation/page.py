@@ -55,6 +55,7 @@ _POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 _SHOWN_FIRST = 8  # strategies; a click shows the others
+_SCRIPT_FIELDS = ("rank", "gold_rank", "words", "answer")
 # What XML 1.0 has no way to write: control characters and halves of surrogate pairs.
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
@@ -84,9 +85,9 @@ def render(report: Json) -> str:
         separators=(",", ":"),
         allow_nan=False,
     )
-    page = _ENVIRONMENT.get_template(
-        "page.html"
-    ).render(
+    groups = [_GROUPS.get(_kind(key), "Other").format(unit=unit, gold=gold) for key in shown]
+    lengths = report["settings"]["lengths"]
+    page = _ENVIRONMENT.get_template("page.html").render(
         report,
         unit=unit,
         language=LANGUAGE_NAMES.get(dataset["language"], dataset["language"]),
@@ -98,14 +99,9 @@ def render(report: Json) -> str:
         first=first,
         gold=gold,
         shown=[{"key": key, "label": _label(key)} for key in shown],
-        groups=Counter(_GROUPS.get(_kind(key), "Other").format(unit=unit, gold=gold) for key in shown),
-        curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in report["settings"]["lengths"]],
+        groups=Counter(groups),
+        curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in lengths],
         best=_best(strategies),
-        largest={
-            name: max(strategy["cost"][name] or 0 for strategy in strategies)
-            for strategy in strategies[:1]
-            for name in strategy["cost"]
-        },
         bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
     )
     # half a character in the JSON becomes its escape
@@ -146,7 +142,9 @@ def _page_file(name: str) -> str:
 
 def _clean(value: object) -> object:
     """Without the characters that neither HTML nor UTF-8 can hold."""
-    return _NOT_IN_XML.sub("\ufffd", value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return _NOT_IN_XML.sub("\ufffd", value)
+    return value
 
 
 _ENVIRONMENT = Environment(
@@ -157,7 +155,8 @@ _ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters |= {write.__name__: write for write in (share, difference, p_value, count, amount, money)}
+for write in (share, difference, p_value, count, amount, money):
+    _ENVIRONMENT.filters[write.__name__] = write
 
 
 def _digest(source: str) -> str:
@@ -169,18 +168,12 @@ def _for_script(report: Json, bars: Mapping[str, list[str]], first: Sequence[str
     texts: dict[tuple[str, str, str], int] = {}
     strategies = []
     for strategy in report["strategies"]:
-        findings = [question["found"][strategy["name"]] for question in report["questions"]]
-        found: dict[str, list[Any]] = {
-            name: [finding.get(name, "") for finding in findings] for name in ("rank", "gold_rank", "words", "answer")
-        }
-        found["text"] = [
-            texts.setdefault(
-                (finding["text"], finding["source"], finding["unit"]),
-                len(texts),
-            )
-            for finding in findings
-        ]
-        strategies.append({**strategy, "other": strategy["name"] not in first, "found": found})
+        name = strategy["name"]
+        retrievals = [question["found"][name] for question in report["questions"]]
+        columns = {field: [item.get(field, "") for item in retrievals] for field in _SCRIPT_FIELDS}
+        shown = [(item["text"], item["source"], item["unit"]) for item in retrievals]
+        columns["text"] = [texts.setdefault(parts, len(texts)) for parts in shown]
+        strategies.append({**strategy, "other": name not in first, "found": columns})
     questions = [{**question, "found": None} for question in report["questions"]]
     return {
         **report,
@@ -201,13 +194,12 @@ def _shown_first(strategies: Sequence[Json], headline: Sequence[Json]) -> list[s
 
 def _columns(report: Json) -> list[str]:
     """The metrics in the table, those of one group together."""
-    plotted = {f"answer_recall@{length}" for length in report["settings"]["lengths"] if length not in _IN_TABLE}
+    lengths = report["settings"]["lengths"]
+    plotted = {f"answer_recall@{length}" for length in lengths if length not in _IN_TABLE}
     keys = dict.fromkeys(key for strategy in report["strategies"] for key in strategy["metrics"])
     order = [*_GROUPS, *map(_kind, keys)]  # others come last
-    return sorted(
-        (key for key in keys if key not in plotted),
-        key=lambda key: order.index(_kind(key)),
-    )
+    shown = [key for key in keys if key not in plotted]
+    return sorted(shown, key=lambda key: order.index(_kind(key)))
 
 
 def _kind(key: str) -> str:

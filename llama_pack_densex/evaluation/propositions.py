@@ -17,7 +17,10 @@ from llama_index.core.embeddings import BaseEmbedding
 from llama_pack_densex.evaluation.judging import context_length
 from llama_pack_densex.evaluation.records import read_records
 from llama_pack_densex.evaluation.runs import require
-from llama_pack_densex.evaluation.significance import Interval, bootstrap_intervals
+from llama_pack_densex.evaluation.significance import (
+    Interval,
+    bootstrap_intervals,
+)
 from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.topics import of_length_one
@@ -198,7 +201,8 @@ class EmbeddingSimilarity:
     def __init__(self, model: BaseEmbedding | str | None = None) -> None:
         resolved, phrase = resolve_embed_model(model)
         if not resolved:
-            raise ValueError(f"the embedding model is {phrase}: name one (--embed-model), or give --bert-score")
+            advice = "name one (--embed-model), or give --bert-score"
+            raise ValueError(f"the embedding model is {phrase}: {advice}")
         self._model = resolved
         self.name = f"cosine of {embed_model_identity(resolved)}"
 

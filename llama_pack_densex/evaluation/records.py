@@ -82,8 +82,8 @@ class Record:
         items = self.fields.get(name)
         if not isinstance(items, list):
             raise self.error(f"{name!r} must be a list")
-        dot = "." if "]" in self.where else ", "
-        return [object_record(item, f"{self.where}{dot}{name}[{number}]") for number, item in enumerate(items)]
+        where = f"{self.where}.{name}" if "]" in self.where else f"{self.where}, {name}"
+        return [object_record(item, f"{where}[{number}]") for number, item in enumerate(items)]
 
     def error(self, problem: str) -> DatasetError:
         """An error about this record."""
@@ -139,19 +139,7 @@ def _table_rows(path: Path) -> Iterator[Record]:
 
     Without a header, as in DPR's *.qa.csv, a row is a question and its list of answers as Python writes it.
     """
-    text = _decoded(path)
-    first_line = text.partition("\n")[0]
-    delimiter = "\t" if "\t" in first_line else max(",;", key=first_line.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    rows: list[tuple[int, list[str]]] = []
-    line = 1
-    try:
-        for row in reader:
-            if row:
-                rows.append((line, row))
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise DatasetError(f"{path}, line {line}: expected CSV or TSV ({error})") from error
+    rows = list(_cells(path))
     header = ["question", "answers"]
     has_header = bool(rows) and not _is_question(rows[0][1])
     if has_header:
@@ -167,6 +155,22 @@ def _table_rows(path: Path) -> Iterator[Record]:
             {name: cell for name, cell in zip(header, row, strict=True) if cell},
             where,
         )
+
+
+def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a table that have cells, each with its first line's number."""
+    text = _decoded(path)
+    first_line = text.partition("\n")[0]
+    delimiter = "\t" if "\t" in first_line else max(",;", key=first_line.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    line = 1
+    try:
+        for row in reader:
+            if row:
+                yield line, row
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise DatasetError(f"{path}, line {line}: expected CSV or TSV ({error})") from error
 
 
 def _is_question(row: Sequence[str]) -> bool:

@@ -6,10 +6,11 @@ import csv
 import io
 import json
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from llama_pack_densex.evaluation.judging import Finding
+from llama_pack_densex.evaluation.judging import Retrieval
 from llama_pack_densex.evaluation.significance import Comparison
 from llama_pack_densex.text import markup
 
@@ -179,7 +180,7 @@ class QuestionResult:
     question: str
     answers: list[str]
     document: str
-    found: dict[str, Finding]
+    found: dict[str, Retrieval]
 
 
 @dataclass(frozen=True)
@@ -207,23 +208,18 @@ class Report:
     @property
     def all_failed(self) -> list[str]:
         """The metrics of which a strategy has none, since all answers or verdicts failed."""
-        lost = (metric for result in self.strategies for metric in result.failed if result.metrics.get(metric) is None)
-        return list(dict.fromkeys(lost))
+        lost: dict[str, None] = {}
+        for result in self.strategies:
+            lost |= {metric: None for metric in result.failed if result.metrics.get(metric) is None}
+        return list(lost)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values: what report.json holds."""
-        questions = [
-            {
-                **vars(question),
-                "found": {name: finding.to_dict() for name, finding in question.found.items()},
-            }
-            for question in self.questions
-        ]
-        return {
-            "format": FORMAT,
-            **asdict(replace(self, questions=[])),
-            "questions": questions,
-        }
+        questions = []
+        for question in self.questions:
+            retrievals = {name: retrieval.to_dict() for name, retrieval in question.found.items()}
+            questions.append({**vars(question), "found": retrievals})
+        return {"format": FORMAT, **asdict(replace(self, questions=[])), "questions": questions}
 
     def to_json(self) -> str:
         """The report as JSON."""
@@ -231,21 +227,17 @@ class Report:
 
     def to_csv(self) -> str:
         """The strategies' figures as CSV: a row each; columns for metrics with intervals, and for costs."""
-        rows: list[dict[str, object]] = []
+        rows = []
         for result in self.strategies:
             row: dict[str, object] = {"strategy": result.name}
             for name, value in result.metrics.items():
-                row[name] = "" if value is None else value
-                row[f"{name} low"], row[f"{name} high"] = result.intervals.get(name, ("", ""))
+                low, high = result.intervals.get(name, (None, None))
+                row |= {name: value, f"{name} low": low, f"{name} high": high}
                 if name in result.failed:
                     row[f"{name} failed"] = result.failed[name]
             rows.append(row | asdict(result.cost))
         out = io.StringIO()
-        writer = csv.DictWriter(
-            out,
-            dict.fromkeys(name for row in rows for name in row),
-            lineterminator="\n",
-        )
+        writer = csv.DictWriter(out, dict.fromkeys(chain.from_iterable(rows)), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         return out.getvalue()
@@ -281,22 +273,21 @@ class Report:
 
     def table(self) -> list[dict[str, str]]:
         """The main figures as text, a row a strategy; "" for what cannot be given."""
-        shown = [name for name in MAIN if any(result.metrics.get(name) is not None for result in self.strategies)]
+        metrics = [result.metrics for result in self.strategies]
+        shown = [name for name in MAIN if any(values.get(name) is not None for values in metrics)]
         rows = []
         for result in self.strategies:
-            values = {name: result.metrics.get(name) for name in shown}
+            row = {"strategy": result.name}
+            for name in shown:
+                value = result.metrics.get(name)
+                row[name] = "" if value is None else f"{value:.3f}"
             cost = result.cost
-            rows.append(
-                {
-                    "strategy": result.name,
-                    **{name: "" if value is None else f"{value:.3f}" for name, value in values.items()},
-                    "context": f"{cost.context_words:,.0f}",
-                    "units": f"{cost.units:,}",
-                    "tokens": "-" if cost.tokens is None else f"{cost.tokens:,}",
-                    "index s": f"{cost.index_seconds:.1f}",
-                    "query ms": f"{cost.query_ms:.1f}",
-                }
-            )
+            row["context"] = f"{cost.context_words:,.0f}"
+            row["units"] = f"{cost.units:,}"
+            row["tokens"] = "-" if cost.tokens is None else f"{cost.tokens:,}"
+            row["index s"] = f"{cost.index_seconds:.1f}"
+            row["query ms"] = f"{cost.query_ms:.1f}"
+            rows.append(row)
         return rows
 
     def __repr__(self) -> str:
@@ -308,4 +299,8 @@ class Report:
         skipped = [f"{strategy.name}: {strategy.reason}" for strategy in self.skipped]
         header = tuple(rows[0]) if rows else ()
         title = f"{self.dataset.name}: {len(self.questions)} questions"
-        return markup.block(title, markup.table([tuple(row.values()) for row in rows], header), markup.bullets(skipped))
+        return markup.block(
+            title,
+            markup.table([tuple(row.values()) for row in rows], header),
+            markup.bullets(skipped),
+        )

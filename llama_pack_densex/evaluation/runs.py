@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from llama_pack_densex.evaluation.significance import (
 )
 from llama_pack_densex.evaluation.ties import rank
 
-_PACKED = {b"\x1f\x8b": "gzip", b'\x04"M\x18': "lz4"}
+# by the first bytes of a file
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b'\x04"M\x18': "lz4"}
 
 Run = dict[str, dict[str, float]]
 """Question id to document id to score, in the order of the file."""
@@ -75,8 +76,8 @@ def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = T
     Args:
         qrels: The labels; see `read_qrels`.
         runs: The runs; see `read_run`. Documents of equal score are ranked as by that evaluator (see `ties`).
-        ignore_identical_ids: Whether a document that has the question's id is left out of its ranking, as BEIR does,
-            unless it is labelled as relevant: it is the question itself.
+        ignore_identical_ids: Whether a document that has the question's id is left out of its ranking, as
+            BEIR does, unless it is labelled as relevant: it is the question itself.
 
     Raises:
         ValueError: A file is not what it should be, or a run has none of the questions.
@@ -84,42 +85,35 @@ def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = T
         ImportError: ir-measures is not installed, or cbor2 for an lz4 file.
     """
     labels = read_qrels(qrels)
-    names = [path.stem for path in runs]
-    if len({*names}) < len(runs):
-        names = [str(path) for path in runs]
-    if len({*names}) < len(runs):
-        raise ValueError(f"one of these runs is given twice: {', '.join(names)}")
-    results: list[RunScore] = []
+    results = []
     scores: dict[str, Scores] = {}
-    for name, path in zip(names, runs, strict=True):
+    for name, path in zip(_names(runs), runs, strict=True):
         run = read_run(path)
         rankings = {question: rank(run[question]) for question in labels if question in run}
-        if ignore_identical_ids:
-            rankings = {question: _without_own(question, ranking, labels) for question, ranking in rankings.items()}
         if not rankings:
-            raise ValueError(f"{path}: it has none of the questions that have labels; is it a run of another dataset?")
+            lacking = "it has none of the questions that have labels; is it a run of another dataset?"
+            raise ValueError(f"{path}: {lacking}")
+        if ignore_identical_ids:
+            for question, ranking in rankings.items():
+                if question in ranking and labels[question].get(question, 0) <= 0:
+                    ranking.remove(question)  # the document that is the question itself
         scores[name] = rank_metrics(labels, rankings)
         intervals = bootstrap_intervals(scores[name])
         means = {metric: interval.mean for metric, interval in intervals.items()}
         results.append(RunScore(name, means, intervals, len(labels) - len(rankings)))
-    comparisons = [
-        Comparison(
-            metric,
-            first,
-            second,
-            *randomisation_test(scores[first][metric], scores[second][metric]),
-        )
-        for metric in ("ndcg@10", "mrr@10")
-        for first, second in combinations(scores, 2)
-    ]
+    comparisons = []
+    for metric, (first, second) in product(("ndcg@10", "mrr@10"), combinations(scores, 2)):
+        tested = randomisation_test(scores[first][metric], scores[second][metric])
+        comparisons.append(Comparison(metric, first, second, *tested))
     return ScoreReport(str(qrels), len(labels), results, comparisons)
 
 
-def _without_own(question: str, ranking: Sequence[str], labels: Qrels) -> list[str]:
-    """A ranking without the document that is the question itself."""
-    if labels[question].get(question, 0) > 0:
-        return list(ranking)
-    return [document for document in ranking if document != question]
+def _names(runs: Sequence[Path]) -> list[str]:
+    """The names of files, or their paths where two have the same name."""
+    for names in ([path.stem for path in runs], [str(path) for path in runs]):
+        if len({*names}) == len(runs):
+            return names
+    raise ValueError(f"one of these runs is given twice: {', '.join(names)}")
 
 
 def rank_metrics(
@@ -142,14 +136,14 @@ def rank_metrics(
     library = require("ir_measures", "ir-measures", "scoring rankings")
     names = {library.nDCG @ k: f"ndcg@{k}", library.RR @ k: f"mrr@{k}"}
     scores: Scores = {name: dict.fromkeys(relevance, 0.0) for name in names.values()}
-    labels = {question: labelled for question, labelled in relevance.items() if labelled}
-    runs = {
-        question: {item: float(-rank) for rank, item in enumerate(dict.fromkeys(rankings[question]))}
-        for question in labels
-        if rankings.get(question)
-    }
-    for result in library.iter_calc([*names], labels, runs) if labels else ():
-        scores[names[result.measure]][result.query_id] = float(result.value)
+    runs: Run = {}
+    for question, labels in relevance.items():
+        ranking = dict.fromkeys(rankings.get(question, ()))
+        if labels and ranking:
+            runs[question] = {document: float(-place) for place, document in enumerate(ranking)}
+    if runs:
+        for result in library.iter_calc([*names], {question: relevance[question] for question in runs}, runs):
+            scores[names[result.measure]][result.query_id] = float(result.value)
     return scores
 
 
@@ -164,11 +158,7 @@ def read_run(path: Path) -> Run:
         OSError: It cannot be read.
     """
     run: Run = {}
-    for where, question, document, score in _entries(
-        path,
-        "score",
-        "question Q0 document rank score tag",
-    ):
+    for where, question, document, score in _entries(path, "score", "question Q0 document rank score tag"):
         if document in run.setdefault(question, {}):
             raise ValueError(f"{where}: the document {document} occurs twice for the question {question}")
         run[question][document] = score
@@ -183,11 +173,7 @@ def read_qrels(path: Path) -> Qrels:
         OSError: It cannot be read.
     """
     qrels: Qrels = {}
-    for where, question, document, label in _entries(
-        path,
-        "label",
-        "question 0 document label",
-    ):
+    for where, question, document, label in _entries(path, "label", "question 0 document label"):
         if not label.is_integer():
             raise ValueError(f"{where}: the label {label} is no whole number")
         qrels.setdefault(question, {})[document] = int(label)
@@ -226,28 +212,18 @@ def _unpack(path: Path) -> tuple[bytes, bool]:
     """A file's content, and whether it is ranx's CBOR, which ranx packs with lz4 once or twice."""
     data = path.read_bytes()
     is_cbor = False
-    while compression := next(
-        (name for mark, name in _PACKED.items() if data.startswith(mark)),
-        "",
-    ):
+    while compression := _COMPRESSIONS.get(data[:4], _COMPRESSIONS.get(data[:2])):
         import pyarrow
 
         try:
-            data = pyarrow.input_stream(
-                pyarrow.BufferReader(data),
-                compression=compression,
-            ).read()
+            data = pyarrow.input_stream(pyarrow.BufferReader(data), compression=compression).read()
         except OSError as error:
             raise ValueError(f"{path}: the {compression} data is damaged ({error})") from error
         is_cbor = compression == "lz4"
     return data, is_cbor
 
 
-def _mapping_entries(
-    path: Path,
-    data: bytes,
-    is_cbor: bool,
-) -> Iterator[tuple[str, str, str, Any]]:
+def _mapping_entries(path: Path, data: bytes, is_cbor: bool) -> Iterator[tuple[str, str, str, Any]]:
     loads = require("cbor2", "cbor2", f"reading {path}", extra="").loads if is_cbor else json.loads
     try:
         questions = loads(data)
@@ -263,12 +239,7 @@ def _mapping_entries(
             yield where, str(question), str(document), value
 
 
-def _line_entries(
-    path: Path,
-    data: bytes,
-    value: str,
-    line: str,
-) -> Iterator[tuple[str, str, str, Any]]:
+def _line_entries(path: Path, data: bytes, value: str, line: str) -> Iterator[tuple[str, str, str, Any]]:
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -287,11 +258,13 @@ def _line_entries(
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
+        where = f"{path}, line {number}"
         fields = text.split(separator)
         if len(fields) != len(names):
-            raise ValueError(f'{path}, line {number}: {len(fields)} columns; expected the {len(names)} of "{line}"')
-        question, document, raw = (fields[names.index(name)] for name in ("question", "document", value))
-        yield f"{path}, line {number}", question, document, raw
+            expected = f'expected the {len(names)} of "{line}"'
+            raise ValueError(f"{where}: {len(fields)} columns; {expected}")
+        by_name = dict(zip(names, fields, strict=True))
+        yield where, by_name["question"], by_name["document"], by_name[value]
 
 
 def require(module: str, package: str, purpose: str, extra: str = "evaluation") -> Any:

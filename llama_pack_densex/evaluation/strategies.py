@@ -102,7 +102,8 @@ class Variant:
         over = _ARTICLES if self.articles else "the dataset's passages"
         if self.articles == "topics":
             over += ", cut where the topic changes"
-        description = f"This pack over {over}: {self.description}. The best units are read first, then passages."
+        reading = "The best units are read first, then passages."
+        description = f"This pack over {over}: {self.description}. {reading}"
         return Strategy(
             self.name,
             self._build,
@@ -136,7 +137,10 @@ class Variant:
         )
         if isinstance(propositionizer, _WithoutQuestions) and not propositionizer.had_any:
             raise StrategyUnavailable("the propositions come without questions: it is the same as 'densex'")
-        texts = [node.get_content() for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY]
+        texts = []
+        for node in pack.nodes():
+            if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY:
+                texts.append(node.get_content())
         return Built(
             pack.as_retriever(corpus.depth),
             pack.as_retriever(PackOptions().similarity_top_k),
@@ -145,7 +149,8 @@ class Variant:
 
     def _propositionizer(self, corpus: Corpus) -> Propositionizer:
         if self.sentences and corpus.has_sentences_only:
-            raise StrategyUnavailable("propositions are sentences here: it is the strategy without 'sentences'")
+            same = "it is the strategy without 'sentences'"
+            raise StrategyUnavailable(f"propositions are sentences here: {same}")
         if self.sentences:
             return SentencePropositionizer()
         propositionizer = corpus.chunk_propositionizer if self.articles else corpus.propositionizer
@@ -279,7 +284,8 @@ class _Ranker(BaseRetriever):
         weight = self._dense_weight
         if weight is None:
             words = content_words(tokens)
-            weight = 1 / (1 + len(words.intersection(self._tokens[int(np.argmax(scores))])) / max(len(words), 1))
+            best_tokens = self._tokens[int(np.argmax(scores))]
+            weight = 1 / (1 + len(words.intersection(best_tokens)) / max(len(words), 1))
         dense: list[PassageHit] = []
         if self._embed_model:
             vector = of_length_one(np.array([self._embed_model.get_query_embedding(query)]))[0]
@@ -288,7 +294,8 @@ class _Ranker(BaseRetriever):
         return [NodeWithScore(node=self._corpus.by_id[hit.passage_id], score=hit.score) for hit in ranked]
 
     def _hits(self, scores: Iterable[float]) -> list[PassageHit]:
-        hits = [PassageHit(key, float(score), ()) for key, score in zip(self._corpus.by_id, scores, strict=True)]
+        scored = zip(self._corpus.by_id, scores, strict=True)
+        hits = [PassageHit(key, float(score), ()) for key, score in scored]
         return sorted(hits, key=lambda hit: hit.score, reverse=True)
 
 

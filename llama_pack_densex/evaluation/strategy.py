@@ -13,7 +13,7 @@ from llama_index.core.embeddings import BaseEmbedding
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.query_engine import BaseQueryEngine
 from llama_index.core.retrievers import BaseRetriever
-from llama_index.core.schema import Document
+from llama_index.core.schema import Document, NodeWithScore, QueryBundle
 
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Span
 from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM
@@ -74,13 +74,8 @@ class Corpus:
         if not candidates:
             return self
         ranked = replace(self.dataset, documents=[self.by_id[key] for key in candidates])
-        return Corpus(
-            ranked,
-            self.depth,
-            self.embed_model_or_none,
-            self.propositionizer_or_none,
-            self.header_llm,
-        )
+        models = (self.embed_model_or_none, self.propositionizer_or_none, self.header_llm)
+        return Corpus(ranked, self.depth, *models)
 
     @cached_property
     def passages(self) -> list[Document]:
@@ -89,7 +84,8 @@ class Corpus:
 
     def clock(self) -> float:
         """The time in seconds, which stands still while the embedding model works."""
-        return time.perf_counter() - (self.embed_model_or_none.seconds if self.embed_model_or_none else 0.0)
+        embedding = self.embed_model_or_none.seconds if self.embed_model_or_none else 0.0
+        return time.perf_counter() - embedding
 
     def take_embedded(self) -> list[str]:
         """The texts that were embedded since the last call."""
@@ -103,7 +99,8 @@ class Corpus:
             StrategyUnavailable: There is none.
         """
         if not self.embed_model_or_none:
-            raise StrategyUnavailable("it needs an embedding model, and there is none (embed_model=, --embed-model)")
+            option = "embed_model=, --embed-model"
+            raise StrategyUnavailable(f"it needs an embedding model, and there is none ({option})")
         return self.embed_model_or_none
 
     @property
@@ -114,7 +111,8 @@ class Corpus:
             StrategyUnavailable: There is none.
         """
         if not self.propositionizer_or_none:
-            raise StrategyUnavailable("it needs propositions: say where from (propositionizer=, --propositionizer)")
+            option = "propositionizer=, --propositionizer"
+            raise StrategyUnavailable(f"it needs propositions: say where from ({option})")
         return self.propositionizer_or_none
 
     @cached_property
@@ -127,8 +125,9 @@ class Corpus:
         Raises:
             StrategyUnavailable: There is no propositionizer.
         """
-        inner = self.propositionizer
-        return ChunkPropositionizer(inner, self.dataset) if isinstance(inner, RecordedPropositionizer) else inner
+        if isinstance(self.propositionizer, RecordedPropositionizer):
+            return ChunkPropositionizer(self.propositionizer, self.dataset)
+        return self.propositionizer
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,15 @@ class Strategy:
         if not self.name.strip():
             raise ValueError("a strategy needs a name")
         if self.context_k is not None and self.context_k < 1:
-            raise ValueError(f"context_k of {self.name!r} is {self.context_k}: it must be at least 1, or None for all")
+            needed = "it must be at least 1, or None for all"
+            raise ValueError(f"context_k of {self.name!r} is {self.context_k}: {needed}")
+
+    def context_of(self, question: str, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+        """What a reader gets of results; they stay as they are."""
+        nodes = [NodeWithScore(node=result.node.model_copy(), score=result.score) for result in results]
+        for postprocessor in self.node_postprocessors:
+            nodes = postprocessor.postprocess_nodes(nodes, query_bundle=QueryBundle(question))
+        return nodes
 
     def on(self, corpus: Corpus) -> Built:
         """The retriever for a corpus.
@@ -203,7 +210,8 @@ class Strategy:
         if isinstance(built, BaseRetriever):
             return Built(built)
         if not isinstance(built, Built):
-            raise TypeError(f"build of strategy {self.name!r} must return a LlamaIndex retriever, not {built!r}")
+            wanted = f"must return a LlamaIndex retriever, not {built!r}"
+            raise TypeError(f"build of strategy {self.name!r} {wanted}")
         return built
 
 
@@ -233,17 +241,15 @@ class ChunkPropositionizer(Propositionizer):
         passages = [Passage(passage.text, title_of(passage)) for passage in dataset.passage_documents()]
         sets = iter(recorded.propositionize(passages))
         for document in dataset.documents:
-            text = document.text
             placed = []
             for start, end in dataset.passages_of(document):
+                offset = _bare_length(document.text[:start])
+                passage = document.text[start:end]
                 for proposition in next(sets).texts:
-                    first, last = _closest_sentence(proposition, text[start:end])
-                    places = (
-                        _bare_length(text[: start + first]),
-                        _bare_length(text[: start + last]),
-                    )
-                    placed.append((*places, proposition))
-            self._articles.append(("".join(text.split()), placed))
+                    span = _closest_sentence(proposition, passage)
+                    first, last = (offset + _bare_length(passage[:place]) for place in span)
+                    placed.append((first, last, proposition))
+            self._articles.append(("".join(document.text.split()), placed))
 
     @classmethod
     def class_name(cls) -> str:
@@ -256,27 +262,29 @@ class ChunkPropositionizer(Propositionizer):
         return {"recorded": self._recorded.fingerprint}
 
     def _of_chunk(self, chunk: str) -> PropositionSet:
+        bare = "".join(chunk.split())
         for article, placed in self._articles:
-            start = article.find("".join(chunk.split()))
-            end = start + _bare_length(chunk)
-            texts = [text for first, last, text in placed if 2 * (min(end, last) - max(start, first)) >= last - first]
+            start = article.find(bare)
+            end = start + len(bare)
+            texts = []
+            for first, last, text in placed:
+                shared = min(end, last) - max(start, first)
+                if 2 * shared >= last - first:
+                    texts.append(text)
             if texts and start >= 0:
                 return PropositionSet(tuple(texts))
-        return PropositionSet(
-            passage_sentences(chunk),
-            "fallback",
-            "no recorded proposition is about this chunk",
-        )
+        reason = "no recorded proposition is about this chunk"
+        return PropositionSet(passage_sentences(chunk), "fallback", reason)
 
 
 def _closest_sentence(proposition: str, passage: str) -> Span:
     """The first of the sentences with which a proposition shares the most words."""
     words = Counter(tokenize(proposition))
-    spans = sentence_spans(passage) or [(0, len(passage))]
-    return max(
-        spans,
-        key=lambda span: (words & Counter(tokenize(passage[slice(*span)]))).total(),
-    )
+
+    def shared(span: Span) -> int:
+        return (words & Counter(tokenize(passage[slice(*span)]))).total()
+
+    return max(sentence_spans(passage) or [(0, len(passage))], key=shared)
 
 
 def _bare_length(text: str) -> int:

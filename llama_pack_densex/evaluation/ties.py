@@ -1,9 +1,10 @@
 """The order in which ranx ranks documents of equal score, so that figures published with it come out again.
 
-Many published figures, JQaRA's among them, were computed by ranx, which sorts a run with numba's `argsort`: a quicksort
-that is not stable. Systems that round their scores have thousands of ties. With the ties of JQaRA's run of ruri-small
-left in the file's order, nDCG@10 is 0.5357; in trec_eval's order (by id) 0.5360; in ranx's 0.5359, which is published.
-The order depends on nothing but the scores and where they stand in the file.
+Many published figures, JQaRA's among them, were computed by ranx, which sorts a run with numba's `argsort`:
+a quicksort that is not stable. Systems that round their scores have thousands of ties. With the ties of
+JQaRA's run of ruri-small left in the file's order, nDCG@10 is 0.5357; in trec_eval's order (by id) 0.5360;
+in ranx's 0.5359, which is published. The order depends on nothing but the scores and where they stand in the
+file.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _argsort(keys: Sequence[float]) -> list[int]:
 
 
 def _partition(keys: Sequence[float], order: list[int], low: int, high: int) -> int:
-    """Put what is smaller than a pivot (the median of first, middle and last) before it; return the pivot's place."""
+    """Put what is smaller than a pivot, the median of three, before it; return the pivot's place."""
     middle = (low + high) // 2
     for left, right in ((low, middle), (middle, high), (low, middle)):
         if keys[order[right]] < keys[order[left]]:

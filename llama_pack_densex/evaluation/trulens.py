@@ -27,7 +27,7 @@ from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.utils import iter_batch
 
-from llama_pack_densex.evaluation.answers import TRIAD, Answer, Verdict
+from llama_pack_densex.evaluation.answers import TRIAD, AnsweredQuestion, Verdict
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.text.segments import passage_sentences
@@ -66,7 +66,7 @@ class Recorder:
             self._app = _trulens("apps.llamaindex").TruLlama
             self._metrics = _metrics(self._core, judge)
 
-    def verdicts_of(self, answers: Sequence[Answer], step: Step, name: str) -> list[Verdict]:
+    def verdicts_of(self, answers: Sequence[AnsweredQuestion], step: Step, name: str) -> list[Verdict]:
         """Record a strategy's answers as a version of the app, and judge them (see `answers.Verdicts`).
 
         Raises:
@@ -109,7 +109,8 @@ class Recorder:
         self._database.parent.mkdir(parents=True, exist_ok=True)
         session = self._core.TruSession(database_url=f"sqlite:///{self._database}")
         if session.connector.db.engine.url.database != str(self._database):
-            raise ValueError("TruLens keeps one session for a process, and there is one: TruSession.delete_singleton")
+            advice = "TruSession.delete_singleton"
+            raise ValueError(f"TruLens keeps one session for a process, and there is one: {advice}")
         try:
             yield session
         finally:
@@ -121,7 +122,7 @@ class Recorder:
 class _Retrieved(BaseRetriever):
     """Retrieves what an answer was made from: TruLens records what a retriever returns."""
 
-    answer: Answer
+    answer: AnsweredQuestion
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return [NodeWithScore(node=TextNode(text=text)) for text in self.answer.contexts]
@@ -189,7 +190,8 @@ def _provider(judge: KeptLLM) -> Any:
                 return "\n".join(" ".join(sentence.split()) for sentence in passage_sentences(text))
             if response_format is None:
                 return judge.ask([*earlier, last])
-            return json.dumps(_read_verdict(judge.ask([*earlier, ChatMessage(f"{text}{_AS_JSON}", role=last.role)])))
+            request = ChatMessage(f"{text}{_AS_JSON}", role=last.role)
+            return json.dumps(_read_verdict(judge.ask([*earlier, request])))
 
     # the judge paces, pays and tries again
     endpoint = _trulens("core.feedback.endpoint").Endpoint(name=APP, rpm=1e9, retries=0)

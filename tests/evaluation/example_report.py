@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_pack_densex.evaluation.judging import Finding
+from llama_pack_densex.evaluation.judging import Retrieval
 from llama_pack_densex.evaluation.report import (
     Cost,
     DatasetInfo,
@@ -48,7 +48,7 @@ def question(number: int, found: Mapping[str, int | None], text: str = "", answe
         answers=[answer],
         document="Normans",
         found={
-            name: Finding(
+            name: Retrieval(
                 rank, rank, None if rank is None else rank * 20, f"{answer} led them, {name} says.", "Normans, 0-9"
             )
             for name, rank in found.items()

@@ -10,21 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_pack_densex.evaluation.datasets import EvaluationSet
-from llama_pack_densex.evaluation.judging import LENGTHS, Finding, within_passages
+from llama_pack_densex.evaluation.judging import LENGTHS, Retrieval, within_passages
 from llama_pack_densex.evaluation.judging import score as score_to
 from llama_pack_densex.evaluation.runs import Scores
 from tests.evaluation.comparing import small_set
 from tests.evaluation.test_metrics import means_of
 
-NOTHING = Finding(None, None, None, "", "")
+NOTHING = Retrieval(None, None, None, "", "")
 FOUND = replace(NOTHING, rank=1, gold_rank=2, unit_ranks=(3, 4), results=20, in_passage=20, words=120, in_context=True)
 
 
-def score(dataset: EvaluationSet, found: dict[str, Finding], in_passages: bool = True, depth: int = 20) -> Scores:
+def score(dataset: EvaluationSet, found: dict[str, Retrieval], in_passages: bool = True, depth: int = 20) -> Scores:
     return score_to(dataset, found, in_passages, depth)
 
 
-def findings(*made: Finding) -> dict[str, Finding]:
+def findings(*made: Retrieval) -> dict[str, Retrieval]:
     given = [*made, *[NOTHING] * (4 - len(made))]
     return {question.id: finding for question, finding in zip(small_set().questions, given, strict=True)}
 
