@@ -18,7 +18,8 @@ from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMixinType
 from llama_index.core.schema import QueryBundle
 
-from llama_pack_densex.answering.citations import in_language, plain_answer
+from llama_pack_densex.answering.footnotes import plain_answer
+from llama_pack_densex.answering.phrases import in_language
 from llama_pack_densex.llm.endpoint import Endpoint
 from llama_pack_densex.llm.errors import NoReplyError
 from llama_pack_densex.llm.reference import secrets_of

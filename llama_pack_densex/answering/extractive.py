@@ -10,18 +10,10 @@ from itertools import pairwise
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_pack_densex.answering.citations import (
-    CLOSEST,
-    UNVERIFIED,
-    CitedAnswer,
-    Outcome,
-    Source,
-    in_language,
-    parted,
-    share_held,
-    sources_of,
-    without_footnotes,
-)
+from llama_pack_densex.answering.citations import CitedAnswer, Outcome
+from llama_pack_densex.answering.footnotes import separator, without_footnotes
+from llama_pack_densex.answering.phrases import CLOSEST, UNVERIFIED, in_language
+from llama_pack_densex.answering.sources import Source, coverage_of, sources_of
 from llama_pack_densex.answering.synthesizer import PendingAnswer, SourcedSynthesizer
 from llama_pack_densex.node_parsers.metadata import context_of
 from llama_pack_densex.propositionizers.base import Passage
@@ -157,7 +149,7 @@ def _gains(words: Collection[str], best: Fact, facts: Sequence[Fact]) -> bool:
         return False
     if last.unit.score < LEAST_SHARE * best.unit.score:
         return False
-    if _is_row(last) and share_held(words, last.unit.text) < share_held(words, best.unit.text):
+    if _is_row(last) and coverage_of(words, last.unit.text) < coverage_of(words, best.unit.text):
         return False  # another row says the same of something that was not asked about
     limit = LIST_WORDS if _is_item(last, best) else ANSWER_WORDS
     if sum(count_words(fact.unit.text) for fact in facts) > limit:
@@ -178,14 +170,14 @@ def _below_leads(words: Collection[str], nodes: Sequence[NodeWithScore], stating
         of `stating` is about as good.
     """
     below: list[Fact] = []
-    least = share_held(words, stating[0].unit.text) if stating else 0.0
+    least = coverage_of(words, stating[0].unit.text) if stating else 0.0
     above = max((abs(fact.unit.score) for fact in stating), default=1.0) / (_AS_GOOD * _ALIKE_LEAD**2)
     for source in nodes:
         text = source.get_content()
         context = context_of(source.node)
         leads = [part.span for part in segment(text, context) if _leads(part, text)]
         for (start, end), (next_start, _) in pairwise([*leads, (len(text), len(text))]):
-            share = share_held(words, text[start:end])
+            share = coverage_of(words, text[start:end])
             if share < _ALIKE_LEAD or share <= least:
                 continue
             for statement in statements(text, context):
@@ -221,7 +213,7 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
         remark = UNVERIFIED["ja" if is_japanese else "en"] if fact.unit.unverified else ""
         for start, end in sentence_spans(text):
             sentence = text[start:end]
-            sentences.append(f"{sentence}{parted(sentence)}{remark}[^{number}]")
+            sentences.append(f"{sentence}{separator(sentence)}{remark}[^{number}]")
     if "\n" in "".join(texts) or any(map(_is_row, ordered)):
         return "\n\n".join(sentences)
     if any(map(LIST_MARKER.match, texts)):
@@ -326,9 +318,9 @@ def coverage(question: str, sources: Sequence[Source]) -> float:
     best_unit = 0.0
     for source in sources:
         text = f"{source.title} {source.section} {source.context} {source.text}"
-        best_source = max(best_source, share_held(words, text, names))
+        best_source = max(best_source, coverage_of(words, text, names))
         for unit in source.units:
-            best_unit = max(best_unit, share_held(words, f"{source.title} {unit.section} {unit.text}", names))
+            best_unit = max(best_unit, coverage_of(words, f"{source.title} {unit.section} {unit.text}", names))
     if not any(source.units for source in sources):
         return best_source
     return (best_source + best_unit) / 2
