@@ -18,8 +18,9 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import ToolOutput
 
-from llama_pack_densex.answering.conversation import ConversationQuery, Query, by_rules
+from llama_pack_densex.answering.conversation import ConversationQuery
 from llama_pack_densex.answering.footnotes import plain_answer
+from llama_pack_densex.answering.rules import Query, by_rules
 from llama_pack_densex.answering.synthesizer import SourcedSynthesizer
 
 _TOKENS = 3_000  # of the conversation that is kept

@@ -23,8 +23,8 @@ from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, QueryType, TextNode
 
 from llama_pack_densex.answering.citations import CitedAnswer, CitedResponse
-from llama_pack_densex.answering.conversation import by_rules
 from llama_pack_densex.answering.phrases import NOT_FOUND, in_language
+from llama_pack_densex.answering.rules import by_rules
 from llama_pack_densex.answering.sources import numbered, sources_of
 from llama_pack_densex.llm.endpoint import Endpoint
 from llama_pack_densex.llm.errors import NoReplyError
