@@ -31,9 +31,9 @@ def is_made_by(document_hash: str, fingerprint: str) -> bool:
 
 def piece_of(document_hash: str) -> tuple[str, str | None]:
     """A hash without, and the id of the node that another parser made, if it is of one."""
-    before, mark, rest = document_hash.partition(PIECE)
+    state, mark, rest = document_hash.partition(PIECE)
     own, _, node_id = rest.partition(" ")
-    return f"{before}{mark}{own}", node_id or None
+    return f"{state}{mark}{own}", node_id or None
 
 
 def marked(document_hash: str, fingerprint: str) -> str:

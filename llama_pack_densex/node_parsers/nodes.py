@@ -96,6 +96,7 @@ class DocumentNodes:
         pieces = split(document, parsers)
         self._document = document
         self._settings = settings
+        self._title = title_of(document)
         self._includes_metadata = all(parser.include_metadata for parser in (settings, *parsers))
         self._links_neighbours = all(parser.include_prev_next_rel for parser in (settings, *parsers))
         self._hash = document_hash(document)
@@ -106,10 +107,9 @@ class DocumentNodes:
             node_id=document.id_, node_type=ObjectType.DOCUMENT, hash=document.hash
         )
         self._outline = Outline(document.get_content() if document.source_node is None else "")
-        self._title = title_of(document)
         self._base_nodes: list[TextNode] = []
         self._passage_nodes: list[TextNode] = []
-        self._make_base_nodes(pieces)
+        self._add_base_nodes(pieces)
         self.passages = [passage_of(node) for node in self._passage_nodes]
 
     @property
@@ -126,18 +126,18 @@ class DocumentNodes:
         Returns:
             All nodes of the document: base nodes level by level, then the units passage by passage.
         """
-        if any(made.is_passing for made in propositions):
+        if any(passage_set.is_passing for passage_set in propositions):
             for node in self._base_nodes:  # so that it counts as changed the next time
                 node.metadata[DOCUMENT_HASH_KEY] = f"{_INCOMPLETE}{self._hash}"
         units: list[BaseNode] = []
         sets: Sequence[PropositionSet | None] = propositions if self.wanted else [None] * len(self._passage_nodes)
-        for passage, made in zip(self._passage_nodes, sets, strict=True):
-            units += self._units_of(passage, made)
+        for passage, passage_set in zip(self._passage_nodes, sets, strict=True):
+            units += self._units_of(passage, passage_set)
         return [*self._base_nodes, *units]
 
     # Base nodes
 
-    def _make_base_nodes(self, pieces: Sequence[BasePiece]) -> None:
+    def _add_base_nodes(self, pieces: Sequence[BasePiece]) -> None:
         parents = {piece.parent for piece in pieces}
         siblings: defaultdict[int | None, list[TextNode]] = defaultdict(list)
         for number, piece in enumerate(pieces):
@@ -154,13 +154,10 @@ class DocumentNodes:
     def _base_node(self, piece: BasePiece, granularity: str) -> TextNode:
         users_metadata = {**self._document.metadata, **piece.node.metadata} if self._includes_metadata else {}
         metadata = plain_values({k: v for k, v in users_metadata.items() if k not in BOOKKEEPING_KEYS})
-        section = context = ""
-        start = end = None
-        if piece.span:
-            start, end = piece.span
-            section = self._outline.section_of(start, end)
-            context = self._outline.context_of(start, end)
+        start, end = piece.span or (None, None)
+        section = self._outline.section_of(*piece.span) if piece.span else ""
         section = str(metadata.get("section") or section)
+        context = self._outline.context_of(*piece.span) if piece.span else ""
         metadata = self._with_plain_names(metadata, section, context)
         text = piece.node.get_content()
         bookkeeping = {
@@ -171,10 +168,8 @@ class DocumentNodes:
             DOCUMENT_ID_KEY: self._source.node_id,
             DOCUMENT_HASH_KEY: self._hash,
         }
-        shown: dict[str, Any] = {
-            **exclusions(self._document, metadata, self._settings.embed_metadata, self._settings.llm_metadata),
-            **appearance(piece.node),
-        }
+        settings = self._settings
+        shown: dict[str, Any] = exclusions(self._document, metadata, settings.embed_metadata, settings.llm_metadata)
         return TextNode(
             id_=self._node_id(granularity, text),
             text=text,
@@ -183,6 +178,7 @@ class DocumentNodes:
             extra_info=metadata | bookkeeping,  # as core calls it when a node is made
             relationships={NodeRelationship.SOURCE: self._source},
             **shown,
+            **appearance(piece.node),
         )
 
     def _with_plain_names(self, metadata: dict[str, Any], section: str, context: str) -> dict[str, Any]:
@@ -194,22 +190,20 @@ class DocumentNodes:
 
     # Units
 
-    def _units_of(self, passage: TextNode, made: PropositionSet | None) -> list[IndexNode]:
-        units: list[IndexNode] = []
-        if made is not None:
-            units += self._propositions(passage, made)
-        propositions = list(units)
+    def _units_of(self, passage: TextNode, passage_set: PropositionSet | None) -> list[IndexNode]:
+        propositions = [] if passage_set is None else self._propositions(passage, passage_set)
+        units = list(propositions)
         if "sentence" in self._settings.granularity:
             units += self._sentences(passage, {node.text for node in propositions})
-        if made is not None and made.questions:
-            units += self._questions(passage, made.questions, propositions)
+        if passage_set is not None and passage_set.questions:
+            units += self._questions(passage, passage_set.questions, propositions)
         return units
 
     def _propositions(self, passage: TextNode, propositions: PropositionSet) -> list[IndexNode]:
         findings: defaultdict[str | None, list[str]] = defaultdict(list)
         for finding in propositions.findings:
-            about = None if finding.proposition is None else propositions.texts[finding.proposition]
-            findings[about].append(str(finding))
+            text = None if finding.proposition is None else propositions.texts[finding.proposition]
+            findings[text].append(str(finding))
         propositions = _nothing_lost(passage_of(passage), propositions)
         passage.metadata[STATUS_KEY] = propositions.status
         if propositions.reason:
@@ -263,9 +257,11 @@ class DocumentNodes:
         if span is None and granularity == "proposition":
             metadata[UNVERIFIED_KEY] = True
         metadata[GRANULARITY_KEY] = granularity
-        start, end = passage.start_char_idx, passage.end_char_idx
+        start = passage.start_char_idx
+        end = passage.end_char_idx
         if span and start is not None:
-            start, end = start + span[0], start + span[1]
+            end = start + span[1]
+            start += span[0]
             metadata |= self._own_section(start, end)
             if is_verbatim:
                 metadata[CONTEXT_KEY] = self._outline.leads_of(start, end)
@@ -293,9 +289,9 @@ class DocumentNodes:
     def _link_neighbours(self, siblings: Sequence[TextNode]) -> None:
         if not self._links_neighbours:
             return
-        for before, after in pairwise(siblings):
-            before.relationships[NodeRelationship.NEXT] = _info(after)
-            after.relationships[NodeRelationship.PREVIOUS] = _info(before)
+        for node, following in pairwise(siblings):
+            node.relationships[NodeRelationship.NEXT] = _info(following)
+            following.relationships[NodeRelationship.PREVIOUS] = _info(node)
 
 
 def _require_encodable(document: BaseNode) -> None:
@@ -345,15 +341,16 @@ def _adopt(parent: TextNode, children: Sequence[TextNode]) -> None:
         node.relationships[NodeRelationship.PARENT] = link
 
 
-def _nothing_lost(passage: Passage, made: PropositionSet) -> PropositionSet:
+def _nothing_lost(passage: Passage, propositions: PropositionSet) -> PropositionSet:
     """The propositions of a passage: its sentences if there are none, and all rows of its tables and all its code."""
-    texts = tuple(strip_surrogates(text) for text in made.texts if text.strip())
-    status, reason = made.status, made.reason
+    texts = [strip_surrogates(text) for text in propositions.texts if text.strip()]
+    status = propositions.status
+    reason = propositions.reason
     stated = statements(passage.text, passage.context)
     if not texts:
-        texts = tuple(statement.text for statement in stated)
+        texts = [statement.text for statement in stated]
         status = "fallback"
         reason = reason or "the propositionizer returned nothing"
     whole = {part.span for part in segment(passage.text, passage.context) if part.kind in ("row", "code")}
-    missing = (statement.text for statement in stated if statement.span in whole and statement.text not in texts)
-    return PropositionSet((*texts, *dict.fromkeys(missing)), status, reason, questions=made.questions)
+    missing = [statement.text for statement in stated if statement.span in whole and statement.text not in texts]
+    return PropositionSet((*texts, *dict.fromkeys(missing)), status, reason, questions=propositions.questions)

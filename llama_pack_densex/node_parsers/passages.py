@@ -272,10 +272,8 @@ def _count_fitting(text: str, parts: Sequence[Span], chunk_size: int) -> int:
 def length_of(text: str) -> int:
     """The length of a text in tokens, without where its links lead; see `CJK_TOKENS`."""
     words = searchable_text(text)
-    if words.isascii():
-        return len(tokens_of(words))
-    others = _CJK.sub("", words)
-    return len(tokens_of(others)) + math.ceil(CJK_TOKENS * (len(words) - len(others)))
+    without_cjk = _CJK.sub("", words)
+    return len(tokens_of(without_cjk)) + math.ceil(CJK_TOKENS * (len(words) - len(without_cjk)))
 
 
 _CJK = re.compile(f"[{CJK}]")
@@ -295,7 +293,8 @@ def best_cuts(pieces: Sequence[CuttingPiece], chunk_size: int) -> list[int]:
     costs = [0.0]
     begins = [0]
     for end in range(1, len(pieces) + 1):
-        best_cost, best_begin = float("inf"), end - 1
+        best_cost = math.inf
+        best_begin = end - 1
         is_section_end = end == len(pieces) or pieces[end].is_heading
         has_heading = False
         limit = chunk_size * ROW_SLACK if pieces[end - 1].is_row else chunk_size
@@ -307,7 +306,8 @@ def best_cuts(pieces: Sequence[CuttingPiece], chunk_size: int) -> list[int]:
             fullness = (ends[end] - ends[begin]) / limit
             cost = costs[begin] + 1 + into_section + _UNEVENNESS * fullness**2
             if cost < best_cost:
-                best_cost, best_begin = cost, begin
+                best_cost = cost
+                best_begin = begin
             has_heading = has_heading or pieces[begin].is_heading
         costs.append(best_cost + (pieces[end].cost if end < len(pieces) else 0.0))
         begins.append(best_begin)

@@ -123,8 +123,8 @@ def similarities(embeddings: Any) -> list[float]:
     """
     padded = np.pad(of_length_one(embeddings), ((1, 1), (0, 0)))
     pairs = of_length_one(padded[:-1] + padded[1:])  # of each gap, that before the first sentence included
-    found: list[float] = np.einsum("ij,ij->i", pairs[:-2], pairs[2:]).tolist()
-    return found
+    across: list[float] = np.einsum("ij,ij->i", pairs[:-2], pairs[2:]).tolist()
+    return across
 
 
 def of_length_one(vectors: Any) -> Any:
@@ -144,7 +144,8 @@ def best_cuts(across: Sequence[float], sizes: Sequence[int], most: int) -> list[
         The places in order, with 0 and the number of sentences.
     """
     ends = [0, *accumulate(sizes)]
-    costs, came_from = [0.0], [0]
+    costs = [0.0]
+    came_from = [0]
     first = 0  # the earliest place from which a passage may reach here
     for place in range(1, len(ends)):
         while ends[place] - ends[first] > most and first < place - 1:
