@@ -161,6 +161,10 @@ def _cost_of_cut(text: str, above: Block | None, block: Block) -> float:
         return _AT_LEVEL * block.level
     if block.kind == "nothing":
         return _WITHIN_PIECE
+    return _cost_within_section(text, above, block)
+
+
+def _cost_within_section(text: str, above: Block, block: Block) -> float:
     if any(above.start < end for _, end in block.needs):
         return _AT_NESTED_ITEM if above.kind == "item" and not _announces(text, above) else _BELOW_LEAD
     if block.kind in ("item", "group", "row"):
@@ -290,28 +294,37 @@ def best_cuts(pieces: Sequence[CuttingPiece], chunk_size: int) -> list[int]:
         The places in order, with 0 and the number of pieces.
     """
     ends = [0, *accumulate(piece.tokens for piece in pieces)]
-    costs = [0.0]
-    begins = [0]
+    costs = [0.0]  # of all up to a place
+    begins = [0]  # of the last passage up to a place
     for end in range(1, len(pieces) + 1):
-        best_cost = math.inf
-        best_begin = end - 1
-        is_section_end = end == len(pieces) or pieces[end].is_heading
-        has_heading = False
+        is_last = end == len(pieces)
+        is_section_end = is_last or pieces[end].is_heading
         limit = chunk_size * ROW_SLACK if pieces[end - 1].is_row else chunk_size
-        for begin in range(end - 1, max(end - _MOST_PIECES, 0) - 1, -1):
-            if ends[end] - ends[begin] > limit and begin < end - 1:
-                break
+        cost = math.inf
+        begins.append(end - 1)
+        for begin, fullness, has_heading in _passages_until(end, pieces, ends, limit):
             # a passage that begins with a heading takes nothing of another section
             into_section = _INTO_SECTION if has_heading and not is_section_end else 0.0
-            fullness = (ends[end] - ends[begin]) / limit
-            cost = costs[begin] + 1 + into_section + _UNEVENNESS * fullness**2
-            if cost < best_cost:
-                best_cost = cost
-                best_begin = begin
-            has_heading = has_heading or pieces[begin].is_heading
-        costs.append(best_cost + (pieces[end].cost if end < len(pieces) else 0.0))
-        begins.append(best_begin)
+            cost_from = costs[begin] + 1 + into_section + _UNEVENNESS * fullness**2
+            if cost_from < cost:
+                cost = cost_from
+                begins[end] = begin
+        costs.append(cost if is_last else cost + pieces[end].cost)
     cuts = [len(pieces)]
     while cuts[-1]:
         cuts.append(begins[cuts[-1]])
     return cuts[::-1]
+
+
+def _passages_until(
+    end: int, pieces: Sequence[CuttingPiece], ends: Sequence[int], limit: float
+) -> Iterator[tuple[int, float, bool]]:
+    """The passages that may end at a place, the shortest first: where each begins, how full it is, and whether it has
+    a heading behind its first piece."""
+    has_heading = False
+    for begin in range(end - 1, max(end - _MOST_PIECES, 0) - 1, -1):
+        tokens = ends[end] - ends[begin]
+        if tokens > limit and begin < end - 1:
+            return
+        yield begin, tokens / limit, has_heading
+        has_heading = has_heading or pieces[begin].is_heading

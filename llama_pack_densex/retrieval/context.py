@@ -304,16 +304,21 @@ def rank_facts(nodes: Sequence[NodeWithScore], passages_follow: bool = False) ->
         passage = by_id.get(node.node.index_id, node) if isinstance(node.node, IndexNode) else node
         for unit in units_of(node):
             facts.setdefault(unit.id, Fact(unit, passage))
-    best_unit = max((abs(fact.unit.score) for fact in facts.values()), default=0.0) or 1.0
-    best_node = max((abs(fact.source.score or 0.0) for fact in facts.values()), default=0.0) or 1.0
+    ranked = _by_score(list(facts.values()))
+    ranked = [fact for fact in ranked if not says_nothing(fact.unit.text)] or ranked
+    return list(_without_repetition(_one_kind_a_place(ranked) if passages_follow else ranked))
+
+
+def _by_score(facts: Sequence[Fact]) -> list[Fact]:
+    unit_scores = [fact.unit.score for fact in facts]
+    node_scores = [fact.source.score or 0.0 for fact in facts]
+    best_unit = max(map(abs, unit_scores), default=0.0) or 1.0
+    best_node = max(map(abs, node_scores), default=0.0) or 1.0
 
     def rank(fact: Fact) -> float:
         return fact.unit.score / best_unit + PASSAGE_WEIGHT * (fact.source.score or 0.0) / best_node
 
-    ranked = sorted(facts.values(), key=rank, reverse=True)
-    stating = [fact for fact in ranked if not says_nothing(fact.unit.text)]
-    ranked = stating or ranked
-    return list(_without_repetition(_one_kind_a_place(ranked) if passages_follow else ranked))
+    return sorted(facts, key=rank, reverse=True)
 
 
 def choose_facts(
@@ -398,8 +403,8 @@ def _one_kind_a_place(facts: Sequence[Fact]) -> list[Fact]:
         if unit.span and not unit.unverified:
             kinds = tokens_at[fact.source.node_id, unit.span]
             tokens = set(tokenize(unit.text))
-            others = set().union(*(above for kind, above in kinds.items() if kind != unit.granularity))
-            if len(tokens & others) >= SAME_PLACE * len(tokens):
+            stated = set().union(*(above for kind, above in kinds.items() if kind != unit.granularity))
+            if len(tokens & stated) >= SAME_PLACE * len(tokens):
                 continue
             kinds[unit.granularity] |= tokens
         kept.append(fact)

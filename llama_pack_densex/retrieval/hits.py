@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
@@ -56,24 +56,15 @@ class MatchedUnit:
     @classmethod
     def of_record(cls, record: NodeRecord, score: float, similarity: float | None = None) -> list[MatchedUnit]:
         """What is shown of a unit that was found: of a question, the propositions that answer it."""
-        status = record.status
-        section = record.section
+        shared: dict[str, Any] = {"status": record.status, "section": record.section, "similarity": similarity}
         if record.granularity != "question":
-            return [
-                cls(
-                    record.id, record.text, score, record.granularity, status, section,
-                    span=record.span, unverified=record.unverified, similarity=similarity,
-                )
-            ]  # fmt: skip
-        score *= ANSWER_SHARE
+            kind = record.granularity
+            return [cls(record.id, record.text, score, kind, span=record.span, unverified=record.unverified, **shared)]
+        shared |= {"score": score * ANSWER_SHARE, "granularity": "proposition", "question": record.text}
         return [
-            cls(
-                node_id, text, score, "proposition", status, section,
-                question=record.text, span=None if end is None else (start, end),
-                unverified=unverified, similarity=similarity,
-            )
+            cls(node_id, text, span=None if end is None else (start, end), unverified=unverified, **shared)
             for node_id, text, start, end, unverified in json.loads(record.metadata or "[]")
-        ]  # fmt: skip
+        ]
 
 
 class PassageHit(NamedTuple):

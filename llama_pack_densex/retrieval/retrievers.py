@@ -292,20 +292,23 @@ def merge_level(results: Sequence[Merged], parents: Mapping[str, BaseNode], rati
     Returns:
         The results, best first.
     """
-    groups: defaultdict[str, list[Merged]] = defaultdict(list)
+    groups: defaultdict[str | None, list[Merged]] = defaultdict(list)
     for result in results:
-        if result.parent_id and result.parent_id in parents:
-            groups[result.parent_id].append(result)
-    merged: dict[str, Merged] = {}
+        groups[result.parent_id].append(result)
+    merged: dict[str | None, Merged] = {}
     for parent_id, group in groups.items():
-        parent = parents[parent_id]
+        parent = parents.get(parent_id or "")
         whole = {result.node_id for result in group if result.whole}
-        if whole and _ratio(parent, whole) > ratio_thresh:
-            units = sorted((unit for result in group for unit in result.units), key=lambda unit: -unit.score)
-            score = max(result.score for result in group)
-            merged[parent_id] = Merged(parent_id, _above(parent), score, tuple(units), whole=True)
+        if parent is not None and whole and _ratio(parent, whole) > ratio_thresh:
+            merged[parent_id] = _merged(parent, group)
     unmerged = (result for result in results if result.parent_id not in merged)
     return sorted([*unmerged, *merged.values()], key=lambda result: -result.score)
+
+
+def _merged(parent: BaseNode, group: Sequence[Merged]) -> Merged:
+    units = sorted((unit for result in group for unit in result.units), key=lambda unit: -unit.score)
+    score = max(result.score for result in group)
+    return Merged(parent.node_id, _above(parent), score, tuple(units), whole=True)
 
 
 def _above(node: BaseNode) -> str | None:

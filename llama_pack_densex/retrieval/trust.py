@@ -77,7 +77,7 @@ def trust_in(trust: Mapping[str, LanguageTrust], question: str) -> LanguageTrust
 def main_languages(trust: Mapping[str, LanguageTrust]) -> list[str]:
     """The languages of the documents of an index, that of most passages first."""
     languages = list(trust.values())  # an insert in another thread may add one
-    return [known.language for known in sorted(languages, key=lambda known: -known.passages)]
+    return [support.language for support in sorted(languages, key=lambda support: -support.passages)]
 
 
 class TrustMeter:
@@ -124,7 +124,7 @@ class TrustMeter:
         """Note the languages of what was taken in, where there is no model to measure."""
         self._decide()
         for language, taken_in in sorted(self._passages.items()):
-            earlier = self.known.get(language, LanguageTrust(language, 0))
+            earlier = self._trust_in(language)
             self.known[language] = replace(earlier, passages=max(earlier.passages, len(taken_in)))
 
     def _decide(self) -> None:
@@ -150,29 +150,33 @@ class TrustMeter:
         if not self._looked and any(map(self._wants, self._passages)):
             self._looked = True
             taken = {text for texts in self._passages.values() for text in texts}
-            some = islice(indexed(), _LOOKED_AT)
-            self.add(passage for passage in some if searchable_text(passage.text) not in taken)
+            passages = islice(indexed(), _LOOKED_AT)
+            self.add(passage for passage in passages if searchable_text(passage.text) not in taken)
         self._decide()
         unsupported = []
-        for language, taken_in in sorted(self._passages.items()):
-            texts = list(dict.fromkeys(taken_in))[:ENOUGH_PASSAGES]
-            parts = [part for text in texts for part in _parts(text, language)]
-            earlier = self.known.get(language, LanguageTrust(language, 0))
-            least = min(2 * earlier.passages, ENOUGH_PASSAGES)
-            is_new = earlier.first is None and earlier.passages < LEAST_PASSAGES
-            if len(parts) < LEAST_PASSAGES:
-                self.known[language] = replace(earlier, passages=max(earlier.passages, len(texts)))
-            elif is_new or len(texts) >= least > earlier.passages:
-                trust = replace(measure_language(language, parts, embed), passages=len(texts))
-                self.known[language] = trust
-                if earlier.known and not trust.known:
-                    unsupported.append(trust)
+        for language in sorted(self._passages):
+            earlier = self._trust_in(language)
+            self.known[language] = self._measured(earlier, embed)
+            if earlier.known and not self.known[language].known:
+                unsupported.append(self.known[language])
         return unsupported
 
+    def _measured(self, earlier: LanguageTrust, embed: Embed) -> LanguageTrust:
+        """What is known of a language with the passages that were taken in; measured where there are enough more."""
+        texts = list(dict.fromkeys(self._passages[earlier.language]))[:ENOUGH_PASSAGES]
+        parts = [part for text in texts for part in _parts(text, earlier.language)]
+        if len(parts) < LEAST_PASSAGES:
+            return replace(earlier, passages=max(earlier.passages, len(texts)))
+        is_new = earlier.first is None and earlier.passages < LEAST_PASSAGES
+        if is_new or len(texts) >= min(2 * earlier.passages, ENOUGH_PASSAGES) > earlier.passages:
+            return replace(measure_language(earlier.language, parts, embed), passages=len(texts))
+        return earlier
+
+    def _trust_in(self, language: str) -> LanguageTrust:
+        return self.known.get(language, LanguageTrust(language, 0))
+
     def _wants(self, language: str) -> bool:
-        trust = self.known.get(language)
-        is_measured = trust is not None and trust.passages >= ENOUGH_PASSAGES
-        return not is_measured and len(self._passages[language]) < ENOUGH_PASSAGES
+        return max(self._trust_in(language).passages, len(self._passages[language])) < ENOUGH_PASSAGES
 
 
 def _languages_of(passages: Sequence[str]) -> list[str]:
