@@ -26,7 +26,8 @@ from llama_pack_densex.text.tokens import content_words, tokenize
 
 Outcome = Literal["answered", "closest", "not_found", "no_answer", "small_talk", "vague"]
 
-# What may stand above a list of footnotes that is taken out; a last line that may become it waits for the next.
+# What may stand above a list of footnotes that is taken out; a last line that may become it waits for the
+# next.
 _LAST_LINE = re.compile(r"(?<!\s)\s*\n[^\n]{0,24}\Z")
 _LIST_OF_SOURCES = re.compile(
     r"(?<!\s)\s*(?:\n|\A)[ \t]*[#*_ \t]*(?:(?:sources?|references?|footnotes?|citations?|notes?)(?:\ used)?"
@@ -161,7 +162,8 @@ class CitedAnswer:
         return shared > 0 and shared >= SUPPORTED * sum(map(len, words))
 
     def metadata(self) -> dict[str, Any]:
-        """The metadata of a response, as JSON: citations, sentences, Markdown, outcome, whether it was cut off."""
+        """The metadata of a response, as JSON: citations, sentences, Markdown, outcome, whether it was cut
+        off."""
         sentences: list[dict[str, Any]] = []
         backing: dict[int, dict[str, MatchedUnit]] = {}
         footnotes = SentenceFootnotes(self.sources)

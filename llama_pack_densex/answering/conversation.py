@@ -131,7 +131,8 @@ def read_reply(reply: str, message: str, otherwise: Query) -> Query:
     Args:
         reply: The reply.
         message: The newest message.
-        otherwise: The query by rules, for a reply that is no query; also beside one that is about something else.
+        otherwise: The query by rules, for a reply that is no query; also beside one that is about something
+            else.
     """
     text = without_thoughts(reply)
     if len(text) <= SHORT and _NO_QUERY.search(text):
@@ -169,7 +170,10 @@ def _values(message: str, history: Sequence[ChatMessage]) -> dict[str, str]:
         for turn in history[-_READ:]
         if turn.role in (MessageRole.USER, MessageRole.ASSISTANT)
     ]
-    return {"chat_history": strip_surrogates("\n".join(lines)), "question": strip_surrogates(shortened(message))}
+    return {
+        "chat_history": strip_surrogates("\n".join(lines)),
+        "question": strip_surrogates(shortened(message)),
+    }
 
 
 _THANKS_WITHIN = re.compile(

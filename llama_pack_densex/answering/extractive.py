@@ -284,7 +284,8 @@ def judge(question: str, sources: Sequence[Source], trust: Mapping[str, Language
     Fused scores do not tell: their best is 1 for every question. The evidence is how much of the question it
     holds (`coverage`), and how much nearer the nearest unit is by embedding, to which 1 is nearest, than
     sentences of the index are to other passages. That level is measured while documents are indexed, and kept
-    with the index. Where no unit is nearer, the words decide: questions are often further away than sentences.
+    with the index. Where no unit is nearer, the words decide: questions are often further away than
+    sentences.
 
     Args:
         question: The question.

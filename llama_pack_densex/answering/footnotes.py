@@ -1,6 +1,8 @@
-"""Filters that an answer runs through as it comes, delta by delta: its footnotes, and what sentences lack them.
+"""Filters that an answer runs through as it comes, delta by delta: its footnotes, and what sentences lack
+them.
 
-An answer of an LLM goes through `llm.thoughts.ThoughtFilter`, `FootnoteFilter` and `SentenceMarker`, in this order.
+An answer of an LLM goes through `llm.thoughts.ThoughtFilter`, `FootnoteFilter` and `SentenceMarker`, in this
+order.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ _MARKS = map(re.escape, [mark for marks in (NO_SOURCE, CUT_OFF, UNVERIFIED) for 
 _BEHIND = re.compile("|".join([_NUMBERS, *_MARKS]))  # what belongs to the sentence before it
 _DEFINED = r"\n[ \t]*(?:[-*+][ \t]+)?\[\^\d+\]:[^\n]*"
 _DEFINITION = re.compile(_DEFINED)
-# The pieces of a reply. One is passed on once the next has come, up to the last letter or digit that is not of a
-# footnote: behind it, a footnote may follow, a sentence end, or what begins the next sentence.
+# The pieces of a reply. One is passed on once the next has come, up to the last letter or digit that is not
+# of a footnote: behind it, a footnote may follow, a sentence end, or what begins the next sentence.
 _PIECES = re.compile(
     rf"{_DEFINED}|[\[【［]\s*[\^＾][^\]】］\n]{{0,40}}(?:[\]】］]|\Z)"
     rf"|[\[【［]{_LISTED}(?:[\]】］]|\Z)|[^\W_]"
@@ -56,7 +58,8 @@ class FootnoteFilter:
 
     Args:
         sources: What can be cited, by number.
-        other_forms: Whether "[1]" and "【1†source】" are footnotes too, until one in the requested form has come.
+        other_forms: Whether "[1]" and "【1†source】" are footnotes too, until one in the requested form has
+            come.
 
     Attributes:
         cites: Whether a footnote came that leads to a source.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from llama_pack_densex.text.language import question_language
 
-NOT_FOUND = {"en": "The answer was not found in the documents.", "ja": "ドキュメントの中に答えは見つかりませんでした。"}
+NOT_FOUND = {
+    "en": "The answer was not found in the documents.",
+    "ja": "ドキュメントの中に答えは見つかりませんでした。",
+}
 """The answer where the documents do not hold one."""
 CLOSEST = {"en": "Closest passages:\n\n", "ja": "近い箇所：\n\n"}
 """What stands above quotations that may not answer the question."""
@@ -23,7 +26,10 @@ CUT_OFF = {"en": " (the answer was cut off)", "ja": "（回答は途中で切れ
 UNVERIFIED = {"en": " (unverified)", "ja": "（未確認）"}
 """What is written behind a quoted proposition that no sentence of its passage says."""
 
-GREETING = {"en": "Hello! Ask me about the documents.", "ja": "こんにちは。ドキュメントについて質問してください。"}
+GREETING = {
+    "en": "Hello! Ask me about the documents.",
+    "ja": "こんにちは。ドキュメントについて質問してください。",
+}
 THANKS = {
     "en": "You are welcome. Ask me more about the documents.",
     "ja": "どういたしまして。ほかにも質問があればどうぞ。",

@@ -305,7 +305,8 @@ _REFERS = re.compile(
 _GOES_ON = re.compile(r"(?:and|but|also|so|what about|how about)\b", re.IGNORECASE)
 _ABOUT = re.compile(r"(?:please )?(?:tell me|explain|describe)\b(?: to me)?(?: about)?", re.IGNORECASE)
 _ASKS_FOR = re.compile(
-    r"\b(?:when|where|why|who|whom|how|which)\b|いつ|どこ|誰|だれ|なぜ|どうして|どうやって|いくら|どれ", re.IGNORECASE
+    r"\b(?:when|where|why|who|whom|how|which)\b|いつ|どこ|誰|だれ|なぜ|どうして|どうやって|いくら|どれ",
+    re.IGNORECASE,
 )
 _NO_TOPIC_JA = re.compile(
     r"いつ|誰|だれ|何\w*|なに|なん|どこ|どれ|どの\w*|いくら|いくつ|どう|なぜ|どちら"

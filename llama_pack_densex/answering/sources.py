@@ -9,7 +9,13 @@ from typing import Any
 
 from llama_index.core.schema import NodeWithScore
 
-from llama_pack_densex.node_parsers.metadata import FOOTNOTE_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY, context_of
+from llama_pack_densex.node_parsers.metadata import (
+    FOOTNOTE_KEY,
+    MATCHED_KEY,
+    SECTION_KEY,
+    TITLE_KEY,
+    context_of,
+)
 from llama_pack_densex.retrieval.context import units_of
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.stores.node_store import span_of

@@ -90,7 +90,10 @@ documents {fence}
 
 PROMPT_KEY = "text_qa_template"
 JAPANESE_PROMPT_KEY = "japanese_text_qa_template"
-_ABOUT_CONVERSATION = {PROMPT_KEY: "conversation_template", JAPANESE_PROMPT_KEY: "japanese_conversation_template"}
+_ABOUT_CONVERSATION = {
+    PROMPT_KEY: "conversation_template",
+    JAPANESE_PROMPT_KEY: "japanese_conversation_template",
+}
 
 _RULES = 400  # tokens of a prompt besides documents and question
 _LOOKED_AT = 500  # characters of each of the first nodes whose language is looked at
@@ -164,7 +167,8 @@ class SourcedSynthesizer(BaseSynthesizer):
         context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the
             passages.
         streaming: Whether answers come as a stream.
-        trust: What is known of the index's embedding model, by the languages of its documents; read at each question.
+        trust: What is known of the index's embedding model, by the languages of its documents; read at each
+            question.
 
     `synthesize` and `asynthesize` take a `conversation` besides, where a question is about what was said in
     it; and in `asked` the question as the LLM is to read it, where that is more than what was searched for.
@@ -250,7 +254,8 @@ class SourcedSynthesizer(BaseSynthesizer):
         self._replaced = {key: prompt for key, prompt in replaced.items() if prompt != self._defaults[key]}
 
     def _language_of(self, question: str, nodes: Sequence[NodeWithScore]) -> str:
-        """The language to answer a question in; what was retrieved, then the index decide where it does not tell."""
+        """The language to answer a question in; what was retrieved, then the index decide where it does not
+        tell."""
         retrieved = detect_language("\n".join(node.node.get_content()[:_LOOKED_AT] for node in nodes[:3]))
         return question_language(question, list(filter(None, [retrieved, *main_languages(self._trust)])))
 
@@ -313,7 +318,8 @@ class CitedSynthesizer(SourcedSynthesizer):
         context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the
             passages.
         streaming: Whether answers come as a stream.
-        trust: What is known of the index's embedding model, by the languages of its documents; read at each question.
+        trust: What is known of the index's embedding model, by the languages of its documents; read at each
+            question.
 
     Examples:
         ```python

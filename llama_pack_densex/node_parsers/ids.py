@@ -25,7 +25,8 @@ def content_hash(*parts: Any) -> str:
 
 
 def is_made_by(document_hash: str, fingerprint: str) -> bool:
-    """Whether a document with this hash has its propositions from the propositionizer with this fingerprint."""
+    """Whether a document with this hash has its propositions from the propositionizer with this
+    fingerprint."""
     return piece_of(document_hash)[0].endswith(marked("", fingerprint))
 
 
@@ -44,9 +45,10 @@ def marked(document_hash: str, fingerprint: str) -> str:
 class NodeIds:
     """Gives out the ids of one parser call: the same input gets the same ids, and no id twice.
 
-    An id is a UUIDv5 of the document's key, the granularity, the text, how many-eth occurrence of that text in the
-    document it is, and the propositionizer's fingerprint. The key is the document's id, or, where core made that id
-    up (a random UUID), a hash of the document's text and metadata and how many-eth document with these it is.
+    An id is a UUIDv5 of the document's key, the granularity, the text, how many-eth occurrence of that text
+    in the document it is, and the propositionizer's fingerprint. The key is the document's id, or, where core
+    made that id up (a random UUID), a hash of the document's text and metadata and how many-eth document with
+    these it is.
     """
 
     def __init__(self, fingerprint: str) -> None:

@@ -78,7 +78,8 @@ class DocumentNodes:
         document: The document, or a node that another parser made of one.
         settings: What decides its nodes.
         ids: The ids of this parser call.
-        document_hash: Kept on every base node, so that an index can tell a changed document from an unchanged one.
+        document_hash: Kept on every base node, so that an index can tell a changed document from an unchanged
+            one.
 
     Attributes:
         passages: What can be turned into propositions.
@@ -88,7 +89,11 @@ class DocumentNodes:
     """
 
     def __init__(
-        self, document: BaseNode, settings: NodeSettings, ids: NodeIds, document_hash: Callable[[BaseNode], str]
+        self,
+        document: BaseNode,
+        settings: NodeSettings,
+        ids: NodeIds,
+        document_hash: Callable[[BaseNode], str],
     ) -> None:
         document = document.model_copy(update={"metadata": kept_metadata(document.metadata, document.id_)})
         _require_encodable(document)
@@ -182,7 +187,8 @@ class DocumentNodes:
         )
 
     def _with_plain_names(self, metadata: dict[str, Any], section: str, context: str) -> dict[str, Any]:
-        """A node's metadata with title, section and context under their plain names, for models and filters."""
+        """A node's metadata with title, section and context under their plain names, for models and
+        filters."""
         if not self._includes_metadata:
             return metadata
         own = {"title": self._title, "section": section, "context": context.strip()}
@@ -329,8 +335,8 @@ def _note_findings(node: TextNode, findings: Sequence[str] | None) -> None:
 
 
 def _info(node: TextNode) -> RelatedNodeInfo:
-    # Without the metadata that `as_related_node_info` copies into every link, and without the hash over it, which is
-    # not final while nodes are being linked.
+    # Without the metadata that `as_related_node_info` copies into every link, and without the hash over it,
+    # which is not final while nodes are being linked.
     return RelatedNodeInfo(node_id=node.node_id, node_type=node.get_type())
 
 
@@ -342,7 +348,8 @@ def _adopt(parent: TextNode, children: Sequence[TextNode]) -> None:
 
 
 def _nothing_lost(passage: Passage, propositions: PropositionSet) -> PropositionSet:
-    """The propositions of a passage: its sentences if there are none, and all rows of its tables and all its code."""
+    """The propositions of a passage: its sentences if there are none, and all rows of its tables and all its
+    code."""
     texts = [strip_surrogates(text) for text in propositions.texts if text.strip()]
     status = propositions.status
     reason = propositions.reason

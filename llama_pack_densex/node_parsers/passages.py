@@ -25,25 +25,29 @@ DEFAULT_CHUNK_SIZE = 256
 CJK_TOKENS = 0.5
 """Tokens that a Chinese, Japanese or Korean character counts as.
 
-LlamaIndex's tokenizer takes more than one for each, so that a Japanese passage held half of what an English one does.
-For multilingual-e5, the default model for Japanese, 256 tokens of English are 287, as are 516 Japanese characters."""
+LlamaIndex's tokenizer takes more than one for each, so that a Japanese passage held half of what an English
+one does. For multilingual-e5, the default model for Japanese, 256 tokens of English are 287, as are 516
+Japanese characters."""
 
 
 class PassageNodeParser(TextSplitter):
     """Cuts documents into passages of bounded size, between blocks where it can.
 
-    No passage begins or ends within a sentence, a table's row, a list's item or a line of code, unless that alone is
-    longer than a passage. Of all ways to cut a document the cheapest is taken: each passage costs 1, and each cut the
-    more, the closer the two things that it parts belong together. So passages prefer to end where a section ends, while
-    headings, lines that lead in a list, and questions stay with what follows them. Where links lead does not count as
-    length, and a Chinese, Japanese or Korean character counts as half a token.
+    No passage begins or ends within a sentence, a table's row, a list's item or a line of code, unless that
+    alone is longer than a passage. Of all ways to cut a document the cheapest is taken: each passage costs 1,
+    and each cut the more, the closer the two things that it parts belong together. So passages prefer to end
+    where a section ends, while headings, lines that lead in a list, and questions stay with what follows
+    them. Where links lead does not count as length, and a Chinese, Japanese or Korean character counts as
+    half a token.
 
-    LlamaIndex's `SentenceSplitter` fills each passage before it begins the next, and its sentences are English: of the
-    passages that it made of Debian's manuals, one of eight in English and one of three in Japanese ended within one.
+    LlamaIndex's `SentenceSplitter` fills each passage before it begins the next, and its sentences are
+    English: of the passages that it made of Debian's manuals, one of eight in English and one of three in
+    Japanese ended within one.
 
     Args:
         chunk_size: The most tokens in a passage.
-        chunk_overlap: The most tokens that a passage repeats of the one before it, in whole sentences, rows or items.
+        chunk_overlap: The most tokens that a passage repeats of the one before it, in whole sentences, rows
+            or items.
 
     Examples:
         >>> parser = PassageNodeParser(chunk_size=12)
@@ -201,7 +205,8 @@ def _are_alike(block: Block, other: Block) -> bool:
 
 
 def _parts(text: str, block: Block, chunk_size: int) -> Iterator[Span]:
-    """A block in pieces: the sentences of a paragraph, any other whole unless it is too long for a passage."""
+    """A block in pieces: the sentences of a paragraph, any other whole unless it is too long for a
+    passage."""
     if block.kind == "prose":
         spans = [(block.start + start, block.start + end) for start, end in split_sentences(text[slice(*block.span)])]
     else:
@@ -319,8 +324,8 @@ def best_cuts(pieces: Sequence[CuttingPiece], chunk_size: int) -> list[int]:
 def _passages_until(
     end: int, pieces: Sequence[CuttingPiece], ends: Sequence[int], limit: float
 ) -> Iterator[tuple[int, float, bool]]:
-    """The passages that may end at a place, the shortest first: where each begins, how full it is, and whether it has
-    a heading behind its first piece."""
+    """The passages that may end at a place, the shortest first: where each begins, how full it is, and
+    whether it has a heading behind its first piece."""
     has_heading = False
     for begin in range(end - 1, max(end - _MOST_PIECES, 0) - 1, -1):
         tokens = ends[end] - ends[begin]

@@ -66,7 +66,8 @@ def _span_in_document(document: BaseNode) -> Span | None:
 
 
 def title_of(document: BaseNode) -> str:
-    """A document's title: "title" in its metadata, else the first heading of its markup, else the file's stem."""
+    """A document's title: "title" in its metadata, else the first heading of its markup, else the file's
+    stem."""
     if title := document.metadata.get("title"):
         return ", ".join(map(str, title)) if isinstance(title, (list, tuple)) else str(title)
     file = PurePath(str(document.metadata.get("file_name") or document.metadata.get("file_path") or ""))
@@ -88,7 +89,8 @@ def _split_once(document: BaseNode, above: BasePiece, parser: NodeParser) -> lis
         id_=document.id_,
         text=text,
         metadata=metadata,
-        # a splitter inside of a parser that counts metadata sees none, so that borders depend on the text alone
+        # a splitter inside of a parser that counts metadata sees none, so that borders depend on the text
+        # alone
         excluded_embed_metadata_keys=[*metadata],
         excluded_llm_metadata_keys=[*metadata],
         **appearance(document),
@@ -111,16 +113,16 @@ def _shifted(span: Span | None, above: Span | None) -> Span | None:
 def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
     """Find the spans of pieces that were cut from a text in order, with or without overlap.
 
-    Of the places where a piece occurs, the last one that leaves no gap to the piece before it is taken (only white
-    space may be lost between two pieces), so that repeated text is found where it was cut.
+    Of the places where a piece occurs, the last one that leaves no gap to the piece before it is taken (only
+    white space may be lost between two pieces), so that repeated text is found where it was cut.
 
     Args:
         pieces: What a splitter returned, in document order.
         text: The document's text.
 
     Returns:
-        For each piece `(start, end)` with `text[start:end] == piece`, or None where it does not stand in the text
-        word for word (a parser that rewrites).
+        For each piece `(start, end)` with `text[start:end] == piece`, or None where it does not stand in the
+        text word for word (a parser that rewrites).
     """
     spans: list[Span | None] = []
     start = end = 0  # of the last piece that was found

@@ -62,16 +62,19 @@ NEAR_DUPLICATE = 0.8
 """A unit is left out if a better one has this share of its tokens: a sentence and its proposition, say."""
 
 SAME_PLACE = 0.5
-"""The same where one is a sentence, and the others are propositions that are from it, or the reverse; only where
-the passages are read too: in mode "propositions" 14 in 100 of a handbook's questions lost their answer by it."""
+"""The same where one is a sentence, and the others are propositions that are from it, or the reverse; only
+where the passages are read too: in mode "propositions" 14 in 100 of a handbook's questions lost their answer
+by it."""
 
 # What makes two otherwise equal sentences differ in meaning; the tokens of keyword search lack negations.
 _DISTINCTIVE = re.compile(
-    r"\d+(?:[.,]\d+)*|\b(?:no|not|never|neither|nor|without|cannot)\b|n['’]t\b|ない|なかっ|ません|ずに", re.IGNORECASE
+    r"\d+(?:[.,]\d+)*|\b(?:no|not|never|neither|nor|without|cannot)\b|n['’]t\b|ない|なかっ|ません|ずに",
+    re.IGNORECASE,
 )
 
 LEAST_WORDS = 3
-"""Words of a unit without a verb that says something; a Chinese, Japanese or Korean character counts as half a word."""
+"""Words of a unit without a verb that says something; a Chinese, Japanese or Korean character counts as half
+a word."""
 OF_LEAD_IN = 8
 """The same of any unit that ends in a colon."""
 _MARKUP = re.compile(r"<[^<>]{0,500}>|\]\([^()\s]{0,500}\)|[*_`#>|\[\]()]|https?://\S+")
@@ -80,7 +83,8 @@ _EMPHASISED = re.compile(
     r"(?:[-*+>]\s+)?(?P<mark>\*\*|__|\*|_|<b>|<strong>)[^\n。.!?！？]{1,80}(?:(?P=mark)|</b>|</strong>)"
 )
 _PREDICATE = re.compile(
-    r"(?<!また)は|[がを]|です|ます|[:：]|\b(?:is|are|was|were|has|have|can|must|may|will|should)\b", re.IGNORECASE
+    r"(?<!また)は|[がを]|です|ます|[:：]|\b(?:is|are|was|were|has|have|can|must|may|will|should)\b",
+    re.IGNORECASE,
 )
 _COURTESY = re.compile(
     r"(?:詳細は|詳しくは)?こちら(?:を(?:ご覧|参照して)ください|です)?[。!！]*"
@@ -233,7 +237,8 @@ class _Context:
         self.nodes += shown.values()
 
     def _widened(self, passage: _Passage, own: frozenset[int], width: int) -> NodeWithScore | None:
-        """What is shown of a passage with the window around some sentences, or these alone; None if neither fits."""
+        """What is shown of a passage with the window around some sentences, or these alone; None if neither
+        fits."""
         for window in (passage.around(own, width), own):
             if window <= passage.shown:
                 continue
@@ -286,8 +291,8 @@ def units_of(node: NodeWithScore) -> list[MatchedUnit]:
 
 
 def rank_facts(nodes: Sequence[NodeWithScore], passages_follow: bool = False) -> list[Fact]:
-    """The units that found these nodes, best first: none twice, none that one above it says, and, where others say
-    something, none that says nothing.
+    """The units that found these nodes, best first: none twice, none that one above it says, and, where
+    others say something, none that says nothing.
 
     A unit ranks by its own score plus half the score of the node it found, each as a share of the best one's,
     so that a good unit of a good passage comes first. A unit that was itself retrieved counts as found by

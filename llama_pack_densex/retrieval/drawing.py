@@ -1,4 +1,5 @@
-"""A picture of an index's tree: sections around passages around propositions, and what a question found in it."""
+"""A picture of an index's tree: sections around passages around propositions, and what a question found in
+it."""
 
 from __future__ import annotations
 
@@ -47,10 +48,10 @@ def draw_tree(nodes: Iterable[BaseNode], retrieved: Sequence[NodeWithScore] = ()
     """Draw sections and passages as boxes and propositions as dots, which show their text when pointed at.
 
     Args:
-        nodes: All nodes of some documents, as `DenseXRetrievalPack.nodes` and our node parsers return them. Every one
-            is drawn: some hundred are a picture.
-        retrieved: What a retriever of a pack found in them. The units that were found are filled in blue, and counted
-            in the corner of their passage; what was returned is outlined in orange.
+        nodes: All nodes of some documents, as `DenseXRetrievalPack.nodes` and our node parsers return them.
+            Every one is drawn: some hundred are a picture.
+        retrieved: What a retriever of a pack found in them. The units that were found are filled in blue, and
+            counted in the corner of their passage; what was returned is outlined in orange.
 
     Examples:
         ```python

@@ -56,10 +56,24 @@ class MatchedUnit:
     @classmethod
     def of_record(cls, record: NodeRecord, score: float, similarity: float | None = None) -> list[MatchedUnit]:
         """What is shown of a unit that was found: of a question, the propositions that answer it."""
-        shared: dict[str, Any] = {"status": record.status, "section": record.section, "similarity": similarity}
+        shared: dict[str, Any] = {
+            "status": record.status,
+            "section": record.section,
+            "similarity": similarity,
+        }
         if record.granularity != "question":
             kind = record.granularity
-            return [cls(record.id, record.text, score, kind, span=record.span, unverified=record.unverified, **shared)]
+            return [
+                cls(
+                    record.id,
+                    record.text,
+                    score,
+                    kind,
+                    span=record.span,
+                    unverified=record.unverified,
+                    **shared,
+                )
+            ]
         shared |= {"score": score * ANSWER_SHARE, "granularity": "proposition", "question": record.text}
         return [
             cls(node_id, text, span=None if end is None else (start, end), unverified=unverified, **shared)

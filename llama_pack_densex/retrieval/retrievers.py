@@ -73,7 +73,12 @@ class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
     """
 
     def __init__(
-        self, units: UnitSearch, index: NodeIndex, similarity_top_k: int = 4, fetch_k: int | None = None, **core: Any
+        self,
+        units: UnitSearch,
+        index: NodeIndex,
+        similarity_top_k: int = 4,
+        fetch_k: int | None = None,
+        **core: Any,
     ) -> None:
         self._units = units
         self._index = index

@@ -24,9 +24,11 @@ Among 30 to 300 passages all-MiniLM-L6-v2 has 0.80 to 0.99 of the first places i
 order, in Japanese 0.26 to 0.75 and 0.80 to 0.95."""
 
 LEAST_PASSAGES = 30
-"""Passages of a language before anything is said of it. Japanese and Chinese ones say twice as much and count twice.
+"""Passages of a language before anything is said of it. Japanese and Chinese ones say twice as much and count
+twice.
 
-Of fewer, within one article of SQuAD, English was taken for unknown to MiniLM (of 20 passages in 6 of 78 cases)."""
+Of fewer, within one article of SQuAD, English was taken for unknown to MiniLM (of 20 passages in 6 of 78
+cases)."""
 ENOUGH_PASSAGES = 120
 """With so many, what was found out stays."""
 
@@ -38,7 +40,8 @@ _ENDS = (".", "!", "?", "。", "！", "？")  # of sentences, which items of a l
 _TELLING = 0.5  # the share of a sentence's words that other passages hold at most, for it to tell its own from them
 _SURE = 1.645  # standard errors: one side of 95 %
 
-_KIN = {"zh": "ja", "ja": "zh", "latin": "en", "en": "latin"}  # told apart with difficulty in a short question
+# hard to tell apart in a short question
+_KIN = {"zh": "ja", "ja": "zh", "latin": "en", "en": "latin"}
 
 Embed = Callable[[list[str]], Sequence[Sequence[float]]]
 
@@ -88,7 +91,8 @@ class TrustMeter:
     that a language of which a few passages come at a time is measured on all of them; and again when there
     are twice as many, until there are enough.
 
-    A table, a list or a few words in Latin script tell no language of their own: they count as their document's.
+    A table, a list or a few words in Latin script tell no language of their own: they count as their
+    document's.
 
     Args:
         known: What was measured before.
@@ -162,7 +166,8 @@ class TrustMeter:
         return unsupported
 
     def _measured(self, earlier: LanguageTrust, embed: Embed) -> LanguageTrust:
-        """What is known of a language with the passages that were taken in; measured where there are enough more."""
+        """What is known of a language with the passages that were taken in; measured where there are enough
+        more."""
         texts = list(dict.fromkeys(self._passages[earlier.language]))[:ENOUGH_PASSAGES]
         parts = [part for text in texts for part in _parts(text, earlier.language)]
         if len(parts) < LEAST_PASSAGES:
@@ -180,7 +185,8 @@ class TrustMeter:
 
 
 def _languages_of(passages: Sequence[str]) -> list[str]:
-    """The languages of a document's passages; "" for those that tell none where the document tells none either."""
+    """The languages of a document's passages; "" for those that tell none where the document tells none
+    either."""
     text = "\n".join(passages)
     own = [_own_language(passage, text) for passage in passages]
     decided = Counter(filter(None, own))
