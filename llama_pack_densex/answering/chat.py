@@ -138,7 +138,11 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         await self._memory.aput_messages(self._messages(turn, response, str(response)))
         return AgentChatResponse(str(response), **turn.about(response))
 
-    def stream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
+    def stream_chat(
+        self,
+        message: str,
+        chat_history: list[ChatMessage] | None = None,
+    ) -> StreamingChatResponse:
         turn, response = self._begin(message, chat_history, True)
         assert isinstance(response, StreamingResponse)
 
@@ -153,7 +157,11 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
         return StreamingChatResponse(chat_stream=stream(), **turn.about(response))
 
-    async def astream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
+    async def astream_chat(
+        self,
+        message: str,
+        chat_history: list[ChatMessage] | None = None,
+    ) -> StreamingChatResponse:
         turn, response = await self._abegin(message, chat_history, True)
         assert isinstance(response, AsyncStreamingResponse)
 
@@ -179,7 +187,10 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         return self._memory.get_all()
 
     def _begin(
-        self, message: str, chat_history: list[ChatMessage] | None, streaming: bool
+        self,
+        message: str,
+        chat_history: list[ChatMessage] | None,
+        streaming: bool,
     ) -> tuple[_Turn, RESPONSE_TYPE]:
         if chat_history is not None:
             self._memory.set([*chat_history])
@@ -206,7 +217,11 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         elif turn.query.kind == "conversation":
             turn.nodes = self._nodes
             turn.conversation = _transcript(await self._memory.aget_all())
-        return turn, await self._answering(streaming).asynthesize(turn.query.sentence, turn.nodes, **turn.to_read)
+        return turn, await self._answering(streaming).asynthesize(
+            turn.query.sentence,
+            turn.nodes,
+            **turn.to_read,
+        )
 
     def _answering(self, streaming: bool) -> SourcedSynthesizer:
         synthesizer = copy.copy(self._synthesizer)

@@ -76,7 +76,9 @@ class ConversationQuery(PromptMixin):
         self._endpoint = None if llm is None else Endpoint(llm, secrets_of(llm))
         self._prompts: dict[str, BasePromptTemplate] = {
             PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM), ("user", _REQUEST)]),
-            JAPANESE_PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM_JA), ("user", _REQUEST)]),
+            JAPANESE_PROMPT_KEY: ChatPromptTemplate.from_messages(
+                [("system", _SYSTEM_JA), ("user", _REQUEST)],
+            ),
         }
 
     def form(self, message: str, history: Sequence[ChatMessage] = ()) -> Query:

@@ -63,7 +63,9 @@ NEEDS_LLM = {
 
 _ALIKE_LEAD = 0.5  # of the question's words
 _ASKING = ("?", "？", "ですか。", "ますか。", "せんか。", "しょうか。")
-_ENTRY_OF_FAQ = re.compile(r"[\W_]*[QＱ](?:\d*[.．]|[:：])")  # of a FAQ, whatever it ends with; "Q1:" may be a quarter
+_ENTRY_OF_FAQ = re.compile(
+    r"[\W_]*[QＱ](?:\d*[.．]|[:：])",
+)  # of a FAQ, whatever it ends with; "Q1:" may be a quarter
 _DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}|(?: [.．]){2,} *\d*\Z")  # that lead to the number of a page
 
 
@@ -86,10 +88,19 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
     ) -> None:
         super().__init__(None, None, streaming, callback_manager, trust)
 
-    def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, asked: str) -> PendingAnswer:
+    def _prepare(
+        self,
+        query: QueryBundle,
+        nodes: list[NodeWithScore],
+        conversation: str,
+        asked: str,
+    ) -> PendingAnswer:
         question = query.query_str
         if conversation:
-            return PendingAnswer(CitedAnswer(question, (), checked=False), quoted=in_language(NEEDS_LLM, question))
+            return PendingAnswer(
+                CitedAnswer(question, (), checked=False),
+                quoted=in_language(NEEDS_LLM, question),
+            )
         language = self._language_of(question, nodes)
         sources = sources_of(nodes)
         answer = PendingAnswer(CitedAnswer(question, sources, checked=False, language=language))
@@ -157,7 +168,11 @@ def _gains(words: Collection[str], best: Fact, facts: Sequence[Fact]) -> bool:
     return not any(_is_said_by(last, other) for other in earlier)
 
 
-def _below_leads(words: Collection[str], nodes: Sequence[NodeWithScore], stating: Sequence[Fact]) -> list[Fact]:
+def _below_leads(
+    words: Collection[str],
+    nodes: Sequence[NodeWithScore],
+    stating: Sequence[Fact],
+) -> list[Fact]:
     """What stands below headings and questions in the documents that hold half of the words of a question.
 
     Args:
@@ -278,7 +293,11 @@ def _is_said_by(fact: Fact, other: Fact) -> bool:
     return is_same or fact.unit.text in other.unit.text
 
 
-def judge(question: str, sources: Sequence[Source], trust: Mapping[str, LanguageTrust] | None = None) -> Outcome:
+def judge(
+    question: str,
+    sources: Sequence[Source],
+    trust: Mapping[str, LanguageTrust] | None = None,
+) -> Outcome:
     """Tell whether what was retrieved answers a question, may answer it, or cannot.
 
     Fused scores do not tell: their best is 1 for every question. The evidence is how much of the question it
@@ -321,7 +340,10 @@ def coverage(question: str, sources: Sequence[Source]) -> float:
         text = f"{source.title} {source.section} {source.context} {source.text}"
         best_source = max(best_source, coverage_of(words, text, names))
         for unit in source.units:
-            best_unit = max(best_unit, coverage_of(words, f"{source.title} {unit.section} {unit.text}", names))
+            best_unit = max(
+                best_unit,
+                coverage_of(words, f"{source.title} {unit.section} {unit.text}", names),
+            )
     if not any(source.units for source in sources):
         return best_source
     return (best_source + best_unit) / 2

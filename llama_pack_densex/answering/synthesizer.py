@@ -191,11 +191,22 @@ class SourcedSynthesizer(BaseSynthesizer):
         self._replaced: dict[str, BasePromptTemplate] = {}
         # core's own read the tokenizer; nothing here repacks prompts
         helpers: dict[str, Any] = dict.fromkeys(_HELPERS, PromptHelper(tokenizer=tokens_of))
-        super().__init__(llm=llm or MockLLM(), callback_manager=callback_manager, streaming=streaming, **helpers)
+        super().__init__(
+            llm=llm or MockLLM(),
+            callback_manager=callback_manager,
+            streaming=streaming,
+            **helpers,
+        )
         self._endpoint = Endpoint(self._llm, secrets_of(self._llm))
 
     @abstractmethod
-    def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, asked: str) -> PendingAnswer:
+    def _prepare(
+        self,
+        query: QueryBundle,
+        nodes: list[NodeWithScore],
+        conversation: str,
+        asked: str,
+    ) -> PendingAnswer:
         """Begin an answer; to a conversation, where what is asked is about that."""
 
     def synthesize(
@@ -259,7 +270,13 @@ class SourcedSynthesizer(BaseSynthesizer):
         retrieved = detect_language("\n".join(node.node.get_content()[:_LOOKED_AT] for node in nodes[:3]))
         return question_language(question, list(filter(None, [retrieved, *main_languages(self._trust)])))
 
-    def _begin(self, query: QueryType, nodes: list[NodeWithScore], conversation: str, asked: str) -> PendingAnswer:
+    def _begin(
+        self,
+        query: QueryType,
+        nodes: list[NodeWithScore],
+        conversation: str,
+        asked: str,
+    ) -> PendingAnswer:
         dispatcher.event(SynthesizeStartEvent(query=query))
         bundle = QueryBundle(query) if isinstance(query, str) else query
         fixed = by_rules(bundle.query_str)
@@ -335,14 +352,20 @@ class CitedSynthesizer(SourcedSynthesizer):
         PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM), ("user", _REQUEST)]),
         JAPANESE_PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM_JA), ("user", _REQUEST)]),
         "conversation_template": ChatPromptTemplate.from_messages(
-            [("system", _CONVERSATION_SYSTEM), ("user", _REQUEST)]
+            [("system", _CONVERSATION_SYSTEM), ("user", _REQUEST)],
         ),
         "japanese_conversation_template": ChatPromptTemplate.from_messages(
             [("system", _CONVERSATION_SYSTEM_JA), ("user", _REQUEST)]
         ),
     }
 
-    def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, asked: str) -> PendingAnswer:
+    def _prepare(
+        self,
+        query: QueryBundle,
+        nodes: list[NodeWithScore],
+        conversation: str,
+        asked: str,
+    ) -> PendingAnswer:
         question = asked or query.query_str
         sources = sources_of(nodes)
         language = self._language_of(question, nodes)

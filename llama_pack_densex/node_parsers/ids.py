@@ -61,7 +61,11 @@ class NodeIds:
         key = document.id_ if document.source_node is None else document.source_node.node_id
         if document.source_node is None and not is_random_id(key):
             return key
-        key = content_hash("" if is_random_id(key) else key, document.get_content(), lasting(document.metadata))
+        key = content_hash(
+            "" if is_random_id(key) else key,
+            document.get_content(),
+            lasting(document.metadata),
+        )
         self._documents[key] += 1
         return f"{key}#{self._documents[key] - 1}"
 

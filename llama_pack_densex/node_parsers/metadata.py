@@ -104,7 +104,9 @@ def lasting(metadata: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: A value cannot be kept; the message names its key.
     """
-    return plain_values({k: v for k, v in metadata.items() if k not in (*VOLATILE_FILE_KEYS, *BOOKKEEPING_KEYS)})
+    return plain_values(
+        {k: v for k, v in metadata.items() if k not in (*VOLATILE_FILE_KEYS, *BOOKKEEPING_KEYS)},
+    )
 
 
 def embedded_metadata(document: BaseNode, names: Iterable[str]) -> list[str]:
@@ -132,7 +134,11 @@ def exclusions(
     if "file_name" in llm and "file_name" not in excluded and str(metadata.get("title")) == PurePath(file).stem:
         excluded = [*excluded, "title"]
     return {
-        "excluded_embed_metadata_keys": _hidden(keys, embed, _users_choice(document.excluded_embed_metadata_keys)),
+        "excluded_embed_metadata_keys": _hidden(
+            keys,
+            embed,
+            _users_choice(document.excluded_embed_metadata_keys),
+        ),
         "excluded_llm_metadata_keys": _hidden(keys, llm, excluded),
     }
 

@@ -57,9 +57,18 @@ _INCOMPLETE = "incomplete: "
 class NodeSettings(NodeParser):
     """What decides the nodes of documents, but for their propositions."""
 
-    granularity: tuple[UnitGranularity, ...] = Field(default=("proposition",), description="The units of each passage.")
-    embed_metadata: tuple[str, ...] = Field(default=EMBED_METADATA, description="Metadata keys embedded with a text.")
-    llm_metadata: tuple[str, ...] = Field(default=LLM_METADATA, description="Metadata keys that the LLM reads.")
+    granularity: tuple[UnitGranularity, ...] = Field(
+        default=("proposition",),
+        description="The units of each passage.",
+    )
+    embed_metadata: tuple[str, ...] = Field(
+        default=EMBED_METADATA,
+        description="Metadata keys embedded with a text.",
+    )
+    llm_metadata: tuple[str, ...] = Field(
+        default=LLM_METADATA,
+        description="Metadata keys that the LLM reads.",
+    )
 
     @field_validator("granularity", "embed_metadata", "llm_metadata", mode="before")
     @classmethod
@@ -174,7 +183,12 @@ class DocumentNodes:
             DOCUMENT_HASH_KEY: self._hash,
         }
         settings = self._settings
-        shown: dict[str, Any] = exclusions(self._document, metadata, settings.embed_metadata, settings.llm_metadata)
+        shown: dict[str, Any] = exclusions(
+            self._document,
+            metadata,
+            settings.embed_metadata,
+            settings.llm_metadata,
+        )
         return TextNode(
             id_=self._node_id(granularity, text),
             text=text,
@@ -218,7 +232,13 @@ class DocumentNodes:
         verbatim = set(passage_sentences(passage.text, context))
         sources = align(passage.text, propositions.texts, context)
         nodes = [
-            self._unit(passage, "proposition", text, (spans[0][0], spans[-1][1]) if spans else None, text in verbatim)
+            self._unit(
+                passage,
+                "proposition",
+                text,
+                (spans[0][0], spans[-1][1]) if spans else None,
+                text in verbatim,
+            )
             for text, spans in zip(propositions.texts, sources, strict=True)
         ]
         if nodes:
@@ -241,7 +261,10 @@ class DocumentNodes:
         return nodes
 
     def _questions(
-        self, passage: TextNode, questions: Sequence[str], propositions: Sequence[TextNode]
+        self,
+        passage: TextNode,
+        questions: Sequence[str],
+        propositions: Sequence[TextNode],
     ) -> list[IndexNode]:
         """Question units, each with what answers it."""
         questions = unique(strip_surrogates(question) for question in questions if question.strip())
@@ -302,7 +325,9 @@ class DocumentNodes:
 
 def _require_encodable(document: BaseNode) -> None:
     if not document.id_:
-        raise ValueError("a document's id is empty, and no store finds its nodes by that: give it another one")
+        raise ValueError(
+            "a document's id is empty, and no store finds its nodes by that: give it another one",
+        )
     texts = {"text": document.get_content(), "id": document.id_}
     for key, value in document.metadata.items():
         texts[f"metadata, under the key {key!r}"] = json.dumps({key: value}, ensure_ascii=False)

@@ -69,7 +69,9 @@ def _made_of_dict(value: Any) -> Any:
     if name not in _KINDS:
         raise ValueError(f"cannot make a {name!r} from its dictionary; known are {', '.join(sorted(_KINDS))}")
     parts = {key: _made_of_dict(part) if key == "otherwise" else part for key, part in value.items()}
-    return _KINDS[name].from_dict({key: part for key, part in parts.items() if key != "id_func"})  # kept by name only
+    return _KINDS[name].from_dict(
+        {key: part for key, part in parts.items() if key != "id_func"},
+    )  # kept by name only
 
 
 def without_secrets(value: Any) -> Any:
@@ -194,13 +196,17 @@ class BasePropositionNodeParser(NodeSettings):
         for passage_set in self.propositionizer.stream(passages()):
             yield from complete()  # those without passages
             if not waiting:
-                raise ValueError(f"{self.propositionizer.class_name()} returned more sets than there are passages")
+                raise ValueError(
+                    f"{self.propositionizer.class_name()} returned more sets than there are passages",
+                )
             waiting[0].sets.append(passage_set)
             on_passage(passage_set)
             yield from complete()
         yield from complete()
         if waiting:
-            raise ValueError(f"{self.propositionizer.class_name()} returned fewer sets than there are passages")
+            raise ValueError(
+                f"{self.propositionizer.class_name()} returned fewer sets than there are passages",
+            )
 
     def new_ids(self) -> NodeIds:
         """What gives out the ids of one call of `stream`."""
@@ -214,24 +220,44 @@ class BasePropositionNodeParser(NodeSettings):
         """
         return self._nodes_of(self.new_ids())(document).passages
 
-    def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
+    def _parse_nodes(
+        self,
+        nodes: Sequence[BaseNode],
+        show_progress: bool = False,
+        **kwargs: Any,
+    ) -> list[BaseNode]:
         documents, passages = self._split_all(nodes, show_progress)
         sets = self.propositionizer.stream(passages)
         shown = get_tqdm_iterable(sets, show_progress, "Propositionising", total=len(passages))
         return _assembled(documents, checked_sets(self.propositionizer, passages, reported(list(shown))))
 
     async def _aparse_nodes(
-        self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
+        self,
+        nodes: Sequence[BaseNode],
+        show_progress: bool = False,
+        **kwargs: Any,
     ) -> list[BaseNode]:
         documents, passages = await asyncio.to_thread(self._split_all, nodes, show_progress)
-        sets = checked_sets(self.propositionizer, passages, await self.propositionizer.apropositionize(passages))
+        sets = checked_sets(
+            self.propositionizer,
+            passages,
+            await self.propositionizer.apropositionize(passages),
+        )
         return await asyncio.to_thread(_assembled, documents, sets)
 
-    def _postprocess_parsed_nodes(self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]) -> list[BaseNode]:
+    def _postprocess_parsed_nodes(
+        self,
+        nodes: list[BaseNode],
+        parent_doc_map: dict[str, Document],
+    ) -> list[BaseNode]:
         # core's version links neighbours across the flat list and searches for spans by text; ours are done
         return ParsedNodes(nodes)
 
-    def _split_all(self, nodes: Sequence[BaseNode], show_progress: bool) -> tuple[list[DocumentNodes], list[Passage]]:
+    def _split_all(
+        self,
+        nodes: Sequence[BaseNode],
+        show_progress: bool,
+    ) -> tuple[list[DocumentNodes], list[Passage]]:
         shown = get_tqdm_iterable(nodes, show_progress, "Splitting documents")
         documents = list(map(self._nodes_of(self.new_ids()), shown))
         return documents, [passage for document in documents for passage in document.wanted]
@@ -431,7 +457,9 @@ def _unpickled(kind: type[NodeParser], fields: bytes) -> TransformComponent:
     except Exception as error:
         if multiprocessing.parent_process() is None:
             raise
-        return UnusableParser(reason=f"A worker could not make the node parser. {type(error).__name__}: {error}")
+        return UnusableParser(
+            reason=f"A worker could not make the node parser. {type(error).__name__}: {error}",
+        )
 
 
 class UnusableParser(TransformComponent):

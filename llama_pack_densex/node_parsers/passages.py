@@ -56,7 +56,11 @@ class PassageNodeParser(TextSplitter):
     """
 
     chunk_size: int = Field(default=DEFAULT_CHUNK_SIZE, gt=0, description="The most tokens in a passage.")
-    chunk_overlap: int = Field(default=0, ge=0, description="The most tokens that a passage repeats of the one before.")
+    chunk_overlap: int = Field(
+        default=0,
+        ge=0,
+        description="The most tokens that a passage repeats of the one before.",
+    )
 
     @classmethod
     def class_name(cls) -> str:
@@ -135,11 +139,17 @@ def find_pieces(text: str, chunk_size: int) -> list[CuttingPiece]:
     for number, block in enumerate(blocks):
         above = blocks[number - 1] if number else None
         below = blocks[number + 1] if number + 1 < len(blocks) else None
-        cost = _cost_of_cut(text, above, block) + _cost_of_lone_item(blocks[max(number - 2, 0) : number], block, below)
+        cost = _cost_of_cut(text, above, block) + _cost_of_lone_item(
+            blocks[max(number - 2, 0) : number],
+            block,
+            below,
+        )
         leads = below is not None and any(block.start <= start < block.end for start, _ in below.needs)
         for start, end in _parts(text, block, chunk_size):
             tokens = length_of(text[start:end])
-            pieces.append(CuttingPiece(start, end, tokens, cost, block.kind == "heading", block.kind == "row"))
+            pieces.append(
+                CuttingPiece(start, end, tokens, cost, block.kind == "heading", block.kind == "row"),
+            )
             cost = _AT_SENTENCE if block.kind == "prose" and not leads else _WITHIN_PIECE
     return pieces
 

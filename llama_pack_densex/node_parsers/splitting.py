@@ -79,7 +79,11 @@ def title_of(document: BaseNode) -> str:
     return file.stem
 
 
-def _split_once(document: BaseNode, above: BasePiece, parser: NodeParser) -> list[tuple[BaseNode, Span | None]]:
+def _split_once(
+    document: BaseNode,
+    above: BasePiece,
+    parser: NodeParser,
+) -> list[tuple[BaseNode, Span | None]]:
     """The nodes that one parser makes of a piece, with their places in the document."""
     text = above.node.get_content()
     if not text.strip():

@@ -80,7 +80,7 @@ OF_LEAD_IN = 8
 _MARKUP = re.compile(r"<[^<>]{0,500}>|\]\([^()\s]{0,500}\)|[*_`#>|\[\]()]|https?://\S+")
 _BULLET = re.compile(r"[-*+]\s+")
 _EMPHASISED = re.compile(
-    r"(?:[-*+>]\s+)?(?P<mark>\*\*|__|\*|_|<b>|<strong>)[^\n。.!?！？]{1,80}(?:(?P=mark)|</b>|</strong>)"
+    r"(?:[-*+>]\s+)?(?P<mark>\*\*|__|\*|_|<b>|<strong>)[^\n。.!?！？]{1,80}(?:(?P=mark)|</b>|</strong>)",
 )
 _PREDICATE = re.compile(
     r"(?<!また)は|[がを]|です|ます|[:：]|\b(?:is|are|was|were|has|have|can|must|may|will|should)\b",
@@ -144,7 +144,10 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
     """
 
     mode: ContextMode = Field(default=DEFAULT_MODE, description="What is read.")
-    budget: PositiveInt | Literal["auto"] | None = Field(default="auto", description="The most that may be read.")
+    budget: PositiveInt | Literal["auto"] | None = Field(
+        default="auto",
+        description="The most that may be read.",
+    )
     unit: BudgetUnit = Field(default="words", description="What the budget counts.")
     window: int = Field(default=1, ge=0, description="Sentences before and after each matched unit.")
 
@@ -153,7 +156,9 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
         return "PropositionContextPostprocessor"
 
     def _postprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+        self,
+        nodes: list[NodeWithScore],
+        query_bundle: QueryBundle | None = None,
     ) -> list[NodeWithScore]:
         limit = self.budget
         unit = self.unit
@@ -251,7 +256,12 @@ class _Context:
                 return excerpt
         return None
 
-    def add_facts_and_passages(self, ranked: Sequence[Fact], nodes: Sequence[NodeWithScore], width: int) -> None:
+    def add_facts_and_passages(
+        self,
+        ranked: Sequence[Fact],
+        nodes: Sequence[NodeWithScore],
+        width: int,
+    ) -> None:
         """Add the best facts, then the passages: whole if all fit, else the sentences around their facts."""
         words = FACT_WORDS if self._limit is None else FACT_SHARE * self._limit / _A_WORD[self._unit]
         shown = {fact.unit.id for fact in self.add_facts(ranked, words)}

@@ -54,7 +54,12 @@ class MatchedUnit:
     similarity: float | None = None
 
     @classmethod
-    def of_record(cls, record: NodeRecord, score: float, similarity: float | None = None) -> list[MatchedUnit]:
+    def of_record(
+        cls,
+        record: NodeRecord,
+        score: float,
+        similarity: float | None = None,
+    ) -> list[MatchedUnit]:
         """What is shown of a unit that was found: of a question, the propositions that answer it."""
         shared: dict[str, Any] = {
             "status": record.status,
@@ -136,7 +141,9 @@ def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tu
     share = PASSAGE_SHARE if around else 0.0
     by_passage: defaultdict[str, list[FoundNode]] = defaultdict(list)
     for unit in units:
-        by_passage[unit.passage_id or unit.id].append(unit)  # a question finds hundreds: `leads_to` takes longer
+        by_passage[unit.passage_id or unit.id].append(
+            unit,
+        )  # a question finds hundreds: `leads_to` takes longer
     hits = []
     for passage_id, matched in by_passage.items():
         score = (matched[0].score + share * own.get(passage_id, last)) / (1 + share)
@@ -144,7 +151,7 @@ def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tu
     return tuple(sorted(hits, key=lambda hit: -hit.score))
 
 
-_MARKED_SHARE = 0.5  # of the best unit's score: in keyword search nearly every sentence has a word of the question
+_MARKED_SHARE = 0.5  # of the best unit's score: in keyword search nearly every sentence has a word of the question,
 _LISTED_UNITS = 10
 
 
@@ -199,7 +206,11 @@ def with_matches(
             first = matched.setdefault(shown.id, shown)
             if first is not shown:  # found itself, and by questions
                 score_of_both = max(first.score, shown.score)
-                matched[shown.id] = replace(first, score=score_of_both, question=first.question or shown.question)
+                matched[shown.id] = replace(
+                    first,
+                    score=score_of_both,
+                    question=first.question or shown.question,
+                )
     return carrying(node, score, sorted(matched.values(), key=lambda unit: -unit.score))
 
 

@@ -163,7 +163,10 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
         store = index.store
         super().__init__(
             vector_retriever=units,  # type: ignore[arg-type]  # core calls nothing but `retrieve`
-            storage_context=StorageContext.from_defaults(docstore=store.docstore, vector_store=store.vector_store),
+            storage_context=StorageContext.from_defaults(
+                docstore=store.docstore,
+                vector_store=store.vector_store,
+            ),
             simple_ratio_thresh=simple_ratio_thresh,
             **core,
         )
@@ -177,7 +180,10 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
                 break
         results = results[: self._similarity_top_k]
         unit_ids = [unit.id for result in results for unit in result.units]
-        units, records = self._index.read([result.node_id for result in results if not result.whole], unit_ids)
+        units, records = self._index.read(
+            [result.node_id for result in results if not result.whole],
+            unit_ids,
+        )
         nodes = merger.nodes | units
         retrieved: list[NodeWithScore] = []
         for result in results:
@@ -283,7 +289,11 @@ def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], rat
     return Merged(passage.node_id, _above(passage), hit.score, hit.units, whole=True)
 
 
-def merge_level(results: Sequence[Merged], parents: Mapping[str, BaseNode], ratio_thresh: float) -> list[Merged]:
+def merge_level(
+    results: Sequence[Merged],
+    parents: Mapping[str, BaseNode],
+    ratio_thresh: float,
+) -> list[Merged]:
     """Merge base nodes into their parents once, where enough of a parent's children are there.
 
     A merged parent takes over everything under it, units of passages that were not merged included, so that

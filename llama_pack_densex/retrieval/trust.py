@@ -37,7 +37,7 @@ _SENTENCES = 3  # of a passage, at most
 _LEAST_PROSE = 20  # words of sentences that are in a language, though it may not be told which
 _LEAST_WORDS = 5  # of a whole document
 _ENDS = (".", "!", "?", "。", "！", "？")  # of sentences, which items of a list mostly lack
-_TELLING = 0.5  # the share of a sentence's words that other passages hold at most, for it to tell its own from them
+_TELLING = 0.5  # the share of a sentence's words that other passages hold at most, for it to tell its own from them,
 _SURE = 1.645  # standard errors: one side of 95 %
 
 # hard to tell apart in a short question
