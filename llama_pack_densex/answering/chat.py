@@ -257,7 +257,11 @@ def _checked(message: object) -> str:
 
 def _transcript(messages: Sequence[ChatMessage]) -> str:
     """What was said, without the footnotes of answers, of which older ones lead elsewhere by now."""
-    return "\n".join(f"{message.role.value}: {plain_answer(str(message.content or ''))}" for message in messages)
+    lines: list[str] = []
+    for message in messages:
+        text = plain_answer(str(message.content or ""))
+        lines.append(f"{message.role.value}: {text}")
+    return "\n".join(lines)
 
 
 def _delta(shown: str, piece: str) -> ChatResponse:

@@ -41,7 +41,8 @@ class CitedResponse(Response):
 
     def _repr_html_(self) -> str:
         metadata = self.metadata or {}
-        sources = {citation["number"]: (name_of(citation), _shown(citation)) for citation in metadata["citations"]}
+        citations = metadata["citations"]
+        sources = {citation["number"]: (name_of(citation), _shown(citation)) for citation in citations}
         return markup.block("", markup.answer(str(self), sources))
 
 
@@ -188,7 +189,8 @@ class CitedAnswer:
                     "supported": bool(cited) and coverage_of(words, cited_text) >= SUPPORTED,
                 }
             )
-        citations = [self.sources[number].citation([*units.values()]) for number, units in sorted(backing.items())]
+        cited_units = sorted(backing.items())
+        citations = [self.sources[number].citation([*units.values()]) for number, units in cited_units]
         notes = [f"[^{citation['number']}]: {name_of(citation)}" for citation in citations]
         return {
             "citations": citations,

@@ -187,8 +187,9 @@ class SentenceMarker:
         """What is written behind a sentence that has come to its end: nothing, where it needs no source."""
         if not any(map(str.isalnum, sentence)):
             return ""
-        plain = plain_answer(sentence)
-        if self._footnotes.of(sentence) or _LEADS_ON.search(sentence) or says_what_is_missing(plain, self._question):
+        if self._footnotes.of(sentence) or _LEADS_ON.search(sentence):
+            return ""
+        if says_what_is_missing(plain_answer(sentence), self._question):
             return ""
         return separator(sentence) + self._mark
 

@@ -120,9 +120,11 @@ def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         footnote = {FOOTNOTE_KEY: f"[^{number}]"}
         copy.metadata = footnote | copy.metadata | footnote  # first, also in place of an earlier answer's
         if units := copy.metadata.get(MATCHED_KEY):
-            copy.metadata[MATCHED_KEY] = [{**unit, "text": _without_own_footnotes(unit["text"])} for unit in units]
+            texts = (_without_own_footnotes(unit["text"]) for unit in units)
+            copy.metadata[MATCHED_KEY] = [{**unit, "text": text} for unit, text in zip(units, texts, strict=True)]
         copy.set_content(_without_own_footnotes(readable_text(copy.get_content())))
-        copy.excluded_llm_metadata_keys = [key for key in copy.excluded_llm_metadata_keys if key != FOOTNOTE_KEY]
+        hidden = copy.excluded_llm_metadata_keys
+        copy.excluded_llm_metadata_keys = [key for key in hidden if key != FOOTNOTE_KEY]
         copies.append(NodeWithScore(node=copy, score=node.score))
     return copies
 

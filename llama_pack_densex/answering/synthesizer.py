@@ -255,7 +255,9 @@ class SourcedSynthesizer(BaseSynthesizer):
 
     async def aget_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> Any:
         response = await self.asynthesize(query_str, _as_nodes(text_chunks), **response_kwargs)
-        return response.async_response_gen() if isinstance(response, AsyncStreamingResponse) else str(response)
+        if isinstance(response, AsyncStreamingResponse):
+            return response.async_response_gen()
+        return str(response)
 
     def _get_prompts(self) -> PromptDictType:
         return {**self._defaults, **self._replaced}

@@ -130,8 +130,9 @@ def exclusions(
     """
     keys = dict.fromkeys([*metadata, "title", "section", "context"])
     excluded = _users_choice(document.excluded_llm_metadata_keys)
-    file = str(metadata.get("file_name", ""))
-    if "file_name" in llm and "file_name" not in excluded and str(metadata.get("title")) == PurePath(file).stem:
+    file = PurePath(str(metadata.get("file_name", "")))
+    is_named = "file_name" in llm and "file_name" not in excluded
+    if is_named and str(metadata.get("title")) == file.stem:
         excluded = [*excluded, "title"]
     return {
         "excluded_embed_metadata_keys": _hidden(

@@ -144,7 +144,9 @@ class DocumentNodes:
             for node in self._base_nodes:  # so that it counts as changed the next time
                 node.metadata[DOCUMENT_HASH_KEY] = f"{_INCOMPLETE}{self._hash}"
         units: list[BaseNode] = []
-        sets: Sequence[PropositionSet | None] = propositions if self.wanted else [None] * len(self._passage_nodes)
+        sets: Sequence[PropositionSet | None] = propositions
+        if not self.wanted:
+            sets = [None] * len(self._passage_nodes)
         for passage, passage_set in zip(self._passage_nodes, sets, strict=True):
             units += self._units_of(passage, passage_set)
         return [*self._base_nodes, *units]
@@ -336,9 +338,9 @@ def _require_encodable(document: BaseNode) -> None:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"Document {document.id_!r} has half a character (a lone surrogate) at position {error.start} of its "
-                f"{where}, which no store can keep; read its file with the right encoding or with errors='replace', "
-                "or give the file a name in UTF-8"
+                f"Document {document.id_!r} has half a character (a lone surrogate) at position {error.start} "
+                f"of its {where}, which no store can keep; read its file with the right encoding or with "
+                "errors='replace', or give the file a name in UTF-8"
             ) from error
 
 
@@ -384,5 +386,6 @@ def _nothing_lost(passage: Passage, propositions: PropositionSet) -> Proposition
         status = "fallback"
         reason = reason or "the propositionizer returned nothing"
     whole = {part.span for part in segment(passage.text, passage.context) if part.kind in ("row", "code")}
-    missing = [statement.text for statement in stated if statement.span in whole and statement.text not in texts]
+    blocks = [statement.text for statement in stated if statement.span in whole]
+    missing = [text for text in blocks if text not in texts]
     return PropositionSet((*texts, *dict.fromkeys(missing)), status, reason, questions=propositions.questions)

@@ -77,7 +77,8 @@ def _made_of_dict(value: Any) -> Any:
 def without_secrets(value: Any) -> Any:
     """What `to_dict` of a parser or a model returned, without the keys in it."""
     if isinstance(value, dict):
-        return {key: without_secrets(part) for key, part in value.items() if not (SECRET.search(str(key)) and part)}
+        named = ((key, part) for key, part in value.items() if not (part and SECRET.search(str(key))))
+        return {key: without_secrets(part) for key, part in named}
     return [without_secrets(part) for part in value] if isinstance(value, list) else value
 
 
@@ -85,7 +86,8 @@ def holds_key(component: BaseComponent) -> bool:
     """Whether a key would be pickled with a parser or a model: one of its own, or of a model in it."""
     data = component.to_dict()
     inside = (*vars(component).values(), *(component.__pydantic_private__ or {}).values())
-    return data != without_secrets(data) or any(holds_key(part) for part in inside if isinstance(part, BaseComponent))
+    parts = (part for part in inside if isinstance(part, BaseComponent))
+    return data != without_secrets(data) or any(map(holds_key, parts))
 
 
 _BaseParser = Annotated[
@@ -114,8 +116,8 @@ class BasePropositionNodeParser(NodeSettings):
         for part in self.base_parsers():
             if holds_key(part):
                 raise TypeError(
-                    f"the parser cannot be pickled with the key (api_key or the like) in its {part.class_name()}: make "
-                    "that where it is used"
+                    "the parser cannot be pickled with the key (api_key or the like) in its "
+                    f"{part.class_name()}: make that where it is used"
                 )
         return _unpickled, (type(self), pickle.dumps(fields))
 
@@ -136,7 +138,8 @@ class BasePropositionNodeParser(NodeSettings):
 
         def document_hash(document: BaseNode) -> str:
             try:
-                metadata = {key: value for key, value in lasting(document.metadata).items() if key != "file_path"}
+                metadata = lasting(document.metadata)
+                metadata.pop("file_path", None)
                 embedded = embedded_metadata(document, self.embed_metadata)
                 shown = [embedded, appearance(document)] if embedded else []
                 own = content_hash(document.get_content(), metadata, settings, fingerprint, shown)
@@ -451,7 +454,8 @@ def _assembled(documents: Sequence[DocumentNodes], sets: Sequence[PropositionSet
 def _unpickled(kind: type[NodeParser], fields: bytes) -> TransformComponent:
     """Make a proposition node parser of its pickled fields, or in a worker of `multiprocessing` an
     `UnusableParser`."""
-    get_tokenizer()  # points tiktoken to the files that come with core; unpickling a splitter would download them
+    # points tiktoken to the files that come with core; unpickling a splitter would download them
+    get_tokenizer()
     try:
         return kind(**pickle.loads(fields))
     except Exception as error:

@@ -218,7 +218,8 @@ def _parts(text: str, block: Block, chunk_size: int) -> Iterator[Span]:
     """A block in pieces: the sentences of a paragraph, any other whole unless it is too long for a
     passage."""
     if block.kind == "prose":
-        spans = [(block.start + start, block.start + end) for start, end in split_sentences(text[slice(*block.span)])]
+        sentences = split_sentences(text[slice(*block.span)])
+        spans = [(block.start + start, block.start + end) for start, end in sentences]
     else:
         spans = [block.span]
     for span in spans:

@@ -530,4 +530,8 @@ def count_words(text: str) -> float:
 
     What stands between two spaces, a dash as well, is at least one word: `len(text.split())` is never more.
     """
-    return sum(max(1.0, sum(0.5 if match["cjk"] else 1.0 for match in _WORD.finditer(piece))) for piece in text.split())
+    return sum(max(1.0, _words_of(piece)) for piece in text.split())
+
+
+def _words_of(piece: str) -> float:
+    return sum(0.5 if match["cjk"] else 1.0 for match in _WORD.finditer(piece))

@@ -151,7 +151,8 @@ def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tu
     return tuple(sorted(hits, key=lambda hit: -hit.score))
 
 
-_MARKED_SHARE = 0.5  # of the best unit's score: in keyword search nearly every sentence has a word of the question,
+# of the best unit's score: in keyword search nearly every sentence has a word of the question
+_MARKED_SHARE = 0.5
 _LISTED_UNITS = 10
 
 
@@ -225,4 +226,5 @@ def carrying(node: BaseNode, score: float | None, units: Sequence[MatchedUnit]) 
 def matched_units(node: BaseNode) -> list[MatchedUnit]:
     """The units that found a retrieved node, best first; none for a node that another retriever found."""
     units = node.metadata.get(MATCHED_KEY, [])
-    return [MatchedUnit(**{**unit, "span": tuple(unit["span"]) if unit.get("span") else None}) for unit in units]
+    spans = [tuple(unit["span"]) if unit.get("span") else None for unit in units]
+    return [MatchedUnit(**{**unit, "span": span}) for unit, span in zip(units, spans, strict=True)]

@@ -201,7 +201,8 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
         best = sorted(units, key=lambda unit: -unit.score)[: self._fetch_k]
         counted = {unit.id for unit in best}
         most = self._fetch_k
-        while True:  # as weak units merge nothing, neither do weak passages, unless too little is left without them
+        # as weak units merge nothing, neither do weak passages, unless too little is left without them
+        while True:
             results = merger.merge(hits[:most], counted)
             if len(results) >= self._similarity_top_k or most >= len(hits):
                 return results

@@ -37,7 +37,8 @@ _SENTENCES = 3  # of a passage, at most
 _LEAST_PROSE = 20  # words of sentences that are in a language, though it may not be told which
 _LEAST_WORDS = 5  # of a whole document
 _ENDS = (".", "!", "?", "。", "！", "？")  # of sentences, which items of a list mostly lack
-_TELLING = 0.5  # the share of a sentence's words that other passages hold at most, for it to tell its own from them,
+# the share of a sentence's words that other passages hold at most, for it to tell its own from them
+_TELLING = 0.5
 _SURE = 1.645  # standard errors: one side of 95 %
 
 # hard to tell apart in a short question
@@ -236,7 +237,8 @@ def measure_language(language: str, passages: Sequence[str], embed: Embed) -> La
     own = scores[rows, places][:, None]
     first = (scores >= own).sum(axis=1) == 1
     ties = (scores == own).sum(axis=1) - 1
-    order = ((scores < own).sum(axis=1) + ties / 2) / (len(passages) - 1)  # half of the ties are taken to be behind
+    # half of the ties are taken to be behind
+    order = ((scores < own).sum(axis=1) + ties / 2) / (len(passages) - 1)
     is_known = np.mean(first) >= FIRST_PLACES or _highest(order, places) >= ORDER
     scores[rows, places] = -1.0
     return LanguageTrust(
