@@ -18,8 +18,9 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import ToolOutput
 
-from llama_pack_densex.answering.citations import plain_answer
-from llama_pack_densex.answering.conversation import ConversationQuery, Query, by_rules
+from llama_pack_densex.answering.conversation import ConversationQuery
+from llama_pack_densex.answering.footnotes import plain_answer
+from llama_pack_densex.answering.rules import Query, by_rules
 from llama_pack_densex.answering.synthesizer import SourcedSynthesizer
 
 _TOKENS = 3_000  # of the conversation that is kept
@@ -137,7 +138,11 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         await self._memory.aput_messages(self._messages(turn, response, str(response)))
         return AgentChatResponse(str(response), **turn.about(response))
 
-    def stream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
+    def stream_chat(
+        self,
+        message: str,
+        chat_history: list[ChatMessage] | None = None,
+    ) -> StreamingChatResponse:
         turn, response = self._begin(message, chat_history, True)
         assert isinstance(response, StreamingResponse)
 
@@ -152,7 +157,11 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
         return StreamingChatResponse(chat_stream=stream(), **turn.about(response))
 
-    async def astream_chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> StreamingChatResponse:
+    async def astream_chat(
+        self,
+        message: str,
+        chat_history: list[ChatMessage] | None = None,
+    ) -> StreamingChatResponse:
         turn, response = await self._abegin(message, chat_history, True)
         assert isinstance(response, AsyncStreamingResponse)
 
@@ -178,7 +187,10 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         return self._memory.get_all()
 
     def _begin(
-        self, message: str, chat_history: list[ChatMessage] | None, streaming: bool
+        self,
+        message: str,
+        chat_history: list[ChatMessage] | None,
+        streaming: bool,
     ) -> tuple[_Turn, RESPONSE_TYPE]:
         if chat_history is not None:
             self._memory.set([*chat_history])
@@ -205,7 +217,11 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         elif turn.query.kind == "conversation":
             turn.nodes = self._nodes
             turn.conversation = _transcript(await self._memory.aget_all())
-        return turn, await self._answering(streaming).asynthesize(turn.query.sentence, turn.nodes, **turn.to_read)
+        return turn, await self._answering(streaming).asynthesize(
+            turn.query.sentence,
+            turn.nodes,
+            **turn.to_read,
+        )
 
     def _answering(self, streaming: bool) -> SourcedSynthesizer:
         synthesizer = copy.copy(self._synthesizer)
@@ -241,7 +257,11 @@ def _checked(message: object) -> str:
 
 def _transcript(messages: Sequence[ChatMessage]) -> str:
     """What was said, without the footnotes of answers, of which older ones lead elsewhere by now."""
-    return "\n".join(f"{message.role.value}: {plain_answer(str(message.content or ''))}" for message in messages)
+    lines: list[str] = []
+    for message in messages:
+        text = plain_answer(str(message.content or ""))
+        lines.append(f"{message.role.value}: {text}")
+    return "\n".join(lines)
 
 
 def _delta(shown: str, piece: str) -> ChatResponse:

@@ -58,7 +58,10 @@ _MARKUP = re.compile(r"[*_`]|^\s*(?:[#>]+|[-*+])\s+")
 _WORD = re.compile(r"[^\W_]+(?:['’][a-z]+)?")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
-_YES_OR_NO = re.compile(r"(?:yes|no|yep|yeah|nope|correct|right|exactly|indeed|certainly|sure|of course)\b", re.I)
+_YES_OR_NO = re.compile(
+    r"(?:yes|no|yep|yeah|nope|correct|right|exactly|indeed|certainly|sure|of course)\b",
+    re.I,
+)
 _ASSENT = words(
     "yes no yep yeah nope correct incorrect right wrong true false exactly indeed certainly surely sure of course "
     "absolutely definitely not never always really quite necessarily partly it that this these they you we i he she "
@@ -83,7 +86,7 @@ _PREDICATE_JA = (
 )
 _ENDING_JA = r"[ですまんせしたあるだなはりよねがもとのをにかられいさくてき、,。.!\s]"
 _ASSENT_JA = re.compile(
-    rf"(?:{_YES_JA}|{_LEAD_JA}|{_PREDICATE_JA})(?:{_YES_JA}|{_LEAD_JA}|{_PREDICATE_JA}|{_ENDING_JA})*"
+    rf"(?:{_YES_JA}|{_LEAD_JA}|{_PREDICATE_JA})(?:{_YES_JA}|{_LEAD_JA}|{_PREDICATE_JA}|{_ENDING_JA})*",
 )
 _YES_OR_NO_JA = re.compile(_YES_JA)
 _NAME_JA = re.compile(r"[々一-鿿]+|[ァ-ヺー]+|[A-Za-z]+|\d+")

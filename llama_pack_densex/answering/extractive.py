@@ -10,18 +10,10 @@ from itertools import pairwise
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from llama_pack_densex.answering.citations import (
-    CLOSEST,
-    UNVERIFIED,
-    CitedAnswer,
-    Outcome,
-    Source,
-    in_language,
-    parted,
-    share_held,
-    sources_of,
-    without_footnotes,
-)
+from llama_pack_densex.answering.citations import CitedAnswer, Outcome
+from llama_pack_densex.answering.footnotes import separator, without_footnotes
+from llama_pack_densex.answering.phrases import CLOSEST, UNVERIFIED, in_language
+from llama_pack_densex.answering.sources import Source, coverage_of, sources_of
 from llama_pack_densex.answering.synthesizer import PendingAnswer, SourcedSynthesizer
 from llama_pack_densex.node_parsers.metadata import context_of
 from llama_pack_densex.propositionizers.base import Passage
@@ -71,7 +63,9 @@ NEEDS_LLM = {
 
 _ALIKE_LEAD = 0.5  # of the question's words
 _ASKING = ("?", "？", "ですか。", "ますか。", "せんか。", "しょうか。")
-_ENTRY_OF_FAQ = re.compile(r"[\W_]*[QＱ](?:\d*[.．]|[:：])")  # of a FAQ, whatever it ends with; "Q1:" may be a quarter
+_ENTRY_OF_FAQ = re.compile(
+    r"[\W_]*[QＱ](?:\d*[.．]|[:：])",
+)  # of a FAQ, whatever it ends with; "Q1:" may be a quarter
 _DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}|(?: [.．]){2,} *\d*\Z")  # that lead to the number of a page
 
 
@@ -94,10 +88,19 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
     ) -> None:
         super().__init__(None, None, streaming, callback_manager, trust)
 
-    def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, asked: str) -> PendingAnswer:
+    def _prepare(
+        self,
+        query: QueryBundle,
+        nodes: list[NodeWithScore],
+        conversation: str,
+        asked: str,
+    ) -> PendingAnswer:
         question = query.query_str
         if conversation:
-            return PendingAnswer(CitedAnswer(question, (), checked=False), quoted=in_language(NEEDS_LLM, question))
+            return PendingAnswer(
+                CitedAnswer(question, (), checked=False),
+                quoted=in_language(NEEDS_LLM, question),
+            )
         language = self._language_of(question, nodes)
         sources = sources_of(nodes)
         answer = PendingAnswer(CitedAnswer(question, sources, checked=False, language=language))
@@ -157,7 +160,7 @@ def _gains(words: Collection[str], best: Fact, facts: Sequence[Fact]) -> bool:
         return False
     if last.unit.score < LEAST_SHARE * best.unit.score:
         return False
-    if _is_row(last) and share_held(words, last.unit.text) < share_held(words, best.unit.text):
+    if _is_row(last) and coverage_of(words, last.unit.text) < coverage_of(words, best.unit.text):
         return False  # another row says the same of something that was not asked about
     limit = LIST_WORDS if _is_item(last, best) else ANSWER_WORDS
     if sum(count_words(fact.unit.text) for fact in facts) > limit:
@@ -165,7 +168,11 @@ def _gains(words: Collection[str], best: Fact, facts: Sequence[Fact]) -> bool:
     return not any(_is_said_by(last, other) for other in earlier)
 
 
-def _below_leads(words: Collection[str], nodes: Sequence[NodeWithScore], stating: Sequence[Fact]) -> list[Fact]:
+def _below_leads(
+    words: Collection[str],
+    nodes: Sequence[NodeWithScore],
+    stating: Sequence[Fact],
+) -> list[Fact]:
     """What stands below headings and questions in the documents that hold half of the words of a question.
 
     Args:
@@ -178,14 +185,14 @@ def _below_leads(words: Collection[str], nodes: Sequence[NodeWithScore], stating
         of `stating` is about as good.
     """
     below: list[Fact] = []
-    least = share_held(words, stating[0].unit.text) if stating else 0.0
+    least = coverage_of(words, stating[0].unit.text) if stating else 0.0
     above = max((abs(fact.unit.score) for fact in stating), default=1.0) / (_AS_GOOD * _ALIKE_LEAD**2)
     for source in nodes:
         text = source.get_content()
         context = context_of(source.node)
         leads = [part.span for part in segment(text, context) if _leads(part, text)]
         for (start, end), (next_start, _) in pairwise([*leads, (len(text), len(text))]):
-            share = share_held(words, text[start:end])
+            share = coverage_of(words, text[start:end])
             if share < _ALIKE_LEAD or share <= least:
                 continue
             for statement in statements(text, context):
@@ -221,7 +228,7 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
         remark = UNVERIFIED["ja" if is_japanese else "en"] if fact.unit.unverified else ""
         for start, end in sentence_spans(text):
             sentence = text[start:end]
-            sentences.append(f"{sentence}{parted(sentence)}{remark}[^{number}]")
+            sentences.append(f"{sentence}{separator(sentence)}{remark}[^{number}]")
     if "\n" in "".join(texts) or any(map(_is_row, ordered)):
         return "\n\n".join(sentences)
     if any(map(LIST_MARKER.match, texts)):
@@ -286,13 +293,18 @@ def _is_said_by(fact: Fact, other: Fact) -> bool:
     return is_same or fact.unit.text in other.unit.text
 
 
-def judge(question: str, sources: Sequence[Source], trust: Mapping[str, LanguageTrust] | None = None) -> Outcome:
+def judge(
+    question: str,
+    sources: Sequence[Source],
+    trust: Mapping[str, LanguageTrust] | None = None,
+) -> Outcome:
     """Tell whether what was retrieved answers a question, may answer it, or cannot.
 
     Fused scores do not tell: their best is 1 for every question. The evidence is how much of the question it
     holds (`coverage`), and how much nearer the nearest unit is by embedding, to which 1 is nearest, than
     sentences of the index are to other passages. That level is measured while documents are indexed, and kept
-    with the index. Where no unit is nearer, the words decide: questions are often further away than sentences.
+    with the index. Where no unit is nearer, the words decide: questions are often further away than
+    sentences.
 
     Args:
         question: The question.
@@ -326,9 +338,12 @@ def coverage(question: str, sources: Sequence[Source]) -> float:
     best_unit = 0.0
     for source in sources:
         text = f"{source.title} {source.section} {source.context} {source.text}"
-        best_source = max(best_source, share_held(words, text, names))
+        best_source = max(best_source, coverage_of(words, text, names))
         for unit in source.units:
-            best_unit = max(best_unit, share_held(words, f"{source.title} {unit.section} {unit.text}", names))
+            best_unit = max(
+                best_unit,
+                coverage_of(words, f"{source.title} {unit.section} {unit.text}", names),
+            )
     if not any(source.units for source in sources):
         return best_source
     return (best_source + best_unit) / 2

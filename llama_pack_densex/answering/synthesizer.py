@@ -22,15 +22,10 @@ from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, QueryType, TextNode
 
-from llama_pack_densex.answering.citations import (
-    NOT_FOUND,
-    CitedAnswer,
-    CitedResponse,
-    in_language,
-    numbered,
-    sources_of,
-)
-from llama_pack_densex.answering.conversation import by_rules
+from llama_pack_densex.answering.citations import CitedAnswer, CitedResponse
+from llama_pack_densex.answering.phrases import NOT_FOUND, in_language
+from llama_pack_densex.answering.rules import by_rules
+from llama_pack_densex.answering.sources import numbered, sources_of
 from llama_pack_densex.llm.endpoint import Endpoint
 from llama_pack_densex.llm.errors import NoReplyError
 from llama_pack_densex.llm.reference import secrets_of
@@ -95,7 +90,10 @@ documents {fence}
 
 PROMPT_KEY = "text_qa_template"
 JAPANESE_PROMPT_KEY = "japanese_text_qa_template"
-_ABOUT_CONVERSATION = {PROMPT_KEY: "conversation_template", JAPANESE_PROMPT_KEY: "japanese_conversation_template"}
+_ABOUT_CONVERSATION = {
+    PROMPT_KEY: "conversation_template",
+    JAPANESE_PROMPT_KEY: "japanese_conversation_template",
+}
 
 _RULES = 400  # tokens of a prompt besides documents and question
 _LOOKED_AT = 500  # characters of each of the first nodes whose language is looked at
@@ -169,7 +167,8 @@ class SourcedSynthesizer(BaseSynthesizer):
         context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the
             passages.
         streaming: Whether answers come as a stream.
-        trust: What is known of the index's embedding model, by the languages of its documents; read at each question.
+        trust: What is known of the index's embedding model, by the languages of its documents; read at each
+            question.
 
     `synthesize` and `asynthesize` take a `conversation` besides, where a question is about what was said in
     it; and in `asked` the question as the LLM is to read it, where that is more than what was searched for.
@@ -192,11 +191,22 @@ class SourcedSynthesizer(BaseSynthesizer):
         self._replaced: dict[str, BasePromptTemplate] = {}
         # core's own read the tokenizer; nothing here repacks prompts
         helpers: dict[str, Any] = dict.fromkeys(_HELPERS, PromptHelper(tokenizer=tokens_of))
-        super().__init__(llm=llm or MockLLM(), callback_manager=callback_manager, streaming=streaming, **helpers)
+        super().__init__(
+            llm=llm or MockLLM(),
+            callback_manager=callback_manager,
+            streaming=streaming,
+            **helpers,
+        )
         self._endpoint = Endpoint(self._llm, secrets_of(self._llm))
 
     @abstractmethod
-    def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, asked: str) -> PendingAnswer:
+    def _prepare(
+        self,
+        query: QueryBundle,
+        nodes: list[NodeWithScore],
+        conversation: str,
+        asked: str,
+    ) -> PendingAnswer:
         """Begin an answer; to a conversation, where what is asked is about that."""
 
     def synthesize(
@@ -245,7 +255,9 @@ class SourcedSynthesizer(BaseSynthesizer):
 
     async def aget_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> Any:
         response = await self.asynthesize(query_str, _as_nodes(text_chunks), **response_kwargs)
-        return response.async_response_gen() if isinstance(response, AsyncStreamingResponse) else str(response)
+        if isinstance(response, AsyncStreamingResponse):
+            return response.async_response_gen()
+        return str(response)
 
     def _get_prompts(self) -> PromptDictType:
         return {**self._defaults, **self._replaced}
@@ -255,11 +267,18 @@ class SourcedSynthesizer(BaseSynthesizer):
         self._replaced = {key: prompt for key, prompt in replaced.items() if prompt != self._defaults[key]}
 
     def _language_of(self, question: str, nodes: Sequence[NodeWithScore]) -> str:
-        """The language to answer a question in; what was retrieved, then the index decide where it does not tell."""
+        """The language to answer a question in; what was retrieved, then the index decide where it does not
+        tell."""
         retrieved = detect_language("\n".join(node.node.get_content()[:_LOOKED_AT] for node in nodes[:3]))
         return question_language(question, list(filter(None, [retrieved, *main_languages(self._trust)])))
 
-    def _begin(self, query: QueryType, nodes: list[NodeWithScore], conversation: str, asked: str) -> PendingAnswer:
+    def _begin(
+        self,
+        query: QueryType,
+        nodes: list[NodeWithScore],
+        conversation: str,
+        asked: str,
+    ) -> PendingAnswer:
         dispatcher.event(SynthesizeStartEvent(query=query))
         bundle = QueryBundle(query) if isinstance(query, str) else query
         fixed = by_rules(bundle.query_str)
@@ -318,7 +337,8 @@ class CitedSynthesizer(SourcedSynthesizer):
         context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the
             passages.
         streaming: Whether answers come as a stream.
-        trust: What is known of the index's embedding model, by the languages of its documents; read at each question.
+        trust: What is known of the index's embedding model, by the languages of its documents; read at each
+            question.
 
     Examples:
         ```python
@@ -334,14 +354,20 @@ class CitedSynthesizer(SourcedSynthesizer):
         PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM), ("user", _REQUEST)]),
         JAPANESE_PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM_JA), ("user", _REQUEST)]),
         "conversation_template": ChatPromptTemplate.from_messages(
-            [("system", _CONVERSATION_SYSTEM), ("user", _REQUEST)]
+            [("system", _CONVERSATION_SYSTEM), ("user", _REQUEST)],
         ),
         "japanese_conversation_template": ChatPromptTemplate.from_messages(
             [("system", _CONVERSATION_SYSTEM_JA), ("user", _REQUEST)]
         ),
     }
 
-    def _prepare(self, query: QueryBundle, nodes: list[NodeWithScore], conversation: str, asked: str) -> PendingAnswer:
+    def _prepare(
+        self,
+        query: QueryBundle,
+        nodes: list[NodeWithScore],
+        conversation: str,
+        asked: str,
+    ) -> PendingAnswer:
         question = asked or query.query_str
         sources = sources_of(nodes)
         language = self._language_of(question, nodes)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 
 from llama_pack_densex.answering.chat import PropositionChatEngine
-from llama_pack_densex.answering.citations import name_of
+from llama_pack_densex.answering.sources import name_of
 from llama_pack_densex.cli.app import ChatCommand
 from llama_pack_densex.cli.output import print_error, waiting, write, write_list
 from llama_pack_densex.cli.places import check_servers

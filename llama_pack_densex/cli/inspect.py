@@ -11,7 +11,7 @@ from functools import partial
 from llama_index.core.schema import BaseNode
 from rich.filesize import decimal
 
-from llama_pack_densex.answering.citations import placed
+from llama_pack_densex.answering.sources import placed
 from llama_pack_densex.cli.app import (
     CheckCommand,
     CompactCommand,

@@ -22,7 +22,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_pack_densex import DenseXRetrievalPack, PropositionContextPostprocessor
-from llama_pack_densex.answering.citations import Source, name_of, placed
+from llama_pack_densex.answering.sources import Source, name_of, placed
 from llama_pack_densex.cli.app import QueryCommand
 from llama_pack_densex.cli.output import waiting, warn, write, write_list
 from llama_pack_densex.cli.places import check_servers

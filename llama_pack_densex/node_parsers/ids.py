@@ -25,15 +25,16 @@ def content_hash(*parts: Any) -> str:
 
 
 def is_made_by(document_hash: str, fingerprint: str) -> bool:
-    """Whether a document with this hash has its propositions from the propositionizer with this fingerprint."""
+    """Whether a document with this hash has its propositions from the propositionizer with this
+    fingerprint."""
     return piece_of(document_hash)[0].endswith(marked("", fingerprint))
 
 
 def piece_of(document_hash: str) -> tuple[str, str | None]:
     """A hash without, and the id of the node that another parser made, if it is of one."""
-    before, mark, rest = document_hash.partition(PIECE)
+    state, mark, rest = document_hash.partition(PIECE)
     own, _, node_id = rest.partition(" ")
-    return f"{before}{mark}{own}", node_id or None
+    return f"{state}{mark}{own}", node_id or None
 
 
 def marked(document_hash: str, fingerprint: str) -> str:
@@ -44,9 +45,10 @@ def marked(document_hash: str, fingerprint: str) -> str:
 class NodeIds:
     """Gives out the ids of one parser call: the same input gets the same ids, and no id twice.
 
-    An id is a UUIDv5 of the document's key, the granularity, the text, how many-eth occurrence of that text in the
-    document it is, and the propositionizer's fingerprint. The key is the document's id, or, where core made that id
-    up (a random UUID), a hash of the document's text and metadata and how many-eth document with these it is.
+    An id is a UUIDv5 of the document's key, the granularity, the text, how many-eth occurrence of that text
+    in the document it is, and the propositionizer's fingerprint. The key is the document's id, or, where core
+    made that id up (a random UUID), a hash of the document's text and metadata and how many-eth document with
+    these it is.
     """
 
     def __init__(self, fingerprint: str) -> None:
@@ -59,7 +61,11 @@ class NodeIds:
         key = document.id_ if document.source_node is None else document.source_node.node_id
         if document.source_node is None and not is_random_id(key):
             return key
-        key = content_hash("" if is_random_id(key) else key, document.get_content(), lasting(document.metadata))
+        key = content_hash(
+            "" if is_random_id(key) else key,
+            document.get_content(),
+            lasting(document.metadata),
+        )
         self._documents[key] += 1
         return f"{key}#{self._documents[key] - 1}"
 

@@ -18,11 +18,12 @@ Granularity = Literal["question", "sentence", "proposition", "passage", "section
 GRANULARITY_KEY = "densex_granularity"
 """What a node is: "proposition", "sentence", "question", "passage" or "section"."""
 CONTEXT_KEY = "densex_context"
-"""What has to be read before a passage, as Markdown that ends where it begins: the line that leads its list in, the
-header of its table, the question that it answers (see `text.outline.Outline.context_of`). Also of units that stand in
-the passage word for word; those that an LLM wrote need nothing and do not have it."""
+"""What has to be read before a passage, as Markdown that ends where it begins: the line that leads its list
+in, the header of its table, the question that it answers (see `text.outline.Outline.context_of`). Also of
+units that stand in the passage word for word; those that an LLM wrote need nothing and do not have it."""
 STATUS_KEY = "densex_status"
-"""How a passage's propositions came about: "ok", "repaired" or "fallback"; on the passage and on its propositions."""
+"""How a passage's propositions came about: "ok", "repaired" or "fallback"; on the passage and on its
+propositions."""
 REASON_KEY = "densex_reason"
 """Why the status is not "ok"."""
 TITLE_KEY = "densex_title"
@@ -32,14 +33,16 @@ SECTION_KEY = "densex_section"
 UNVERIFIED_KEY = "densex_unverified"
 """Of propositions that no sentence of their passage says: True; their span is the passage's."""
 DOCUMENT_HASH_KEY = "densex_document_hash"
-"""Of base nodes: a hash of what decides their document's nodes; it tells changed documents from unchanged ones."""
+"""Of base nodes: a hash of what decides their document's nodes; it tells changed documents from unchanged
+ones."""
 DOCUMENT_ID_KEY = "densex_document_id"
 """The id of a node's document; core's ingestion cache tells nodes apart by text and metadata alone."""
 ANSWERS_KEY = "densex_answers"
-"""Of questions: id, text, start, end and whether it is unverified, of each proposition that answers them, the likeliest
-first; as JSON, since many stores take no lists."""
+"""Of questions: id, text, start, end and whether it is unverified, of each proposition that answers them, the
+likeliest first; as JSON, since many stores take no lists."""
 FINDINGS_KEY = "densex_findings"
-"""What checks found wrong with a proposition, a line each, as "kind: reason"; on the passage what is about all."""
+"""What checks found wrong with a proposition, a line each, as "kind: reason"; on the passage what is about
+all."""
 MATCHED_KEY = "densex_matched"
 """Of retrieved nodes: the units that found them, best first (see `MatchedUnit`)."""
 
@@ -76,9 +79,9 @@ def context_of(node: BaseNode) -> str:
 def embedded_text(node: BaseNode) -> str:
     """What is embedded of a node: what it says in words, and where it stands word for word, what it is below.
 
-    That is the document's title and the headings above it, where there are headings, and its context. Of handbooks it
-    puts the right passage first more often; propositions that an LLM wrote name what they are about, and lose by it.
-    Where metadata are embedded because the user chose so, nothing is added to these.
+    That is the document's title and the headings above it, where there are headings, and its context. Of
+    handbooks it puts the right passage first more often; propositions that an LLM wrote name what they are
+    about, and lose by it. Where metadata are embedded because the user chose so, nothing is added to these.
     """
     text = node.get_content(metadata_mode=MetadataMode.EMBED)
     if CONTEXT_KEY not in node.metadata or text != node.get_content():
@@ -101,11 +104,14 @@ def lasting(metadata: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: A value cannot be kept; the message names its key.
     """
-    return plain_values({k: v for k, v in metadata.items() if k not in (*VOLATILE_FILE_KEYS, *BOOKKEEPING_KEYS)})
+    return plain_values(
+        {k: v for k, v in metadata.items() if k not in (*VOLATILE_FILE_KEYS, *BOOKKEEPING_KEYS)},
+    )
 
 
 def embedded_metadata(document: BaseNode, names: Iterable[str]) -> list[str]:
-    """Those of the metadata keys that the embedding model may see: neither excluded by the document nor ours."""
+    """Those of the metadata keys that the embedding model may see: neither excluded by the document nor
+    ours."""
     return sorted({*names}.difference(_users_choice(document.excluded_embed_metadata_keys), BOOKKEEPING_KEYS))
 
 
@@ -124,11 +130,16 @@ def exclusions(
     """
     keys = dict.fromkeys([*metadata, "title", "section", "context"])
     excluded = _users_choice(document.excluded_llm_metadata_keys)
-    file = str(metadata.get("file_name", ""))
-    if "file_name" in llm and "file_name" not in excluded and str(metadata.get("title")) == PurePath(file).stem:
+    file = PurePath(str(metadata.get("file_name", "")))
+    is_named = "file_name" in llm and "file_name" not in excluded
+    if is_named and str(metadata.get("title")) == file.stem:
         excluded = [*excluded, "title"]
     return {
-        "excluded_embed_metadata_keys": _hidden(keys, embed, _users_choice(document.excluded_embed_metadata_keys)),
+        "excluded_embed_metadata_keys": _hidden(
+            keys,
+            embed,
+            _users_choice(document.excluded_embed_metadata_keys),
+        ),
         "excluded_llm_metadata_keys": _hidden(keys, llm, excluded),
     }
 

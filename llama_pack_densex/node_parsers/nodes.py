@@ -57,9 +57,18 @@ _INCOMPLETE = "incomplete: "
 class NodeSettings(NodeParser):
     """What decides the nodes of documents, but for their propositions."""
 
-    granularity: tuple[UnitGranularity, ...] = Field(default=("proposition",), description="The units of each passage.")
-    embed_metadata: tuple[str, ...] = Field(default=EMBED_METADATA, description="Metadata keys embedded with a text.")
-    llm_metadata: tuple[str, ...] = Field(default=LLM_METADATA, description="Metadata keys that the LLM reads.")
+    granularity: tuple[UnitGranularity, ...] = Field(
+        default=("proposition",),
+        description="The units of each passage.",
+    )
+    embed_metadata: tuple[str, ...] = Field(
+        default=EMBED_METADATA,
+        description="Metadata keys embedded with a text.",
+    )
+    llm_metadata: tuple[str, ...] = Field(
+        default=LLM_METADATA,
+        description="Metadata keys that the LLM reads.",
+    )
 
     @field_validator("granularity", "embed_metadata", "llm_metadata", mode="before")
     @classmethod
@@ -78,7 +87,8 @@ class DocumentNodes:
         document: The document, or a node that another parser made of one.
         settings: What decides its nodes.
         ids: The ids of this parser call.
-        document_hash: Kept on every base node, so that an index can tell a changed document from an unchanged one.
+        document_hash: Kept on every base node, so that an index can tell a changed document from an unchanged
+            one.
 
     Attributes:
         passages: What can be turned into propositions.
@@ -88,7 +98,11 @@ class DocumentNodes:
     """
 
     def __init__(
-        self, document: BaseNode, settings: NodeSettings, ids: NodeIds, document_hash: Callable[[BaseNode], str]
+        self,
+        document: BaseNode,
+        settings: NodeSettings,
+        ids: NodeIds,
+        document_hash: Callable[[BaseNode], str],
     ) -> None:
         document = document.model_copy(update={"metadata": kept_metadata(document.metadata, document.id_)})
         _require_encodable(document)
@@ -96,6 +110,7 @@ class DocumentNodes:
         pieces = split(document, parsers)
         self._document = document
         self._settings = settings
+        self._title = title_of(document)
         self._includes_metadata = all(parser.include_metadata for parser in (settings, *parsers))
         self._links_neighbours = all(parser.include_prev_next_rel for parser in (settings, *parsers))
         self._hash = document_hash(document)
@@ -106,10 +121,9 @@ class DocumentNodes:
             node_id=document.id_, node_type=ObjectType.DOCUMENT, hash=document.hash
         )
         self._outline = Outline(document.get_content() if document.source_node is None else "")
-        self._title = title_of(document)
         self._base_nodes: list[TextNode] = []
         self._passage_nodes: list[TextNode] = []
-        self._make_base_nodes(pieces)
+        self._add_base_nodes(pieces)
         self.passages = [passage_of(node) for node in self._passage_nodes]
 
     @property
@@ -126,18 +140,20 @@ class DocumentNodes:
         Returns:
             All nodes of the document: base nodes level by level, then the units passage by passage.
         """
-        if any(made.is_passing for made in propositions):
+        if any(passage_set.is_passing for passage_set in propositions):
             for node in self._base_nodes:  # so that it counts as changed the next time
                 node.metadata[DOCUMENT_HASH_KEY] = f"{_INCOMPLETE}{self._hash}"
         units: list[BaseNode] = []
-        sets: Sequence[PropositionSet | None] = propositions if self.wanted else [None] * len(self._passage_nodes)
-        for passage, made in zip(self._passage_nodes, sets, strict=True):
-            units += self._units_of(passage, made)
+        sets: Sequence[PropositionSet | None] = propositions
+        if not self.wanted:
+            sets = [None] * len(self._passage_nodes)
+        for passage, passage_set in zip(self._passage_nodes, sets, strict=True):
+            units += self._units_of(passage, passage_set)
         return [*self._base_nodes, *units]
 
     # Base nodes
 
-    def _make_base_nodes(self, pieces: Sequence[BasePiece]) -> None:
+    def _add_base_nodes(self, pieces: Sequence[BasePiece]) -> None:
         parents = {piece.parent for piece in pieces}
         siblings: defaultdict[int | None, list[TextNode]] = defaultdict(list)
         for number, piece in enumerate(pieces):
@@ -154,13 +170,10 @@ class DocumentNodes:
     def _base_node(self, piece: BasePiece, granularity: str) -> TextNode:
         users_metadata = {**self._document.metadata, **piece.node.metadata} if self._includes_metadata else {}
         metadata = plain_values({k: v for k, v in users_metadata.items() if k not in BOOKKEEPING_KEYS})
-        section = context = ""
-        start = end = None
-        if piece.span:
-            start, end = piece.span
-            section = self._outline.section_of(start, end)
-            context = self._outline.context_of(start, end)
+        start, end = piece.span or (None, None)
+        section = self._outline.section_of(*piece.span) if piece.span else ""
         section = str(metadata.get("section") or section)
+        context = self._outline.context_of(*piece.span) if piece.span else ""
         metadata = self._with_plain_names(metadata, section, context)
         text = piece.node.get_content()
         bookkeeping = {
@@ -171,10 +184,13 @@ class DocumentNodes:
             DOCUMENT_ID_KEY: self._source.node_id,
             DOCUMENT_HASH_KEY: self._hash,
         }
-        shown: dict[str, Any] = {
-            **exclusions(self._document, metadata, self._settings.embed_metadata, self._settings.llm_metadata),
-            **appearance(piece.node),
-        }
+        settings = self._settings
+        shown: dict[str, Any] = exclusions(
+            self._document,
+            metadata,
+            settings.embed_metadata,
+            settings.llm_metadata,
+        )
         return TextNode(
             id_=self._node_id(granularity, text),
             text=text,
@@ -183,10 +199,12 @@ class DocumentNodes:
             extra_info=metadata | bookkeeping,  # as core calls it when a node is made
             relationships={NodeRelationship.SOURCE: self._source},
             **shown,
+            **appearance(piece.node),
         )
 
     def _with_plain_names(self, metadata: dict[str, Any], section: str, context: str) -> dict[str, Any]:
-        """A node's metadata with title, section and context under their plain names, for models and filters."""
+        """A node's metadata with title, section and context under their plain names, for models and
+        filters."""
         if not self._includes_metadata:
             return metadata
         own = {"title": self._title, "section": section, "context": context.strip()}
@@ -194,22 +212,20 @@ class DocumentNodes:
 
     # Units
 
-    def _units_of(self, passage: TextNode, made: PropositionSet | None) -> list[IndexNode]:
-        units: list[IndexNode] = []
-        if made is not None:
-            units += self._propositions(passage, made)
-        propositions = list(units)
+    def _units_of(self, passage: TextNode, passage_set: PropositionSet | None) -> list[IndexNode]:
+        propositions = [] if passage_set is None else self._propositions(passage, passage_set)
+        units = list(propositions)
         if "sentence" in self._settings.granularity:
             units += self._sentences(passage, {node.text for node in propositions})
-        if made is not None and made.questions:
-            units += self._questions(passage, made.questions, propositions)
+        if passage_set is not None and passage_set.questions:
+            units += self._questions(passage, passage_set.questions, propositions)
         return units
 
     def _propositions(self, passage: TextNode, propositions: PropositionSet) -> list[IndexNode]:
         findings: defaultdict[str | None, list[str]] = defaultdict(list)
         for finding in propositions.findings:
-            about = None if finding.proposition is None else propositions.texts[finding.proposition]
-            findings[about].append(str(finding))
+            text = None if finding.proposition is None else propositions.texts[finding.proposition]
+            findings[text].append(str(finding))
         propositions = _nothing_lost(passage_of(passage), propositions)
         passage.metadata[STATUS_KEY] = propositions.status
         if propositions.reason:
@@ -218,7 +234,13 @@ class DocumentNodes:
         verbatim = set(passage_sentences(passage.text, context))
         sources = align(passage.text, propositions.texts, context)
         nodes = [
-            self._unit(passage, "proposition", text, (spans[0][0], spans[-1][1]) if spans else None, text in verbatim)
+            self._unit(
+                passage,
+                "proposition",
+                text,
+                (spans[0][0], spans[-1][1]) if spans else None,
+                text in verbatim,
+            )
             for text, spans in zip(propositions.texts, sources, strict=True)
         ]
         if nodes:
@@ -241,7 +263,10 @@ class DocumentNodes:
         return nodes
 
     def _questions(
-        self, passage: TextNode, questions: Sequence[str], propositions: Sequence[TextNode]
+        self,
+        passage: TextNode,
+        questions: Sequence[str],
+        propositions: Sequence[TextNode],
     ) -> list[IndexNode]:
         """Question units, each with what answers it."""
         questions = unique(strip_surrogates(question) for question in questions if question.strip())
@@ -263,9 +288,11 @@ class DocumentNodes:
         if span is None and granularity == "proposition":
             metadata[UNVERIFIED_KEY] = True
         metadata[GRANULARITY_KEY] = granularity
-        start, end = passage.start_char_idx, passage.end_char_idx
+        start = passage.start_char_idx
+        end = passage.end_char_idx
         if span and start is not None:
-            start, end = start + span[0], start + span[1]
+            end = start + span[1]
+            start += span[0]
             metadata |= self._own_section(start, end)
             if is_verbatim:
                 metadata[CONTEXT_KEY] = self._outline.leads_of(start, end)
@@ -293,14 +320,16 @@ class DocumentNodes:
     def _link_neighbours(self, siblings: Sequence[TextNode]) -> None:
         if not self._links_neighbours:
             return
-        for before, after in pairwise(siblings):
-            before.relationships[NodeRelationship.NEXT] = _info(after)
-            after.relationships[NodeRelationship.PREVIOUS] = _info(before)
+        for node, following in pairwise(siblings):
+            node.relationships[NodeRelationship.NEXT] = _info(following)
+            following.relationships[NodeRelationship.PREVIOUS] = _info(node)
 
 
 def _require_encodable(document: BaseNode) -> None:
     if not document.id_:
-        raise ValueError("a document's id is empty, and no store finds its nodes by that: give it another one")
+        raise ValueError(
+            "a document's id is empty, and no store finds its nodes by that: give it another one",
+        )
     texts = {"text": document.get_content(), "id": document.id_}
     for key, value in document.metadata.items():
         texts[f"metadata, under the key {key!r}"] = json.dumps({key: value}, ensure_ascii=False)
@@ -309,9 +338,9 @@ def _require_encodable(document: BaseNode) -> None:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"Document {document.id_!r} has half a character (a lone surrogate) at position {error.start} of its "
-                f"{where}, which no store can keep; read its file with the right encoding or with errors='replace', "
-                "or give the file a name in UTF-8"
+                f"Document {document.id_!r} has half a character (a lone surrogate) at position {error.start} "
+                f"of its {where}, which no store can keep; read its file with the right encoding or with "
+                "errors='replace', or give the file a name in UTF-8"
             ) from error
 
 
@@ -333,8 +362,8 @@ def _note_findings(node: TextNode, findings: Sequence[str] | None) -> None:
 
 
 def _info(node: TextNode) -> RelatedNodeInfo:
-    # Without the metadata that `as_related_node_info` copies into every link, and without the hash over it, which is
-    # not final while nodes are being linked.
+    # Without the metadata that `as_related_node_info` copies into every link, and without the hash over it,
+    # which is not final while nodes are being linked.
     return RelatedNodeInfo(node_id=node.node_id, node_type=node.get_type())
 
 
@@ -345,15 +374,18 @@ def _adopt(parent: TextNode, children: Sequence[TextNode]) -> None:
         node.relationships[NodeRelationship.PARENT] = link
 
 
-def _nothing_lost(passage: Passage, made: PropositionSet) -> PropositionSet:
-    """The propositions of a passage: its sentences if there are none, and all rows of its tables and all its code."""
-    texts = tuple(strip_surrogates(text) for text in made.texts if text.strip())
-    status, reason = made.status, made.reason
+def _nothing_lost(passage: Passage, propositions: PropositionSet) -> PropositionSet:
+    """The propositions of a passage: its sentences if there are none, and all rows of its tables and all its
+    code."""
+    texts = [strip_surrogates(text) for text in propositions.texts if text.strip()]
+    status = propositions.status
+    reason = propositions.reason
     stated = statements(passage.text, passage.context)
     if not texts:
-        texts = tuple(statement.text for statement in stated)
+        texts = [statement.text for statement in stated]
         status = "fallback"
         reason = reason or "the propositionizer returned nothing"
     whole = {part.span for part in segment(passage.text, passage.context) if part.kind in ("row", "code")}
-    missing = (statement.text for statement in stated if statement.span in whole and statement.text not in texts)
-    return PropositionSet((*texts, *dict.fromkeys(missing)), status, reason, questions=made.questions)
+    blocks = [statement.text for statement in stated if statement.span in whole]
+    missing = [text for text in blocks if text not in texts]
+    return PropositionSet((*texts, *dict.fromkeys(missing)), status, reason, questions=propositions.questions)

@@ -1,4 +1,5 @@
-"""The two proposition node parsers: at once or as a stream, as dictionaries and pickles, with an ingestion cache."""
+"""The two proposition node parsers: at once or as a stream, as dictionaries and pickles, with an ingestion
+cache."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from functools import partial
 from itertools import islice, pairwise
 from typing import Annotated, Any
 
-from llama_index.core.bridge.pydantic import BeforeValidator, Field, PlainSerializer, SerializeAsAny, field_validator
+from llama_index.core.bridge.pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SerializeAsAny,
+    field_validator,
+)
 from llama_index.core.ingestion import IngestionCache
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.node_parser.loading import all_node_parsers
@@ -26,7 +33,13 @@ from llama_pack_densex.node_parsers.nodes import DocumentNodes, NodeSettings
 from llama_pack_densex.node_parsers.passages import DEFAULT_CHUNK_SIZE, PassageNodeParser
 from llama_pack_densex.node_parsers.splitting import SectionNodeParser, WholeDocumentNodeParser
 from llama_pack_densex.node_parsers.topics import TopicNodeParser
-from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet, checked_sets, reported
+from llama_pack_densex.propositionizers.base import (
+    Passage,
+    Propositionizer,
+    PropositionSet,
+    checked_sets,
+    reported,
+)
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
@@ -36,7 +49,12 @@ DEFAULT_CHUNK_SIZES = (2048, DEFAULT_CHUNK_SIZE)
 """Tokens in a section and in a passage."""
 
 _BASE_PARSERS = (PassageNodeParser, SectionNodeParser, TopicNodeParser, WholeDocumentNodeParser)
-_PROPOSITIONIZERS = (LLMPropositionizer, RecordedPropositionizer, SentencePropositionizer, Seq2SeqPropositionizer)
+_PROPOSITIONIZERS = (
+    LLMPropositionizer,
+    RecordedPropositionizer,
+    SentencePropositionizer,
+    Seq2SeqPropositionizer,
+)
 _KINDS: dict[str, type[BaseComponent]] = {
     **all_node_parsers,
     **{kind.class_name(): kind for kind in (*_BASE_PARSERS, *_PROPOSITIONIZERS)},
@@ -51,13 +69,16 @@ def _made_of_dict(value: Any) -> Any:
     if name not in _KINDS:
         raise ValueError(f"cannot make a {name!r} from its dictionary; known are {', '.join(sorted(_KINDS))}")
     parts = {key: _made_of_dict(part) if key == "otherwise" else part for key, part in value.items()}
-    return _KINDS[name].from_dict({key: part for key, part in parts.items() if key != "id_func"})  # kept by name only
+    return _KINDS[name].from_dict(
+        {key: part for key, part in parts.items() if key != "id_func"},
+    )  # kept by name only
 
 
 def without_secrets(value: Any) -> Any:
     """What `to_dict` of a parser or a model returned, without the keys in it."""
     if isinstance(value, dict):
-        return {key: without_secrets(part) for key, part in value.items() if not (SECRET.search(str(key)) and part)}
+        named = ((key, part) for key, part in value.items() if not (part and SECRET.search(str(key))))
+        return {key: without_secrets(part) for key, part in named}
     return [without_secrets(part) for part in value] if isinstance(value, list) else value
 
 
@@ -65,11 +86,14 @@ def holds_key(component: BaseComponent) -> bool:
     """Whether a key would be pickled with a parser or a model: one of its own, or of a model in it."""
     data = component.to_dict()
     inside = (*vars(component).values(), *(component.__pydantic_private__ or {}).values())
-    return data != without_secrets(data) or any(holds_key(part) for part in inside if isinstance(part, BaseComponent))
+    parts = (part for part in inside if isinstance(part, BaseComponent))
+    return data != without_secrets(data) or any(map(holds_key, parts))
 
 
 _BaseParser = Annotated[
-    NodeParser, BeforeValidator(_made_of_dict), PlainSerializer(lambda parser: without_secrets(parser.to_dict()))
+    NodeParser,
+    BeforeValidator(_made_of_dict),
+    PlainSerializer(lambda parser: without_secrets(parser.to_dict())),
 ]
 
 
@@ -92,16 +116,17 @@ class BasePropositionNodeParser(NodeSettings):
         for part in self.base_parsers():
             if holds_key(part):
                 raise TypeError(
-                    f"the parser cannot be pickled with the key (api_key or the like) in its {part.class_name()}: make "
-                    "that where it is used"
+                    "the parser cannot be pickled with the key (api_key or the like) in its "
+                    f"{part.class_name()}: make that where it is used"
                 )
         return _unpickled, (type(self), pickle.dumps(fields))
 
     def document_hash(self, document: BaseNode) -> str:
-        """A hash of all that decides a document's nodes: its text, its user's metadata, and this parser's settings.
+        """A hash of all that decides a document's nodes: its text, its user's metadata, and this parser's
+        settings.
 
-        A file's dates and the folder it lies in are not part of it, nor is `llm_metadata`, so that a change of that
-        embeds nothing anew.
+        A file's dates and the folder it lies in are not part of it, nor is `llm_metadata`, so that a change
+        of that embeds nothing anew.
         """
         return self.document_hasher()(document)
 
@@ -113,7 +138,8 @@ class BasePropositionNodeParser(NodeSettings):
 
         def document_hash(document: BaseNode) -> str:
             try:
-                metadata = {key: value for key, value in lasting(document.metadata).items() if key != "file_path"}
+                metadata = lasting(document.metadata)
+                metadata.pop("file_path", None)
                 embedded = embedded_metadata(document, self.embed_metadata)
                 shown = [embedded, appearance(document)] if embedded else []
                 own = content_hash(document.get_content(), metadata, settings, fingerprint, shown)
@@ -126,25 +152,27 @@ class BasePropositionNodeParser(NodeSettings):
     def stream(
         self,
         documents: Iterable[BaseNode],
-        on_passage: Callable[[PropositionSet], None] = lambda made: None,
+        on_passage: Callable[[PropositionSet], None] = lambda passage_set: None,
         ids: NodeIds | None = None,
     ) -> Generator[ParsedDocument, None, None]:
         """Parse documents as they come, while the propositions of the next ones are being made.
 
-        Memory does not grow with the number of documents. The ids are those of `get_nodes_from_documents`, but for a
-        document whose id comes twice: here its nodes have the ids that they would have without the other one.
+        Memory does not grow with the number of documents. The ids are those of `get_nodes_from_documents`,
+        but for a document whose id comes twice: here its nodes have the ids that they would have without the
+        other one.
 
         Args:
             documents: Any iterable; it is read a little ahead of what is yielded.
             on_passage: Called with the propositions of each passage as they become ready.
-            ids: Gives out the ids, and tells a document from those of equal text that it has seen before; None means
-                that there were none.
+            ids: Gives out the ids, and tells a document from those of equal text that it has seen before;
+                None means that there were none.
 
         Yields:
             The documents in their order, each with its nodes, or with what was wrong with it.
 
         Raises:
-            PropositionizerError: No more propositions can be had. The documents that were whole have been yielded.
+            PropositionizerError: No more propositions can be had. The documents that were whole have been
+                yielded.
             ValueError: The propositionizer did not make one set a passage.
         """
         ids = ids or self.new_ids()
@@ -157,27 +185,31 @@ class BasePropositionNodeParser(NodeSettings):
                 yield _Waiting(document, nodes_of)
 
         def passages() -> Iterator[Passage]:
-            for one in split():
-                waiting.append(one)
-                yield from one.wanted
+            for document in split():
+                waiting.append(document)
+                yield from document.wanted
 
         def complete() -> Iterator[ParsedDocument]:
             while waiting and len(waiting[0].sets) == len(waiting[0].wanted):
                 yield waiting.popleft().parsed()
 
         if "proposition" not in self.granularity:
-            yield from (one.parsed() for one in split())
+            yield from (document.parsed() for document in split())
             return
-        for one in self.propositionizer.stream(passages()):
+        for passage_set in self.propositionizer.stream(passages()):
             yield from complete()  # those without passages
             if not waiting:
-                raise ValueError(f"{self.propositionizer.class_name()} returned more sets than there are passages")
-            waiting[0].sets.append(one)
-            on_passage(one)
+                raise ValueError(
+                    f"{self.propositionizer.class_name()} returned more sets than there are passages",
+                )
+            waiting[0].sets.append(passage_set)
+            on_passage(passage_set)
             yield from complete()
         yield from complete()
         if waiting:
-            raise ValueError(f"{self.propositionizer.class_name()} returned fewer sets than there are passages")
+            raise ValueError(
+                f"{self.propositionizer.class_name()} returned fewer sets than there are passages",
+            )
 
     def new_ids(self) -> NodeIds:
         """What gives out the ids of one call of `stream`."""
@@ -191,24 +223,44 @@ class BasePropositionNodeParser(NodeSettings):
         """
         return self._nodes_of(self.new_ids())(document).passages
 
-    def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
+    def _parse_nodes(
+        self,
+        nodes: Sequence[BaseNode],
+        show_progress: bool = False,
+        **kwargs: Any,
+    ) -> list[BaseNode]:
         documents, passages = self._split_all(nodes, show_progress)
-        made = self.propositionizer.stream(passages)
-        shown = get_tqdm_iterable(made, show_progress, "Propositionising", total=len(passages))
+        sets = self.propositionizer.stream(passages)
+        shown = get_tqdm_iterable(sets, show_progress, "Propositionising", total=len(passages))
         return _assembled(documents, checked_sets(self.propositionizer, passages, reported(list(shown))))
 
     async def _aparse_nodes(
-        self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
+        self,
+        nodes: Sequence[BaseNode],
+        show_progress: bool = False,
+        **kwargs: Any,
     ) -> list[BaseNode]:
         documents, passages = await asyncio.to_thread(self._split_all, nodes, show_progress)
-        sets = checked_sets(self.propositionizer, passages, await self.propositionizer.apropositionize(passages))
+        sets = checked_sets(
+            self.propositionizer,
+            passages,
+            await self.propositionizer.apropositionize(passages),
+        )
         return await asyncio.to_thread(_assembled, documents, sets)
 
-    def _postprocess_parsed_nodes(self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]) -> list[BaseNode]:
+    def _postprocess_parsed_nodes(
+        self,
+        nodes: list[BaseNode],
+        parent_doc_map: dict[str, Document],
+    ) -> list[BaseNode]:
         # core's version links neighbours across the flat list and searches for spans by text; ours are done
         return ParsedNodes(nodes)
 
-    def _split_all(self, nodes: Sequence[BaseNode], show_progress: bool) -> tuple[list[DocumentNodes], list[Passage]]:
+    def _split_all(
+        self,
+        nodes: Sequence[BaseNode],
+        show_progress: bool,
+    ) -> tuple[list[DocumentNodes], list[Passage]]:
         shown = get_tqdm_iterable(nodes, show_progress, "Splitting documents")
         documents = list(map(self._nodes_of(self.new_ids()), shown))
         return documents, [passage for document in documents for passage in document.wanted]
@@ -217,12 +269,14 @@ class BasePropositionNodeParser(NodeSettings):
         return partial(DocumentNodes, settings=self, ids=ids, document_hash=self.document_hasher())
 
 
-# The hash of a document whose metadata cannot be kept, which no index has: whoever makes its nodes says what is wrong.
+# The hash of a document whose metadata cannot be kept, which no index has: whoever makes its nodes says what
+# is wrong.
 _UNKEPT = "its metadata cannot be kept"
 
 
 class PropositionNodeParser(BasePropositionNodeParser):
-    """Splits documents into passages and each passage into propositions (Dense X Retrieval, Chen et al., 2023).
+    """Splits documents into passages and each passage into propositions (Dense X Retrieval, Chen et al.,
+    2023).
 
     You get the passages and, under them, their propositions: small self-contained facts to search, each an
     `IndexNode` that leads to the passage to read. The same input always gets the same node ids.
@@ -232,13 +286,15 @@ class PropositionNodeParser(BasePropositionNodeParser):
         propositionizer: What turns a passage into propositions: `LLMPropositionizer(llm)`,
             `RecordedPropositionizer(path)`, or sentences, the default.
         granularity: `("proposition",)`, `("sentence",)` or both.
-        embed_metadata: The metadata keys that are embedded with each text, none by default; "title" and "section" are
-            known of any document that has a file's name or headings. Passages are cut by the text alone.
-        llm_metadata: The metadata keys that the LLM reads with a text: by default title, section, file and page. What
-            a document excludes from a model itself stays excluded; filters see all metadata.
+        embed_metadata: The metadata keys that are embedded with each text, none by default; "title" and
+            "section" are known of any document that has a file's name or headings. Passages are cut by the
+            text alone.
+        llm_metadata: The metadata keys that the LLM reads with a text: by default title, section, file and
+            page. What a document excludes from a model itself stays excluded; filters see all metadata.
 
     Raises:
-        ValueError: (on parsing) The base parser cannot split a document, or a document's text cannot be encoded.
+        ValueError: (on parsing) The base parser cannot split a document, or a document's text cannot be
+            encoded.
 
     Examples:
         >>> from llama_index.core import Document
@@ -256,9 +312,13 @@ class PropositionNodeParser(BasePropositionNodeParser):
 
     @classmethod
     def from_defaults(
-        cls, base_parser: NodeParser | None = None, propositionizer: Propositionizer | None = None, **kwargs: Any
+        cls,
+        base_parser: NodeParser | None = None,
+        propositionizer: Propositionizer | None = None,
+        **kwargs: Any,
     ) -> PropositionNodeParser:
-        """Make a parser from what is given, of these and the other fields, and the defaults for what is None."""
+        """Make a parser from what is given, of these and the other fields, and the defaults for what is
+        None."""
         kwargs |= {"base_parser": base_parser, "propositionizer": propositionizer}
         return cls(**{name: value for name, value in kwargs.items() if value is not None})
 
@@ -271,19 +331,20 @@ class PropositionNodeParser(BasePropositionNodeParser):
 
 
 def default_base_parser() -> NodeParser:
-    """Passages of up to 256 tokens without overlap: overlapping passages would give the same proposition twice."""
+    """Passages of up to 256 tokens without overlap: overlapping passages would give the same proposition
+    twice."""
     return _splitters(DEFAULT_CHUNK_SIZES[1:])[0]
 
 
 class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
     """Splits documents into sections, sections into passages, and passages into propositions.
 
-    Core's `HierarchicalNodeParser` idea with propositions as the leaves, made for auto-merging retrieval: where
-    enough propositions of a passage are found, the passage is read instead, and so on upwards.
+    Core's `HierarchicalNodeParser` idea with propositions as the leaves, made for auto-merging retrieval:
+    where enough propositions of a passage are found, the passage is read instead, and so on upwards.
 
     Args:
-        levels: Node parsers, the coarsest first; each splits what the one before it made, and the last one's nodes
-            are the passages. Use `from_defaults` to get them from chunk sizes or headings.
+        levels: Node parsers, the coarsest first; each splits what the one before it made, and the last one's
+            nodes are the passages. Use `from_defaults` to get them from chunk sizes or headings.
         propositionizer: What turns a passage into propositions.
         granularity: The units under each passage; auto-merging counts propositions.
         embed_metadata: See `PropositionNodeParser`.
@@ -312,8 +373,8 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
         """Make a parser from chunk sizes.
 
         Args:
-            chunk_sizes: Tokens in the nodes of each level, the largest first; the default is 2048 and 256, or 256
-                alone with `sections`.
+            chunk_sizes: Tokens in the nodes of each level, the largest first; the default is 2048 and 256, or
+                256 alone with `sections`.
             chunk_overlap: Tokens that neighbouring nodes of a level share.
             sections: Whether the topmost level is the document's sections, by its headings.
             propositionizer: What turns a passage into propositions; None means sentences.
@@ -384,22 +445,30 @@ class _Waiting:
 
 def _assembled(documents: Sequence[DocumentNodes], sets: Sequence[PropositionSet]) -> list[BaseNode]:
     remaining = iter(sets)
-    return [node for one in documents for node in one.with_units(list(islice(remaining, len(one.wanted))))]
+    nodes: list[BaseNode] = []
+    for document in documents:
+        nodes += document.with_units(list(islice(remaining, len(document.wanted))))
+    return nodes
 
 
 def _unpickled(kind: type[NodeParser], fields: bytes) -> TransformComponent:
-    """Make a proposition node parser of its pickled fields, or in a worker of `multiprocessing` an `UnusableParser`."""
-    get_tokenizer()  # points tiktoken to the files that come with core; unpickling a splitter would download them
+    """Make a proposition node parser of its pickled fields, or in a worker of `multiprocessing` an
+    `UnusableParser`."""
+    # points tiktoken to the files that come with core; unpickling a splitter would download them
+    get_tokenizer()
     try:
         return kind(**pickle.loads(fields))
     except Exception as error:
         if multiprocessing.parent_process() is None:
             raise
-        return UnusableParser(reason=f"A worker could not make the node parser. {type(error).__name__}: {error}")
+        return UnusableParser(
+            reason=f"A worker could not make the node parser. {type(error).__name__}: {error}",
+        )
 
 
 class UnusableParser(TransformComponent):
-    """What a parser becomes in a worker of `multiprocessing` that cannot make it: it says why when it is called.
+    """What a parser becomes in a worker of `multiprocessing` that cannot make it: it says why when it is
+    called.
 
     An error while a task is unpickled ends the worker, and a `multiprocessing.Pool` then waits for ever.
 
@@ -417,7 +486,8 @@ class UnusableParser(TransformComponent):
 class ParsedNodes(list[BaseNode]):
     """The nodes that one of our parsers returned: a list that `PropositionIngestionCache` tells from others.
 
-    `fresh` is true until the cache has seen it: a later step may change the nodes in place and return the same list.
+    `fresh` is true until the cache has seen it: a later step may change the nodes in place and return the
+    same list.
     """
 
     fresh: bool = True
@@ -426,10 +496,10 @@ class ParsedNodes(list[BaseNode]):
 class PropositionIngestionCache(IngestionCache):
     """Core's ingestion cache, but for what the proposition node parsers return.
 
-    Core's cache key is made of the texts and metadata of the documents that come in, not of their ids, and the cache
-    sees neither the documents nor their ids when it is asked. A second document with the same text would get the
-    first one's nodes. So this cache does not keep our parsers' output (recorded replies make that cheap to make
-    again); all other steps, embedding above all, are cached as usual.
+    Core's cache key is made of the texts and metadata of the documents that come in, not of their ids, and
+    the cache sees neither the documents nor their ids when it is asked. A second document with the same text
+    would get the first one's nodes. So this cache does not keep our parsers' output (recorded replies make
+    that cheap to make again); all other steps, embedding above all, are cached as usual.
 
     Examples:
         >>> from llama_index.core.ingestion import IngestionPipeline

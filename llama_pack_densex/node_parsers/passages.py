@@ -25,25 +25,29 @@ DEFAULT_CHUNK_SIZE = 256
 CJK_TOKENS = 0.5
 """Tokens that a Chinese, Japanese or Korean character counts as.
 
-LlamaIndex's tokenizer takes more than one for each, so that a Japanese passage held half of what an English one does.
-For multilingual-e5, the default model for Japanese, 256 tokens of English are 287, as are 516 Japanese characters."""
+LlamaIndex's tokenizer takes more than one for each, so that a Japanese passage held half of what an English
+one does. For multilingual-e5, the default model for Japanese, 256 tokens of English are 287, as are 516
+Japanese characters."""
 
 
 class PassageNodeParser(TextSplitter):
     """Cuts documents into passages of bounded size, between blocks where it can.
 
-    No passage begins or ends within a sentence, a table's row, a list's item or a line of code, unless that alone is
-    longer than a passage. Of all ways to cut a document the cheapest is taken: each passage costs 1, and each cut the
-    more, the closer the two things that it parts belong together. So passages prefer to end where a section ends, while
-    headings, lines that lead in a list, and questions stay with what follows them. Where links lead does not count as
-    length, and a Chinese, Japanese or Korean character counts as half a token.
+    No passage begins or ends within a sentence, a table's row, a list's item or a line of code, unless that
+    alone is longer than a passage. Of all ways to cut a document the cheapest is taken: each passage costs 1,
+    and each cut the more, the closer the two things that it parts belong together. So passages prefer to end
+    where a section ends, while headings, lines that lead in a list, and questions stay with what follows
+    them. Where links lead does not count as length, and a Chinese, Japanese or Korean character counts as
+    half a token.
 
-    LlamaIndex's `SentenceSplitter` fills each passage before it begins the next, and its sentences are English: of the
-    passages that it made of Debian's manuals, one of eight in English and one of three in Japanese ended within one.
+    LlamaIndex's `SentenceSplitter` fills each passage before it begins the next, and its sentences are
+    English: of the passages that it made of Debian's manuals, one of eight in English and one of three in
+    Japanese ended within one.
 
     Args:
         chunk_size: The most tokens in a passage.
-        chunk_overlap: The most tokens that a passage repeats of the one before it, in whole sentences, rows or items.
+        chunk_overlap: The most tokens that a passage repeats of the one before it, in whole sentences, rows
+            or items.
 
     Examples:
         >>> parser = PassageNodeParser(chunk_size=12)
@@ -52,7 +56,11 @@ class PassageNodeParser(TextSplitter):
     """
 
     chunk_size: int = Field(default=DEFAULT_CHUNK_SIZE, gt=0, description="The most tokens in a passage.")
-    chunk_overlap: int = Field(default=0, ge=0, description="The most tokens that a passage repeats of the one before.")
+    chunk_overlap: int = Field(
+        default=0,
+        ge=0,
+        description="The most tokens that a passage repeats of the one before.",
+    )
 
     @classmethod
     def class_name(cls) -> str:
@@ -131,11 +139,17 @@ def find_pieces(text: str, chunk_size: int) -> list[CuttingPiece]:
     for number, block in enumerate(blocks):
         above = blocks[number - 1] if number else None
         below = blocks[number + 1] if number + 1 < len(blocks) else None
-        cost = _cost_of_cut(text, above, block) + _cost_of_lone_item(blocks[max(number - 2, 0) : number], block, below)
+        cost = _cost_of_cut(text, above, block) + _cost_of_lone_item(
+            blocks[max(number - 2, 0) : number],
+            block,
+            below,
+        )
         leads = below is not None and any(block.start <= start < block.end for start, _ in below.needs)
         for start, end in _parts(text, block, chunk_size):
             tokens = length_of(text[start:end])
-            pieces.append(CuttingPiece(start, end, tokens, cost, block.kind == "heading", block.kind == "row"))
+            pieces.append(
+                CuttingPiece(start, end, tokens, cost, block.kind == "heading", block.kind == "row"),
+            )
             cost = _AT_SENTENCE if block.kind == "prose" and not leads else _WITHIN_PIECE
     return pieces
 
@@ -161,6 +175,10 @@ def _cost_of_cut(text: str, above: Block | None, block: Block) -> float:
         return _AT_LEVEL * block.level
     if block.kind == "nothing":
         return _WITHIN_PIECE
+    return _cost_within_section(text, above, block)
+
+
+def _cost_within_section(text: str, above: Block, block: Block) -> float:
     if any(above.start < end for _, end in block.needs):
         return _AT_NESTED_ITEM if above.kind == "item" and not _announces(text, above) else _BELOW_LEAD
     if block.kind in ("item", "group", "row"):
@@ -197,9 +215,11 @@ def _are_alike(block: Block, other: Block) -> bool:
 
 
 def _parts(text: str, block: Block, chunk_size: int) -> Iterator[Span]:
-    """A block in pieces: the sentences of a paragraph, any other whole unless it is too long for a passage."""
+    """A block in pieces: the sentences of a paragraph, any other whole unless it is too long for a
+    passage."""
     if block.kind == "prose":
-        spans = [(block.start + start, block.start + end) for start, end in split_sentences(text[slice(*block.span)])]
+        sentences = split_sentences(text[slice(*block.span)])
+        spans = [(block.start + start, block.start + end) for start, end in sentences]
     else:
         spans = [block.span]
     for span in spans:
@@ -272,10 +292,8 @@ def _count_fitting(text: str, parts: Sequence[Span], chunk_size: int) -> int:
 def length_of(text: str) -> int:
     """The length of a text in tokens, without where its links lead; see `CJK_TOKENS`."""
     words = searchable_text(text)
-    if words.isascii():
-        return len(tokens_of(words))
-    others = _CJK.sub("", words)
-    return len(tokens_of(others)) + math.ceil(CJK_TOKENS * (len(words) - len(others)))
+    without_cjk = _CJK.sub("", words)
+    return len(tokens_of(without_cjk)) + math.ceil(CJK_TOKENS * (len(words) - len(without_cjk)))
 
 
 _CJK = re.compile(f"[{CJK}]")
@@ -292,26 +310,37 @@ def best_cuts(pieces: Sequence[CuttingPiece], chunk_size: int) -> list[int]:
         The places in order, with 0 and the number of pieces.
     """
     ends = [0, *accumulate(piece.tokens for piece in pieces)]
-    costs = [0.0]
-    begins = [0]
+    costs = [0.0]  # of all up to a place
+    begins = [0]  # of the last passage up to a place
     for end in range(1, len(pieces) + 1):
-        best_cost, best_begin = float("inf"), end - 1
-        is_section_end = end == len(pieces) or pieces[end].is_heading
-        has_heading = False
+        is_last = end == len(pieces)
+        is_section_end = is_last or pieces[end].is_heading
         limit = chunk_size * ROW_SLACK if pieces[end - 1].is_row else chunk_size
-        for begin in range(end - 1, max(end - _MOST_PIECES, 0) - 1, -1):
-            if ends[end] - ends[begin] > limit and begin < end - 1:
-                break
+        cost = math.inf
+        begins.append(end - 1)
+        for begin, fullness, has_heading in _passages_until(end, pieces, ends, limit):
             # a passage that begins with a heading takes nothing of another section
             into_section = _INTO_SECTION if has_heading and not is_section_end else 0.0
-            fullness = (ends[end] - ends[begin]) / limit
-            cost = costs[begin] + 1 + into_section + _UNEVENNESS * fullness**2
-            if cost < best_cost:
-                best_cost, best_begin = cost, begin
-            has_heading = has_heading or pieces[begin].is_heading
-        costs.append(best_cost + (pieces[end].cost if end < len(pieces) else 0.0))
-        begins.append(best_begin)
+            cost_from = costs[begin] + 1 + into_section + _UNEVENNESS * fullness**2
+            if cost_from < cost:
+                cost = cost_from
+                begins[end] = begin
+        costs.append(cost if is_last else cost + pieces[end].cost)
     cuts = [len(pieces)]
     while cuts[-1]:
         cuts.append(begins[cuts[-1]])
     return cuts[::-1]
+
+
+def _passages_until(
+    end: int, pieces: Sequence[CuttingPiece], ends: Sequence[int], limit: float
+) -> Iterator[tuple[int, float, bool]]:
+    """The passages that may end at a place, the shortest first: where each begins, how full it is, and
+    whether it has a heading behind its first piece."""
+    has_heading = False
+    for begin in range(end - 1, max(end - _MOST_PIECES, 0) - 1, -1):
+        tokens = ends[end] - ends[begin]
+        if tokens > limit and begin < end - 1:
+            return
+        yield begin, tokens / limit, has_heading
+        has_heading = has_heading or pieces[begin].is_heading

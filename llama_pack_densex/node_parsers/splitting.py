@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
@@ -48,19 +48,26 @@ def split(document: BaseNode, parsers: Sequence[NodeParser]) -> list[BasePiece]:
     Raises:
         ValueError: A parser cannot split the document.
     """
+    root = BasePiece(document, _span_in_document(document), None)
     pieces: list[BasePiece] = []
-    level: list[int | None] = [None]
+    level: list[tuple[int | None, BasePiece]] = [(None, root)]
     for parser in parsers:
         begun = len(pieces)
-        for index in level:
-            above = None if index is None else pieces[index]
-            pieces += [BasePiece(node, span, index) for node, span in _split_once(document, above, parser)]
-        level = [*range(begun, len(pieces))]
+        for number, above in level:
+            pieces += [BasePiece(node, span, number) for node, span in _split_once(document, above, parser)]
+        level = list(enumerate(pieces[begun:], begun))
     return pieces
 
 
+def _span_in_document(document: BaseNode) -> Span | None:
+    """Where a document's text begins and ends; a node of another parser may not know."""
+    start = 0 if document.source_node is None else getattr(document, "start_char_idx", None)
+    return None if start is None else (start, start + len(document.get_content()))
+
+
 def title_of(document: BaseNode) -> str:
-    """A document's title: "title" in its metadata, else the first heading of its markup, else the file's stem."""
+    """A document's title: "title" in its metadata, else the first heading of its markup, else the file's
+    stem."""
     if title := document.metadata.get("title"):
         return ", ".join(map(str, title)) if isinstance(title, (list, tuple)) else str(title)
     file = PurePath(str(document.metadata.get("file_name") or document.metadata.get("file_path") or ""))
@@ -73,59 +80,68 @@ def title_of(document: BaseNode) -> str:
 
 
 def _split_once(
-    document: BaseNode, above: BasePiece | None, parser: NodeParser
-) -> Iterator[tuple[BaseNode, Span | None]]:
-    text = (above.node if above else document).get_content()
-    metadata = dict((above.node if above else document).metadata)
+    document: BaseNode,
+    above: BasePiece,
+    parser: NodeParser,
+) -> list[tuple[BaseNode, Span | None]]:
+    """The nodes that one parser makes of a piece, with their places in the document."""
+    text = above.node.get_content()
+    if not text.strip():
+        return []
+    metadata = dict(above.node.metadata)
     source = Document(
         id_=document.id_,
         text=text,
         metadata=metadata,
-        # a splitter inside of a parser that counts metadata sees none, so that borders depend on the text alone
+        # a splitter inside of a parser that counts metadata sees none, so that borders depend on the text
+        # alone
         excluded_embed_metadata_keys=[*metadata],
         excluded_llm_metadata_keys=[*metadata],
         **appearance(document),
     )
     try:
-        made = parser.get_nodes_from_documents([source]) if text.strip() else []
+        nodes = parser.get_nodes_from_documents([source])
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{parser.class_name()} cannot split document {document.id_!r}: {error}") from error
-    nodes = [node for node in made if node.get_content().strip() and not node.child_nodes]
-    if not nodes and text.strip():  # core's parsers make nothing of what is no JSON, and of HTML without their tags
-        nodes = [source]
-    if above is not None:
-        offset = above.span[0] if above.span else None
-    else:  # a node of another parser may not know where it starts
-        offset = getattr(document, "start_char_idx", None) if document.source_node else 0
-    for node, span in zip(nodes, locate([node.get_content() for node in nodes], text), strict=True):
-        yield node, None if span is None or offset is None else (span[0] + offset, span[1] + offset)
+    # core's parsers make nothing of what is no JSON, and of HTML without their tags
+    nodes = [node for node in nodes if node.get_content().strip() and not node.child_nodes] or [source]
+    spans = locate([node.get_content() for node in nodes], text)
+    return [(node, _shifted(span, above.span)) for node, span in zip(nodes, spans, strict=True)]
+
+
+def _shifted(span: Span | None, above: Span | None) -> Span | None:
+    """A span in a piece as one in the document, where both are known."""
+    return (span[0] + above[0], span[1] + above[0]) if span and above else None
 
 
 def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
     """Find the spans of pieces that were cut from a text in order, with or without overlap.
 
-    Of the places where a piece occurs, the last one that leaves no gap to the piece before it is taken (only white
-    space may be lost between two pieces), so that repeated text is found where it was cut.
+    Of the places where a piece occurs, the last one that leaves no gap to the piece before it is taken (only
+    white space may be lost between two pieces), so that repeated text is found where it was cut.
 
     Args:
         pieces: What a splitter returned, in document order.
         text: The document's text.
 
     Returns:
-        For each piece `(start, end)` with `text[start:end] == piece`, or None where it does not stand in the text
-        word for word (a parser that rewrites).
+        For each piece `(start, end)` with `text[start:end] == piece`, or None where it does not stand in the
+        text word for word (a parser that rewrites).
     """
     spans: list[Span | None] = []
-    start = end = 0  # of the last found piece
+    start = end = 0  # of the last piece that was found
     for piece in pieces:
-        found = text.rfind(piece, start, after_space(text, end) + len(piece))
-        if found < 0:  # the splitter left something out
-            found = text.find(piece, start)
-        if found < 0:  # the piece before was taken for a later one like it
-            found = text.find(piece)
-        if found >= 0 and piece:
-            start, end = found, found + len(piece)
-        spans.append((start, end) if found >= 0 and piece else None)
+        place = text.rfind(piece, start, after_space(text, end) + len(piece))
+        if place < 0:  # the splitter left something out
+            place = text.find(piece, start)
+        if place < 0:  # the piece before was taken for a later one like it
+            place = text.find(piece)
+        if place < 0 or not piece:
+            spans.append(None)
+            continue
+        start = place
+        end = place + len(piece)
+        spans.append((start, end))
     return spans
 
 

@@ -24,16 +24,16 @@ from llama_pack_densex.text.segments import segment
 class TopicNodeParser(TextSplitter):
     """Cuts documents between sentences where their neighbours are least alike, into passages of bounded size.
 
-    The mean embeddings of the two sentences before and after a gap are compared, as TextTiling does with words
-    (Hearst, 1997), and of all ways to cut the text into passages that are not too long the one is taken whose cuts
-    cross the least similarity. Core's `SemanticSplitterNodeParser` cuts at a percentile of distances, so that its
-    passages have any size, and finds no Japanese sentence ends.
+    The mean embeddings of the two sentences before and after a gap are compared, as TextTiling does with
+    words (Hearst, 1997), and of all ways to cut the text into passages that are not too long the one is taken
+    whose cuts cross the least similarity. Core's `SemanticSplitterNodeParser` cuts at a percentile of
+    distances, so that its passages have any size, and finds no Japanese sentence ends.
 
     Args:
         embed_model: What sentences are embedded by: a LlamaIndex embedding model, or a name as
             `DenseXRetrievalPack` takes it ("minilm"). A parser of a dictionary needs a name.
-        chunk_size: The most tokens in a passage, counted as by `PassageNodeParser`; only a sentence that is longer is
-            cut inside.
+        chunk_size: The most tokens in a passage, counted as by `PassageNodeParser`; only a sentence that is
+            longer is cut inside.
 
     Raises:
         ValueError: (on parsing) There is no such embedding model.
@@ -123,8 +123,8 @@ def similarities(embeddings: Any) -> list[float]:
     """
     padded = np.pad(of_length_one(embeddings), ((1, 1), (0, 0)))
     pairs = of_length_one(padded[:-1] + padded[1:])  # of each gap, that before the first sentence included
-    found: list[float] = np.einsum("ij,ij->i", pairs[:-2], pairs[2:]).tolist()
-    return found
+    across: list[float] = np.einsum("ij,ij->i", pairs[:-2], pairs[2:]).tolist()
+    return across
 
 
 def of_length_one(vectors: Any) -> Any:
@@ -144,7 +144,8 @@ def best_cuts(across: Sequence[float], sizes: Sequence[int], most: int) -> list[
         The places in order, with 0 and the number of sentences.
     """
     ends = [0, *accumulate(sizes)]
-    costs, came_from = [0.0], [0]
+    costs = [0.0]
+    came_from = [0]
     first = 0  # the earliest place from which a passage may reach here
     for place in range(1, len(ends)):
         while ends[place] - ends[first] > most and first < place - 1:

@@ -62,25 +62,29 @@ NEAR_DUPLICATE = 0.8
 """A unit is left out if a better one has this share of its tokens: a sentence and its proposition, say."""
 
 SAME_PLACE = 0.5
-"""The same where one is a sentence, and the others are propositions that are from it, or the reverse; only where
-the passages are read too: in mode "propositions" 14 in 100 of a handbook's questions lost their answer by it."""
+"""The same where one is a sentence, and the others are propositions that are from it, or the reverse; only
+where the passages are read too: in mode "propositions" 14 in 100 of a handbook's questions lost their answer
+by it."""
 
 # What makes two otherwise equal sentences differ in meaning; the tokens of keyword search lack negations.
 _DISTINCTIVE = re.compile(
-    r"\d+(?:[.,]\d+)*|\b(?:no|not|never|neither|nor|without|cannot)\b|n['’]t\b|ない|なかっ|ません|ずに", re.IGNORECASE
+    r"\d+(?:[.,]\d+)*|\b(?:no|not|never|neither|nor|without|cannot)\b|n['’]t\b|ない|なかっ|ません|ずに",
+    re.IGNORECASE,
 )
 
 LEAST_WORDS = 3
-"""Words of a unit without a verb that says something; a Chinese, Japanese or Korean character counts as half a word."""
+"""Words of a unit without a verb that says something; a Chinese, Japanese or Korean character counts as half
+a word."""
 OF_LEAD_IN = 8
 """The same of any unit that ends in a colon."""
 _MARKUP = re.compile(r"<[^<>]{0,500}>|\]\([^()\s]{0,500}\)|[*_`#>|\[\]()]|https?://\S+")
 _BULLET = re.compile(r"[-*+]\s+")
 _EMPHASISED = re.compile(
-    r"(?:[-*+>]\s+)?(?P<mark>\*\*|__|\*|_|<b>|<strong>)[^\n。.!?！？]{1,80}(?:(?P=mark)|</b>|</strong>)"
+    r"(?:[-*+>]\s+)?(?P<mark>\*\*|__|\*|_|<b>|<strong>)[^\n。.!?！？]{1,80}(?:(?P=mark)|</b>|</strong>)",
 )
 _PREDICATE = re.compile(
-    r"(?<!また)は|[がを]|です|ます|[:：]|\b(?:is|are|was|were|has|have|can|must|may|will|should)\b", re.IGNORECASE
+    r"(?<!また)は|[がを]|です|ます|[:：]|\b(?:is|are|was|were|has|have|can|must|may|will|should)\b",
+    re.IGNORECASE,
 )
 _COURTESY = re.compile(
     r"(?:詳細は|詳しくは)?こちら(?:を(?:ご覧|参照して)ください|です)?[。!！]*"
@@ -140,7 +144,10 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
     """
 
     mode: ContextMode = Field(default=DEFAULT_MODE, description="What is read.")
-    budget: PositiveInt | Literal["auto"] | None = Field(default="auto", description="The most that may be read.")
+    budget: PositiveInt | Literal["auto"] | None = Field(
+        default="auto",
+        description="The most that may be read.",
+    )
     unit: BudgetUnit = Field(default="words", description="What the budget counts.")
     window: int = Field(default=1, ge=0, description="Sentences before and after each matched unit.")
 
@@ -149,7 +156,9 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
         return "PropositionContextPostprocessor"
 
     def _postprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+        self,
+        nodes: list[NodeWithScore],
+        query_bundle: QueryBundle | None = None,
     ) -> list[NodeWithScore]:
         limit = self.budget
         unit = self.unit
@@ -163,16 +172,16 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
             facts = rank_facts(nodes, passages_follow=self.mode == "propositions+passages")
         if not facts:
             context.add(nodes)
-        elif self.mode == "propositions+passages":
+            return context.nodes
+        if self.mode == "propositions+passages":
             context.add_facts_and_passages(facts, nodes, self.window)
+            return context.nodes
+        if self.mode == "propositions":
+            context.add_facts(facts, math.inf)
         else:
-            if self.mode == "propositions":
-                context.add_facts(facts, math.inf)
-            elif limit is None:  # windows around everything that was found would be the passages again
-                context.add_windows(choose_facts(facts, FACT_WORDS), self.window)
-            else:
-                context.add_windows(facts, self.window)
-            context.add([node for node in nodes if not units_of(node)])
+            # without a limit, windows around all facts would be the passages again
+            context.add_windows(choose_facts(facts, FACT_WORDS) if limit is None else facts, self.window)
+        context.add([node for node in nodes if not units_of(node)])
         return context.nodes
 
 
@@ -180,29 +189,33 @@ class _Context:
     """A context that grows within a budget."""
 
     def __init__(self, limit: int | None, unit: BudgetUnit) -> None:
+        self.nodes: list[NodeWithScore] = []
         self._limit = limit
         self._unit = unit
-        self.nodes: list[NodeWithScore] = []
-        # the same texts are tried again and again beside others
-        self._size = functools.cache(functools.partial(size_of, unit=unit))
+        self._between = 0 if unit == "words" else _BETWEEN_NODES
+        self._room = math.inf if limit is None else limit + self._between
 
-    def holds(self, nodes: Sequence[NodeWithScore]) -> bool:
-        """Whether these nodes are no more than the budget allows."""
+    def _cost(self, *nodes: NodeWithScore) -> float:
+        """How much of the budget some nodes take, with what stands before them."""
         if self._limit is None:
-            return True
-        size = sum(self._size(node.get_content(MetadataMode.LLM)) for node in nodes)
-        if self._unit != "words":
-            size += _BETWEEN_NODES * (len(nodes) - 1)
-        return size <= self._limit
+            return 0.0
+        return sum(size_of(node.get_content(MetadataMode.LLM), self._unit) + self._between for node in nodes)
 
     def add(self, nodes: Sequence[NodeWithScore]) -> None:
         """Add nodes, whole or as many of their first sentences as fit."""
         for node in nodes:
-            if self.holds([*self.nodes, node]):
-                self.nodes.append(node)
-            else:
+            if not self._add_whole([node]):
                 beginning = MatchedUnit(node.node_id, "", 0.0, "passage", "")
                 self.add_windows([Fact(beginning, node)], 0, fill=True)
+
+    def _add_whole(self, nodes: Sequence[NodeWithScore]) -> bool:
+        """Add nodes if all fit."""
+        cost = self._cost(*nodes)
+        if cost > self._room:
+            return False
+        self.nodes += nodes
+        self._room -= cost
+        return True
 
     def add_windows(self, facts: Sequence[Fact], width: int, fill: bool = False) -> None:
         """Add of each passage the sentences around its matched units, in reading order; overlaps are merged.
@@ -215,34 +228,45 @@ class _Context:
         """
         sources = {fact.source.node_id: fact.source for fact in reversed(facts)}
         passages = {node_id: _Passage(source) for node_id, source in sources.items()}
-        places = [passages[fact.source.node_id].places(fact.unit.text) for fact in facts]
-        above = self.nodes
-        shown: dict[str, frozenset[int]] = {}
-        while True:
-            last_shown = shown
-            for fact, own in zip(facts, places, strict=True):
-                node_id = fact.source.node_id
-                for wanted in (passages[node_id].around(own, width), own):
-                    already = shown.get(node_id, frozenset())
-                    if wanted <= already:
-                        continue
-                    attempt = {**shown, node_id: already | wanted}
-                    nodes = [*above, *(passages[key].show(parts) for key, parts in attempt.items())]
-                    if self.holds(nodes):
-                        shown = attempt
-                        self.nodes = nodes
-                        break
-            if not fill or shown == last_shown:
-                break
+        units = [(passages[fact.source.node_id], fact.unit.text) for fact in facts]
+        windows = [(passage, passage.places(text)) for passage, text in units]
+        shown: dict[_Passage, NodeWithScore] = {}
+        grows = True
+        while grows:
+            grows = False
+            for passage, own in windows:
+                if excerpt := self._widened(passage, own, width):
+                    shown[passage] = excerpt
+                    grows = fill
             width += 1
+        self.nodes += shown.values()
 
-    def add_facts_and_passages(self, ranked: Sequence[Fact], nodes: Sequence[NodeWithScore], width: int) -> None:
+    def _widened(self, passage: _Passage, own: frozenset[int], width: int) -> NodeWithScore | None:
+        """What is shown of a passage with the window around some sentences, or these alone; None if neither
+        fits."""
+        for window in (passage.around(own, width), own):
+            if window <= passage.shown:
+                continue
+            excerpt = passage.excerpt(passage.shown | window)
+            cost = self._cost(excerpt)
+            if cost <= self._room + passage.cost:
+                self._room += passage.cost - cost
+                passage.cost = cost
+                passage.shown |= window
+                return excerpt
+        return None
+
+    def add_facts_and_passages(
+        self,
+        ranked: Sequence[Fact],
+        nodes: Sequence[NodeWithScore],
+        width: int,
+    ) -> None:
         """Add the best facts, then the passages: whole if all fit, else the sentences around their facts."""
         words = FACT_WORDS if self._limit is None else FACT_SHARE * self._limit / _A_WORD[self._unit]
         shown = {fact.unit.id for fact in self.add_facts(ranked, words)}
         passages = [node for node in nodes if not is_unit(node) or node.node_id not in shown]
-        if self.holds([*self.nodes, *passages]):
-            self.nodes += passages
+        if self._add_whole(passages):
             return
         facts = [fact for fact in ranked if fact.source in passages]
         self.add_windows(facts, width, fill=True)
@@ -251,9 +275,9 @@ class _Context:
 
     def add_facts(self, ranked: Sequence[Fact], words: float) -> list[Fact]:
         """Begin with a node of facts, and return them."""
-        facts = choose_facts(ranked, words, lambda facts: self.holds([_facts_node(facts)]))
+        facts = choose_facts(ranked, words, lambda facts: self._cost(_facts_node(facts)) <= self._room)
         if facts:
-            self.nodes.append(_facts_node(facts))
+            self._add_whole([_facts_node(facts)])
         return facts
 
 
@@ -277,8 +301,8 @@ def units_of(node: NodeWithScore) -> list[MatchedUnit]:
 
 
 def rank_facts(nodes: Sequence[NodeWithScore], passages_follow: bool = False) -> list[Fact]:
-    """The units that found these nodes, best first: none twice, none that one above it says, and, where others say
-    something, none that says nothing.
+    """The units that found these nodes, best first: none twice, none that one above it says, and, where
+    others say something, none that says nothing.
 
     A unit ranks by its own score plus half the score of the node it found, each as a share of the best one's,
     so that a good unit of a good passage comes first. A unit that was itself retrieved counts as found by
@@ -295,16 +319,21 @@ def rank_facts(nodes: Sequence[NodeWithScore], passages_follow: bool = False) ->
         passage = by_id.get(node.node.index_id, node) if isinstance(node.node, IndexNode) else node
         for unit in units_of(node):
             facts.setdefault(unit.id, Fact(unit, passage))
-    best_unit = max((abs(fact.unit.score) for fact in facts.values()), default=0.0) or 1.0
-    best_node = max((abs(fact.source.score or 0.0) for fact in facts.values()), default=0.0) or 1.0
+    ranked = _by_score(list(facts.values()))
+    ranked = [fact for fact in ranked if not says_nothing(fact.unit.text)] or ranked
+    return list(_without_repetition(_one_kind_a_place(ranked) if passages_follow else ranked))
+
+
+def _by_score(facts: Sequence[Fact]) -> list[Fact]:
+    unit_scores = [fact.unit.score for fact in facts]
+    node_scores = [fact.source.score or 0.0 for fact in facts]
+    best_unit = max(map(abs, unit_scores), default=0.0) or 1.0
+    best_node = max(map(abs, node_scores), default=0.0) or 1.0
 
     def rank(fact: Fact) -> float:
         return fact.unit.score / best_unit + PASSAGE_WEIGHT * (fact.source.score or 0.0) / best_node
 
-    ranked = sorted(facts.values(), key=rank, reverse=True)
-    stating = [fact for fact in ranked if not says_nothing(fact.unit.text)]
-    ranked = stating or ranked
-    return list(_without_repetition(_one_kind_a_place(ranked) if passages_follow else ranked))
+    return sorted(facts, key=rank, reverse=True)
 
 
 def choose_facts(
@@ -389,8 +418,8 @@ def _one_kind_a_place(facts: Sequence[Fact]) -> list[Fact]:
         if unit.span and not unit.unverified:
             kinds = tokens_at[fact.source.node_id, unit.span]
             tokens = set(tokenize(unit.text))
-            others = set().union(*(above for kind, above in kinds.items() if kind != unit.granularity))
-            if len(tokens & others) >= SAME_PLACE * len(tokens):
+            stated = set().union(*(above for kind, above in kinds.items() if kind != unit.granularity))
+            if len(tokens & stated) >= SAME_PLACE * len(tokens):
                 continue
             kinds[unit.granularity] |= tokens
         kept.append(fact)
@@ -398,34 +427,36 @@ def _one_kind_a_place(facts: Sequence[Fact]) -> list[Fact]:
 
 
 class _Passage:
-    """A retrieved node in sentences; one that is a unit itself, in those of the units that it stands for."""
+    """A retrieved node in sentences; one that is a unit itself, in those of the units that it stands for.
+
+    Attributes:
+        shown: The sentences that are shown of it.
+        cost: How much of the budget they take.
+    """
 
     def __init__(self, node: NodeWithScore) -> None:
-        self.node = node
-        self.text = node.get_content()
+        self.shown: frozenset[int] = frozenset()
+        self.cost = 0.0
+        self._node = node
+        self._text = node.get_content()
         context = context_of(node.node)
         if is_unit(node):
-            self.text = "\n".join(unit.text for unit in units_of(node))
+            self._text = "\n".join(unit.text for unit in units_of(node))
             context = ""
-        self._segments = segment(self.text, context)
-        self._statements = {statement.text: statement.span for statement in statements(self.text, context)}
-        self._blocks = find_blocks(self.text, context)
-        self._spans = [part.span for part in self._segments]
+        segments = segment(self._text, context)
+        blocks = find_blocks(self._text, context)
+        starts = [block.start for block in blocks]
+        self._blocks = [blocks[bisect_right(starts, part.start) - 1] for part in segments]  # of each sentence
+        self._spans = [part.span for part in segments]
+        self._statements = {statement.text: statement.span for statement in statements(self._text, context)}
 
     @functools.cached_property
     def _tokens(self) -> list[frozenset[str]]:
         """The tokens of each sentence; a table's header, which states nothing, has none."""
         return [
-            frozenset(() if part.kind == "columns" else tokenize(self.text[part.start : part.end]))
-            for part in self._segments
+            frozenset(() if block.kind == "columns" else tokenize(self._text[start:end]))
+            for block, (start, end) in zip(self._blocks, self._spans, strict=True)
         ]
-
-    @functools.cached_property
-    def _needed(self) -> list[frozenset[int]]:
-        """The sentences that each one needs: the header of its table, the line that leads its list in."""
-        starts = [block.start for block in self._blocks]
-        blocks = [self._blocks[bisect_right(starts, part.start) - 1] for part in self._segments]
-        return [frozenset().union(*(self._within(*span) for span in block.needs)) for block in blocks]
 
     def _within(self, start: int, end: int) -> frozenset[int]:
         """The sentences that a stretch of the text holds, wholly or in part."""
@@ -437,12 +468,12 @@ class _Passage:
 
         Of an empty one, the first sentence.
         """
+        unit = unit.strip()
         if not unit or not self._spans:
             return frozenset(range(len(self._spans[:1])))
-        unit = unit.strip()
         if unit in self._statements:
             return self._within(*self._statements[unit])
-        start = self.text.find(unit)
+        start = self._text.find(unit)
         if start >= 0:
             return self._within(start, start + len(unit))
         tokens = set(tokenize(unit))
@@ -456,33 +487,35 @@ class _Passage:
 
     def around(self, places: frozenset[int], width: int) -> frozenset[int]:
         """Sentences with those before and after them; units have no neighbours."""
-        if is_unit(self.node):
+        if is_unit(self._node):
             return places
         wanted = (range(place - width, place + width + 1) for place in places)
         return frozenset().union(*wanted) & {*range(len(self._spans))}
 
-    def show(self, places: frozenset[int]) -> NodeWithScore:
-        """A copy with some of the sentences; runs of them stand as they do in the text."""
-        places = places.union(*(self._needed[place] for place in places))
+    def excerpt(self, places: frozenset[int]) -> NodeWithScore:
+        """A copy with some of the sentences and what they need: the header of a table, the line above a list.
+
+        Runs of sentences stand as they do in the text.
+        """
+        needs = (self._within(*span) for place in places for span in self._blocks[place].needs)
         runs: list[tuple[int, int]] = []
-        for place in sorted(places):
+        last = None
+        for place in sorted(places.union(*needs)):
             start, end = self._spans[place]
-            if runs and place - 1 in places:
+            if last is not None and last == place - 1:
                 start = runs.pop()[0]
             runs.append((start, end))
-        copy = self.node.node.model_copy()
-        copy.set_content(GAP.join(self.text[start:end] for start, end in runs))
+            last = place
+        copy = self._node.node.model_copy()
+        copy.set_content(GAP.join(self._text[start:end] for start, end in runs))
         copy.embedding = None
         if isinstance(copy, TextNode):
-            start, end = runs[0]
             offset = copy.start_char_idx
-            if offset is None or len(runs) > 1 or self.text != self.node.get_content():
-                copy.start_char_idx = None
-                copy.end_char_idx = None
-            else:
-                copy.start_char_idx = offset + start
-                copy.end_char_idx = offset + end
-        return NodeWithScore(node=copy, score=self.node.score)
+            copy.start_char_idx = copy.end_char_idx = None
+            if offset is not None and len(runs) == 1 and self._text == self._node.get_content():
+                copy.start_char_idx = offset + runs[0][0]
+                copy.end_char_idx = offset + runs[0][1]
+        return NodeWithScore(node=copy, score=self._node.score)
 
 
 def size_of(text: str, unit: BudgetUnit) -> float:
@@ -497,4 +530,8 @@ def count_words(text: str) -> float:
 
     What stands between two spaces, a dash as well, is at least one word: `len(text.split())` is never more.
     """
-    return sum(max(1.0, sum(0.5 if match["cjk"] else 1.0 for match in _WORD.finditer(piece))) for piece in text.split())
+    return sum(max(1.0, _words_of(piece)) for piece in text.split())
+
+
+def _words_of(piece: str) -> float:
+    return sum(0.5 if match["cjk"] else 1.0 for match in _WORD.finditer(piece))

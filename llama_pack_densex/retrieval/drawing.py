@@ -1,4 +1,5 @@
-"""A picture of an index's tree: sections around passages around propositions, and what a question found in it."""
+"""A picture of an index's tree: sections around passages around propositions, and what a question found in
+it."""
 
 from __future__ import annotations
 
@@ -47,10 +48,10 @@ def draw_tree(nodes: Iterable[BaseNode], retrieved: Sequence[NodeWithScore] = ()
     """Draw sections and passages as boxes and propositions as dots, which show their text when pointed at.
 
     Args:
-        nodes: All nodes of some documents, as `DenseXRetrievalPack.nodes` and our node parsers return them. Every one
-            is drawn: some hundred are a picture.
-        retrieved: What a retriever of a pack found in them. The units that were found are filled in blue, and counted
-            in the corner of their passage; what was returned is outlined in orange.
+        nodes: All nodes of some documents, as `DenseXRetrievalPack.nodes` and our node parsers return them.
+            Every one is drawn: some hundred are a picture.
+        retrieved: What a retriever of a pack found in them. The units that were found are filled in blue, and
+            counted in the corner of their passage; what was returned is outlined in orange.
 
     Examples:
         ```python
@@ -58,8 +59,8 @@ def draw_tree(nodes: Iterable[BaseNode], retrieved: Sequence[NodeWithScore] = ()
         ```
     """
     by_id = {node.node_id: node for node in nodes}
-    found = {unit.id for result in retrieved for unit in matched_units(result.node)}
-    tree = _Tree(by_id, found, {result.node_id for result in retrieved})
+    matched = {unit.id for result in retrieved for unit in matched_units(result.node)}
+    tree = _Tree(by_id, matched, {result.node_id for result in retrieved})
     top = 0
     for node in by_id.values():
         if node.child_nodes and (node.parent_node is None or node.parent_node.node_id not in by_id):
@@ -76,13 +77,13 @@ class _Tree:
 
     Args:
         by_id: All nodes by id.
-        found: The ids of units that were found.
+        matched: The ids of units that were found.
         returned: The ids of nodes that were returned.
         parts: What was drawn.
     """
 
     by_id: dict[str, BaseNode]
-    found: set[str]
+    matched: set[str]
     returned: set[str]
     parts: list[str] = field(default_factory=list)
 
@@ -94,9 +95,7 @@ class _Tree:
             height = self._draw_boxes(children, x, y, width)
         else:
             height = self._draw_dots(children, x, y)
-        number = sum(child.node_id in self.found for child in children)
-        corner = f"{number}/{len(children)}" if number else ""
-        self.parts.insert(place, self._box(node, x, y, width, height, corner))
+        self.parts.insert(place, self._box(node, x, y, width, height))
         return height
 
     def _children(self, node: BaseNode) -> list[BaseNode]:
@@ -127,7 +126,10 @@ class _Tree:
         rows = -(-len(units) // _DOTS_A_ROW)
         return _LABEL_HEIGHT + _DOT_STEP * rows
 
-    def _box(self, node: BaseNode, x: int, y: int, width: int, height: int, corner: str) -> str:
+    def _box(self, node: BaseNode, x: int, y: int, width: int, height: int) -> str:
+        children = self._children(node)
+        number = sum(child.node_id in self.matched for child in children)
+        corner = f"{number}/{len(children)}" if number else ""
         look = 'fill="none" stroke="currentColor" stroke-opacity=".45"'
         if node.node_id in self.returned:
             look = f'fill="{_RETURNED_COLOR}" fill-opacity=".16" stroke="{_RETURNED_COLOR}" stroke-width="3"'
@@ -142,7 +144,7 @@ class _Tree:
 
     def _dot(self, unit: BaseNode, x: int, y: int) -> str:
         look = 'fill="none" stroke="currentColor"'
-        if unit.node_id in self.found:
+        if unit.node_id in self.matched:
             look = f'fill="{_FOUND_COLOR}" stroke="{_FOUND_COLOR}"'
         ring = ""
         if unit.node_id in self.returned:

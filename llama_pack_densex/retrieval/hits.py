@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 
@@ -54,26 +54,36 @@ class MatchedUnit:
     similarity: float | None = None
 
     @classmethod
-    def of_record(cls, record: NodeRecord, score: float, similarity: float | None = None) -> list[MatchedUnit]:
+    def of_record(
+        cls,
+        record: NodeRecord,
+        score: float,
+        similarity: float | None = None,
+    ) -> list[MatchedUnit]:
         """What is shown of a unit that was found: of a question, the propositions that answer it."""
-        status = record.status
-        section = record.section
+        shared: dict[str, Any] = {
+            "status": record.status,
+            "section": record.section,
+            "similarity": similarity,
+        }
         if record.granularity != "question":
+            kind = record.granularity
             return [
                 cls(
-                    record.id, record.text, score, record.granularity, status, section,
-                    span=record.span, unverified=record.unverified, similarity=similarity,
+                    record.id,
+                    record.text,
+                    score,
+                    kind,
+                    span=record.span,
+                    unverified=record.unverified,
+                    **shared,
                 )
-            ]  # fmt: skip
-        score *= ANSWER_SHARE
+            ]
+        shared |= {"score": score * ANSWER_SHARE, "granularity": "proposition", "question": record.text}
         return [
-            cls(
-                node_id, text, score, "proposition", status, section,
-                question=record.text, span=None if end is None else (start, end),
-                unverified=unverified, similarity=similarity,
-            )
+            cls(node_id, text, span=None if end is None else (start, end), unverified=unverified, **shared)
             for node_id, text, start, end, unverified in json.loads(record.metadata or "[]")
-        ]  # fmt: skip
+        ]
 
 
 class PassageHit(NamedTuple):
@@ -131,7 +141,9 @@ def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tu
     share = PASSAGE_SHARE if around else 0.0
     by_passage: defaultdict[str, list[FoundNode]] = defaultdict(list)
     for unit in units:
-        by_passage[unit.passage_id or unit.id].append(unit)  # a question finds hundreds: `leads_to` takes longer
+        by_passage[unit.passage_id or unit.id].append(
+            unit,
+        )  # a question finds hundreds: `leads_to` takes longer
     hits = []
     for passage_id, matched in by_passage.items():
         score = (matched[0].score + share * own.get(passage_id, last)) / (1 + share)
@@ -139,7 +151,8 @@ def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tu
     return tuple(sorted(hits, key=lambda hit: -hit.score))
 
 
-_MARKED_SHARE = 0.5  # of the best unit's score: in keyword search nearly every sentence has a word of the question
+# of the best unit's score: in keyword search nearly every sentence has a word of the question
+_MARKED_SHARE = 0.5
 _LISTED_UNITS = 10
 
 
@@ -194,7 +207,11 @@ def with_matches(
             first = matched.setdefault(shown.id, shown)
             if first is not shown:  # found itself, and by questions
                 score_of_both = max(first.score, shown.score)
-                matched[shown.id] = replace(first, score=score_of_both, question=first.question or shown.question)
+                matched[shown.id] = replace(
+                    first,
+                    score=score_of_both,
+                    question=first.question or shown.question,
+                )
     return carrying(node, score, sorted(matched.values(), key=lambda unit: -unit.score))
 
 
@@ -209,4 +226,5 @@ def carrying(node: BaseNode, score: float | None, units: Sequence[MatchedUnit]) 
 def matched_units(node: BaseNode) -> list[MatchedUnit]:
     """The units that found a retrieved node, best first; none for a node that another retriever found."""
     units = node.metadata.get(MATCHED_KEY, [])
-    return [MatchedUnit(**{**unit, "span": tuple(unit["span"]) if unit.get("span") else None}) for unit in units]
+    spans = [tuple(unit["span"]) if unit.get("span") else None for unit in units]
+    return [MatchedUnit(**{**unit, "span": span}) for unit, span in zip(units, spans, strict=True)]

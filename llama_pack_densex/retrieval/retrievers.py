@@ -74,7 +74,12 @@ class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
     """
 
     def __init__(
-        self, units: UnitSearch, index: NodeIndex, similarity_top_k: int = 4, fetch_k: int | None = None, **core: Any
+        self,
+        units: UnitSearch,
+        index: NodeIndex,
+        similarity_top_k: int = 4,
+        fetch_k: int | None = None,
+        **core: Any,
     ) -> None:
         self._units = units
         self._index = index
@@ -159,7 +164,10 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
         store = index.store
         super().__init__(
             vector_retriever=units,  # type: ignore[arg-type]  # core calls nothing but `retrieve`
-            storage_context=StorageContext.from_defaults(docstore=store.docstore, vector_store=store.vector_store),
+            storage_context=StorageContext.from_defaults(
+                docstore=store.docstore,
+                vector_store=store.vector_store,
+            ),
             simple_ratio_thresh=simple_ratio_thresh,
             **core,
         )
@@ -173,7 +181,10 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
                 break
         results = results[: self._similarity_top_k]
         unit_ids = [unit.id for result in results for unit in result.units]
-        units, records = self._index.read([result.node_id for result in results if not result.whole], unit_ids)
+        units, records = self._index.read(
+            [result.node_id for result in results if not result.whole],
+            unit_ids,
+        )
         nodes = merger.nodes | units
         retrieved: list[NodeWithScore] = []
         for result in results:
@@ -191,7 +202,8 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
         best = sorted(units, key=lambda unit: -unit.score)[: self._fetch_k]
         counted = {unit.id for unit in best}
         most = self._fetch_k
-        while True:  # as weak units merge nothing, neither do weak passages, unless too little is left without them
+        # as weak units merge nothing, neither do weak passages, unless too little is left without them
+        while True:
             results = merger.merge(hits[:most], counted)
             if len(results) >= self._similarity_top_k or most >= len(hits):
                 return results
@@ -279,7 +291,11 @@ def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], rat
     return Merged(passage.node_id, _above(passage), hit.score, hit.units, whole=True)
 
 
-def merge_level(results: Sequence[Merged], parents: Mapping[str, BaseNode], ratio_thresh: float) -> list[Merged]:
+def merge_level(
+    results: Sequence[Merged],
+    parents: Mapping[str, BaseNode],
+    ratio_thresh: float,
+) -> list[Merged]:
     """Merge base nodes into their parents once, where enough of a parent's children are there.
 
     A merged parent takes over everything under it, units of passages that were not merged included, so that
@@ -293,20 +309,23 @@ def merge_level(results: Sequence[Merged], parents: Mapping[str, BaseNode], rati
     Returns:
         The results, best first.
     """
-    groups: defaultdict[str, list[Merged]] = defaultdict(list)
+    groups: defaultdict[str | None, list[Merged]] = defaultdict(list)
     for result in results:
-        if result.parent_id and result.parent_id in parents:
-            groups[result.parent_id].append(result)
-    merged: dict[str, Merged] = {}
+        groups[result.parent_id].append(result)
+    merged: dict[str | None, Merged] = {}
     for parent_id, group in groups.items():
-        parent = parents[parent_id]
+        parent = parents.get(parent_id or "")
         whole = {result.node_id for result in group if result.whole}
-        if whole and _ratio(parent, whole) > ratio_thresh:
-            units = sorted((unit for result in group for unit in result.units), key=lambda unit: -unit.score)
-            score = max(result.score for result in group)
-            merged[parent_id] = Merged(parent_id, _above(parent), score, tuple(units), whole=True)
+        if parent is not None and whole and _ratio(parent, whole) > ratio_thresh:
+            merged[parent_id] = _merged(parent, group)
     unmerged = (result for result in results if result.parent_id not in merged)
     return sorted([*unmerged, *merged.values()], key=lambda result: -result.score)
+
+
+def _merged(parent: BaseNode, group: Sequence[Merged]) -> Merged:
+    units = sorted((unit for result in group for unit in result.units), key=lambda unit: -unit.score)
+    score = max(result.score for result in group)
+    return Merged(parent.node_id, _above(parent), score, tuple(units), whole=True)
 
 
 def _above(node: BaseNode) -> str | None:

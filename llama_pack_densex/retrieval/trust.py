@@ -24,9 +24,11 @@ Among 30 to 300 passages all-MiniLM-L6-v2 has 0.80 to 0.99 of the first places i
 order, in Japanese 0.26 to 0.75 and 0.80 to 0.95."""
 
 LEAST_PASSAGES = 30
-"""Passages of a language before anything is said of it. Japanese and Chinese ones say twice as much and count twice.
+"""Passages of a language before anything is said of it. Japanese and Chinese ones say twice as much and count
+twice.
 
-Of fewer, within one article of SQuAD, English was taken for unknown to MiniLM (of 20 passages in 6 of 78 cases)."""
+Of fewer, within one article of SQuAD, English was taken for unknown to MiniLM (of 20 passages in 6 of 78
+cases)."""
 ENOUGH_PASSAGES = 120
 """With so many, what was found out stays."""
 
@@ -35,10 +37,12 @@ _SENTENCES = 3  # of a passage, at most
 _LEAST_PROSE = 20  # words of sentences that are in a language, though it may not be told which
 _LEAST_WORDS = 5  # of a whole document
 _ENDS = (".", "!", "?", "。", "！", "？")  # of sentences, which items of a list mostly lack
-_TELLING = 0.5  # the share of a sentence's words that other passages hold at most, for it to tell its own from them
+# the share of a sentence's words that other passages hold at most, for it to tell its own from them
+_TELLING = 0.5
 _SURE = 1.645  # standard errors: one side of 95 %
 
-_KIN = {"zh": "ja", "ja": "zh", "latin": "en", "en": "latin"}  # told apart with difficulty in a short question
+# hard to tell apart in a short question
+_KIN = {"zh": "ja", "ja": "zh", "latin": "en", "en": "latin"}
 
 Embed = Callable[[list[str]], Sequence[Sequence[float]]]
 
@@ -77,7 +81,7 @@ def trust_in(trust: Mapping[str, LanguageTrust], question: str) -> LanguageTrust
 def main_languages(trust: Mapping[str, LanguageTrust]) -> list[str]:
     """The languages of the documents of an index, that of most passages first."""
     languages = list(trust.values())  # an insert in another thread may add one
-    return [known.language for known in sorted(languages, key=lambda known: -known.passages)]
+    return [support.language for support in sorted(languages, key=lambda support: -support.passages)]
 
 
 class TrustMeter:
@@ -88,7 +92,8 @@ class TrustMeter:
     that a language of which a few passages come at a time is measured on all of them; and again when there
     are twice as many, until there are enough.
 
-    A table, a list or a few words in Latin script tell no language of their own: they count as their document's.
+    A table, a list or a few words in Latin script tell no language of their own: they count as their
+    document's.
 
     Args:
         known: What was measured before.
@@ -124,7 +129,7 @@ class TrustMeter:
         """Note the languages of what was taken in, where there is no model to measure."""
         self._decide()
         for language, taken_in in sorted(self._passages.items()):
-            earlier = self.known.get(language, LanguageTrust(language, 0))
+            earlier = self._trust_in(language)
             self.known[language] = replace(earlier, passages=max(earlier.passages, len(taken_in)))
 
     def _decide(self) -> None:
@@ -150,35 +155,40 @@ class TrustMeter:
         if not self._looked and any(map(self._wants, self._passages)):
             self._looked = True
             taken = {text for texts in self._passages.values() for text in texts}
-            some = islice(indexed(), _LOOKED_AT)
-            self.add(passage for passage in some if searchable_text(passage.text) not in taken)
+            passages = islice(indexed(), _LOOKED_AT)
+            self.add(passage for passage in passages if searchable_text(passage.text) not in taken)
         self._decide()
         unsupported = []
-        for language, taken_in in sorted(self._passages.items()):
-            if self.known.get(language, LanguageTrust(language, 0)).passages >= ENOUGH_PASSAGES:
-                continue
-            texts = list(dict.fromkeys(taken_in))[:ENOUGH_PASSAGES]
-            parts = [part for text in texts for part in _parts(text, language)]
-            earlier = self.known.get(language, LanguageTrust(language, 0))
-            least = min(2 * earlier.passages, ENOUGH_PASSAGES)
-            is_new = earlier.first is None and earlier.passages < LEAST_PASSAGES
-            if len(parts) < LEAST_PASSAGES:
-                self.known[language] = replace(earlier, passages=max(earlier.passages, len(texts)))
-            elif is_new or len(texts) >= least > earlier.passages:
-                trust = replace(measure_language(language, parts, embed), passages=len(texts))
-                self.known[language] = trust
-                if earlier.known and not trust.known:
-                    unsupported.append(trust)
+        for language in sorted(self._passages):
+            earlier = self._trust_in(language)
+            self.known[language] = self._measured(earlier, embed)
+            if earlier.known and not self.known[language].known:
+                unsupported.append(self.known[language])
         return unsupported
 
+    def _measured(self, earlier: LanguageTrust, embed: Embed) -> LanguageTrust:
+        """What is known of a language with the passages that were taken in; measured where there are enough more."""
+        if earlier.passages >= ENOUGH_PASSAGES:
+            return earlier
+        texts = list(dict.fromkeys(self._passages[earlier.language]))[:ENOUGH_PASSAGES]
+        parts = [part for text in texts for part in _parts(text, earlier.language)]
+        if len(parts) < LEAST_PASSAGES:
+            return replace(earlier, passages=max(earlier.passages, len(texts)))
+        is_new = earlier.first is None and earlier.passages < LEAST_PASSAGES
+        if is_new or len(texts) >= min(2 * earlier.passages, ENOUGH_PASSAGES) > earlier.passages:
+            return replace(measure_language(earlier.language, parts, embed), passages=len(texts))
+        return earlier
+
+    def _trust_in(self, language: str) -> LanguageTrust:
+        return self.known.get(language, LanguageTrust(language, 0))
+
     def _wants(self, language: str) -> bool:
-        trust = self.known.get(language)
-        is_measured = trust is not None and trust.passages >= ENOUGH_PASSAGES
-        return not is_measured and len(self._passages[language]) < ENOUGH_PASSAGES
+        return max(self._trust_in(language).passages, len(self._passages[language])) < ENOUGH_PASSAGES
 
 
 def _languages_of(passages: Sequence[str]) -> list[str]:
-    """The languages of a document's passages; "" for those that tell none where the document tells none either."""
+    """The languages of a document's passages; "" for those that tell none where the document tells none
+    either."""
     text = "\n".join(passages)
     own = [_own_language(passage, text) for passage in passages]
     decided = Counter(filter(None, own))
@@ -228,7 +238,8 @@ def measure_language(language: str, passages: Sequence[str], embed: Embed) -> La
     own = scores[rows, places][:, None]
     first = (scores >= own).sum(axis=1) == 1
     ties = (scores == own).sum(axis=1) - 1
-    order = ((scores < own).sum(axis=1) + ties / 2) / (len(passages) - 1)  # half of the ties are taken to be behind
+    # half of the ties are taken to be behind
+    order = ((scores < own).sum(axis=1) + ties / 2) / (len(passages) - 1)
     is_known = np.mean(first) >= FIRST_PLACES or _highest(order, places) >= ORDER
     scores[rows, places] = -1.0
     return LanguageTrust(

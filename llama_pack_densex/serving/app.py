@@ -20,7 +20,8 @@ from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError
-from llama_pack_densex.answering.citations import Outcome, Source, placed
+from llama_pack_densex.answering.citations import Outcome
+from llama_pack_densex.answering.sources import Source, placed
 from llama_pack_densex.llm.errors import classify, is_of_a_model, secrets_in_environment
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.text.terminal import plain_logger

@@ -16,7 +16,7 @@ from llama_index.core.schema import BaseNode, NodeWithScore, RelatedNodeInfo
 from pydantic import BaseModel, Field
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.answering.citations import Source
+from llama_pack_densex.answering.sources import Source
 from llama_pack_densex.index.indexer import reading_order
 from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.llm.errors import classify

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from llama_index.core.llms import LLMMetadata, MockLLM
 from llama_index.core.schema import Document, NodeWithScore, TextNode
 
-from llama_pack_densex.answering.citations import NO_SOURCE, NOT_FOUND, CitedAnswer, Source, numbered
+from llama_pack_densex.answering.citations import CitedAnswer
 from llama_pack_densex.answering.extractive import extract
+from llama_pack_densex.answering.phrases import NO_SOURCE, NOT_FOUND
+from llama_pack_densex.answering.sources import Source, numbered
 from llama_pack_densex.answering.synthesizer import CitedSynthesizer
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 

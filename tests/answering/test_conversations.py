@@ -26,8 +26,9 @@ from llama_index.llms.openai import OpenAI
 from openai import BadRequestError
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.answering.citations import CitedAnswer, Source
+from llama_pack_densex.answering.citations import CitedAnswer
 from llama_pack_densex.answering.conversation import ConversationQuery
+from llama_pack_densex.answering.sources import Source
 from llama_pack_densex.answering.synthesizer import CitedSynthesizer
 from tests.openai_server import OpenAIServer, Reply, Seen
 

@@ -9,8 +9,9 @@ from llama_index.core import Document, SimpleDirectoryReader
 from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer
-from llama_pack_densex.answering.citations import CLOSEST, NOT_FOUND, UNVERIFIED, without_footnotes
 from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
+from llama_pack_densex.answering.footnotes import without_footnotes
+from llama_pack_densex.answering.phrases import CLOSEST, NOT_FOUND, UNVERIFIED
 from llama_pack_densex.retrieval.context import count_words
 from tests.conftest import DATA
 

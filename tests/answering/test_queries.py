@@ -6,7 +6,8 @@ import pytest
 from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.llms.openai import OpenAI
 
-from llama_pack_densex.answering.conversation import ConversationQuery, by_rules
+from llama_pack_densex.answering.conversation import ConversationQuery
+from llama_pack_densex.answering.rules import by_rules
 from tests.openai_server import OpenAIServer
 
 

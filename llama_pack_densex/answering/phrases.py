@@ -1,0 +1,59 @@
+"""What is written without asking an LLM, in English and Japanese."""
+
+from __future__ import annotations
+
+from llama_pack_densex.text.language import question_language
+
+NOT_FOUND = {
+    "en": "The answer was not found in the documents.",
+    "ja": "ドキュメントの中に答えは見つかりませんでした。",
+}
+"""The answer where the documents do not hold one."""
+CLOSEST = {"en": "Closest passages:\n\n", "ja": "近い箇所：\n\n"}
+"""What stands above quotations that may not answer the question."""
+NO_ANSWER = {"en": "The model gave no answer.", "ja": "モデルから回答がありませんでした。"}
+"""The answer where the LLM replied with nothing."""
+NEEDS_LLM = {
+    "en": "Without a language model I can only quote the documents. Ask about what is in them.",
+    "ja": "言語モデルがないため、ドキュメントを引用することしかできません。内容について質問してください。",
+}
+"""The answer to "summarise that" and the like where there is no LLM."""
+
+NO_SOURCE = {"en": " (no source)", "ja": "（出典なし）"}
+"""What is written behind a sentence without a footnote."""
+CUT_OFF = {"en": " (the answer was cut off)", "ja": "（回答は途中で切れています）"}
+"""What is written behind an answer that the LLM's limit of tokens cut off."""
+UNVERIFIED = {"en": " (unverified)", "ja": "（未確認）"}
+"""What is written behind a quoted proposition that no sentence of its passage says."""
+
+GREETING = {
+    "en": "Hello! Ask me about the documents.",
+    "ja": "こんにちは。ドキュメントについて質問してください。",
+}
+THANKS = {
+    "en": "You are welcome. Ask me more about the documents.",
+    "ja": "どういたしまして。ほかにも質問があればどうぞ。",
+}
+VAGUE = {
+    "en": "What would you like to know? Name what it is about, and ask in a whole sentence, "
+    'as "When was the tower of Karsted Lighthouse built?"',
+    "ja": "何についての質問でしょうか。対象の名前を入れて、"
+    "「霧浜灯台の塔はいつ建てられましたか」のように文で質問してください。",
+}
+"""The reply to a message that asks for nothing in particular."""
+
+OWN_WORDS = {"en": "In the user's own words: ", "ja": "利用者の言葉："}
+"""What stands before the newest message, beside the query that was made of it."""
+REWRITTEN = {"en": "Probably meant: ", "ja": "おそらく次の意味："}
+"""What stands before an LLM's query that names another subject than the message."""
+
+
+def in_language(phrases: dict[str, str], text: str, language: str = "") -> str:
+    """The one of some phrases that is in a text's language; in English for all but Japanese.
+
+    Args:
+        phrases: A phrase by language.
+        text: The question.
+        language: Its language, where that was detected from more than the text.
+    """
+    return phrases["ja" if (language or question_language(text)) == "ja" else "en"]
