@@ -76,10 +76,8 @@ def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[
     answering: list[list[int]] = []
     for question in questions:
         wanted = set(tokenize(question))
-        shares: list[float] = []
-        for own in words:
-            shared = math.fsum(rarity[word] for word in wanted & own)
-            shares.append(shared / math.sqrt(len(own) or 1))
+        shared = [math.fsum(map(rarity.__getitem__, wanted & own)) for own in words]
+        shares = [weight / math.sqrt(len(own) or 1) for weight, own in zip(shared, words, strict=True)]
         ranked = sorted(range(len(words)), key=shares.__getitem__, reverse=True)
         least = _ANSWERS_TOO * max(shares, default=0.0)
         likely = [place for place in ranked if shares[place] >= least > 0]

@@ -77,12 +77,10 @@ def judge(
     reading = read_reply(reply, finished=finish == "stop", questions=questions, is_last=is_last)
     texts = _without_example(reading.texts, passage)
     problem = _OF_FINISH.get(finish) or reading.problem
-    if problem is None and not texts:
-        problem = "empty"
-    if problem is not None:
+    if problem or not texts:
+        problem = problem or "empty"
         return Reading(problem=problem, reason=REASONS[problem])
-    language = find_wrong_language(passage.text, texts)
-    if language is not None:
+    if language := find_wrong_language(passage.text, texts):
         name = LANGUAGE_NAMES.get(language, "another language")
         return Reading(problem="language", reason=f"the reply was in {name}")
     answered = _without_example(reading.questions, passage)
@@ -120,11 +118,8 @@ def read_reply(
         problem = str(unusable)
     except RecursionError:  # lists in lists in lists
         problem = "unreadable"
-    if is_last and problem == "unreadable" and not questions:
-        texts = _propositions(_quoted(text))
-        if texts:
-            return Reading(texts)
-    return Reading(problem=problem)
+    texts = _propositions(_quoted(text)) if is_last and problem == "unreadable" and not questions else ()
+    return Reading(texts) if texts else Reading(problem=problem)
 
 
 def unique(texts: Iterable[str]) -> tuple[str, ...]:
@@ -153,11 +148,11 @@ def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
         reasons.insert(0, _in_parts(parts))
     status: Status = "repaired" if reasons else "ok"
     return PropositionSet(
-        unique(chain.from_iterable(part.texts for part in parts)),
-        "fallback" if failed else status,
-        "; ".join(unique(reasons)),
-        any(part.is_passing for part in parts),
-        unique(chain.from_iterable(part.questions for part in parts)),
+        texts=unique(text for part in parts for text in part.texts),
+        status="fallback" if failed else status,
+        reason="; ".join(unique(reasons)),
+        is_passing=any(part.is_passing for part in parts),
+        questions=unique(question for part in parts for question in part.questions),
     )
 
 
@@ -240,7 +235,8 @@ def _without_questions(value: Any, named: list[Any]) -> Any:
     if not isinstance(value, dict):
         return value
     named += [part for key, part in value.items() if _ASKING.search(key)]
-    return {key: _without_questions(part, named) for key, part in value.items() if not _ASKING.search(key)}
+    rest = {key: part for key, part in value.items() if not _ASKING.search(key)}
+    return {key: _without_questions(part, named) for key, part in rest.items()}
 
 
 def _without_numbers(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -293,13 +289,12 @@ def _propositions(texts: Iterable[str]) -> tuple[str, ...]:
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         value = _parts(value)
+    if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
+        value = _json_values(value) or value
     if isinstance(value, list):
         for part in value:
             yield from _strings(part)
-    elif isinstance(value, str):
-        decoded = _json_values(value) if value.lstrip().startswith(("[", "{")) else None
-        yield from [value] if decoded is None else _strings(decoded)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+    elif type(value) in (str, int, float):
         yield str(value)
 
 
@@ -308,7 +303,7 @@ def _parts(item: dict[str, Any]) -> list[Any]:
     if len(item) <= 2 and (item.get("error") or item.get("refusal")):
         raise _UnusableReplyError("refused")
     lists = {key: part for key, part in item.items() if isinstance(part, (list, dict)) and part}
-    texts = _texts_in(item)
+    texts = {key: part for key, part in item.items() if isinstance(part, str)}
     named_lists = _named(lists)
     named_texts = _named(texts)
     if named_lists:
@@ -324,14 +319,11 @@ def _parts(item: dict[str, Any]) -> list[Any]:
 
 def _is_passage(texts: dict[str, str], lists: dict[str, Any]) -> bool:
     """Whether a text is the passage that lists say in propositions, not a proposition with its words."""
+    if len(texts) > 1 or not any(map(_TEXT.match, texts)):
+        return False
     parts = chain.from_iterable(part.values() if isinstance(part, dict) else part for part in lists.values())
     listed = "".join(part for part in parts if isinstance(part, str))  # what is deeper comes later
-    name, text = next(iter(texts.items()))
-    return len(texts) == 1 and _TEXT.match(name) is not None and len(listed) >= len(text)
-
-
-def _texts_in(item: dict[str, Any]) -> dict[str, str]:
-    return {key: part for key, part in item.items() if isinstance(part, str)}
+    return len(listed) >= len("".join(texts.values()))
 
 
 def _named(parts: dict[str, Any]) -> dict[str, Any]:
@@ -392,8 +384,8 @@ def _listed(text: str, finished: bool) -> list[str]:
         raise _UnusableReplyError("refused")
     if all(re.fullmatch(r'"[^"]+",?', item) for item in items):
         items = [item.strip('",') for item in items]
-    *earlier, last = [bool(_SENTENCE_END.search(item)) for item in items] or [True]
-    if earlier and all(earlier) and not last and not finished:
+    are_whole = [bool(_SENTENCE_END.search(item)) for item in items]
+    if not finished and len(items) > 1 and all(are_whole[:-1]) and not are_whole[-1]:
         raise _UnusableReplyError("cut")
     return items
 

@@ -86,8 +86,8 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         device: str | None = None,
         max_new_tokens: int = 512,
     ) -> None:
-        settings = {"batch_size": batch_size, "device": device, "max_new_tokens": max_new_tokens}
-        super().__init__(otherwise=otherwise, **{"model": str(model), **settings})
+        fields = {"model": str(model), "otherwise": otherwise, "batch_size": batch_size}
+        super().__init__(**fields, device=device, max_new_tokens=max_new_tokens)
         self._loaded = _Seq2SeqModel(self.model, device)
         name_place(self.model)
 
@@ -128,8 +128,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         parts = self._make_parts([passages[number] for number in numbers])
         for number, own_parts in zip(numbers, parts, strict=True):
             sets[number] = checked(passages[number], join_parts(own_parts))
-        if any(part.status == "ok" for part in chain.from_iterable(parts)):
-            self._is_sound = True
+        self._is_sound = self._is_sound or any(part.status == "ok" for part in chain.from_iterable(parts))
         fallen = [result.reason for result in sets if result.status == "fallback"]
         if not self._is_sound and len(fallen) >= _FIRST_PASSAGES:
             raise PropositionizerError(
