@@ -110,19 +110,24 @@ def classify(
     codes = _codes(error)
     wait = retry_after(error)
     message = shortened(_message(error))
-    # clients wrap what httpx says of a header that it cannot send
-    unquoted = without_quotes(f"{message}\n{shortened(str(error.__cause__))}", sent)
     summary = " ".join(map(str, filter(None, (type(error).__name__, status, *sorted(codes)[:2]))))
     if status == 503 and wait:  # a server that says when to come back is there, and at its limit
         status = 429
-    fallback = _Rule("broken" if isinstance(error, PROGRAMMING_ERRORS) else "transient")
-    matching = (rule for rule in _RULES if rule.matches(status, codes, message, unquoted))
-    rule = next((rule for rule in matching if not (proven and rule.only_unproven)), fallback)
-    text = f"{type(error).__name__}: {scrub(message, secrets)[:500]} {rule.advice}"
+    # clients wrap what httpx says of a header that it cannot send
+    unquoted = without_quotes(f"{message}\n{shortened(str(error.__cause__))}", sent)
+    rules = [rule for rule in _RULES if rule.matches(status, codes, message, unquoted)]
+    rules.append(_Rule("broken" if isinstance(error, PROGRAMMING_ERRORS) else "transient"))
+    rule = next(rule for rule in rules if not (proven and rule.only_unproven))
     if isinstance(error, ProviderError) and rule.kind == "transient":  # it quotes nothing
         summary = f"{summary}: {error}"
-    may_pass = rule.kind == "transient" or (rule.kind == "rejected" and status == 403)
-    return Failure(rule.kind, scrub(summary, secrets), text.rstrip(), wait, may_pass, is_unreachable(error))
+    return Failure(
+        rule.kind,
+        summary=scrub(summary, secrets),
+        message=f"{type(error).__name__}: {scrub(message, secrets)[:500]} {rule.advice}".rstrip(),
+        wait=wait,
+        may_pass=rule.kind == "transient" or (rule.kind == "rejected" and status == 403),
+        is_unreachable=is_unreachable(error),
+    )
 
 
 def is_unreachable(error: BaseException) -> bool:
@@ -228,6 +233,11 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
     for pattern in _NAMED_KEYS:
         text = pattern.sub(r"\1[key]", text)
     return text
+
+
+def error_text(error: BaseException) -> str:
+    """An error's type and message, without keys."""
+    return scrub(f"{type(error).__name__}: {error}")
 
 
 def without_keys(text: str, secrets: Iterable[str] = ()) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from llama_index.core.llms import LLM, LLMMetadata
 
-from llama_pack_densex.llm.errors import scrub, shown
+from llama_pack_densex.llm.errors import error_text, shown
 
 OPENAI_MODEL = "gpt-4o-mini"
 """The LLM if there is nothing but an OpenAI key: cheap, and good enough at propositions in both languages."""
@@ -127,7 +127,7 @@ def with_address(names: Iterable[str | None], address: str) -> list[str | None]:
         ValueError: It is no address of a server, or none of the models has a use for it.
     """
     names = list(names)
-    users = [name for name in names if name and _takes_address(name)]
+    users = list(filter(_takes_address, filter(None, names)))
     users = [name for name in users if not PROVIDERS[parse_name(name)[0]].keys] or users
     if not users or not address.startswith(("http://", "https://")):
         raise ValueError(
@@ -248,8 +248,7 @@ def make_named(
     try:
         return change(model_class)(**settings)
     except Exception as error:  # whatever a provider's client raises if its model is not there
-        reason = scrub(f"{type(error).__name__}: {error}")
-        raise ValueError(f"{shown(name)} cannot be made: {reason}") from None
+        raise ValueError(f"{shown(name)} cannot be made: {error_text(error)}") from None
 
 
 def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
@@ -263,18 +262,22 @@ def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
         return {"api_key": next(filter(None, map(os.environ.get, _OPENAI_LIKE_KEYS)), "none")}
     if provider == "bedrock":
         return _region()
+    lacks_key = _lacks_key(provider)
+    if asked:
+        variables = PROVIDERS[provider].variables
+        missing = [variable for variable in variables if not os.environ.get(variable)]
+        if lacks_key:
+            raise ValueError(f"{shown(name)} needs a key: set the environment variable {PROVIDERS[provider].keys[0]}")
+        if missing:
+            raise ValueError(f"{shown(name)} needs more: set the environment variable {missing[0]}")
+    return {"api_key": "none, since nothing is asked"} if lacks_key else {}
+
+
+def _lacks_key(provider: str) -> bool:
     keys = PROVIDERS[provider].keys
-    is_set = any(map(os.environ.get, keys))
-    if provider == "openai":
-        is_set = is_set or bool(getattr(sys.modules.get("openai"), "api_key", None))
-    missing = [variable for variable in PROVIDERS[provider].variables if not os.environ.get(variable)]
-    if asked and keys and not is_set:
-        raise ValueError(f"{shown(name)} needs a key: set the environment variable {keys[0]}")
-    if asked and missing:
-        raise ValueError(f"{shown(name)} needs more: set the environment variable {missing[0]}")
-    if is_set or not keys:
-        return {}
-    return {"api_key": "none, since nothing is asked"}
+    if provider == "openai" and getattr(sys.modules.get("openai"), "api_key", None):
+        return False
+    return bool(keys) and not any(map(os.environ.get, keys))
 
 
 def _module(kind: str, provider: str) -> str:

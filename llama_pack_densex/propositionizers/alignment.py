@@ -172,15 +172,18 @@ class Comparison:
             common = [token for token in lacking if token in self._tokens[best]]
             shared += sum(map(lacking.pop, common))
             if not chosen:
-                # first words that stand above the chief source are what its pronoun means; the fact is below
-                for token in lacking:
-                    if self._places.get(token, [best])[0] < best:
-                        lacking[token] *= min(1.0, 2 * positions[token])
+                self._discount_subject(lacking, positions, best)
             chosen.append(best)
         if shared < _LEAST * whole:
             return _Source()
         spans = [self.segments[place].span for place in sorted(chosen)]
         return _Source(tuple(spans), chosen[:1], chosen[1:])
+
+    def _discount_subject(self, weights: dict[str, float], positions: dict[str, float], chief: int) -> None:
+        """First words that stand above the chief source are what its pronoun means; the fact is below."""
+        for token in weights:
+            if self._places.get(token, [chief])[0] < chief:
+                weights[token] *= min(1.0, 2 * positions[token])
 
     def _best_segment(self, weights: dict[str, float], least: float) -> int | None:
         """The segment that shares most of some tokens; a further one, with a least share, is no heading."""

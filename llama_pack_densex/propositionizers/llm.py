@@ -296,27 +296,17 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
             data["strictness"] = self.strictness
         return data
 
-    def question(
-        self,
-        passage: Passage,
-        part: Passage | None = None,
-        note: str = "",
-        attempt: int = 1,
-        turn: int | None = None,
-    ) -> LLMRequest:
+    def question(self, passage: Passage, part: Passage | None = None, note: str = "") -> LLMRequest:
         """What is asked about a passage.
 
         Args:
             passage: The passage.
             part: The part of it that is asked about; None means the whole.
             note: What to tell the model besides.
-            attempt: How many-eth time the same is asked.
-            turn: The passage's.
         """
         part = part or passage
         prompt = self._prompts[prompt_key(passage.language)]
-        messages = format_request(prompt, self._llm, part, note)
-        return LLMRequest(passage.text, part.text, messages, attempt, turn)
+        return LLMRequest(passage.text, part.text, format_request(prompt, self._llm, part, note))
 
     def key(self, question: LLMRequest) -> str:
         """What the reply to a question is kept by."""

@@ -109,17 +109,17 @@ def read_reply(
         is_last: Whether there is no further attempt: a list in other quotation marks and brackets than JSON's
             is read.
     """
-    if len(text) > _LONGEST:
-        return Reading(problem="unreadable")
     text = text.strip().lstrip("\ufeff").strip()
     try:
-        return _read(text, finished, questions)
+        reading = _read(text, finished, questions)
     except _UnusableReplyError as unusable:
-        problem = str(unusable)
+        reading = Reading(problem=str(unusable))
     except RecursionError:  # lists in lists in lists
-        problem = "unreadable"
-    texts = _propositions(_quoted(text)) if is_last and problem == "unreadable" and not questions else ()
-    return Reading(texts) if texts else Reading(problem=problem)
+        reading = Reading(problem="unreadable")
+    if is_last and reading.problem == "unreadable" and not questions:
+        texts = _propositions(parse_quoted_reply(text))
+        return Reading(texts) if texts else reading
+    return reading
 
 
 def unique(texts: Iterable[str]) -> tuple[str, ...]:
@@ -148,11 +148,11 @@ def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
         reasons.insert(0, _in_parts(parts))
     status: Status = "repaired" if reasons else "ok"
     return PropositionSet(
-        texts=unique(text for part in parts for text in part.texts),
+        texts=unique(chain.from_iterable(part.texts for part in parts)),
         status="fallback" if failed else status,
         reason="; ".join(unique(reasons)),
         is_passing=any(part.is_passing for part in parts),
-        questions=unique(question for part in parts for question in part.questions),
+        questions=unique(chain.from_iterable(part.questions for part in parts)),
     )
 
 
@@ -198,13 +198,13 @@ _NAMED = re.compile(rf"proposition|命題|fact|statement|claim|{_TEXT.pattern}",
 
 
 def _read(text: str, finished: bool, with_questions: bool) -> Reading:
+    if len(text) > _LONGEST:
+        return Reading(problem="unreadable")
     values = _json_values(text)
     if values is None:
         if not _START.match(text):
             text = without_thoughts(text)
-        if not text:
-            raise _UnusableReplyError("cut")
-        values = _embedded_values(text)
+        values = parse_json_reply(text)
     named: list[Any] = []
     if with_questions:
         values = _without_questions(values, named)
@@ -213,19 +213,25 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     if with_questions and not named:
         questions = tuple(text for text in texts if text.endswith(("?", "？")))
         texts = tuple(text for text in texts if text not in questions)
-    statements = texts or (text,)
+    problem = classify_reply(texts, text, is_list=bool(values))
+    return Reading(problem=problem) if problem else Reading(texts, questions=questions)
+
+
+def classify_reply(texts: Sequence[str], reply: str, *, is_list: bool) -> str | None:
+    """The problem with what was read out of a reply; None if there is none."""
+    statements = texts or (reply,)
     if len(statements) <= 2 and all(map(looks_like_refusal, statements)):
-        raise _UnusableReplyError("refused")
-    if not texts:
-        raise _UnusableReplyError("empty" if values or not text else "unreadable")
-    return Reading(texts, questions=questions)
+        return "refused"
+    if texts:
+        return None
+    return "empty" if is_list or not reply else "unreadable"
 
 
 def _texts_of(values: list[Any], text: str, finished: bool) -> tuple[str, ...]:
-    texts = _propositions(_strings(values) if values else _listed(text, finished))
+    texts = _propositions(_strings(values) if values else parse_list_reply(text, finished))
     if len(texts) != 1 or "\n" not in texts[0]:
         return texts
-    return _propositions(_listed(texts[0], finished) or texts[0].splitlines())  # a list as one string
+    return _propositions(parse_list_reply(texts[0], finished) or texts[0].splitlines())  # a list as one string
 
 
 def _without_questions(value: Any, named: list[Any]) -> Any:
@@ -254,8 +260,10 @@ def _json_values(text: str) -> list[Any] | None:
     return None
 
 
-def _embedded_values(text: str) -> list[Any]:
+def parse_json_reply(text: str) -> list[Any]:
     """Decode every array and object in a text."""
+    if not text:
+        raise _UnusableReplyError("cut")
     values: list[Any] = []
     position = 0
     while start := _START.search(text, position):
@@ -304,17 +312,19 @@ def _parts(item: dict[str, Any]) -> list[Any]:
         raise _UnusableReplyError("refused")
     lists = {key: part for key, part in item.items() if isinstance(part, (list, dict)) and part}
     texts = {key: part for key, part in item.items() if isinstance(part, str)}
-    named_lists = _named(lists)
     named_texts = _named(texts)
-    if named_lists:
+    if named_lists := _named(lists):
         return [*named_lists.values()]
     if lists and (not named_texts or _is_passage(named_texts, lists)):
         return [*lists.values()]
-    chosen = named_texts or texts
-    is_numbered = all(map(str.isdecimal, item))
-    if len(chosen) > 1 and len(named_texts) < len(item) and not is_numbered:
-        raise _UnusableReplyError("unreadable")  # any of several
-    return [*chosen.values()]
+    if len(named_texts) < len(item):
+        _refuse_choice(item, named_texts or texts)
+    return [*(named_texts or texts).values()]
+
+
+def _refuse_choice(item: dict[str, Any], texts: dict[str, str]) -> None:
+    if len(texts) > 1 and not all(map(str.isdecimal, item)):  # any of several
+        raise _UnusableReplyError("unreadable")
 
 
 def _is_passage(texts: dict[str, str], lists: dict[str, Any]) -> bool:
@@ -331,7 +341,7 @@ def _named(parts: dict[str, Any]) -> dict[str, Any]:
     return {key: part for key, part in parts.items() if _NAMED.search(key)}
 
 
-def _quoted(text: str) -> list[str]:
+def parse_quoted_reply(text: str) -> list[str]:
     """Texts in quotation marks between brackets; none if it is uncertain where one ends."""
     lines = (" ".join(line.split()) for line in text.splitlines())
     text = "\n".join(filter(None, lines))
@@ -374,18 +384,19 @@ _TAG = re.compile(
     r"(?i)<(?!/)(?:proposition|fact|statement|claim|item|li)\b[^<>]*>"
     r"\s*([^<>\s][^<>]*)</[^<>]*>",
 )
+_QUOTED_ITEM = re.compile(r'"[^"]+",?')
 _SENTENCE_END = re.compile(r"""[.!?。！？…．][)\]"'”’」』）]*$""")
 
 
-def _listed(text: str, finished: bool) -> list[str]:
+def parse_list_reply(text: str, finished: bool) -> list[str]:
     """Read numbered or dashed lines, or tagged texts; other lines before, between and after them are talk."""
     items = _items(text)
     if items and looks_like_refusal(text):
         raise _UnusableReplyError("refused")
-    if all(re.fullmatch(r'"[^"]+",?', item) for item in items):
+    if all(map(_QUOTED_ITEM.fullmatch, items)):
         items = [item.strip('",') for item in items]
-    are_whole = [bool(_SENTENCE_END.search(item)) for item in items]
-    if not finished and len(items) > 1 and all(are_whole[:-1]) and not are_whole[-1]:
+    *earlier, last = [*map(_SENTENCE_END.search, items)] or [None]
+    if earlier and all(earlier) and not last and not finished:
         raise _UnusableReplyError("cut")
     return items
 

@@ -290,17 +290,10 @@ class _PassageRun:
             note = ask_again_note(reading.problem, self._language)
         return [fall_back(part, f"{'; '.join(unique(reasons))} (asked {max_attempts} times)")]
 
-    async def _ask(
-        self,
-        part: Passage,
-        note: str,
-        attempt: int = 1,
-        *,
-        is_last: bool = False,
-    ) -> Reading:
+    async def _ask(self, part: Passage, note: str, attempt: int = 1, *, is_last: bool = False) -> Reading:
         """Ask once, and read the reply; a failure of the provider is a problem too."""
         asking = self._run.asking
-        request = asking.question(self._passage, part, note, attempt, self._turn)
+        request = replace(asking.question(self._passage, part, note), attempt=attempt, turn=self._turn)
         self._requests_sent += 1
         reply = await self._run.sender.ask(request, self._run.client.send, self._run.stop)
         if isinstance(reply, Failure):
