@@ -126,8 +126,9 @@ class ReplyCache:
     def claim(self, key: str, owner: str) -> bool:
         """Announce that a key is being asked for, or is still; False if somebody else is asking.
 
-        Whoever asks claims again every second. A claim that nobody renewed for some seconds is taken over. These
-        are counted here while the claim is watched: the time of day may be set, and differs between machines.
+        Whoever asks claims again every second. A claim that nobody renewed for some seconds is taken over;
+        they are counted by this process's monotonic clock: the time of day may be set, and differs between
+        machines.
         """
         seen = self._seen_claims.get(key)
         abandoned: tuple[Any, ...] = (None, None)

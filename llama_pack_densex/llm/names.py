@@ -183,10 +183,10 @@ def named_llm(name: str, *, asked: bool = True) -> LLM:
 
 
 def _can_be_made(provider: str) -> bool:
-    """Whether the LLMs of a provider can be made without its weights, and with what is set and installed here."""
-    needs = PROVIDERS[provider]
-    is_set = all(map(os.environ.get, needs.variables)) and (provider != "bedrock" or "region_name" in _region())
-    return provider != "huggingface" and is_set and is_installed(_module("llms", provider))
+    """Whether the LLMs of a provider can be made without weights, with what is set and installed here."""
+    if provider == "huggingface" or (provider == "bedrock" and not _region()):
+        return False
+    return all(map(os.environ.get, PROVIDERS[provider].variables)) and is_installed(_module("llms", provider))
 
 
 def _region() -> dict[str, str]:
@@ -202,13 +202,14 @@ def _assuming(llm_class: Any) -> Any:
         @property
         def metadata(self) -> LLMMetadata:
             try:
-                known: LLMMetadata = super().metadata
+                return super().metadata  # type: ignore[no-any-return]
             except ValueError:  # it is newer than the installed package
-                tokens = getattr(self, "max_tokens", None) or -1
                 return LLMMetadata(
-                    context_window=ASSUMED_WINDOW, num_output=tokens, is_chat_model=True, model_name=self.model
+                    context_window=ASSUMED_WINDOW,
+                    num_output=getattr(self, "max_tokens", None) or -1,
+                    is_chat_model=True,
+                    model_name=self.model,
                 )
-            return known
 
     # what replies and nodes are known by, and where it is imported from
     for name in ("__name__", "__qualname__", "__module__"):
@@ -267,7 +268,8 @@ def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
         variables = PROVIDERS[provider].variables
         missing = [variable for variable in variables if not os.environ.get(variable)]
         if lacks_key:
-            raise ValueError(f"{shown(name)} needs a key: set the environment variable {PROVIDERS[provider].keys[0]}")
+            variable = PROVIDERS[provider].keys[0]
+            raise ValueError(f"{shown(name)} needs a key: set the environment variable {variable}")
         if missing:
             raise ValueError(f"{shown(name)} needs more: set the environment variable {missing[0]}")
     return {"api_key": "none, since nothing is asked"} if lacks_key else {}

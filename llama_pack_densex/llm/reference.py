@@ -99,13 +99,12 @@ class LLMReference(BaseModel):
         try:
             llm: LLM = llm_class(**self.settings)
         except Exception as error:
-            reason = error_text(error)
-            raise ValueError(f"The LLM {self.path} cannot be made again ({reason}). {_FACTORY_ADVICE}") from None
+            problem = f"The LLM {self.path} cannot be made again ({error_text(error)})."
+            raise ValueError(f"{problem} {_FACTORY_ADVICE}") from None
         sources = " ".join(_sources_of_keys(llm_class, set(self.key_fields).difference(_keys(llm))))
         if sources:
-            raise ValueError(
-                f"The LLM {self.path} cannot be made again (keys are never stored): {sources} {_FACTORY_ADVICE}"
-            )
+            problem = f"The LLM {self.path} cannot be made again (keys are never stored):"
+            raise ValueError(f"{problem} {sources} {_FACTORY_ADVICE}")
         return llm
 
     def _check_settings(self, llm_class: type[LLM]) -> None:
@@ -114,7 +113,8 @@ class LLMReference(BaseModel):
         places: dict[str, str] = {}
         for name, value in self.settings.items():
             if not _is_harmless(name, value):
-                raise ValueError(f"{name} of the LLM {self.path} is not taken from a dictionary. {_LLM_ADVICE}")
+                problem = f"{name} of the LLM {self.path} is not taken from a dictionary."
+                raise ValueError(f"{problem} {_LLM_ADVICE}")
             for place in _places_in(name, value):
                 if not is_in_environment(place, provider):
                     places[name] = place
@@ -184,7 +184,8 @@ def secrets_of(llm: LLM) -> list[str]:
     client_key = getattr(_private(llm, "_client"), "api_key", None) or ""
     secrets = [*_keys(llm).values(), str(client_key)]
     kwargs = getattr(llm, "additional_kwargs", None) or {}
-    for sent in (getattr(llm, "default_headers", None), kwargs.get("extra_headers"), kwargs.get("extra_query")):
+    headers = getattr(llm, "default_headers", None)
+    for sent in (headers, kwargs.get("extra_headers"), kwargs.get("extra_query")):
         for name, value in (sent if isinstance(sent, dict) else {}).items():
             parts = (str(value), str(value).partition(" ")[2])  # "Bearer KEY"
             secrets += [part for part in parts if len(part) >= _NO_WORD or SECRET.search(name)]
@@ -273,10 +274,11 @@ def _is_harmless(name: str, value: Any) -> bool:
 
 def _places_in(name: str, value: Any) -> list[str]:
     """The addresses and paths in a setting; a region is none, nor is what a prompt speaks of."""
-    texts = [text for text in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(text, str)]
+    values = value if isinstance(value, (list, tuple)) else [value]
+    texts = [text for text in values if isinstance(text, str)]
     if name == "system_prompt" or (name == "region_name" and all(map(_REGION.fullmatch, texts))):
         return []
-    return [text for text in texts if name in _ADDRESSES or is_place(text)]
+    return texts if name in _ADDRESSES else [*filter(is_place, texts)]
 
 
 def _makes_llms(factory: Any) -> bool:
@@ -300,7 +302,7 @@ def _import(path: str, trusted: bool = True) -> Any:
 
 
 def _sources_of_keys(llm_class: type, fields: Iterable[str]) -> Iterator[str]:
-    """Where an LLM's keys could come from; nothing if they can: some classes read them when they first ask."""
+    """Where keys would come from, except those in the environment: some classes read them when they ask."""
     variables = {field: _key_variables(llm_class, field) for field in sorted(fields)}
     for field, names in variables.items():
         if any(map(os.environ.get, names)):
@@ -312,7 +314,7 @@ def _sources_of_keys(llm_class: type, fields: Iterable[str]) -> Iterator[str]:
 
 
 def _key_variables(llm_class: type, field: str) -> list[str]:
-    """The environment variables that a key may come from: LlamaIndex's classes name them only in their source."""
+    """The environment variables for a key: LlamaIndex's classes name them in their source alone."""
     variable = re.compile(rf"""["']((?!YOUR_)[A-Z][A-Z0-9_]*{field.upper()})["']""")
     for base in llm_class.__mro__:
         package = ".".join(base.__module__.split(".")[:3])

@@ -258,14 +258,15 @@ class _Exchange:
             self.refused_since = min(self.refused_since, now)
             return sender.limits.used_up(failure.wait, self.refused_since)
         self.failed += 1
-        is_repeated = self.failed > min(1, sender.max_retries)  # a single one may be due to one garbled answer
+        is_repeated = self.failed > min(1, sender.max_retries)  # once may be due to one garbled answer
         if failure.kind == "rejected":
             sender.rejected += 1
             sender.rejected_at = now
             if not sender.is_proven or sender.rejected >= _IN_A_ROW:
                 return f"{failure.message} ({failure.summary}) {SETTING_ADVICE}"
         if failure.kind == "broken" and is_repeated and not sender.is_proven:
-            return f"{failure.message}. The LLM's class or its client fails: mend it, or see what is at its address."
+            advice = "The LLM's class or its client fails: mend it, or see what is at its address."
+            return f"{failure.message}. {advice}"
         if failure.is_unreachable and is_repeated and not sender.is_reached:
             return unreachable_message(sender.settings.get("address", ""), failure.summary)
         return failure.message if failure.kind == "fatal" else ""

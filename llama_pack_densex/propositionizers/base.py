@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress, islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -240,6 +241,10 @@ class DelegatingPropositionizer(Propositionizer):
         own_sets = await asyncio.to_thread(self._make, [*compress(passages, taken)])
         remaining = {True: iter(own_sets), False: iter(sets_of_rest)}
         return [next(remaining[is_own]) for is_own in taken]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # files and weights are read again where it is unpickled
+        return partial(type(self), **{name: getattr(self, name) for name in type(self).model_fields}), ()
 
     def keeping_replies(self, file: Path) -> Propositionizer:
         """The same propositionizer, whose `otherwise` keeps an LLM's replies."""

@@ -367,11 +367,13 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     def _update_prompts(self, prompts_dict: PromptDictType) -> None:
         for key, prompt in prompts_dict.items():
             if key not in self._prompts:
-                raise ValueError(f"there is no prompt {key!r}, only {PROMPT_KEY!r} and {JAPANESE_PROMPT_KEY!r}")
+                names = f"{PROMPT_KEY!r} and {JAPANESE_PROMPT_KEY!r}"
+                raise ValueError(f"there is no prompt {key!r}, only {names}")
             if not isinstance(prompt, BasePromptTemplate):
                 raise TypeError(f"{key} must be a prompt, PromptTemplate(...), not a {type(prompt).__name__}")
             if not takes_variable(prompt, "content"):
-                raise ValueError(f"{key} has no variable {{content}}, so that the LLM would never see the passage")
+                reason = "so that the LLM would never see the passage"
+                raise ValueError(f"{key} has no variable {{content}}, {reason}")
         # a new dictionary: in-process copies of this object share the old one
         self._prompts = self._prompts | prompts_dict
 
@@ -437,7 +439,7 @@ def _made_again(
 
 
 def _llm_of_dictionary(data: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The LLM and the factory of a dictionary, which somebody else may have written; the user's own come first."""
+    """The LLM and factory of a dictionary, which somebody else may have written; the user's come first."""
     if "llm" in changes or "llm_factory" in changes:
         return {"llm": changes.get("llm"), "llm_factory": changes.get("llm_factory")}
     llm = data.get("llm")

@@ -78,9 +78,6 @@ class RecordedPropositionizer(DelegatingPropositionizer):
     def class_name(cls) -> str:
         return "RecordedPropositionizer"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path, self.otherwise)  # the file is read again where it is unpickled
-
     def takes(self, passage: Passage) -> bool:
         return not passage.text.strip() or (compared(passage.text),) in self._recorded
 

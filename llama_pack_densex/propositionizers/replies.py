@@ -231,7 +231,8 @@ def _texts_of(values: list[Any], text: str, finished: bool) -> tuple[str, ...]:
     texts = _propositions(_strings(values) if values else parse_list_reply(text, finished))
     if len(texts) != 1 or "\n" not in texts[0]:
         return texts
-    return _propositions(parse_list_reply(texts[0], finished) or texts[0].splitlines())  # a list as one string
+    lines = texts[0].splitlines()  # a list as one string
+    return _propositions(parse_list_reply(texts[0], finished) or lines)
 
 
 def _without_questions(value: Any, named: list[Any]) -> Any:

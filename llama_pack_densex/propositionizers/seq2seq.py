@@ -6,7 +6,6 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -105,10 +104,6 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
     @classmethod
     def class_name(cls) -> str:
         return "Seq2SeqPropositionizer"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        settings = {name: getattr(self, name) for name in type(self).model_fields}
-        return partial(type(self), **settings), ()
 
     def takes(self, passage: Passage) -> bool:
         return is_english(passage.text, f"{passage.title}\n{passage.section}")

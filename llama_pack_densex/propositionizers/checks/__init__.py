@@ -156,9 +156,7 @@ def _other_language(passage: str, propositions: Sequence[str]) -> list[Finding]:
         return []
     reason = f"it is in {LANGUAGE_NAMES.get(language, 'another language')}"
     wrong = [i for i, text in enumerate(propositions) if find_wrong_language(passage, [text])]
-    if not wrong:
-        return [Finding("language", None, None, reason)]
-    return [Finding("language", index, None, reason) for index in wrong]
+    return [Finding("language", index, None, reason) for index in wrong or [None]]
 
 
 def _words_of(text: Text) -> tuple[str, ...]:
