@@ -134,7 +134,7 @@ def classify(
 
 def is_unreachable(error: BaseException) -> bool:
     """Whether an error came of a connection that was refused, or of a host that is not known."""
-    links: list[BaseException] = []
+    links = []
     link: BaseException | None = error
     while link is not None and link not in links:
         links.append(link)
@@ -264,7 +264,7 @@ def shown(value: object) -> str:
 
 def secrets_in_environment() -> list[str]:
     """The values of environment variables that are named like keys, and the passwords in URLs of others."""
-    secrets: list[str] = []
+    secrets = []
     for name, value in os.environ.items():
         if name.upper().endswith(_SECRET_VARIABLES) and not (value.isdigit() and len(value) < _SHORT_KEY):
             secrets.append(value)

@@ -110,7 +110,7 @@ class LLMReference(BaseModel):
     def _check_settings(self, llm_class: type[LLM]) -> None:
         """Refuse what this package does not store, and places that the user has not named."""
         provider = self.path.partition(":")[0].removeprefix("llama_index.llms.").partition(".")[0]
-        places: dict[str, str] = {}
+        places = {}
         for name, value in self.settings.items():
             if not _is_harmless(name, value):
                 problem = f"{name} of the LLM {self.path} is not taken from a dictionary."
@@ -128,9 +128,10 @@ class LLMReference(BaseModel):
         if not names:
             return {}
         settings = {name: value for name, value in self.settings.items() if name not in names}
+        settings |= dict.fromkeys(self.key_fields, "none, since nothing is asked")
         try:
-            llm = llm_class(**settings, **dict.fromkeys(self.key_fields, "none, since nothing is asked"))
-        except Exception:  # it needs to be told
+            llm = llm_class(**settings)
+        except Exception:  # it has no default
             return {}
         return {name: getattr(llm, name, None) for name in names}
 
@@ -138,8 +139,8 @@ class LLMReference(BaseModel):
 def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
     """Describe an LLM by its class and by those of its settings that are known to be harmless."""
     keys = _keys(llm)
-    settings: dict[str, Any] = {}
-    lost: list[str] = []
+    settings = {}
+    lost = []
     for name, info in type(llm).model_fields.items():
         value = getattr(llm, name, None)
         value = getattr(value, "value", value)  # of an enumeration

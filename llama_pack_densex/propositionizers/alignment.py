@@ -73,7 +73,7 @@ def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[
     words = [set(tokenize(text)) for text in propositions]
     frequency = Counter(chain.from_iterable(words))
     rarity = {word: math.log((1 + len(words)) / count) for word, count in frequency.items()}
-    answering: list[list[int]] = []
+    answering = []
     for question in questions:
         wanted = set(tokenize(question))
         shared = [math.fsum(map(rarity.__getitem__, wanted & own)) for own in words]
@@ -127,10 +127,10 @@ class Comparison:
         frequency = Counter(chain.from_iterable(map(set, stated)))
         own = [rarity**_OWN for rarity in _rarities(len(stated))]
         unheard = _rarities(len(self.segments))[0]
-        weights: dict[str, float] = {}
+        weights = {}
         for token, count in frequency.items():
             weights[token] = self._rarity.get(token, unheard) * own[count]
-        sources: list[_Source] = []
+        sources = []
         self._chief: set[int] = set()
         self._said: defaultdict[int, set[str]] = defaultdict(set)
         for span, tokens in zip(_where(passage, propositions, context), stated, strict=True):
@@ -159,7 +159,7 @@ class Comparison:
         """What says a proposition that stands nowhere word for word: what shares most of its tokens."""
         last = max(len(tokens) - 1, 1)
         positions = {token: i / last for i, token in enumerate(tokens)}
-        lacking: dict[str, float] = {}
+        lacking = {}
         for token, position in positions.items():
             lacking[token] = weights[token] * (1 + _LATER * position)
         whole = sum(lacking.values())
@@ -215,7 +215,7 @@ def _rarities(number: int) -> list[float]:
 
 def _where(passage: str, propositions: Sequence[str], context: str) -> Iterator[Span | None]:
     """Where each proposition stands word for word; of two that are alike the second takes the next place."""
-    reworded: dict[str, Span] = {}
+    reworded = {}
     for statement in statements(passage, context):
         if statement.text not in passage:
             reworded[statement.text] = statement.span

@@ -18,7 +18,7 @@ from llama_index.core.bridge.pydantic import Field, model_serializer
 from llama_index.core.llms import LLM
 from llama_index.core.prompts import BasePromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMixinType
-from pydantic import FiniteFloat, SerializerFunctionWrapHandler
+from pydantic import FiniteFloat, SerializationInfo, SerializerFunctionWrapHandler
 
 from llama_pack_densex.llm.budget import Budget, Meter
 from llama_pack_densex.llm.cache import ReplyCache
@@ -181,8 +181,10 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
             )
         if llm is not None and not isinstance(llm, LLM):
             raise ValueError(f"llm must be a LlamaIndex LLM, not a {type(llm).__name__}")
+        settings["llm_factory"] = factory
+        settings["record_to"] = record_to and str(record_to)
         settings["prices"] = read_prices(settings.get("prices"))
-        super().__init__(llm_factory=factory, record_to=record_to and str(record_to), **settings)
+        super().__init__(**settings)
         self._llm = call_factory(factory) if llm is None else llm
         self._endpoint = Endpoint(without_retries(self._llm), secrets_of(self._llm))
         self._settings = output_settings(self._llm)
@@ -378,7 +380,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         self._prompts = self._prompts | prompts_dict
 
     @model_serializer(mode="wrap")
-    def custom_model_dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def custom_model_dump(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
         data["cache"] = None
         data["llm"] = describe_llm(self._llm, self.llm_factory).model_dump(mode="json")

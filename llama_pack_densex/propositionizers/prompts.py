@@ -144,7 +144,7 @@ def repair_note(checked: PropositionSet, language: str) -> str:
         checked: The propositions with the findings.
         language: The passage's.
     """
-    lines: list[str] = []
+    lines = []
     for finding in checked.findings[:_MOST_FAULTS]:
         why = finding.reason
         if language == "ja":
@@ -208,7 +208,7 @@ def split_in_two(passage: Passage) -> tuple[Passage, Passage] | None:
     """
     text = passage.text
     middle = len(text) / 2
-    places: list[tuple[float, int]] = []
+    places = []
     for left, right in pairwise(segment(text, passage.context)):
         if left.kind not in ("heading", "columns"):
             is_paragraph = text.count("\n", left.end, right.start) > 1

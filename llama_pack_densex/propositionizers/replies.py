@@ -265,7 +265,7 @@ def parse_json_reply(text: str) -> list[Any]:
     """Decode every array and object in a text."""
     if not text:
         raise _UnusableReplyError("cut")
-    values: list[Any] = []
+    values = []
     position = 0
     while start := _START.search(text, position):
         try:
@@ -403,7 +403,7 @@ def parse_list_reply(text: str, finished: bool) -> list[str]:
 
 
 def _items(text: str) -> list[str]:
-    items: list[str] = []
+    items = []
     for line in _TAG.sub(r"\n- \1\n", text).splitlines():
         if item := _ITEM.fullmatch(line):
             items.append(item[1].strip())

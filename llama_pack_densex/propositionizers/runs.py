@@ -306,7 +306,7 @@ class _PassageRun:
         second = replace(second, context=with_sentences_before(second.context, first.text))
         # both to their end: what was asked for before an error is paid for, and worth keeping
         halves = await asyncio.gather(self._ask_for(first), self._ask_for(second), return_exceptions=True)
-        parts: list[PropositionSet] = []
+        parts = []
         for half in halves:
             if isinstance(half, BaseException):
                 raise half

@@ -85,8 +85,8 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         device: str | None = None,
         max_new_tokens: int = 512,
     ) -> None:
-        fields = {"model": str(model), "otherwise": otherwise, "batch_size": batch_size}
-        super().__init__(**fields, device=device, max_new_tokens=max_new_tokens)
+        settings = {"batch_size": batch_size, "device": device, "max_new_tokens": max_new_tokens}
+        super().__init__(otherwise=otherwise, **{"model": str(model), **settings})
         self._loaded = _Seq2SeqModel(self.model, device)
         name_place(self.model)
 
@@ -137,8 +137,8 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         if not passages:
             return []
         replies = self._loaded.replies(list(map(_prompt, passages)), self.batch_size, self.max_new_tokens)
-        parts: list[list[PropositionSet]] = []
-        halves: dict[int, tuple[Passage, Passage]] = {}
+        parts = []
+        halves = {}
         for number, (passage, reply) in enumerate(zip(passages, replies, strict=True)):
             reading = judge(passage, *reply)
             if reading.problem is None:

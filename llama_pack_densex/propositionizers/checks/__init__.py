@@ -104,7 +104,7 @@ def settled(passage: Passage, propositions: PropositionSet) -> PropositionSet:
     What was wrong with these stays among the findings, so that it is counted.
     """
     texts = [*propositions.texts]
-    standing_in: list[tuple[str, Finding]] = []
+    standing_in = []
     while ungrounded := _replaceable(passage, texts):
         for index, finding in ungrounded.items():
             texts[index] = _source_of(texts[index], passage)
@@ -130,7 +130,7 @@ def settled(passage: Passage, propositions: PropositionSet) -> PropositionSet:
 
 def _replaceable(passage: Passage, texts: Sequence[str]) -> dict[int, Finding]:
     """What is not grounded of the propositions that are no sentences of the passage."""
-    ungrounded: dict[int, Finding] = {}
+    ungrounded = {}
     for finding in check_propositions(passage, texts):
         index = finding.proposition
         if finding.kind == "grounding" and index is not None and texts[index] not in passage.text:
@@ -155,7 +155,7 @@ def _other_language(passage: str, propositions: Sequence[str]) -> list[Finding]:
     if language is None:
         return []
     reason = f"it is in {LANGUAGE_NAMES.get(language, 'another language')}"
-    wrong = [i for i, text in enumerate(propositions) if find_wrong_language(passage, [text])]
+    wrong: list[int | None] = [i for i, text in enumerate(propositions) if find_wrong_language(passage, [text])]
     return [Finding("language", index, None, reason) for index in wrong or [None]]
 
 
