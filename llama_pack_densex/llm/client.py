@@ -34,7 +34,7 @@ class Client:
     def __init__(self, endpoint: Endpoint, form: dict[str, Any] | None = None) -> None:
         self._endpoint = endpoint
         self._is_chat = endpoint.llm.metadata.is_chat_model
-        self._form: dict[str, Any] = {} if form is None else form
+        self._form = form or {}
         self._context = copy_context()
 
     async def send(self, messages: Messages, receive: Receive) -> None:

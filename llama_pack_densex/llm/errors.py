@@ -294,11 +294,10 @@ def without_quotes(message: str, text: str) -> str:
     content = message.encode("utf-8", "surrogatepass")
     sent = text.encode("utf-8", "surrogatepass")
     size = max(4, min(_QUOTE_BYTES, len(sent)))
-    pieces = {content[start : start + size] for start in range(len(content) - size + 1)}
-    quoted = pieces.intersection(sent[start : start + size] for start in range(len(sent) - size + 1))
+    pieces = {sent[start : start + size] for start in range(len(sent) - size + 1)}
     unquoted = bytearray(content)
     for start in range(len(content) - size + 1):
-        if content[start : start + size] in quoted:
+        if content[start : start + size] in pieces:
             unquoted[start : start + size] = bytes(size)
     return re.sub("\0+", "[...]", unquoted.decode("utf-8", "ignore"))
 

@@ -255,11 +255,8 @@ def make_named(
 def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
     """The argument with a model's key; empty if LlamaIndex finds the key itself."""
     if provider == "openai-like":
-        if asked and not address and not os.environ.get("OPENAI_API_BASE"):
-            raise ValueError(
-                f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base at "
-                "the command line, or the environment variable OPENAI_API_BASE"
-            )
+        if asked and not address:
+            _need_base(name)
         return {"api_key": next(filter(None, map(os.environ.get, _OPENAI_LIKE_KEYS)), "none")}
     if provider == "bedrock":
         return _region()
@@ -273,6 +270,14 @@ def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
         if missing:
             raise ValueError(f"{shown(name)} needs more: set the environment variable {missing[0]}")
     return {"api_key": "none, since nothing is asked"} if lacks_key else {}
+
+
+def _need_base(name: str) -> None:
+    if not os.environ.get("OPENAI_API_BASE"):
+        raise ValueError(
+            f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base at "
+            "the command line, or the environment variable OPENAI_API_BASE"
+        )
 
 
 def _lacks_key(provider: str) -> bool:

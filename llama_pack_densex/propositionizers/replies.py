@@ -208,13 +208,18 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     named: list[Any] = []
     if with_questions:
         values = _without_questions(values, named)
-    texts = _without_numbers(_texts_of(values, text, finished))
-    questions = _propositions(_strings(named))
-    if with_questions and not named:
-        questions = tuple(text for text in texts if text.endswith(("?", "？")))
-        texts = tuple(text for text in texts if text not in questions)
-    problem = classify_reply(texts, text, is_list=bool(values))
-    return Reading(problem=problem) if problem else Reading(texts, questions=questions)
+    reading = Reading(_without_numbers(_texts_of(values, text, finished)))
+    if named:
+        reading = Reading(reading.texts, questions=_propositions(_strings(named)))
+    elif with_questions:
+        reading = _with_questions_apart(reading.texts)
+    problem = classify_reply(reading.texts, text, is_list=bool(values))
+    return Reading(problem=problem) if problem else reading
+
+
+def _with_questions_apart(texts: tuple[str, ...]) -> Reading:
+    questions = tuple(text for text in texts if text.endswith(("?", "？")))
+    return Reading(tuple(text for text in texts if text not in questions), questions=questions)
 
 
 def classify_reply(texts: Sequence[str], reply: str, *, is_list: bool) -> str | None:
@@ -309,7 +314,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 def _parts(item: dict[str, Any]) -> list[Any]:
     """Find the propositions in an object: what is named like them, else its lists, else its only string."""
-    if len(item) <= 2 and (item.get("error") or item.get("refusal")):
+    if len(item) <= 2 and any(map(item.get, ("error", "refusal"))):
         raise _UnusableReplyError("refused")
     lists = {key: part for key, part in item.items() if isinstance(part, (list, dict)) and part}
     texts = {key: part for key, part in item.items() if isinstance(part, str)}
