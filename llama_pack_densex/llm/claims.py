@@ -1,8 +1,8 @@
-"""What an index, a store or a dictionary says about models is a claim of whoever made it, and not always used.
+"""What an index, a store or a dictionary says about models is a claim of whoever made it: is it to be used?
 
 Names that lead to a provider's own address, or to the Hugging Face Hub, are used. An address, a folder or a
-module may send keys and questions anywhere, or run anything: it is used only once the user has named it, by an
-argument or in the environment.
+module may send keys and questions anywhere, or run anything: it is used only once the user has named it, by
+an argument or in the environment.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def check_module(path: str) -> None:
     module = path.partition(":")[0]
     if module not in sys.modules and not module.startswith("llama_index."):
         raise ValueError(
-            f"{path!r} is not imported, since a dictionary names it: if you trust that module, import it first, "
-            f"with import {module if module.isprintable() else ascii(module)}"
+            f"{path!r} is not imported, since a dictionary names it: if you trust that module, import it "
+            f"first, with import {module if module.isprintable() else ascii(module)}"
         )
 
 

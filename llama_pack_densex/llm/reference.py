@@ -155,8 +155,13 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
         lost.append("a client that was given")
     if is_model_name(factory):
         name_place(unnamed_place(factory))
-    path = f"{type(llm).__module__}:{type(llm).__qualname__}"
-    return LLMReference(path=path, settings=settings, key_fields=tuple(keys), lost=tuple(lost), factory=factory)
+    return LLMReference(
+        path=f"{type(llm).__module__}:{type(llm).__qualname__}",
+        settings=settings,
+        key_fields=tuple(keys),
+        lost=tuple(lost),
+        factory=factory,
+    )
 
 
 def output_settings(llm: LLM) -> dict[str, Any]:

@@ -294,7 +294,10 @@ _EMBEDDING_PRICES = {
     "text-embedding-ada-002": 0.1,
 }
 """OpenAI's embedding models, which genai-prices lacks."""
-_OF_BEDROCK = re.compile(r"(?:[a-z-]+\.)?(?:ai21|amazon|anthropic|cohere|deepseek|meta|mistral|openai|qwen|writer)\.")
+_OF_BEDROCK = re.compile(
+    r"(?:[a-z-]+\.)?"
+    r"(?:ai21|amazon|anthropic|cohere|deepseek|meta|mistral|openai|qwen|writer)\."
+)
 _LOCAL_LLMS = ("llama_index.llms.ollama.", "llama_index.llms.huggingface.", "llama_index.llms.llama_cpp.")
 _WITH_BATCHES = ("openai", "anthropic", "google", "mistral")  # at half the price
 

@@ -29,9 +29,9 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
 
     - *grounding*: a number, date, unit, quotation or name that is neither in the passage nor in its title,
       section or context, or a number that is elsewhere in the passage than what is said of it. Numbers are
-      compared by what they mean ("twenty-three", 二十三, 23), those in a name (37signals) as a part of it, names
-      without inflection and with what they are abbreviated to; what is missing is reported where it comes
-      first. How names are written is known of English and Japanese only.
+      compared by what they mean ("twenty-three", 二十三, 23), those in a name (37signals) as a part of it,
+      names without inflection and with what they are abbreviated to; what is missing is reported where it
+      comes first. How names are written is known of English and Japanese only.
     - *language*: another one than the passage's.
     - *self_containedness*: an English or Japanese pronoun or demonstrative that nothing before it explains.
     - *duplication*: the words of an earlier proposition.
@@ -155,8 +155,9 @@ def _other_language(passage: str, propositions: Sequence[str]) -> list[Finding]:
     if language is None:
         return []
     reason = f"it is in {LANGUAGE_NAMES.get(language, 'another language')}"
-    wrong: list[int | None] = [i for i, text in enumerate(propositions) if find_wrong_language(passage, [text])]
-    return [Finding("language", index, None, reason) for index in wrong or [None]]
+    wrong = [i for i, text in enumerate(propositions) if find_wrong_language(passage, [text])]
+    places: Sequence[int | None] = wrong or [None]
+    return [Finding("language", place, None, reason) for place in places]
 
 
 def _words_of(text: Text) -> tuple[str, ...]:

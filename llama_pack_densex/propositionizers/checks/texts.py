@@ -53,7 +53,7 @@ class Text:
         return read_numbers(self.plain, self.tokens)
 
     def values_of(self, unit: str = "") -> set[float]:
-        """What its numbers mean that are of a unit or of none; names' parts that are nothing else are left out."""
+        """What its numbers of a unit, or of none, mean; without those that are only parts of names."""
         if unit not in self._values:
             units = (unit, "")
             is_any = unit in ("", THING)
