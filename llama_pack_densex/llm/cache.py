@@ -44,12 +44,9 @@ _SET_UP = """
 # Each renewal changes `until`, which only earlier versions of this package compare with the time of day.
 _CLAIM = """
     INSERT INTO claims VALUES (?, ?, ?)
-    ON CONFLICT (key) DO UPDATE SET until = max(excluded.until, until + 1)
-    WHERE owner = excluded.owner RETURNING 1
+    ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, until = max(excluded.until, until + 1)
+    WHERE owner = excluded.owner OR (owner, until) = (CAST(? AS TEXT), ?) RETURNING 1
 """
-_TAKE_OVER = (
-    "UPDATE claims SET owner = ?, until = ? WHERE key = ? AND owner = CAST(? AS TEXT) AND until = ? RETURNING 1"
-)
 
 
 def passage_digest(text: str) -> str:
@@ -129,23 +126,21 @@ class ReplyCache:
     def claim(self, key: str, owner: str) -> bool:
         """Announce that a key is being asked for, or is still; False if somebody else is asking.
 
-        Whoever asks claims again every second. A claim that nobody renewed for some seconds is taken over. These
-        are counted here while the claim is watched: the time of day may be set, and differs between machines.
+        Whoever asks claims again every second. A claim that nobody renewed for some seconds is taken over;
+        they are counted by this process's monotonic clock: the time of day may be set, and differs between
+        machines.
         """
-        until = _now() + _CLAIM_SECONDS * 1_000
-        if self._run(_CLAIM, key, owner, until):
+        seen = self._seen_claims.get(key)
+        abandoned: tuple[Any, ...] = (None, None)
+        if seen is not None and time.monotonic() - seen.since >= _CLAIM_SECONDS:
+            abandoned = seen.row
+        if self._run(_CLAIM, key, owner, _now() + _CLAIM_SECONDS * 1_000, *abandoned):
             self._seen_claims.pop(key, None)
             return True
         rows = self._run("SELECT owner, until FROM claims WHERE key = ?", key)
-        if not rows:
-            return False
-        seen = self._seen_claims.get(key)
-        if seen is None or seen.row != rows[0]:
+        if rows and (seen is None or seen.row != rows[0]):
             self._seen_claims[key] = _SeenClaim(rows[0], time.monotonic())
-            return False
-        if time.monotonic() - seen.since < _CLAIM_SECONDS:
-            return False
-        return bool(self._run(_TAKE_OVER, owner, until, key, *seen.row))
+        return False
 
     def release(self, key: str, owner: str) -> None:
         """Withdraw a claim, and stop watching those of others."""
@@ -315,7 +310,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _encode(outcome: Reply | Failure) -> str:
-    fields: dict[str, Any] = {}
+    fields = {}
     if isinstance(outcome, Reply):
         fields = {"text": outcome.text, "finish": outcome.finish, "usage": astuple(outcome.usage)}
     else:

@@ -1,8 +1,8 @@
-"""What an index, a store or a dictionary says about models is a claim of whoever made it: what of it may be used.
+"""What an index, a store or a dictionary says about models is a claim of whoever made it: is it to be used?
 
-Names that lead to a provider's own address, or to the Hugging Face Hub, may be. An address, a folder or a module may
-send keys and questions anywhere, or run anything: it is used once the user has named it, by an argument or in the
-environment.
+Names that lead to a provider's own address, or to the Hugging Face Hub, are used. An address, a folder or a
+module may send keys and questions anywhere, or run anything: it is used only once the user has named it, by
+an argument or in the environment.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ def unnamed_place(model: str, retrievers: Collection[str] = ()) -> str:
 
     Args:
         model: The name, as somebody else wrote it.
-        retrievers: Names that stand for a model by themselves, or, with a colon, precede the place of its weights.
+        retrievers: Names that stand for a model by themselves, or, with a colon, precede the place of its
+            weights.
 
     Raises:
         ValueError: The name's address holds a key.
     """
     if model in retrievers:
         return ""
-    before, _, after = model.partition(":")
-    if before in PROVIDERS and before not in _WEIGHTS:
+    prefix, _, rest = model.partition(":")
+    if prefix in PROVIDERS and prefix not in _WEIGHTS:
         _, _, address = parse_name(model)
-        return "" if is_in_environment(address, PROVIDERS[before].module) else address
-    place = after if before in (*_WEIGHTS, *retrievers) else model
+        return "" if is_in_environment(address, PROVIDERS[prefix].module) else address
+    place = rest if prefix in (*_WEIGHTS, *retrievers) else model
     is_on_hub = _HUB_NAME.fullmatch(place) and not Path(place).exists()
     return "" if is_on_hub else place
 
@@ -66,13 +67,13 @@ def check_module(path: str) -> None:
     module = path.partition(":")[0]
     if module not in sys.modules and not module.startswith("llama_index."):
         raise ValueError(
-            f"{path!r} is not imported, since a dictionary names it: if you trust that module, import it first, with "
-            f"import {module if module.isprintable() else ascii(module)}"
+            f"{path!r} is not imported, since a dictionary names it: if you trust that module, import it "
+            f"first, with import {module if module.isprintable() else ascii(module)}"
         )
 
 
 def is_in_environment(address: str, provider: str) -> bool:
-    """Whether a variable of the environment that is named like a provider, as OLLAMA_HOST is, holds an address.
+    """Whether an environment variable that is named like a provider, such as OLLAMA_HOST, holds an address.
 
     Args:
         address: With or without "http://".
@@ -88,7 +89,7 @@ def is_in_environment(address: str, provider: str) -> bool:
 
 
 def name_place(place: str | None) -> None:
-    """Note that this process was given a place by its user: a dictionary that it writes can be read here again."""
+    """Note a place that the user gave this process: a dictionary that it writes can be read here again."""
     if place:
         _named_places.add(place)
 
@@ -106,8 +107,8 @@ def refuse_place(place: str, what: str, advice: str) -> None:
     """
     if place and place not in _named_places:
         raise ValueError(
-            f"a dictionary says that {what} is at {place!r}. Only whoever made the dictionary has named that place, "
-            f"so it is not used. If you trust it, {advice}"
+            f"a dictionary says that {what} is at {place!r}. Only whoever made the dictionary has named that "
+            f"place, so it is not used. If you trust it, {advice}"
         )
 
 

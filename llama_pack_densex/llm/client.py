@@ -22,8 +22,8 @@ _LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
 class Client:
     """Calls an LLM in threads, with the caller's context variables.
 
-    A response is handled in the thread that got it: even where nobody waits for it any more, a response that
-    was paid for is counted and kept. A thread whose server never ends its reply is left to itself: it holds up
+    A response is handled in the thread that got it: even if nobody waits for it any more, a response that was
+    paid for is counted and kept. A thread whose server never ends its reply is left to itself; it delays
     neither other requests nor the end of the process.
 
     Args:
@@ -34,7 +34,7 @@ class Client:
     def __init__(self, endpoint: Endpoint, form: dict[str, Any] | None = None) -> None:
         self._endpoint = endpoint
         self._is_chat = endpoint.llm.metadata.is_chat_model
-        self._form: dict[str, Any] = {} if form is None else form
+        self._form = form or {}
         self._context = copy_context()
 
     async def send(self, messages: Messages, receive: Receive) -> None:

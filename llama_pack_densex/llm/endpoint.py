@@ -237,8 +237,8 @@ class _Patience:
 
     def _error(self) -> TimeoutError:
         return TimeoutError(
-            f"the reply was not complete after {self._seconds:g} seconds, {TIME_OUTS} times what the client's "
-            "time-out is: see whether the server is overloaded, or give the LLM's class a longer time-out"
+            f"the reply was not complete after {self._seconds:g} seconds, {TIME_OUTS} times the client's "
+            "time-out: see whether the server is overloaded, or give the LLM's class a longer time-out"
         )
 
 

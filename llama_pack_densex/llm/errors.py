@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from pydantic_core import ValidationError
 
 from llama_pack_densex.llm.usage import attribute
+from llama_pack_densex.text.tokens import words
 
 Kind = Literal["fatal", "too_long", "filtered", "rejected", "refused", "broken", "transient"]
 
@@ -56,8 +57,8 @@ class ProviderError(RuntimeError):
         """
         body = {"message": problem} if isinstance(problem, str) else problem
         message = shortened(str(attribute(body, "message") or body))
-        words = scrub(without_quotes(message, sent), secrets)[:_WORDS]
-        return cls(f"the provider sent an error in place of a reply: {words}", body)
+        reason = scrub(without_quotes(message, sent), secrets)[:_WORDS]
+        return cls(f"the provider sent an error in place of a reply: {reason}", body)
 
 
 class NoReplyError(ProviderError):
@@ -77,7 +78,8 @@ class Failure:
             the text, unless that is the only thing that says what is wrong (see `ProviderError`).
         message: The error's type and message, without keys; for a fatal error, also what to do next.
         wait: Seconds the server says to wait before the next try; 0 where it does not say.
-        may_pass: Whether the same request may be answered another day: the key may be at fault, or the server.
+        may_pass: Whether the same request may be answered another day, since the key or the server may be at
+            fault.
         is_unreachable: Whether nothing listens at the address, or there is no such host.
     """
 
@@ -110,24 +112,29 @@ def classify(
     codes = _codes(error)
     wait = retry_after(error)
     message = shortened(_message(error))
-    # clients wrap what httpx says of a header that it cannot send
-    unquoted = without_quotes(f"{message}\n{shortened(str(error.__cause__))}", sent)
     summary = " ".join(map(str, filter(None, (type(error).__name__, status, *sorted(codes)[:2]))))
     if status == 503 and wait:  # a server that says when to come back is there, and at its limit
         status = 429
-    fallback = _Rule("broken" if isinstance(error, PROGRAMMING_ERRORS) else "transient")
-    matching = (rule for rule in _RULES if rule.matches(status, codes, message, unquoted))
-    rule = next((rule for rule in matching if not (proven and rule.only_unproven)), fallback)
-    text = f"{type(error).__name__}: {scrub(message, secrets)[:500]} {rule.advice}"
+    # clients wrap what httpx says of a header that it cannot send
+    unquoted = without_quotes(f"{message}\n{shortened(str(error.__cause__))}", sent)
+    rules = [rule for rule in _RULES if rule.matches(status, codes, message, unquoted)]
+    rules.append(_Rule("broken" if isinstance(error, PROGRAMMING_ERRORS) else "transient"))
+    rule = next(rule for rule in rules if not (proven and rule.only_unproven))
     if isinstance(error, ProviderError) and rule.kind == "transient":  # it quotes nothing
         summary = f"{summary}: {error}"
-    may_pass = rule.kind == "transient" or (rule.kind == "rejected" and status == 403)
-    return Failure(rule.kind, scrub(summary, secrets), text.rstrip(), wait, may_pass, is_unreachable(error))
+    return Failure(
+        rule.kind,
+        summary=scrub(summary, secrets),
+        message=f"{type(error).__name__}: {scrub(message, secrets)[:500]} {rule.advice}".rstrip(),
+        wait=wait,
+        may_pass=rule.kind == "transient" or (rule.kind == "rejected" and status == 403),
+        is_unreachable=is_unreachable(error),
+    )
 
 
 def is_unreachable(error: BaseException) -> bool:
     """Whether an error came of a connection that was refused, or of a host that is not known."""
-    links: list[BaseException] = []
+    links = []
     link: BaseException | None = error
     while link is not None and link not in links:
         links.append(link)
@@ -144,8 +151,8 @@ def unreachable_message(address: str, summary: str) -> str:
     """
     place = address or "the provider's address"
     return (
-        f"The model could not be asked: nothing answers at {place} ({summary}). Start the server, or see whether "
-        "the address is right and whether this machine is online, and run again."
+        f"The model could not be asked: nothing answers at {place} ({summary}). Start the server, or see "
+        "whether the address is right and whether this machine is online, and run again."
     )
 
 
@@ -192,9 +199,9 @@ def refused_parameter(error: BaseException, names: Iterable[str], sent: str = ""
 def _place_of_refusal(name: str, message: str) -> int | None:
     """Where a message says that a parameter is not supported, in one clause; None if it does not."""
     for place in re.finditer(rf"\b{re.escape(name)}\b", message):
-        before = message[: place.start()][-_CLAUSE:]
-        after = message[place.end() :][:_CLAUSE]
-        clause = f"{re.split(_CLAUSE_END, before)[-1]}{name}{re.split(_CLAUSE_END, after)[0]}"
+        preceding = re.split(_CLAUSE_END, message[: place.start()][-_CLAUSE:])[-1]
+        following = re.split(_CLAUSE_END, message[place.end() :][:_CLAUSE])[0]
+        clause = f"{preceding}{name}{following}"
         if _UNSUPPORTED.search(clause):
             return place.start()
     return None
@@ -223,11 +230,16 @@ def _timestamp(date: str | None) -> float:
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
-    """Replace keys and tokens in a text by "[key]": those that are named, and what looks or is written like one."""
+    """Replace keys in a text by "[key]": those that are named, and what looks, or is written, like one."""
     text = without_keys(text, secrets)
     for pattern in _NAMED_KEYS:
         text = pattern.sub(r"\1[key]", text)
     return text
+
+
+def error_text(error: BaseException) -> str:
+    """An error's type and message, without keys."""
+    return scrub(f"{type(error).__name__}: {error}")
 
 
 def without_keys(text: str, secrets: Iterable[str] = ()) -> str:
@@ -251,8 +263,8 @@ def shown(value: object) -> str:
 
 
 def secrets_in_environment() -> list[str]:
-    """The values of environment variables that are named like keys, and the passwords in URLs, as of a proxy."""
-    secrets: list[str] = []
+    """The values of environment variables that are named like keys, and the passwords in URLs of others."""
+    secrets = []
     for name, value in os.environ.items():
         if name.upper().endswith(_SECRET_VARIABLES) and not (value.isdigit() and len(value) < _SHORT_KEY):
             secrets.append(value)
@@ -261,7 +273,7 @@ def secrets_in_environment() -> list[str]:
 
 
 def secrets_in_url(url: str) -> list[str]:
-    """The user's part of a URL, as it is written, decoded, and as a header has it; "user:password@host" is one too."""
+    """The credentials in a URL, or in "user:password@host": as written, decoded, and as a header has them."""
     credentials = _USER_OF_URL.match(url)
     if credentials is None:
         return []
@@ -282,11 +294,10 @@ def without_quotes(message: str, text: str) -> str:
     content = message.encode("utf-8", "surrogatepass")
     sent = text.encode("utf-8", "surrogatepass")
     size = max(4, min(_QUOTE_BYTES, len(sent)))
-    pieces = {content[start : start + size] for start in range(len(content) - size + 1)}
-    quoted = pieces.intersection(sent[start : start + size] for start in range(len(sent) - size + 1))
+    pieces = {sent[start : start + size] for start in range(len(sent) - size + 1)}
     unquoted = bytearray(content)
     for start in range(len(content) - size + 1):
-        if content[start : start + size] in quoted:
+        if content[start : start + size] in pieces:
             unquoted[start : start + size] = bytes(size)
     return re.sub("\0+", "[...]", unquoted.decode("utf-8", "ignore"))
 
@@ -315,11 +326,12 @@ _LOOKED_AT_LAST = 1_000  # ... the last of which are its last
 _WORDS = 300  # characters of what a provider said, in a message
 _CLAUSE = 120  # characters
 _CLAUSE_END = r"[.;。；\n](?!\w)"
-_UNSUPPORTED_CODES = {"unsupported_parameter", "unsupported_value", "unknown_parameter", "unsupportedparamserror"}
+_UNSUPPORTED_CODES = words("unsupported_parameter unsupported_value unknown_parameter unsupportedparamserror")
 _UNSUPPORTED = re.compile(
     r"(?i)unsupported|not (?:be )?(?:supported|permitted|allowed|available|accepted|recogni[sz]ed)|deprecated"
     r"|(?:does(?: not|n['’]t)|do not|cannot|can't) (?:support|accept|take|recogni[sz]e)|unavailable|forbidden"
-    r"|un(?:known|recogni[sz]ed|expected) (?:\w+ ){0,2}(?:parameter|argument|field|name|key|property|option|keyword)"
+    r"|un(?:known|recogni[sz]ed|expected) (?:\w+ ){0,2}"
+    r"(?:parameter|argument|field|name|key|property|option|keyword)"
     r"|(?:invalid|no such) (?:option|parameter|argument|field)|cannot find field"
     r"|不支持|未対応|対応してい(?:ない|ません)|サポートされてい(?:ない|ません)|使用できません"
 )

@@ -29,7 +29,7 @@ _MOST_CHANCE_SHARE = 0.9
 _ABOVE_CHANCE = 1.5  # times the share that slowing down did not change: more than that is a limit again
 _FORGETTING = 0.97  # of that share, with each round of refusals
 _VAIN_ROUNDS = 24  # of slowing down in a row; fewer mistake a limit that falls to a tenth for chance
-_PATIENCE = 16  # times the concurrency: after so many requests were taken, more are tried at a time
+_MORE = 1 / 64  # of a request at a time, with each that is taken
 
 
 class Limits:
@@ -152,7 +152,7 @@ class Limits:
         pace = self._pace
         if self._timer is not None:
             self._timer.cancel()
-        while self.queue and pace.in_flight < pace.concurrency:
+        while self.queue and pace.in_flight < int(pace.concurrency):
             ticket = self.queue[0][2]
             now = loop.time()
             departure = max(pace.not_before, self._next_departure, self._tokens_paid_until - _TOKEN_BURST)
@@ -208,7 +208,7 @@ class _Pace:
     """
 
     max_concurrency: int
-    concurrency: int
+    concurrency: float
     in_flight: int = 0
     rate: float = math.inf
     not_before: float = -math.inf
@@ -220,7 +220,6 @@ class _Pace:
     _slowed_down_at: float = -math.inf
     _vain_rounds: int = 0
     _proven: int = 0  # requests in flight that the server took
-    _taken_in_a_row: int = 0  # at this concurrency
 
     def note_taken(self, ticket: Ticket, now: float) -> None:
         """Take note of a request that was answered."""
@@ -230,17 +229,14 @@ class _Pace:
         self.rate *= _FASTER
         # some that were in flight when it left may have come back before the server had it
         self._proven = max(self._proven, min(ticket.in_flight, self.in_flight + 1))
-        self._taken_in_a_row += 1
-        if self._proven >= self.concurrency and self._taken_in_a_row >= _PATIENCE * self.concurrency:
-            self.concurrency = min(self.max_concurrency, self.concurrency + max(1, self.concurrency // 4))
-            self._taken_in_a_row = 0
+        if self._proven >= int(self.concurrency):
+            self.concurrency = min(self.max_concurrency, self.concurrency + _MORE)
 
     def note_refused(self, ticket: Ticket, now: float, wait: float) -> None:
         """Take note of a request that was refused, and of how long the server says to wait."""
         self._refused_share += (1 - self._refused_share) / _RECENT
         if ticket.in_flight > max(self._proven, self.in_flight):
             self.concurrency = max(1, self._proven, self.in_flight)
-            self._taken_in_a_row = 0
         if self._refused_share < self._chance_share:
             self._vain_rounds = 0
             return  # a few at random wait alone: if all did, everything would come to a standstill

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from llama_index.core.llms import LLM, LLMMetadata
 
-from llama_pack_densex.llm.errors import scrub, shown
+from llama_pack_densex.llm.errors import error_text, shown
 
 OPENAI_MODEL = "gpt-4o-mini"
 """The LLM if there is nothing but an OpenAI key: cheap, and good enough at propositions in both languages."""
@@ -127,7 +127,7 @@ def with_address(names: Iterable[str | None], address: str) -> list[str | None]:
         ValueError: It is no address of a server, or none of the models has a use for it.
     """
     names = list(names)
-    users = [name for name in names if name and _takes_address(name)]
+    users = list(filter(_takes_address, filter(None, names)))
     users = [name for name in users if not PROVIDERS[parse_name(name)[0]].keys] or users
     if not users or not address.startswith(("http://", "https://")):
         raise ValueError(
@@ -183,10 +183,10 @@ def named_llm(name: str, *, asked: bool = True) -> LLM:
 
 
 def _can_be_made(provider: str) -> bool:
-    """Whether the LLMs of a provider can be made without its weights, and with what is set and installed here."""
-    needs = PROVIDERS[provider]
-    is_set = all(map(os.environ.get, needs.variables)) and (provider != "bedrock" or "region_name" in _region())
-    return provider != "huggingface" and is_set and is_installed(_module("llms", provider))
+    """Whether the LLMs of a provider can be made without weights, with what is set and installed here."""
+    if provider == "huggingface" or (provider == "bedrock" and not _region()):
+        return False
+    return all(map(os.environ.get, PROVIDERS[provider].variables)) and is_installed(_module("llms", provider))
 
 
 def _region() -> dict[str, str]:
@@ -202,13 +202,14 @@ def _assuming(llm_class: Any) -> Any:
         @property
         def metadata(self) -> LLMMetadata:
             try:
-                known: LLMMetadata = super().metadata
+                return super().metadata  # type: ignore[no-any-return]
             except ValueError:  # it is newer than the installed package
-                tokens = getattr(self, "max_tokens", None) or -1
                 return LLMMetadata(
-                    context_window=ASSUMED_WINDOW, num_output=tokens, is_chat_model=True, model_name=self.model
+                    context_window=ASSUMED_WINDOW,
+                    num_output=getattr(self, "max_tokens", None) or -1,
+                    is_chat_model=True,
+                    model_name=self.model,
                 )
-            return known
 
     # what replies and nodes are known by, and where it is imported from
     for name in ("__name__", "__qualname__", "__module__"):
@@ -248,33 +249,42 @@ def make_named(
     try:
         return change(model_class)(**settings)
     except Exception as error:  # whatever a provider's client raises if its model is not there
-        reason = scrub(f"{type(error).__name__}: {error}")
-        raise ValueError(f"{shown(name)} cannot be made: {reason}") from None
+        raise ValueError(f"{shown(name)} cannot be made: {error_text(error)}") from None
 
 
 def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
     """The argument with a model's key; empty if LlamaIndex finds the key itself."""
     if provider == "openai-like":
-        if asked and not address and not os.environ.get("OPENAI_API_BASE"):
-            raise ValueError(
-                f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base at "
-                "the command line, or the environment variable OPENAI_API_BASE"
-            )
+        if asked and not address:
+            _need_base(name)
         return {"api_key": next(filter(None, map(os.environ.get, _OPENAI_LIKE_KEYS)), "none")}
     if provider == "bedrock":
         return _region()
+    lacks_key = _lacks_key(provider)
+    if asked:
+        variables = PROVIDERS[provider].variables
+        missing = [variable for variable in variables if not os.environ.get(variable)]
+        if lacks_key:
+            variable = PROVIDERS[provider].keys[0]
+            raise ValueError(f"{shown(name)} needs a key: set the environment variable {variable}")
+        if missing:
+            raise ValueError(f"{shown(name)} needs more: set the environment variable {missing[0]}")
+    return {"api_key": "none, since nothing is asked"} if lacks_key else {}
+
+
+def _need_base(name: str) -> None:
+    if not os.environ.get("OPENAI_API_BASE"):
+        raise ValueError(
+            f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base at "
+            "the command line, or the environment variable OPENAI_API_BASE"
+        )
+
+
+def _lacks_key(provider: str) -> bool:
     keys = PROVIDERS[provider].keys
-    is_set = any(map(os.environ.get, keys))
-    if provider == "openai":
-        is_set = is_set or bool(getattr(sys.modules.get("openai"), "api_key", None))
-    missing = [variable for variable in PROVIDERS[provider].variables if not os.environ.get(variable)]
-    if asked and keys and not is_set:
-        raise ValueError(f"{shown(name)} needs a key: set the environment variable {keys[0]}")
-    if asked and missing:
-        raise ValueError(f"{shown(name)} needs more: set the environment variable {missing[0]}")
-    if is_set or not keys:
-        return {}
-    return {"api_key": "none, since nothing is asked"}
+    if provider == "openai" and getattr(sys.modules.get("openai"), "api_key", None):
+        return False
+    return bool(keys) and not any(map(os.environ.get, keys))
 
 
 def _module(kind: str, provider: str) -> str:

@@ -7,7 +7,7 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from types import ModuleType
 from typing import Any, get_type_hints
 from urllib.parse import urlsplit, urlunsplit
@@ -24,38 +24,36 @@ from llama_pack_densex.llm.claims import (
     refuse_place,
     unnamed_place,
 )
-from llama_pack_densex.llm.errors import scrub, secrets_in_url
+from llama_pack_densex.llm.errors import error_text, secrets_in_url
 from llama_pack_densex.llm.names import is_model_name, named_llm
+from llama_pack_densex.text.tokens import words
 
 LLMFactory = Callable[[], LLM]
 
 MODEL_FIELDS = ("model", "model_name", "model_id")
 """What LlamaIndex's classes call a model's name."""
 # What an LLM's output depends on, together with its address and its `additional_kwargs`.
-_OUTPUT_SETTINGS = (
-    *MODEL_FIELDS, "deployment_name", "engine", "azure_deployment",
-    "temperature", "top_p", "top_k", "seed", "reasoning_effort", "thinking", "json_mode", "system_prompt",
-    "max_tokens", "max_new_tokens", "num_predict", "num_output", "context_window",
-)  # fmt: skip
+_OUTPUT_SETTINGS = words(
+    "model model_name model_id deployment_name engine azure_deployment temperature top_p top_k seed"
+    " reasoning_effort thinking json_mode system_prompt max_tokens max_new_tokens num_predict num_output"
+    " context_window"
+)
 _ADDRESSES = ("api_base", "base_url", "azure_endpoint", "endpoint", "endpoint_url", "region_name")
 # Strings, and lists of them, that are known to hold no secrets; numbers never do.
-_HARMLESS = (
-    *_OUTPUT_SETTINGS, *_ADDRESSES,
-    "api_version", "api_type", "keep_alive", "modalities", "pydantic_program_mode",
-)  # fmt: skip
-# Neither the output nor the access depends on these.
-_UNIMPORTANT = ("callback_manager", "rate_limiter", "class_name", "query_wrapper_prompt")
+_HARMLESS = _OUTPUT_SETTINGS.union(
+    _ADDRESSES, words("api_version api_type keep_alive modalities pydantic_program_mode")
+)
+_UNIMPORTANT = words("callback_manager rate_limiter class_name query_wrapper_prompt")
+"""Neither the output nor the access depends on these."""
 SECRET = re.compile(
     r"(?i)(^|[-_])(api[-_]?key|key|key_id|secret|password|token|credentials?|authorization|headers?)$",
 )
+_REGION = re.compile(r"[\w-]+")
 _NO_WORD = 4  # characters of a header or a query that is not named like a key
-_CONSTANT = re.compile(r"""["']([A-Z][A-Z0-9_]+)["']""")
 # Of `additional_kwargs`, what the output does not depend on; a query may hold a key.
-_NOT_OF_THE_OUTPUT = ("timeout", "user", "metadata", "extra_query")
+_NOT_OF_THE_OUTPUT = words("timeout user metadata extra_query")
 # How a client that the user passed may differ from the one LlamaIndex makes.
-_CLIENT_SETTINGS = (
-    "api_key", "base_url", "organization", "project", "_custom_headers", "_custom_query", "_api_version",
-)  # fmt: skip
+_CLIENT_SETTINGS = words("api_key base_url organization project _custom_headers _custom_query _api_version")
 
 
 class LLMReference(BaseModel):
@@ -93,9 +91,7 @@ class LLMReference(BaseModel):
                 f"The LLM {self.path} cannot be made again from its description: {', '.join(self.lost)} may "
                 f"hold secrets or code and is not stored. {_FACTORY_ADVICE}"
             )
-        if not trusted:
-            check_module(self.path)
-        llm_class = _import(self.path)
+        llm_class = _import(self.path, trusted)
         if not _is_llm_class(llm_class):
             raise ValueError(f"{self.path} is no class of LlamaIndex LLMs, and is not called")
         if not trusted:
@@ -103,46 +99,39 @@ class LLMReference(BaseModel):
         try:
             llm: LLM = llm_class(**self.settings)
         except Exception as error:
-            reason = scrub(f"{type(error).__name__}: {error}")
-            raise ValueError(f"The LLM {self.path} cannot be made again ({reason}). {_FACTORY_ADVICE}") from None
-        present = _keys(llm)
-        missing = [name for name in self.key_fields if name not in present]
-        variables = {name: _key_variables(llm_class, name) for name in missing}
-        # some classes read it when they first ask
-        missing = [name for name in missing if not any(map(os.environ.get, variables[name]))]
-        if not missing:
-            return llm
-        sources = " ".join(_source_of_key(name, variables[name]) for name in missing)
-        raise ValueError(
-            f"The LLM {self.path} cannot be made again (keys are never stored): {sources} {_FACTORY_ADVICE}"
-        )
+            problem = f"The LLM {self.path} cannot be made again ({error_text(error)})."
+            raise ValueError(f"{problem} {_FACTORY_ADVICE}") from None
+        sources = " ".join(_sources_of_keys(llm_class, set(self.key_fields).difference(_keys(llm))))
+        if sources:
+            problem = f"The LLM {self.path} cannot be made again (keys are never stored):"
+            raise ValueError(f"{problem} {sources} {_FACTORY_ADVICE}")
+        return llm
 
     def _check_settings(self, llm_class: type[LLM]) -> None:
         """Refuse what this package does not store, and places that the user has not named."""
+        provider = self.path.partition(":")[0].removeprefix("llama_index.llms.").partition(".")[0]
         places = {}
         for name, value in self.settings.items():
-            if not isinstance(value, (int, float)) and (name not in _HARMLESS or not _is_plain(value)):
-                raise ValueError(f"{name} of the LLM {self.path} is not taken from a dictionary. {_LLM_ADVICE}")
-            texts = value if isinstance(value, (list, tuple)) else [value]
-            for text in texts:
-                if isinstance(text, str) and name != "system_prompt" and (name in _ADDRESSES or is_place(text)):
-                    places[name] = text
-        provider = self.path.partition(":")[0].removeprefix("llama_index.llms.").partition(".")[0]
-        strange = {name: place for name, place in places.items() if not is_in_environment(place, provider)}
-        own = self._own_places(llm_class, strange)
-        for name, place in strange.items():
-            if place != own.get(name) and not _is_region(name, place):
+            if not _is_harmless(name, value):
+                problem = f"{name} of the LLM {self.path} is not taken from a dictionary."
+                raise ValueError(f"{problem} {_LLM_ADVICE}")
+            for place in _places_in(name, value):
+                if not is_in_environment(place, provider):
+                    places[name] = place
+        own = self._own_places(llm_class, places)
+        for name, place in places.items():
+            if place != own.get(name):
                 refuse_place(place, f"{name} of the LLM {self.path}", _LLM_ADVICE)
 
     def _own_places(self, llm_class: type[LLM], names: Collection[str]) -> dict[str, Any]:
         """Where an LLM of the class is if nobody says where: by its defaults and the environment."""
-        settings = {name: value for name, value in self.settings.items() if name not in names}
         if not names:
             return {}
+        settings = {name: value for name, value in self.settings.items() if name not in names}
         settings |= dict.fromkeys(self.key_fields, "none, since nothing is asked")
         try:
             llm = llm_class(**settings)
-        except Exception:  # it needs to be told
+        except Exception:  # it has no default
             return {}
         return {name: getattr(llm, name, None) for name in names}
 
@@ -150,27 +139,24 @@ class LLMReference(BaseModel):
 def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
     """Describe an LLM by its class and by those of its settings that are known to be harmless."""
     keys = _keys(llm)
-    settings: dict[str, Any] = {}
-    lost: list[str] = []
+    settings = {}
+    lost = []
     for name, info in type(llm).model_fields.items():
         value = getattr(llm, name, None)
         value = getattr(value, "value", value)  # of an enumeration
-        if name in keys or name in _UNIMPORTANT or _is_default(value, info):
+        if name in _UNIMPORTANT or name in keys or _is_default(value, info):
             continue
-        is_number = isinstance(value, (int, float))
-        is_harmless = is_number or (name in _HARMLESS and _is_plain(value))
-        if is_harmless and value == _without_credentials(value):
-            settings[info.alias or name] = value
-            name_place(value if isinstance(value, str) else None)
-        else:
+        if not _is_harmless(name, value) or value != _without_credentials(value):
             lost.append(name)
+            continue
+        settings[info.alias or name] = value
+        name_place(value if isinstance(value, str) else None)
     if _has_own_client(llm) or _private(llm, "_http_client") is not None:
         lost.append("a client that was given")
-    path = f"{type(llm).__module__}:{type(llm).__qualname__}"
     if is_model_name(factory):
         name_place(unnamed_place(factory))
     return LLMReference(
-        path=path,
+        path=f"{type(llm).__module__}:{type(llm).__qualname__}",
         settings=settings,
         key_fields=tuple(keys),
         lost=tuple(lost),
@@ -180,15 +166,13 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
 
 def output_settings(llm: LLM) -> dict[str, Any]:
     """What an LLM's output depends on, as JSON values without secrets, for a fingerprint."""
-    values = {name: getattr(llm, name, None) for name in _OUTPUT_SETTINGS if name in type(llm).model_fields}
-    if not any(values.get(name) for name in MODEL_FIELDS):
+    values = {name: getattr(llm, name, None) for name in type(llm).model_fields if name in _OUTPUT_SETTINGS}
+    if not any(map(values.get, MODEL_FIELDS)):
         values["model"] = llm.metadata.model_name
     settings = {name: value for name, value in values.items() if value is not None and _is_plain(value)}
-    address = _address_of(llm)
-    if address:
+    if address := _address_of(llm):
         settings["address"] = address
-    kwargs = _without_secrets(getattr(llm, "additional_kwargs", None) or {})
-    if kwargs:
+    if kwargs := _without_secrets(getattr(llm, "additional_kwargs", None) or {}):
         settings["additional_kwargs"] = {k: v for k, v in kwargs.items() if k not in _NOT_OF_THE_OUTPUT}
     return settings
 
@@ -203,17 +187,17 @@ def _address_of(llm: LLM) -> str:
 
 def secrets_of(llm: LLM) -> list[str]:
     """The keys that an LLM holds, to keep them out of messages."""
+    client_key = getattr(_private(llm, "_client"), "api_key", None) or ""
+    secrets = [*_keys(llm).values(), str(client_key)]
     kwargs = getattr(llm, "additional_kwargs", None) or {}
     headers = getattr(llm, "default_headers", None)
-    values: list[str] = []
     for sent in (headers, kwargs.get("extra_headers"), kwargs.get("extra_query")):
         for name, value in (sent if isinstance(sent, dict) else {}).items():
-            parts = [str(value), str(value).partition(" ")[2]]  # "Bearer KEY"
-            values += [part for part in parts if len(part) >= _NO_WORD or SECRET.search(name)]
+            parts = (str(value), str(value).partition(" ")[2])  # "Bearer KEY"
+            secrets += [part for part in parts if len(part) >= _NO_WORD or SECRET.search(name)]
     for name in _ADDRESSES:
-        values += secrets_in_url(str(getattr(llm, name, None) or ""))
-    client_key = getattr(_private(llm, "_client"), "api_key", None) or ""
-    return [*_keys(llm).values(), str(client_key), *values]
+        secrets += secrets_in_url(str(getattr(llm, name, None) or ""))
+    return secrets
 
 
 def factory_name(factory: LLMFactory | str) -> str:
@@ -248,9 +232,7 @@ def call_factory(name: str, *, trusted: bool = True) -> LLM:
         if not trusted:
             refuse_place(unnamed_place(name), "an LLM", f"pass llm={name!r} to from_dict.")
         return named_llm(name)
-    if not trusted:
-        check_module(name)
-    factory = _import(name)
+    factory = _import(name, trusted)
     if not trusted and not _makes_llms(factory):
         raise ValueError(
             f"llm_factory {name!r} does not say that it makes an LLM, and is not called: write it as `def "
@@ -259,8 +241,7 @@ def call_factory(name: str, *, trusted: bool = True) -> LLM:
     try:
         llm = factory()
     except Exception as error:
-        reason = scrub(f"{type(error).__name__}: {error}")
-        raise ValueError(f"llm_factory {name!r} failed: {reason}") from None
+        raise ValueError(f"llm_factory {name!r} failed: {error_text(error)}") from None
     if not isinstance(llm, LLM):
         raise ValueError(f"llm_factory {name!r} made a {type(llm).__name__}, not a LlamaIndex LLM")
     return llm
@@ -293,8 +274,17 @@ _LLM_ADVICE = (
 )
 
 
-def _is_region(name: str, value: str) -> bool:
-    return name == "region_name" and re.fullmatch(r"[\w-]+", value) is not None
+def _is_harmless(name: str, value: Any) -> bool:
+    return isinstance(value, (int, float)) or (name in _HARMLESS and _is_plain(value))
+
+
+def _places_in(name: str, value: Any) -> list[str]:
+    """The addresses and paths in a setting; a region is none, nor is what a prompt speaks of."""
+    values = value if isinstance(value, (list, tuple)) else [value]
+    texts = [text for text in values if isinstance(text, str)]
+    if name == "system_prompt" or (name == "region_name" and all(map(_REGION.fullmatch, texts))):
+        return []
+    return texts if name in _ADDRESSES else [*filter(is_place, texts)]
 
 
 def _makes_llms(factory: Any) -> bool:
@@ -308,27 +298,37 @@ def _is_llm_class(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, LLM)
 
 
-def _import(path: str) -> Any:
+def _import(path: str, trusted: bool = True) -> Any:
+    if not trusted:
+        check_module(path)
     try:
         return pkgutil.resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f'{path!r} cannot be imported here (expected "module:name"): {error}') from error
 
 
+def _sources_of_keys(llm_class: type, fields: Iterable[str]) -> Iterator[str]:
+    """Where keys would come from, except those in the environment: some classes read them when they ask."""
+    variables = {field: _key_variables(llm_class, field) for field in sorted(fields)}
+    for field, names in variables.items():
+        if any(map(os.environ.get, names)):
+            continue
+        if names:
+            yield f"its {field} comes from the environment variable {' or '.join(names)}."
+        else:
+            yield f"its {field} is missing, and its class names no environment variable for it."
+
+
 def _key_variables(llm_class: type, field: str) -> list[str]:
-    """The environment variables that a key may come from: LlamaIndex's classes name them only in their source."""
+    """The environment variables for a key: LlamaIndex's classes name them in their source alone."""
+    variable = re.compile(rf"""["']((?!YOUR_)[A-Z][A-Z0-9_]*{field.upper()})["']""")
     for base in llm_class.__mro__:
         package = ".".join(base.__module__.split(".")[:3])
-        names = {name for module in _modules_of(package) for name in _CONSTANT.findall(_source(module))}
-        variables = [name for name in names if name.lower().endswith(field) and not name.startswith("YOUR_")]
+        modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")]
+        variables = {name for module in modules for name in variable.findall(_source(module))}
         if variables:
             return sorted(variables)
     return []
-
-
-def _modules_of(package: str) -> list[ModuleType]:
-    inside = f"{package}."
-    return [module for name, module in list(sys.modules.items()) if name == package or name.startswith(inside)]
 
 
 def _source(module: ModuleType) -> str:
@@ -336,12 +336,6 @@ def _source(module: ModuleType) -> str:
         return inspect.getsource(module)
     except (OSError, TypeError):  # it is compiled, or has none
         return ""
-
-
-def _source_of_key(field: str, variables: list[str]) -> str:
-    if not variables:
-        return f"its {field} is missing, and its class names no environment variable for it."
-    return f"its {field} comes from the environment variable {' or '.join(variables)}."
 
 
 def _is_default(value: Any, info: FieldInfo) -> bool:

@@ -156,9 +156,7 @@ class _Exchange:
     async def cached(self) -> Reply | Failure | None:
         """What is cached."""
         cache = self.sender.cache
-        if cache is None:
-            return None
-        cached = await cache.in_thread(cache.get, self.key)
+        cached = None if cache is None else await cache.in_thread(cache.get, self.key)
         if cached is not None:
             self.sender.meter.count("cache_hits")
         return cached
@@ -232,39 +230,44 @@ class _Exchange:
         arrival.settle(None)
         reply = arrival.reply
         sender.is_reached = sender.is_reached or reply is not None or not failure.is_unreachable
-        if reply is not None and reply.finish != "failed":
-            sender.limits.leave(ticket, used_tokens=reply.usage.total_tokens, taken=True)
-            if ticket.departed >= sender.rejected_at:  # an earlier one says nothing about the present
-                sender.rejected = 0
-            if error is not None:  # after the reply there is nothing but the cache to fail
-                raise error
-            return reply
+        if reply is None or reply.finish == "failed":
+            await self._note_failure(ticket, failure)
+            return failure
+        sender.limits.leave(ticket, used_tokens=reply.usage.total_tokens, taken=True)
+        if ticket.departed >= sender.rejected_at:  # an earlier one says nothing about the present
+            sender.rejected = 0
+        if error is not None:  # after the reply there is nothing but the cache to fail
+            raise error
+        return reply
+
+    async def _note_failure(self, ticket: Ticket, failure: Failure) -> None:
+        sender = self.sender
         is_refused = failure.kind == "refused"
         sender.meter.count("refused" if is_refused else "failed")
         used_tokens = 0 if is_refused else None
         sender.limits.leave(ticket, used_tokens=used_tokens, refused=is_refused, wait=failure.wait)
         if sender.cache is not None and failure.kind in KEPT_FAILURES:
             await sender.cache.in_thread(sender.cache.put, self.key, failure)
-        return failure
 
     def _fatal_message(self, failure: Failure) -> str:
         """Count a failure, and say why it ends the run; "" if it does not."""
         sender = self.sender
+        now = asyncio.get_running_loop().time()
         if failure.kind == "refused":
             self.refused += 1
-            self.refused_since = min(self.refused_since, asyncio.get_running_loop().time())
+            self.refused_since = min(self.refused_since, now)
             return sender.limits.used_up(failure.wait, self.refused_since)
         self.failed += 1
+        is_repeated = self.failed > min(1, sender.max_retries)  # once may be due to one garbled answer
         if failure.kind == "rejected":
             sender.rejected += 1
-            sender.rejected_at = asyncio.get_running_loop().time()
+            sender.rejected_at = now
             if not sender.is_proven or sender.rejected >= _IN_A_ROW:
                 return f"{failure.message} ({failure.summary}) {SETTING_ADVICE}"
-        # a single failure may be due to one garbled answer
-        if failure.kind == "broken" and not sender.is_proven and self.failed > min(1, sender.max_retries):
+        if failure.kind == "broken" and is_repeated and not sender.is_proven:
             advice = "The LLM's class or its client fails: mend it, or see what is at its address."
             return f"{failure.message}. {advice}"
-        if failure.is_unreachable and not sender.is_reached and self.failed > min(1, sender.max_retries):
+        if failure.is_unreachable and is_repeated and not sender.is_reached:
             return unreachable_message(sender.settings.get("address", ""), failure.summary)
         return failure.message if failure.kind == "fatal" else ""
 

@@ -1,8 +1,8 @@
 """Thoughts: what a model that thinks writes around its answer, taken off whole replies and streams.
 
 Where a server does not part thoughts from the answer, they stand between marks: tags such as `<think>`,
-`[THINK]` and `◁think▷`, tokens such as `<|begin_of_thought|>`, or the channels of gpt-oss. An answer may speak
-of such marks, too. What tells them apart is their place:
+`[THINK]` and `◁think▷`, tokens such as `<|begin_of_thought|>`, or the channels of gpt-oss. An answer may
+speak of such marks, too. What tells them apart is their place:
 
 - A block before the answer is thoughts, and so is one behind it that begins a line or follows a sentence.
 - A closing mark alone ends thoughts: many chat templates write the opening one.

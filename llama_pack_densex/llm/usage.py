@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -100,13 +100,13 @@ class RequestFigures:
         cost = None
         if self.cost is not None and earlier.cost is not None:
             cost = self.cost - earlier.cost
-        return RequestFigures(
-            self.usage - earlier.usage,
-            cost,
-            self.cache_hits - earlier.cache_hits,
-            self.refused - earlier.refused,
-            self.failed - earlier.failed,
-            self.model,
+        return replace(
+            self,
+            usage=self.usage - earlier.usage,
+            cost=cost,
+            cache_hits=self.cache_hits - earlier.cache_hits,
+            refused=self.refused - earlier.refused,
+            failed=self.failed - earlier.failed,
         )
 
 
@@ -190,8 +190,7 @@ def finish_reason(response: Any) -> Finish:
         the way); "" if the response does not say.
     """
     raw = attribute(response, "raw")
-    lists = [attribute(raw, name) for name in ("choices", "candidates", "generations")]
-    first = next((items[0] for items in lists if isinstance(items, (list, tuple)) and items), None)
+    first = _first_choice(raw)
     if attribute(attribute(first, "message"), "refusal"):
         return "refused"
     nested = [attribute(raw, name) for name in ("details", "incomplete_details", "delta")]
@@ -203,6 +202,14 @@ def finish_reason(response: Any) -> Finish:
             if word in _FINISHES:
                 return _FINISHES[word]
     return ""
+
+
+def _first_choice(raw: Any) -> Any:
+    for name in ("choices", "candidates", "generations"):
+        choices = attribute(raw, name)
+        if choices and isinstance(choices, (list, tuple)):
+            return choices[0]
+    return None
 
 
 def count_messages(messages: Messages) -> int:
@@ -287,7 +294,10 @@ _EMBEDDING_PRICES = {
     "text-embedding-ada-002": 0.1,
 }
 """OpenAI's embedding models, which genai-prices lacks."""
-_OF_BEDROCK = re.compile(r"(?:[a-z-]+\.)?(?:ai21|amazon|anthropic|cohere|deepseek|meta|mistral|openai|qwen|writer)\.")
+_OF_BEDROCK = re.compile(
+    r"(?:[a-z-]+\.)?"
+    r"(?:ai21|amazon|anthropic|cohere|deepseek|meta|mistral|openai|qwen|writer)\."
+)
 _LOCAL_LLMS = ("llama_index.llms.ollama.", "llama_index.llms.huggingface.", "llama_index.llms.llama_cpp.")
 _WITH_BATCHES = ("openai", "anthropic", "google", "mistral")  # at half the price
 

@@ -73,13 +73,11 @@ def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[
     words = [set(tokenize(text)) for text in propositions]
     frequency = Counter(chain.from_iterable(words))
     rarity = {word: math.log((1 + len(words)) / count) for word, count in frequency.items()}
-    answering: list[list[int]] = []
+    answering = []
     for question in questions:
         wanted = set(tokenize(question))
-        shares: list[float] = []
-        for own in words:
-            shared = math.fsum(rarity[word] for word in wanted & own)
-            shares.append(shared / math.sqrt(len(own) or 1))
+        shared = [math.fsum(map(rarity.__getitem__, wanted & own)) for own in words]
+        shares = [weight / math.sqrt(len(own) or 1) for weight, own in zip(shared, words, strict=True)]
         ranked = sorted(range(len(words)), key=shares.__getitem__, reverse=True)
         least = _ANSWERS_TOO * max(shares, default=0.0)
         likely = [place for place in ranked if shares[place] >= least > 0]
@@ -129,10 +127,10 @@ class Comparison:
         frequency = Counter(chain.from_iterable(map(set, stated)))
         own = [rarity**_OWN for rarity in _rarities(len(stated))]
         unheard = _rarities(len(self.segments))[0]
-        weights: dict[str, float] = {}
+        weights = {}
         for token, count in frequency.items():
             weights[token] = self._rarity.get(token, unheard) * own[count]
-        sources: list[_Source] = []
+        sources = []
         self._chief: set[int] = set()
         self._said: defaultdict[int, set[str]] = defaultdict(set)
         for span, tokens in zip(_where(passage, propositions, context), stated, strict=True):
@@ -161,7 +159,7 @@ class Comparison:
         """What says a proposition that stands nowhere word for word: what shares most of its tokens."""
         last = max(len(tokens) - 1, 1)
         positions = {token: i / last for i, token in enumerate(tokens)}
-        lacking: dict[str, float] = {}
+        lacking = {}
         for token, position in positions.items():
             lacking[token] = weights[token] * (1 + _LATER * position)
         whole = sum(lacking.values())
@@ -174,15 +172,18 @@ class Comparison:
             common = [token for token in lacking if token in self._tokens[best]]
             shared += sum(map(lacking.pop, common))
             if not chosen:
-                # first words that stand above the chief source are what its pronoun means; the fact is below
-                for token in lacking:
-                    if self._places.get(token, [best])[0] < best:
-                        lacking[token] *= min(1.0, 2 * positions[token])
+                self._discount_subject(lacking, positions, best)
             chosen.append(best)
         if shared < _LEAST * whole:
             return _Source()
         spans = [self.segments[place].span for place in sorted(chosen)]
         return _Source(tuple(spans), chosen[:1], chosen[1:])
+
+    def _discount_subject(self, weights: dict[str, float], positions: dict[str, float], chief: int) -> None:
+        """First words that stand above the chief source are what its pronoun means; the fact is below."""
+        for token in weights:
+            if self._places.get(token, [chief])[0] < chief:
+                weights[token] *= min(1.0, 2 * positions[token])
 
     def _best_segment(self, weights: dict[str, float], least: float) -> int | None:
         """The segment that shares most of some tokens; a further one, with a least share, is no heading."""
@@ -214,7 +215,7 @@ def _rarities(number: int) -> list[float]:
 
 def _where(passage: str, propositions: Sequence[str], context: str) -> Iterator[Span | None]:
     """Where each proposition stands word for word; of two that are alike the second takes the next place."""
-    reworded: dict[str, Span] = {}
+    reworded = {}
     for statement in statements(passage, context):
         if statement.text not in passage:
             reworded[statement.text] = statement.span

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress, islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -228,33 +229,22 @@ class DelegatingPropositionizer(Propositionizer):
     def _refusal(self, others: Sequence[Passage], count: int) -> str:
         """What to say of passages that nobody takes, out of so many."""
 
-    def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        """Do what `apropositionize` does; raises ValueError for a passage that nobody takes."""
-        taken, rest = self._divide(passages)
-        sets = self.otherwise.propositionize(rest) if self.otherwise is not None and rest else []
-        return self._together(passages, taken, sets)
-
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        taken, rest = await asyncio.to_thread(self._divide, passages)
-        sets = await self.otherwise.apropositionize(rest) if self.otherwise is not None and rest else []
-        return await asyncio.to_thread(self._together, passages, taken, sets)
-
-    def _divide(self, passages: Sequence[Passage]) -> tuple[list[bool], list[Passage]]:
-        taken = [self.takes(passage) for passage in passages]
+        """Do what `Propositionizer` says; raises ValueError for a passage that nobody takes."""
+        taken = await asyncio.to_thread(lambda: [*map(self.takes, passages)])
         rest = [passage for passage, is_own in zip(passages, taken, strict=True) if not is_own]
-        if rest and self.otherwise is None:
-            raise ValueError(self._refusal(rest, len(passages)))
-        return taken, rest
+        sets_of_rest: Sequence[PropositionSet] = []
+        if rest:
+            if self.otherwise is None:
+                raise ValueError(self._refusal(rest, len(passages)))
+            sets_of_rest = checked_sets(self.otherwise, rest, await self.otherwise.apropositionize(rest))
+        own_sets = await asyncio.to_thread(self._make, [*compress(passages, taken)])
+        remaining = {True: iter(own_sets), False: iter(sets_of_rest)}
+        return [next(remaining[is_own]) for is_own in taken]
 
-    def _together(
-        self,
-        passages: Sequence[Passage],
-        taken: Sequence[bool],
-        sets_of_rest: Iterable[PropositionSet],
-    ) -> list[PropositionSet]:
-        own = iter(self._make([*compress(passages, taken)]))
-        rest = iter(sets_of_rest)
-        return [next(own if is_own else rest) for is_own in taken]
+    def __reduce__(self) -> tuple[Any, ...]:
+        # files and weights are read again where it is unpickled
+        return partial(type(self), **{name: getattr(self, name) for name in type(self).model_fields}), ()
 
     def keeping_replies(self, file: Path) -> Propositionizer:
         """The same propositionizer, whose `otherwise` keeps an LLM's replies."""
@@ -312,8 +302,7 @@ def checked_sets(
 
 def reported(sets: list[PropositionSet]) -> list[PropositionSet]:
     """Sets, after a warning of those that sentences stand in for."""
-    reasons = Counter(result.reason for result in sets if result.status == "fallback")
-    report_fallbacks(reasons, len(sets))
+    report_fallbacks(Counter(result.reason for result in sets if result.status == "fallback"), len(sets))
     return sets
 
 
@@ -326,9 +315,5 @@ def report_fallbacks(reasons: Counter[str], passages: int) -> None:
     """
     if reasons:
         frequent = "; ".join(f"{reason} ({times})" for reason, times in reasons.most_common(5))
-        logger.warning(
-            "Sentences stand in for propositions in %d of %d passages: %s",
-            reasons.total(),
-            passages,
-            frequent,
-        )
+        message = "Sentences stand in for propositions in %d of %d passages: %s"
+        logger.warning(message, reasons.total(), passages, frequent)

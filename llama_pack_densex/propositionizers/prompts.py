@@ -144,7 +144,7 @@ def repair_note(checked: PropositionSet, language: str) -> str:
         checked: The propositions with the findings.
         language: The passage's.
     """
-    lines: list[str] = []
+    lines = []
     for finding in checked.findings[:_MOST_FAULTS]:
         why = finding.reason
         if language == "ja":
@@ -172,9 +172,13 @@ _REPAIR_JA = """\
 前回の回答には次の問題がありました。同じ形式で、直した全体をもう一度書いてください。\
 数字、日付、名前は文章のとおりにし、どの命題にも何についてのことかを書き、何も漏らさないでください。"""
 _FAULTS_JA = {
-    "grounding": "文章にない語がある", "language": "文章と違う言語である", "self_containedness": "何のことか不明",
-    "coverage": "どの命題にも書かれていない", "duplication": "ほかの命題と同じ内容である", "size": "短すぎるか長すぎる",
-}  # fmt: skip
+    "grounding": "文章にない語がある",
+    "language": "文章と違う言語である",
+    "self_containedness": "何のことか不明",
+    "coverage": "どの命題にも書かれていない",
+    "duplication": "ほかの命題と同じ内容である",
+    "size": "短すぎるか長すぎる",
+}
 _BEFORE = "Text before the passage:"
 _BEFORE_JA = "文章の前には次の文がある。"
 _NOTES = {
@@ -204,7 +208,7 @@ def split_in_two(passage: Passage) -> tuple[Passage, Passage] | None:
     """
     text = passage.text
     middle = len(text) / 2
-    places: list[tuple[float, int]] = []
+    places = []
     for left, right in pairwise(segment(text, passage.context)):
         if left.kind not in ("heading", "columns"):
             is_paragraph = text.count("\n", left.end, right.start) > 1

@@ -78,9 +78,6 @@ class RecordedPropositionizer(DelegatingPropositionizer):
     def class_name(cls) -> str:
         return "RecordedPropositionizer"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path, self.otherwise)  # the file is read again where it is unpickled
-
     def takes(self, passage: Passage) -> bool:
         return not passage.text.strip() or (compared(passage.text),) in self._recorded
 
@@ -146,14 +143,14 @@ def _recorded_for(key: tuple[str, ...], recorded: _Recordings) -> PropositionSet
 def _joined(earlier: PropositionSet, record: dict[str, Any]) -> PropositionSet:
     """What earlier lines have of a passage with what a line has of it."""
     status: Status = record.get("status") or "ok"
-    if status not in get_args(Status) or not {"propositions", "questions"} & record.keys():
+    if status not in get_args(Status) or record.keys().isdisjoint(("propositions", "questions")):
         raise ValueError
     if "questions" in record:
         earlier = replace(earlier, questions=_texts(record["questions"]))
-    if "propositions" not in record:
-        return earlier
-    reason = str(record.get("reason") or "")
-    return replace(earlier, texts=_texts(record["propositions"]), status=status, reason=reason)
+    if "propositions" in record:
+        reason = str(record.get("reason") or "")
+        earlier = replace(earlier, texts=_texts(record["propositions"]), status=status, reason=reason)
+    return earlier
 
 
 def _texts(texts: Any) -> tuple[str, ...]:

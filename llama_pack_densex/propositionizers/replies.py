@@ -77,12 +77,10 @@ def judge(
     reading = read_reply(reply, finished=finish == "stop", questions=questions, is_last=is_last)
     texts = _without_example(reading.texts, passage)
     problem = _OF_FINISH.get(finish) or reading.problem
-    if problem is None and not texts:
-        problem = "empty"
-    if problem is not None:
+    if problem or not texts:
+        problem = problem or "empty"
         return Reading(problem=problem, reason=REASONS[problem])
-    language = find_wrong_language(passage.text, texts)
-    if language is not None:
+    if language := find_wrong_language(passage.text, texts):
         name = LANGUAGE_NAMES.get(language, "another language")
         return Reading(problem="language", reason=f"the reply was in {name}")
     answered = _without_example(reading.questions, passage)
@@ -111,20 +109,17 @@ def read_reply(
         is_last: Whether there is no further attempt: a list in other quotation marks and brackets than JSON's
             is read.
     """
-    if len(text) > _LONGEST:
-        return Reading(problem="unreadable")
     text = text.strip().lstrip("\ufeff").strip()
     try:
-        return _read(text, finished, questions)
+        reading = _read(text, finished, questions)
     except _UnusableReplyError as unusable:
-        problem = str(unusable)
+        reading = Reading(problem=str(unusable))
     except RecursionError:  # lists in lists in lists
-        problem = "unreadable"
-    if is_last and problem == "unreadable" and not questions:
-        texts = _propositions(_quoted(text))
-        if texts:
-            return Reading(texts)
-    return Reading(problem=problem)
+        reading = Reading(problem="unreadable")
+    if is_last and reading.problem == "unreadable" and not questions:
+        texts = _propositions(parse_quoted_reply(text))
+        return Reading(texts) if texts else reading
+    return reading
 
 
 def unique(texts: Iterable[str]) -> tuple[str, ...]:
@@ -153,11 +148,11 @@ def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
         reasons.insert(0, _in_parts(parts))
     status: Status = "repaired" if reasons else "ok"
     return PropositionSet(
-        unique(chain.from_iterable(part.texts for part in parts)),
-        "fallback" if failed else status,
-        "; ".join(unique(reasons)),
-        any(part.is_passing for part in parts),
-        unique(chain.from_iterable(part.questions for part in parts)),
+        texts=unique(chain.from_iterable(part.texts for part in parts)),
+        status="fallback" if failed else status,
+        reason="; ".join(unique(reasons)),
+        is_passing=any(part.is_passing for part in parts),
+        questions=unique(chain.from_iterable(part.questions for part in parts)),
     )
 
 
@@ -203,34 +198,46 @@ _NAMED = re.compile(rf"proposition|命題|fact|statement|claim|{_TEXT.pattern}",
 
 
 def _read(text: str, finished: bool, with_questions: bool) -> Reading:
+    if len(text) > _LONGEST:
+        return Reading(problem="unreadable")
     values = _json_values(text)
     if values is None:
         if not _START.match(text):
             text = without_thoughts(text)
-        if not text:
-            raise _UnusableReplyError("cut")
-        values = _embedded_values(text)
+        values = parse_json_reply(text)
     named: list[Any] = []
     if with_questions:
         values = _without_questions(values, named)
-    texts = _without_numbers(_texts_of(values, text, finished))
-    questions = _propositions(_strings(named))
-    if with_questions and not named:
-        questions = tuple(text for text in texts if text.endswith(("?", "？")))
-        texts = tuple(text for text in texts if text not in questions)
-    statements = texts or (text,)
+    reading = Reading(_without_numbers(_texts_of(values, text, finished)))
+    if named:
+        reading = Reading(reading.texts, questions=_propositions(_strings(named)))
+    elif with_questions:
+        reading = _with_questions_apart(reading.texts)
+    problem = classify_reply(reading.texts, text, is_list=bool(values))
+    return Reading(problem=problem) if problem else reading
+
+
+def _with_questions_apart(texts: tuple[str, ...]) -> Reading:
+    questions = tuple(text for text in texts if text.endswith(("?", "？")))
+    return Reading(tuple(text for text in texts if text not in questions), questions=questions)
+
+
+def classify_reply(texts: Sequence[str], reply: str, *, is_list: bool) -> str | None:
+    """The problem with what was read out of a reply; None if there is none."""
+    statements = texts or (reply,)
     if len(statements) <= 2 and all(map(looks_like_refusal, statements)):
-        raise _UnusableReplyError("refused")
-    if not texts:
-        raise _UnusableReplyError("empty" if values or not text else "unreadable")
-    return Reading(texts, questions=questions)
+        return "refused"
+    if texts:
+        return None
+    return "empty" if is_list or not reply else "unreadable"
 
 
 def _texts_of(values: list[Any], text: str, finished: bool) -> tuple[str, ...]:
-    texts = _propositions(_strings(values) if values else _listed(text, finished))
+    texts = _propositions(_strings(values) if values else parse_list_reply(text, finished))
     if len(texts) != 1 or "\n" not in texts[0]:
         return texts
-    return _propositions(_listed(texts[0], finished) or texts[0].splitlines())  # a list as one string
+    lines = texts[0].splitlines()  # a list as one string
+    return _propositions(parse_list_reply(texts[0], finished) or lines)
 
 
 def _without_questions(value: Any, named: list[Any]) -> Any:
@@ -240,7 +247,8 @@ def _without_questions(value: Any, named: list[Any]) -> Any:
     if not isinstance(value, dict):
         return value
     named += [part for key, part in value.items() if _ASKING.search(key)]
-    return {key: _without_questions(part, named) for key, part in value.items() if not _ASKING.search(key)}
+    rest = {key: part for key, part in value.items() if not _ASKING.search(key)}
+    return {key: _without_questions(part, named) for key, part in rest.items()}
 
 
 def _without_numbers(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -258,9 +266,11 @@ def _json_values(text: str) -> list[Any] | None:
     return None
 
 
-def _embedded_values(text: str) -> list[Any]:
+def parse_json_reply(text: str) -> list[Any]:
     """Decode every array and object in a text."""
-    values: list[Any] = []
+    if not text:
+        raise _UnusableReplyError("cut")
+    values = []
     position = 0
     while start := _START.search(text, position):
         try:
@@ -293,45 +303,43 @@ def _propositions(texts: Iterable[str]) -> tuple[str, ...]:
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         value = _parts(value)
+    if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
+        value = _json_values(value) or value
     if isinstance(value, list):
         for part in value:
             yield from _strings(part)
-    elif isinstance(value, str):
-        decoded = _json_values(value) if value.lstrip().startswith(("[", "{")) else None
-        yield from [value] if decoded is None else _strings(decoded)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+    elif type(value) in (str, int, float):
         yield str(value)
 
 
 def _parts(item: dict[str, Any]) -> list[Any]:
     """Find the propositions in an object: what is named like them, else its lists, else its only string."""
-    if len(item) <= 2 and (item.get("error") or item.get("refusal")):
+    if len(item) <= 2 and any(map(item.get, ("error", "refusal"))):
         raise _UnusableReplyError("refused")
     lists = {key: part for key, part in item.items() if isinstance(part, (list, dict)) and part}
-    texts = _texts_in(item)
-    named_lists = _named(lists)
+    texts = {key: part for key, part in item.items() if isinstance(part, str)}
     named_texts = _named(texts)
-    if named_lists:
+    if named_lists := _named(lists):
         return [*named_lists.values()]
     if lists and (not named_texts or _is_passage(named_texts, lists)):
         return [*lists.values()]
-    chosen = named_texts or texts
-    is_numbered = all(map(str.isdecimal, item))
-    if len(chosen) > 1 and len(named_texts) < len(item) and not is_numbered:
-        raise _UnusableReplyError("unreadable")  # any of several
-    return [*chosen.values()]
+    if len(named_texts) < len(item):
+        _refuse_choice(item, named_texts or texts)
+    return [*(named_texts or texts).values()]
+
+
+def _refuse_choice(item: dict[str, Any], texts: dict[str, str]) -> None:
+    if len(texts) > 1 and not all(map(str.isdecimal, item)):  # any of several
+        raise _UnusableReplyError("unreadable")
 
 
 def _is_passage(texts: dict[str, str], lists: dict[str, Any]) -> bool:
     """Whether a text is the passage that lists say in propositions, not a proposition with its words."""
+    if len(texts) > 1 or not any(map(_TEXT.match, texts)):
+        return False
     parts = chain.from_iterable(part.values() if isinstance(part, dict) else part for part in lists.values())
     listed = "".join(part for part in parts if isinstance(part, str))  # what is deeper comes later
-    name, text = next(iter(texts.items()))
-    return len(texts) == 1 and _TEXT.match(name) is not None and len(listed) >= len(text)
-
-
-def _texts_in(item: dict[str, Any]) -> dict[str, str]:
-    return {key: part for key, part in item.items() if isinstance(part, str)}
+    return len(listed) >= len("".join(texts.values()))
 
 
 def _named(parts: dict[str, Any]) -> dict[str, Any]:
@@ -339,7 +347,7 @@ def _named(parts: dict[str, Any]) -> dict[str, Any]:
     return {key: part for key, part in parts.items() if _NAMED.search(key)}
 
 
-def _quoted(text: str) -> list[str]:
+def parse_quoted_reply(text: str) -> list[str]:
     """Texts in quotation marks between brackets; none if it is uncertain where one ends."""
     lines = (" ".join(line.split()) for line in text.splitlines())
     text = "\n".join(filter(None, lines))
@@ -382,24 +390,25 @@ _TAG = re.compile(
     r"(?i)<(?!/)(?:proposition|fact|statement|claim|item|li)\b[^<>]*>"
     r"\s*([^<>\s][^<>]*)</[^<>]*>",
 )
+_QUOTED_ITEM = re.compile(r'"[^"]+",?')
 _SENTENCE_END = re.compile(r"""[.!?。！？…．][)\]"'”’」』）]*$""")
 
 
-def _listed(text: str, finished: bool) -> list[str]:
+def parse_list_reply(text: str, finished: bool) -> list[str]:
     """Read numbered or dashed lines, or tagged texts; other lines before, between and after them are talk."""
     items = _items(text)
     if items and looks_like_refusal(text):
         raise _UnusableReplyError("refused")
-    if all(re.fullmatch(r'"[^"]+",?', item) for item in items):
+    if all(map(_QUOTED_ITEM.fullmatch, items)):
         items = [item.strip('",') for item in items]
-    *earlier, last = [bool(_SENTENCE_END.search(item)) for item in items] or [True]
+    *earlier, last = [*map(_SENTENCE_END.search, items)] or [None]
     if earlier and all(earlier) and not last and not finished:
         raise _UnusableReplyError("cut")
     return items
 
 
 def _items(text: str) -> list[str]:
-    items: list[str] = []
+    items = []
     for line in _TAG.sub(r"\n- \1\n", text).splitlines():
         if item := _ITEM.fullmatch(line):
             items.append(item[1].strip())

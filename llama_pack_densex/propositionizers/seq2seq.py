@@ -6,7 +6,6 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -106,10 +105,6 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
     def class_name(cls) -> str:
         return "Seq2SeqPropositionizer"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        settings = {name: getattr(self, name) for name in type(self).model_fields}
-        return partial(type(self), **settings), ()
-
     def takes(self, passage: Passage) -> bool:
         return is_english(passage.text, f"{passage.title}\n{passage.section}")
 
@@ -128,8 +123,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         parts = self._make_parts([passages[number] for number in numbers])
         for number, own_parts in zip(numbers, parts, strict=True):
             sets[number] = checked(passages[number], join_parts(own_parts))
-        if any(part.status == "ok" for part in chain.from_iterable(parts)):
-            self._is_sound = True
+        self._is_sound = self._is_sound or any(part.status == "ok" for part in chain.from_iterable(parts))
         fallen = [result.reason for result in sets if result.status == "fallback"]
         if not self._is_sound and len(fallen) >= _FIRST_PASSAGES:
             raise PropositionizerError(
@@ -143,8 +137,8 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         if not passages:
             return []
         replies = self._loaded.replies(list(map(_prompt, passages)), self.batch_size, self.max_new_tokens)
-        parts: list[list[PropositionSet]] = []
-        halves: dict[int, tuple[Passage, Passage]] = {}
+        parts = []
+        halves = {}
         for number, (passage, reply) in enumerate(zip(passages, replies, strict=True)):
             reading = judge(passage, *reply)
             if reading.problem is None:

@@ -29,9 +29,9 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
 
     - *grounding*: a number, date, unit, quotation or name that is neither in the passage nor in its title,
       section or context, or a number that is elsewhere in the passage than what is said of it. Numbers are
-      compared by what they mean ("twenty-three", 二十三, 23), those in a name (37signals) as a part of it, names
-      without inflection and with what they are abbreviated to; what is missing is reported where it comes
-      first. How names are written is known of English and Japanese only.
+      compared by what they mean ("twenty-three", 二十三, 23), those in a name (37signals) as a part of it,
+      names without inflection and with what they are abbreviated to; what is missing is reported where it
+      comes first. How names are written is known of English and Japanese only.
     - *language*: another one than the passage's.
     - *self_containedness*: an English or Japanese pronoun or demonstrative that nothing before it explains.
     - *duplication*: the words of an earlier proposition.
@@ -104,7 +104,7 @@ def settled(passage: Passage, propositions: PropositionSet) -> PropositionSet:
     What was wrong with these stays among the findings, so that it is counted.
     """
     texts = [*propositions.texts]
-    standing_in: list[tuple[str, Finding]] = []
+    standing_in = []
     while ungrounded := _replaceable(passage, texts):
         for index, finding in ungrounded.items():
             texts[index] = _source_of(texts[index], passage)
@@ -130,7 +130,7 @@ def settled(passage: Passage, propositions: PropositionSet) -> PropositionSet:
 
 def _replaceable(passage: Passage, texts: Sequence[str]) -> dict[int, Finding]:
     """What is not grounded of the propositions that are no sentences of the passage."""
-    ungrounded: dict[int, Finding] = {}
+    ungrounded = {}
     for finding in check_propositions(passage, texts):
         index = finding.proposition
         if finding.kind == "grounding" and index is not None and texts[index] not in passage.text:
@@ -156,9 +156,8 @@ def _other_language(passage: str, propositions: Sequence[str]) -> list[Finding]:
         return []
     reason = f"it is in {LANGUAGE_NAMES.get(language, 'another language')}"
     wrong = [i for i, text in enumerate(propositions) if find_wrong_language(passage, [text])]
-    if not wrong:
-        return [Finding("language", None, None, reason)]
-    return [Finding("language", index, None, reason) for index in wrong]
+    places: Sequence[int | None] = wrong or [None]
+    return [Finding("language", place, None, reason) for place in places]
 
 
 def _words_of(text: Text) -> tuple[str, ...]:

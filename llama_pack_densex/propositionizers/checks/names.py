@@ -57,7 +57,7 @@ def common_words_ja() -> frozenset[str]:
 
 @lru_cache(maxsize=1 << 12)
 def is_common_katakana(word: str, written: str = "") -> bool:
-    """Whether a katakana word is a common one or consists of such (メールアドレス), and of words of a text."""
+    """Whether a katakana word is common, or made up of such (メールアドレス) and of words of a text."""
     common = common_words_ja()
     if not word or word in common:
         return True

@@ -125,7 +125,7 @@ def _fault(number: Number, text: Text, source: Source, sentences: Text) -> str:
         other = _in_its_place(number, text, source, sentences) if number.is_plain else ""
         return f'"{number.shown}" is in the passage, but where it says this it has "{other}"' if other else ""
     else:
-        is_there = bool(source.values & number.values)
+        is_there = bool(source.values_of() & number.values)
     if is_there:
         return f'"{number.shown}" is in the passage, but not with "{counted}"'
     # of "Runs 3/6/12 reviews" in every row of a table, the number is taken for a part of a name
@@ -145,7 +145,7 @@ def _in_its_place(number: Number, text: Text, source: Source, sentences: Text) -
         return ""
     for other in sentences.numbers:
         is_comparable = other.is_plain and not other.is_glued and other.counts == number.counts
-        if is_comparable and not text.values & other.values:
+        if is_comparable and not text.values_of() & other.values:
             return other.shown
     return ""
 
@@ -200,7 +200,8 @@ def _prefix(text: str, start: int, end: int, is_glued_behind: bool) -> str:
         return ""
     if head["gap"] == " ":
         # "New 37signals", where every first word has a capital
-        is_opening = is_glued_behind and _begins_sentence(text, head.start())
+        start = head.start()
+        is_opening = is_glued_behind and _SENTENCE_START.search(text, max(0, start - _MOST_MARKS), start)
         if is_opening or head["word"].lower() in STOP_WORDS:
             return ""
     return head["word"] + head["gap"]

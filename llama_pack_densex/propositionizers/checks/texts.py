@@ -52,18 +52,14 @@ class Text:
         """Its numbers in order."""
         return read_numbers(self.plain, self.tokens)
 
-    @property
-    def values(self) -> set[float]:
-        """What its numbers mean, those left out that are nothing but parts of names."""
-        return self.values_of("")
-
-    def values_of(self, unit: str) -> set[float]:
-        """The values of its numbers that are of a unit or of none; of all of them for none."""
+    def values_of(self, unit: str = "") -> set[float]:
+        """What its numbers of a unit, or of none, mean; without those that are only parts of names."""
         if unit not in self._values:
+            units = (unit, "")
             is_any = unit in ("", THING)
             values: set[float] = set()
             for number in self.numbers:
-                if (is_any or number.unit in (unit, "")) and not self._is_name(number):
+                if (is_any or number.unit in units) and not self._is_name(number):
                     values |= number.values
             self._values[unit] = values
         return self._values[unit]
@@ -157,7 +153,7 @@ class Source(Text):
 
     def values_before(self, sentence: str) -> set[float]:
         """The values that stand shortly before a sentence, to which "in the same year" points."""
-        return Text(self.plain.partition(sentence)[0][-_BEFORE:]).values
+        return Text(self.plain.partition(sentence)[0][-_BEFORE:]).values_of()
 
     def has_name(self, number: Number) -> bool:
         """Whether a number occurs in the same name, or beside the same month."""

@@ -1,0 +1,321 @@
+"""One call of a propositionizer that asks an LLM: many passages under way at once, their sets in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, wait
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
+from llama_index.core.instrumentation.events import BaseEvent
+
+from llama_pack_densex.llm.budget import BudgetError
+from llama_pack_densex.llm.cache import passage_digest
+from llama_pack_densex.llm.client import Client, background_loop
+from llama_pack_densex.llm.errors import Failure, LLMError
+from llama_pack_densex.llm.requests import Sender, Stop
+from llama_pack_densex.propositionizers.base import (
+    BudgetExceededError,
+    Passage,
+    PropositionizerError,
+    PropositionSet,
+    Status,
+)
+from llama_pack_densex.propositionizers.checks import checked, is_better, settled
+from llama_pack_densex.propositionizers.prompts import (
+    ASKED_AGAIN,
+    ask_again_note,
+    repair_note,
+    split_in_two,
+    with_sentences_before,
+)
+from llama_pack_densex.propositionizers.recorded import append_recording
+from llama_pack_densex.propositionizers.replies import REASONS, Reading, fall_back, join_parts, judge, unique
+from llama_pack_densex.text.terminal import plain_logger
+from llama_pack_densex.text.tokens import has_letters
+
+if TYPE_CHECKING:
+    from llama_pack_densex.propositionizers.llm import LLMPropositionizer
+
+logger = plain_logger(__name__)
+dispatcher = get_dispatcher(__name__)
+
+_AHEAD = 16  # passages that wait or are under way for each request in flight
+_LEAST_AHEAD = 512  # passages that may wait in any case
+_REMEMBERED = 4096  # passages of one call that a later identical one is compared with
+_MOST_REQUESTS = 256  # for one passage and all the parts that it is split into
+_LAST_WAIT = 5.0  # seconds for replies that are under way when a run is interrupted: they are paid for
+_LET_GO = 0.1  # seconds: replies come together, and the next requests leave before these are checked
+_FIRST_PASSAGES = 20  # where sentences stand in for all of so many, no setting is right
+_FEW_PASSAGES = 8  # whole passages are enough to tell whether too many first replies are cut off
+_NEARLY_ALL = 0.9  # of the first replies
+_MEASURED = ("en", "ja")  # languages in which checks are good enough to change propositions
+
+
+class PropositionizingEndEvent(BaseEvent):
+    """The propositions of a passage that an LLM was asked for are there.
+
+    Args:
+        passage_id: A digest of its text.
+        status: As of `PropositionSet`.
+        reason: Why the status is not "ok".
+        propositions: How many there are.
+        requests: How many requests that took, those that were answered from the cache included.
+    """
+
+    passage_id: str
+    status: Status
+    reason: str
+    propositions: int
+    requests: int
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "PropositionizingEndEvent"
+
+
+class Run:
+    """One call: many passages under way at once, their sets in order, one request for identical ones.
+
+    Args:
+        asking: Whose call it is.
+        sender: Its sender.
+        client: How requests leave.
+    """
+
+    def __init__(self, asking: LLMPropositionizer, sender: Sender, client: Client) -> None:
+        self.asking = asking
+        self.sender = sender
+        self.client = client
+        self.loop = background_loop()
+        self.stop = Stop(self.loop)
+        self._ahead = max(_LEAST_AHEAD, _AHEAD * asking.concurrency)
+        self._unread: Exception | None = None  # what ended the passages
+        self._error: Exception | None = None  # what else ended the run
+        self._begun: OrderedDict[Passage, Future[PropositionSet]] = OrderedDict()
+        self._cut: deque[str] = deque(maxlen=_FIRST_PASSAGES)
+        self._has_warned = False
+        self._fallen: list[str] = []
+        self._is_sound = False
+
+    def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
+        """The sets of passages, in order, while the next ones are under way.
+
+        Fallbacks are held back until other propositions come, and, while requests are rejected, until another
+        one is answered: if the run is stopped for either, none of them counts as done.
+        """
+        held: deque[PropositionSet] = deque()
+        try:
+            for result in self._in_order(passages):
+                held.append(result)
+                while held and self._is_final(held[0]):
+                    yield held.popleft()
+            yield from held
+        except BaseException as error:
+            self.end(type(error).__name__)
+            if asyncio._get_running_loop() is not self.loop:  # the garbage collector may close it there
+                wait(self._begun.values(), _LAST_WAIT)
+            if isinstance(error, LLMError):
+                raise self._error or _public(error) from None
+            raise
+        if self._unread is not None:
+            raise self._unread
+
+    def _is_final(self, result: PropositionSet) -> bool:
+        if not any(map(has_letters, result.texts)):
+            return True  # nothing was asked
+        return self._is_sound and (result.status != "fallback" or not self.sender.is_doubtful)
+
+    def _in_order(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
+        waiting: deque[Future[PropositionSet]] = deque()
+        for passage in self._readable(passages):
+            waiting.append(self._begin(passage))
+            while waiting and (len(waiting) >= self._ahead or waiting[0].done()):
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def _readable(self, passages: Iterable[Passage]) -> Iterator[Passage]:
+        """The passages before an error, which is raised after their sets."""
+        try:
+            yield from passages
+        except Exception as error:
+            self._unread = error
+
+    def _begin(self, passage: Passage) -> Future[PropositionSet]:
+        if passage not in self._begun:
+            while len(self._begun) >= _REMEMBERED and next(iter(self._begun.values())).done():
+                self._begun.popitem(last=False)
+            self._begun[passage] = asyncio.run_coroutine_threadsafe(self._make(passage), self.loop)
+        return self._begun[passage]
+
+    def end(self, cause: str) -> None:
+        """Send nothing more."""
+        self.stop.by(PropositionizerError(f"the run was ended by {cause}"))
+
+    async def _make(self, passage: Passage) -> PropositionSet:
+        record_to = self.asking.record_to
+        try:
+            result = await _PassageRun(self, passage).propositions()
+            if record_to is not None and result.texts and result.status != "fallback":
+                append_recording(record_to, passage, result)
+            self._note_end(passage, result)
+        except LLMError as error:
+            self.stop.by(error)
+            raise
+        except Exception as error:  # as the cache's: nothing more is sent
+            self._error = self._error or error
+            self.end(type(error).__name__)
+            raise
+        return result
+
+    def note_first(self, cut_text: str) -> None:
+        """Take note of a whole passage whose first reply was cut off, or of "": each takes many more."""
+        self._cut.append(cut_text)
+        seen = len(self._cut)
+        cut = seen - self._cut.count("")
+        if seen < _FEW_PASSAGES or cut < seen / 2:
+            return
+        message = (
+            f"{cut} of the last {seen} replies for whole passages were cut off, and each of these passages "
+            "is asked for in parts, which costs many times as much: give the LLM more tokens for a reply "
+            "(max_tokens, or whatever its class calls it) or a larger context, or make the passages smaller."
+        )
+        if cut >= _NEARLY_ALL * seen:
+            # the server has the larger context: the keys of the replies would be the same
+            self.asking.forget_replies(filter(None, self._cut))
+            raise PropositionizerError(message)
+        if not self._has_warned:
+            logger.warning(message)
+        self._has_warned = True
+
+    def _note_end(self, passage: Passage, result: PropositionSet) -> None:
+        """Stop if sentences stand in for all of the first passages; a later run asks for them again."""
+        if self._is_sound:
+            return
+        if result.status != "fallback":
+            self._is_sound = any(map(has_letters, result.texts))
+            return
+        self._fallen.append(passage.text)
+        if len(self._fallen) >= _FIRST_PASSAGES:
+            self.asking.forget_replies(self._fallen)
+            raise PropositionizerError(
+                f"None of the first {len(self._fallen)} passages came to propositions; the last one: "
+                f"{result.reason}. See whether the model and its settings are right. For sentences instead, "
+                "no LLM is needed."
+            )
+
+
+class _PassageRun:
+    """One passage's way to its propositions: asked for, judged, split, asked for again.
+
+    Args:
+        run: The call that it belongs to.
+        passage: The passage.
+    """
+
+    def __init__(self, run: Run, passage: Passage) -> None:
+        self._run = run
+        self._passage = passage
+        self._language = passage.language
+        self._turn = run.sender.limits.next_turn()
+        self._requests_sent = 0
+
+    async def propositions(self) -> PropositionSet:
+        """The passage's propositions; an event reports them."""
+        passage = self._passage
+        if not has_letters(passage.text):
+            return PropositionSet(passage.sentences)
+        result = await self._checked(join_parts(await self._ask_for(passage)))
+        event = PropositionizingEndEvent(
+            passage_id=passage_digest(passage.text),
+            status=result.status,
+            reason=result.reason,
+            propositions=len(result.texts),
+            requests=self._requests_sent,
+        )
+        dispatcher.event(event)
+        return result
+
+    async def _checked(self, result: PropositionSet) -> PropositionSet:
+        strictness = self._run.asking.strictness
+        if strictness == "off" or result.status == "fallback":
+            return result
+        if self._run.sender.limits.queue:
+            await asyncio.sleep(_LET_GO)
+        result = checked(self._passage, result)
+        if strictness == "flag" or not result.findings or self._language not in _MEASURED:
+            return result
+        return await self._repaired(result)
+
+    async def _repaired(self, result: PropositionSet) -> PropositionSet:
+        kinds = Counter(finding.kind for finding in result.findings)
+        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        reasons = filter(None, (result.reason, f"asked again for what checks found: {counts}"))
+        reading = await self._ask(self._passage, repair_note(result, self._language))
+        if reading.problem is None:
+            questions = reading.questions or result.questions
+            repaired = checked(self._passage, replace(result, texts=reading.texts, questions=questions))
+            if is_better(repaired.findings, result.findings):
+                result = repaired
+        result = replace(result, status="repaired", reason="; ".join(reasons), is_passing=reading.is_passing)
+        return settled(self._passage, result)
+
+    async def _ask_for(self, part: Passage) -> list[PropositionSet]:
+        """Ask for the propositions of a passage, or of a part of it."""
+        if not has_letters(part.text):
+            return [PropositionSet(part.sentences)]
+        note = ""
+        reasons: list[str] = []
+        max_attempts = self._run.asking.max_attempts
+        for attempt in range(1, max_attempts + 1):
+            if self._requests_sent >= _MOST_REQUESTS:
+                return [fall_back(part, f"the limit of {_MOST_REQUESTS} requests a passage was reached")]
+            reading = await self._ask(part, note, attempt, is_last=attempt == max_attempts)
+            is_too_long = reading.problem in ("cut", "too_long")
+            if self._requests_sent == 1:
+                self._run.note_first(part.text if is_too_long else "")
+            if reading.problem is None:
+                reason = "; ".join(unique(reasons))
+                return [PropositionSet(reading.texts, reason=reason, questions=reading.questions)]
+            halves = split_in_two(part) if is_too_long or reading.problem == "filtered" else None
+            if halves is not None:
+                return await self._ask_for_halves(*halves)
+            if reading.problem not in ASKED_AGAIN:
+                return [fall_back(part, reading.reason, reading.is_passing)]
+            reasons.append(reading.reason)
+            note = ask_again_note(reading.problem, self._language)
+        return [fall_back(part, f"{'; '.join(unique(reasons))} (asked {max_attempts} times)")]
+
+    async def _ask(self, part: Passage, note: str, attempt: int = 1, *, is_last: bool = False) -> Reading:
+        """Ask once, and read the reply; a failure of the provider is a problem too."""
+        asking = self._run.asking
+        request = replace(asking.question(self._passage, part, note), attempt=attempt, turn=self._turn)
+        self._requests_sent += 1
+        reply = await self._run.sender.ask(request, self._run.client.send, self._run.stop)
+        if isinstance(reply, Failure):
+            cause = REASONS["filtered"] if reply.kind == "filtered" else "the provider failed"
+            reason = f"{cause} ({reply.summary})"
+            return Reading(problem=reply.kind, reason=reason, is_passing=reply.may_pass)
+        return judge(part, reply.text, reply.finish, questions=asking.questions, is_last=is_last)
+
+    async def _ask_for_halves(self, first: Passage, second: Passage) -> list[PropositionSet]:
+        second = replace(second, context=with_sentences_before(second.context, first.text))
+        # both to their end: what was asked for before an error is paid for, and worth keeping
+        halves = await asyncio.gather(self._ask_for(first), self._ask_for(second), return_exceptions=True)
+        parts = []
+        for half in halves:
+            if isinstance(half, BaseException):
+                raise half
+            parts += half
+        return parts
+
+
+def _public(error: LLMError) -> PropositionizerError:
+    if isinstance(error, PropositionizerError):
+        return error
+    kind = BudgetExceededError if isinstance(error, BudgetError) else PropositionizerError
+    return kind(str(error), error.is_silence)
