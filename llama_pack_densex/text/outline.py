@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from llama_pack_densex.text.blocks import Block, find_blocks
 from llama_pack_densex.text.links import searchable_text
@@ -95,11 +96,9 @@ class Outline:
     def _common_path(self, start: int, end: int) -> tuple[str, ...]:
         within = self._within(start, end)
         stating = [block for block in within if block.kind not in ("heading", "nothing")] or within[-1:]
-        first, *others = [self._section_at(max(block.start, start)).path for block in stating] or [()]
-        length = 0
-        while length < len(first) and all(path[: length + 1] == first[: length + 1] for path in others):
-            length += 1
-        return first[:length]
+        paths = [self._section_at(max(block.start, start)).path for block in stating]
+        shared = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
+        return tuple(names[0] for names in shared)
 
     def context_of(self, start: int, end: int) -> str:
         """What has to be read before a stretch besides its section, as Markdown that ends where the stretch begins.
@@ -113,19 +112,28 @@ class Outline:
             start: Where the stretch begins, in characters.
             end: Where it ends.
         """
-        within = self._within(start, end)
-        spans = {span for block in within for span in block.needs if span[1] <= start}
-        spans.update(*(_beginnings(self._text, block, start) for block in within if block.start < start))
-        stating = next((block for block in within if block.kind != "nothing"), None)
-        headings = self._section_at(max(stating.start, start)).headings if stating else ()
-        spans |= {heading.span for heading in headings[len(self._common_path(start, end)) :] if heading.end <= start}
+        needed = [span for span in self._needed_spans(start, end) if 0 < span[1] - span[0] <= _LONGEST_NEEDED]
         context = ""
         last_end = 0
-        for span in sorted(span for span in spans if 0 < span[1] - span[0] <= _LONGEST_NEEDED):
+        for span in sorted(set(needed)):
             context += self._gap(last_end, span[0]) if context else self._indentation(span[0])
             context += self._text[slice(*span)]
             last_end = span[1]
         return context and context + self._gap(last_end, start)
+
+    def _needed_spans(self, start: int, end: int) -> Iterator[Span]:
+        within = self._within(start, end)
+        for block in within:
+            yield from (span for span in block.needs if span[1] <= start)
+            if block.start < start:
+                yield from _beginnings(self._text, block, start)
+        stating = next((block for block in within if block.kind != "nothing"), None)
+        if stating is None:
+            return
+        headings = self._section_at(max(stating.start, start)).headings
+        for heading in headings[len(self._common_path(start, end)) :]:
+            if heading.end <= start:
+                yield heading.span
 
     def leads_of(self, start: int, end: int) -> str:
         """The lines that lead in what a sentence, an item or a row says, the outermost first, a line each.
@@ -151,8 +159,8 @@ class Outline:
 
     def _indentation(self, start: int) -> str:
         line_start = self._text.rfind("\n", 0, start) + 1
-        before = self._text[line_start:start]
-        return "" if before.strip() else before
+        indentation = self._text[line_start:start]
+        return "" if indentation.strip() else indentation
 
 
 _LONGEST_BEGINNING = 80  # characters of an item that a passage begins within

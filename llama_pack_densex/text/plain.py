@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from llama_pack_densex.text.layout import Line
 from llama_pack_densex.text.links import searchable_text, without_pictures
 from llama_pack_densex.text.sentences import CJK, QUOTES, STOPS, WIDE
 
@@ -30,41 +31,6 @@ def is_bold_line(line: str) -> bool:
     """Whether all of a line is bold and no sentence ends it: so people write headings where they want no level."""
     bold = _BOLD_LINE.fullmatch(line)
     return bold is not None and not _ends_with(line, "".join(set(STOPS) - set("?？")) + ":：;；、，,")
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a text.
-
-    Args:
-        start: Where it begins, in characters, without its indentation.
-        end: Where it ends, without white space.
-        text: What stands there; empty for a blank line.
-        indent: The white space before it.
-        number: How many-eth line of the text it is, from 0 on.
-    """
-
-    start: int
-    end: int
-    text: str
-    indent: str
-    number: int
-
-
-def find_lines(text: str) -> list[Line]:
-    """The lines of a text; of several blank ones in a row the first."""
-    lines: list[Line] = []
-    position = 0
-    for number, raw in enumerate(text.splitlines(keepends=True)):
-        stripped = raw.strip()
-        if stripped:
-            indent = raw[: len(raw) - len(raw.lstrip())]
-            start = position + len(indent)
-            lines.append(Line(start, start + len(stripped), stripped, indent, number))
-        elif not lines or lines[-1].text:
-            lines.append(Line(position, position, "", "", number))
-        position += len(raw)
-    return lines
 
 
 _HEADING = re.compile(
@@ -137,14 +103,20 @@ def _numbered(lines: Sequence[Line], place: int) -> int:
     kind = _kind(line.text, is_alone)
     if not kind or not following or kind in (_kind(above), _kind(following, is_alone)):
         return 0
-    if kind == "（" and not _ARTICLE.match(following):  # else the caption of an article of a law
+    if _is_within_list(kind, lines, place, below):
         return 0
-    near = (_text_at(lines, place - 2), following)
-    if kind == "1" and ("  " in lines[below].indent or any(map(LIST_MARKER.match, near))):
-        return 0  # an item, or one of several paragraphs
     if _is_unfinished(above) or (is_below_directly and _is_unfinished_above(line, lines[below])):
         return 0
     return _LEVEL_OF.get(kind) or kind.count(".") + 1
+
+
+def _is_within_list(kind: str, lines: Sequence[Line], place: int, below: int) -> bool:
+    """Whether a line is an item, one of several numbered paragraphs, or in parentheses above no article of a law."""
+    following = lines[below].text
+    if kind == "（":
+        return _ARTICLE.match(following) is None
+    near = (_text_at(lines, place - 2), following)
+    return kind == "1" and ("  " in lines[below].indent or any(map(LIST_MARKER.match, near)))
 
 
 def _kind(line: str, is_alone: bool = False) -> str:

@@ -119,8 +119,8 @@ def statements(text: str, context: str = "") -> list[Statement]:
     if stated or not segments:
         return stated
     if entries:
-        start, end = segments[0].start, segments[-1].end
-        return [Statement(text[start:end], (start, end))]
+        span = (segments[0].start, segments[-1].end)
+        return [Statement(text[slice(*span)], span)]
     return [Statement(text[part.start : part.end], part.span) for part in segments]
 
 

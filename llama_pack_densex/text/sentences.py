@@ -12,10 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from llama_pack_densex.text.layout import Span as Span
 from llama_pack_densex.text.links import STRUCK_OUT
 from llama_pack_densex.text.tokens import STOP_WORDS, words
-
-Span = tuple[int, int]
 
 STOPS = ".!?。！？｡．…؟۔।॥։።။"
 QUOTES = "\"'”’»)］」』）］】〉》｣*_]"
@@ -247,12 +246,12 @@ def _full_stop_without_space(stop: _Stop) -> bool | None:
     """ "です.次" ends a sentence, but not "３．５", "図１．２" and "J.リーグ"."""
     if stop.mark not in ".．" or stop.is_apart:
         return None
-    before = stop.run[stop.start - 1 : stop.start]
-    if "ぁ" <= before <= "ん":
+    last = stop.run[stop.start - 1 : stop.start]
+    if "ぁ" <= last <= "ん":
         return True
     if stop.letter.isdigit() or stop.is_behind_marker:
         return False
-    is_after_cjk = CJK.match(before) is not None
+    is_after_cjk = CJK.match(last) is not None
     is_between_wide = stop.mark == "．" and CJK.match(stop.letter) is not None
     return is_after_cjk or is_between_wide
 
@@ -308,10 +307,9 @@ def _abbreviates(stop: _Stop) -> bool:
     if not last or stop.run[stop.start - 1].isspace():
         return False
     word = _WORD_BREAK.split(last)[-1]
-    lower = word.lower()
-    if word in _TITLES or lower in _NEVER_LAST:
+    if word in _TITLES or word.lower() in _NEVER_LAST:
         return True
-    if lower in _BEFORE_NUMBER or lower.endswith("str"):
+    if word.lower() in _BEFORE_NUMBER or word.lower().endswith("str"):
         is_numbered = _NUMBER.match(stop.run, stop.first) is not None
         if is_numbered or word != "P":
             return is_numbered
@@ -321,8 +319,7 @@ def _abbreviates(stop: _Stop) -> bool:
         return _is_in_date(stop, word, previous, next_word)
     if len(word) == 1 and word.isalpha() and not WIDE.search(last):
         return _is_initial(stop, word, previous, next_word)
-    may_be_last = lower in _MAYBE_LAST or _ACRONYM.fullmatch(word) or _CONSONANTS.fullmatch(word)
-    return bool(may_be_last) and next_word not in _STARTERS
+    return next_word not in _STARTERS and _may_be_abbreviation(word)
 
 
 def _is_in_date(stop: _Stop, number: str, previous: str, next_word: str) -> bool:
@@ -338,6 +335,12 @@ def _is_initial(stop: _Stop, letter: str, previous: str, next_word: str) -> bool
     if not previous or previous[-1] in ".,;&":
         return True
     return (is_before_another and next_word.isupper()) or next_word not in _STARTERS
+
+
+def _may_be_abbreviation(word: str) -> bool:
+    if word.lower() in _MAYBE_LAST or _ACRONYM.fullmatch(word):
+        return True
+    return _CONSONANTS.fullmatch(word) is not None
 
 
 _WORD_BREAK = re.compile(r"[\"'“‘«(\[（「『—–/,．。、\u3040-\u30ff\u3400-\u9fff-]")

@@ -20,7 +20,8 @@ _UNSPACED = f"{_HAN_RANGES}ぁ-ゖゝ-ゟ{_KATAKANA_RANGES}"
 # The end of a line of 16 characters and more amid Chinese or Japanese: of shorter ones, as in a list, each is a word.
 # Thai, Lao, Burmese and Khmer letters and their marks: spaces part their phrases.
 _PHRASED = "\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u108f\u1780-\u17d3"
-_MARKS = "".join(one for one in map(chr, range(0x900, 0x1C00)) if unicodedata.category(one)[0] == "M")  # vowels, mostly
+_INDIC = map(chr, range(0x900, 0x1C00))
+_MARKS = "".join(letter for letter in _INDIC if unicodedata.category(letter)[0] == "M")  # vowels, mostly
 _WRAP = re.compile(rf"(?<=[^\n]{{15}}[{_UNSPACED}])[^\S\n]*\n[^\S\n]*(?=[{_UNSPACED}])")
 _WIDE = r"[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
 _BREAK_IN_WIDE_TEXT = re.compile(rf"(?<={_WIDE})[ \t]*[\r\n]\s*(?={_WIDE})")
@@ -180,18 +181,23 @@ def _kept_if_name(word: re.Match[str]) -> str:
 
 def _is_name(word: str, text: str, start: int, end: int) -> bool:
     """Whether a stop word is a name where it stands in a text: written so, or amid Chinese or Japanese."""
-    before = text[max(0, start - 2) : start]
-    if _GOES_BEFORE.search(before) or _GOES_ON.match(text, end):
+    two_before = text[max(0, start - 2) : start]
+    if _GOES_BEFORE.search(two_before) or _GOES_ON.match(text, end):
         return False
-    if IS_CJK.match(text, end) or IS_CJK.match(before[-1:]):
+    if IS_CJK.match(text, end) or IS_CJK.match(two_before[-1:]):
         return True
     if word == "I":
-        return bool(_NUMBERED.search(text, max(0, start - 30), start))
-    if len(word) == 1 and word.isupper() and not _NEXT_WORD.match(text, end):
-        return True
-    if len(word) > 1 and word.isupper():
+        return _NUMBERED.search(text, max(0, start - 30), start) is not None
+    if word.isupper():
+        if len(word) == 1:
+            return not _NEXT_WORD.match(text, end) or _is_capitalised_name(word, two_before)
         return not _is_in_capitals(text, start)
-    return word[0].isupper() and word not in ("The", "An") and bool(_MID_SENTENCE.search(before))
+    return _is_capitalised_name(word, two_before)
+
+
+def _is_capitalised_name(word: str, two_before: str) -> bool:
+    is_capitalised = word[0].isupper() and word not in ("The", "An")
+    return is_capitalised and _MID_SENTENCE.search(two_before) is not None
 
 
 def _is_in_capitals(text: str, place: int) -> bool:
@@ -219,9 +225,9 @@ def normal(text: str) -> str:
     return _DIGIT_GROUPS.sub("", folded) if "," in folded else folded
 
 
-def _usual(found: re.Match[str]) -> str:
+def _usual(match: re.Match[str]) -> str:
     """An old kanji as of today; a letter without the marks that do not tell words apart, as those of Cyrillic do."""
-    letter = found[0]
+    letter = match[0]
     if letter.isdecimal():
         return str(unicodedata.decimal(letter))
     plain = (part for part in unicodedata.normalize("NFD", letter) if not unicodedata.combining(part))
@@ -238,10 +244,15 @@ def contents_of(text: str) -> frozenset[str]:
 
     Those of prices do, or are round; where neither is so by chance, a short list is not lost to search by words.
     """
-    found = list(_ENTRY.finditer(text))
-    pages = [int(one[1]) for one in found if one[1]]
-    lead = pages == sorted(pages) and (not pages or any(page % 10 for page in pages))
-    return frozenset(one[0].strip() for one in found) if len(found) > 4 and lead else frozenset()
+    entries = list(_ENTRY.finditer(text))
+    pages = [int(entry[1]) for entry in entries if entry[1]]
+    lead_to_pages = pages == sorted(pages) and (not pages or any(page % 10 for page in pages))
+    if len(entries) < _LEAST_ENTRIES or not lead_to_pages:
+        return frozenset()
+    return frozenset(entry[0].strip() for entry in entries)
+
+
+_LEAST_ENTRIES = 5
 
 
 def content_words(tokens: Iterable[str]) -> set[str]:

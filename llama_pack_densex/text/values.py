@@ -40,15 +40,18 @@ def plain_value(value: Any, key: str = "") -> Any:
         return value
     if isinstance(value, Enum):
         return plain_value(value.value, key)
-    if isinstance(value, Mapping):
-        return plain_values(value)
-    if isinstance(value, Set):
-        return sorted((plain_value(item, key) for item in value), key=str)
     if isinstance(value, np.ndarray):
         return plain_value(list(value) if value.ndim else value[()], key)
-    if isinstance(value, Sequence) and not isinstance(value, (str, *_BYTES)):
-        return [plain_value(item, key) for item in value]
+    if isinstance(value, (Mapping, Set, Sequence)) and not isinstance(value, (str, *_BYTES)):
+        return _plain_collection(value, key)
     return _plain_scalar(value, key)
+
+
+def _plain_collection(values: Mapping[Any, Any] | Set[Any] | Sequence[Any], key: str) -> Any:
+    if isinstance(values, Mapping):
+        return plain_values(values)
+    plain = [plain_value(value, key) for value in values]
+    return sorted(plain, key=str) if isinstance(values, Set) else plain
 
 
 def plain_values(values: Mapping[Any, Any]) -> dict[str, Any]:
