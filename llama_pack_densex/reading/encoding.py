@@ -89,22 +89,26 @@ def _is_nearly_whole(text: str) -> bool:
 def _likeliest(data: bytes, favours_japanese: bool) -> Decoded | None:
     """The text in the encoding of which it has the most usual characters."""
     sample = data[:_SAMPLE]
-    costs: list[tuple[float, str]] = []
+    costs = [*_costs(sample, favours_japanese)]
+    if not costs:
+        return _most_coherent(data)
+    (bits, encoding), *less_likely = sorted(costs)
+    is_long = sum(byte > 127 for byte in sample) >= _LONG
+    if is_long and encoding in _OF_SINGLE_BYTES:
+        return _most_coherent(data, least=0.1) or Decoded(data.decode(encoding, "replace"))
+    is_guess = any(other_bits - bits < _SURE for other_bits, _ in less_likely[:1])
+    return Decoded(data.decode(encoding, "replace"), encoding if is_guess else "")
+
+
+def _costs(sample: bytes, favours_japanese: bool) -> Iterator[tuple[float, str]]:
+    """The bits that a text takes in each encoding that it may be in."""
     for encoding, script in _scripts().items():
         text = sample.decode(encoding, "replace")
         bits = _bits(text, script)
         if favours_japanese and encoding in _OF_JAPAN:
             bits -= _JAPANESE_AROUND
         if _is_nearly_whole(text) and _is_usual(text, bits, len(sample)):
-            costs.append((bits, encoding))
-    if not costs:
-        return _most_coherent(data)
-    (bits, encoding), *others = sorted(costs)
-    is_long = sum(byte > 127 for byte in sample) >= _LONG
-    if is_long and encoding in _OF_SINGLE_BYTES:
-        return _most_coherent(data, least=0.1) or Decoded(data.decode(encoding, "replace"))
-    is_sure = all(other_bits - bits >= _SURE for other_bits, _ in others[:1])
-    return Decoded(data.decode(encoding, "replace"), "" if is_sure else encoding)
+            yield bits, encoding
 
 
 def _is_usual(text: str, bits: float, size: int) -> bool:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from ctypes import c_float, create_string_buffer
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -79,38 +80,72 @@ def _joined_word(match: re.Match[str]) -> str:
     return f"{hyphen}{match[1]}\n"
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """What stands where on a page.
+
+    Args:
+        text: Its text, with what was filled into its forms.
+        boxes: Where its characters stand; none where it has lines in their order and no tables, or cannot be told.
+        tables: Its tables.
+    """
+
+    text: str
+    boxes: Mapping[int, Box]
+    tables: Sequence[PdfTable]
+
+    def is_at_top(self, table: PdfTable) -> bool:
+        """Whether a table may go on with one of the page before."""
+        return self.text.count("\n", 0, min(table.places)) <= _RUNNING
+
+    def is_at_bottom(self, table: PdfTable) -> bool:
+        """Whether a table may go on on the next page."""
+        return self.text.count("\n", max(table.places)) <= _RUNNING
+
+
 def _page_texts(document: Any) -> Iterator[str]:
     """The text of each page, with its tables as Markdown, and what was filled into its forms."""
-    table_before: PdfTable | None = None  # that with which the page before ends
+    last_table: PdfTable | None = None  # with which the page before ends
     for page in document:
-        text_page = page.get_textpage()
-        fields = [*read_fields(document, page)]
-        frames = find_frames(*_rulings(page))
-        text = text_page.get_text_range()
-        is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
-        may_have_tables = bool(frames) or may_have_columns(text)
-        has_shape = fields or may_have_tables or _may_be_out_of_order(text_page)
-        boxes = _boxes(text_page, text) if is_mapped and has_shape else {}
-        text, boxes, origins = _with_fields(text, boxes, fields)
-        is_code = partial(_is_code, text_page, origins)
-        tables = find_tables(text, boxes, frames, is_code) if boxes and may_have_tables else []
-        characters = [*text]
-        lines_of_tables: list[Line] = []
-        last_table = None
-        for table in tables:
-            first = min(table.places)
-            if table_before and text.count("\n", 0, first) <= _RUNNING:
-                table = table.below(table_before)
-            for place in table.places:
-                characters[place] = ""
-            characters[first] = f"\n\n{to_markdown(table.grid)}\n\n"
-            if text.count("\n", max(table.places)) <= _RUNNING:
-                last_table = table
-            lines_of_tables.append(Line("", range(first, first + 1), around(boxes, table.places)))
-            boxes = {place: box for place, box in boxes.items() if place not in table.places}
-        table_before = last_table
-        text = _in_reading_order(text, characters, boxes, lines_of_tables).replace("\r\n", "\n")
-        yield re.sub(r"\n(?:[^\S\n]*\n)+", "\n\n", text) if tables else text
+        layout = _read_layout(document, page)
+        tables: list[PdfTable] = []
+        for table in layout.tables:
+            goes_on = last_table is not None and layout.is_at_top(table)
+            tables.append(table.below(last_table) if last_table and goes_on else table)
+        last_table = next(filter(layout.is_at_bottom, reversed(tables)), None)
+        yield _page_text(layout, tables)
+
+
+def _read_layout(document: Any, page: Any) -> _Layout:
+    text_page = page.get_textpage()
+    fields = [*read_fields(document, page)]
+    frames = find_frames(*_rulings(page))
+    text = text_page.get_text_range()
+    is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
+    may_have_tables = bool(frames) or may_have_columns(text)
+    has_shape = fields or may_have_tables or _may_be_out_of_order(text_page)
+    boxes = _boxes(text_page, text) if is_mapped and has_shape else {}
+    text, boxes, origins = _with_fields(text, boxes, fields)
+    tables: list[PdfTable] = []
+    if boxes and may_have_tables:
+        tables = find_tables(text, boxes, frames, partial(_is_code, text_page, origins))
+    return _Layout(text, boxes, tables)
+
+
+def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:
+    """The text of a page in the order in which it is read, with some tables in place of its own."""
+    characters = [*layout.text]
+    lines: list[Line] = []
+    for table in tables:
+        first = min(table.places)
+        for place in table.places:
+            characters[place] = ""
+        characters[first] = f"\n\n{to_markdown(table.grid)}\n\n"
+        lines.append(Line("", range(first, first + 1), around(layout.boxes, table.places)))
+    in_tables = {*chain(*(table.places for table in tables))}
+    boxes = {place: box for place, box in layout.boxes.items() if place not in in_tables}
+    text = _in_reading_order(layout.text, characters, boxes, lines).replace("\r\n", "\n")
+    return re.sub(r"\n(?:[^\S\n]*\n)+", "\n\n", text) if tables else text
 
 
 def _boxes(text_page: Any, text: str) -> dict[int, Box]:
@@ -176,8 +211,9 @@ def _in_reading_order(
     boxes: Mapping[int, Box],
     lines_of_tables: Sequence[Line],
 ) -> str:
+    in_text_order = "".join(characters)
     if not boxes:
-        return "".join(characters)
+        return in_text_order
     upright = is_upright(boxes)
     if upright:
         lines = without_readings(find_lines(text, {place: turned(box) for place, box in boxes.items()}))
@@ -185,8 +221,8 @@ def _in_reading_order(
         lines = [*find_lines(text, boxes), *lines_of_tables]
     lines.sort(key=lambda line: line.places.start)
     ordered = reading_order(lines, upright)
-    if [line for row in ordered for line in row] == lines:
-        return "".join(characters)
+    if [*chain(*ordered)] == lines:
+        return in_text_order
     between = "" if upright else " "
     rows = (between.join("".join(characters[place] for place in line.places) for line in row) for row in ordered)
     return re.sub(r"(?<=[\x02\ufffe])\n", "", "\n".join(rows))
@@ -291,7 +327,7 @@ def _recurs(line: str, other: str, pages: int) -> bool:
     """Whether a line is that of some pages on, but for numbers that count pages."""
     numbers = zip(_DIGITS.findall(line), _DIGITS.findall(other), strict=False)
     same_words = _DIGITS.sub("0", line) == _DIGITS.sub("0", other)
-    return same_words and all(int(after) - int(before) in (0, pages) for before, after in numbers)
+    return same_words and all(int(other_number) - int(number) in (0, pages) for number, other_number in numbers)
 
 
 # Bookmarks

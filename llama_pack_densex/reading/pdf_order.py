@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 
 from llama_pack_densex.reading.pdf_tables import Box
@@ -57,10 +57,10 @@ def find_lines(text: str, boxes: Mapping[int, Box]) -> list[Line]:
 def _goes_on(text: str, boxes: Mapping[int, Box], last: int, place: int) -> bool:
     if place == last + 1 and text[last] not in _HYPHENS:
         return True
-    before = boxes[last]
+    last_box = boxes[last]
     box = boxes[place]
-    gap = (box.left - before.right) / before.size
-    return -1 < gap < _WIDE_GAP and before.top < box.y < before.bottom
+    gap = (box.left - last_box.right) / last_box.size
+    return -1 < gap < _WIDE_GAP and last_box.top < box.y < last_box.bottom
 
 
 def around(boxes: Mapping[int, Box], places: Collection[int]) -> Box:
@@ -132,21 +132,30 @@ def reading_order(lines: Sequence[Line], upright: bool = False) -> list[list[Lin
     """
     if len(lines) > _MOST_LINES:
         return [[line] for line in lines]
-    places = {line: number for number, line in enumerate(lines)}
-    ordered: dict[int, list[Line]] = {number: [line] for line, number in places.items()}
+    ordered = {number: [line] for number, line in enumerate(lines)}
+    numbers = {line: number for number, line in enumerate(lines)}
     for columns in _regions(lines):
-        if not (upright or _are_prose(columns)):
+        if not upright and not _are_prose(columns):
             continue
         rows = [row for column in columns for row in _rows(column)]
-        numbers = [places[line] for row in rows for line in row]
-        text_order = sorted(range(len(numbers)), key=numbers.__getitem__)
-        steps_back = sum(later < earlier for earlier, later in pairwise(text_order))
-        has_table = any(not line.text for row in rows for line in row)
-        if steps_back <= (0 if has_table else _OUT_OF_ORDER * (len(numbers) - 1)):
-            continue
-        ordered.update({number: [] for number in numbers})
-        ordered.update(zip(sorted(numbers), rows, strict=False))
-    return list(filter(None, ordered.values()))
+        places = [numbers[line] for line in chain(*rows)]
+        if _is_out_of_order(places, has_table=any(not line.text for line in chain(*rows))):
+            ordered.update({place: [] for place in places})
+            ordered.update(zip(sorted(places), rows, strict=False))
+    return [row for row in ordered.values() if row]
+
+
+def _is_out_of_order(places: Sequence[int], has_table: bool) -> bool:
+    """Whether too many lines stand before the one that is read before them.
+
+    Args:
+        places: The places of lines in the text, in the order in which they are read.
+        has_table: Whether a table is among them, whose place is always wrong.
+    """
+    in_text = sorted(range(len(places)), key=places.__getitem__)
+    steps_back = sum(later < earlier for earlier, later in pairwise(in_text))
+    tolerated = 0 if has_table else _OUT_OF_ORDER * (len(places) - 1)
+    return steps_back > tolerated
 
 
 def _regions(lines: Sequence[Line]) -> Iterator[_Columns]:
@@ -210,14 +219,15 @@ def _are_prose(columns: _Columns) -> bool:
 
 def _is_prose(column: Sequence[Line]) -> bool:
     width = _right(column) - _left(column)
-    column = [line for line in column if line.text]
-    if not column:
+    lines = [line for line in column if line.text]
+    if not lines:
         return True
-    if len(column) < _LEAST_LINES or width < _NARROWEST * median(line.box.size for line in column):
+    size = median(line.box.size for line in lines)
+    if len(lines) < _LEAST_LINES or width < _NARROWEST * size:
         return False
-    full = [line for line in column if line.box.right - line.box.left >= _FULL * width]
-    flowing = [line for line in column if _is_within_sentence(line.text)]
-    return len(full) >= _MOST * len(column) and len(flowing) >= _FLOWING * len(column)
+    full = sum(line.box.right - line.box.left >= _FULL * width for line in lines)
+    flowing = sum(_is_within_sentence(line.text) for line in lines)
+    return full >= _MOST * len(lines) and flowing >= _FLOWING * len(lines)
 
 
 def _is_within_sentence(text: str) -> bool:

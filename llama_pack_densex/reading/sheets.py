@@ -41,15 +41,15 @@ _SAMPLE = 10_000  # characters by which the delimiter is detected
 def read_csv(file: Path) -> list[Part]:
     """The rows of a CSV file as records."""
     text = decode_file(file).removeprefix("\ufeff")
-    told = _TOLD_DELIMITER.match(text)
-    if told:
-        text = text[told.end() :]
-    delimiter = told[1] if told else _delimiter(text)
-    rows = min(_csv_rows(text, delimiter, escape=""), _csv_rows(text, delimiter, escape="\\"), key=_count_torn)
-    table = [[on_one_line(cell.content) for cell in row] for row in rows]
+    named = _NAMED_DELIMITER.match(text)
+    if named:
+        text = text[named.end() :]
+    delimiter = named[1] if named else _delimiter(text)
+    table = _csv_table(text, delimiter)
     titles = _count_titles(table)
     if _has_no_names(table[titles:]):
-        return [Part("\n\n".join(" ".join(filter(None, row)) for row in table if any(row)), {})]
+        lines = (" ".join(filter(None, row)) for row in table)
+        return [Part("\n\n".join(filter(None, lines)), {})]
     places: Places = {}
     for y, row in enumerate(table):
         for x, content in enumerate([f"{delimiter} ".join(row)] if y < titles else row):
@@ -60,7 +60,13 @@ def read_csv(file: Path) -> list[Part]:
 
 # CSV
 
-_TOLD_DELIMITER = re.compile(r'"?sep=([^\r\n])"?[,;\t ]*(?:\r\n?|\n|\Z)', re.IGNORECASE)  # by Excel
+_NAMED_DELIMITER = re.compile(r'"?sep=([^\r\n])"?[,;\t ]*(?:\r\n?|\n|\Z)', re.IGNORECASE)  # by Excel
+
+
+def _csv_table(text: str, delimiter: str) -> list[list[str]]:
+    """The rows of a CSV file, with the escaping by which fewer cells are torn."""
+    readings = (_csv_rows(text, delimiter, escape) for escape in ("", "\\"))
+    return [[on_one_line(cell.content) for cell in row] for row in min(readings, key=_count_torn)]
 
 
 class _CsvCell(NamedTuple):
@@ -124,8 +130,8 @@ def _has_no_names(table: Sequence[Sequence[str]]) -> bool:
     """Whether the first row has amounts where the others have them, and so names no columns."""
     first, *rows = [row for row in table if any(row)] or [[]]
     rows = [row for row in rows if len(row) == len(first)]
-    amounts = [x for x, content in enumerate(first) if is_figure(content) and not content.isdecimal()]
-    return bool(rows) and any(all(is_figure(row[x]) for row in rows) for x in amounts)
+    columns = zip(first, *rows, strict=True)
+    return bool(rows) and any(all(map(is_figure, column)) and not column[0].isdecimal() for column in columns)
 
 
 def read_workbook(file: Path) -> list[Part]:
