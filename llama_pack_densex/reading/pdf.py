@@ -18,17 +18,9 @@ from pypdfium2 import PdfDocument, raw  # type: ignore[import-untyped]
 
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.pdf_forms import Field, Insertion, insert_fields, read_fields
-from llama_pack_densex.reading.pdf_order import (
-    Line,
-    around,
-    find_lines,
-    is_upright,
-    reading_order,
-    turned,
-    without_readings,
-)
+from llama_pack_densex.reading.pdf_lines import Box, Line, around, find_lines
+from llama_pack_densex.reading.pdf_order import is_upright, reading_order, turned, without_readings
 from llama_pack_densex.reading.pdf_tables import (
-    Box,
     PdfTable,
     Ruling,
     find_frames,
@@ -167,11 +159,11 @@ _LEAST_UPRIGHT = 2
 def _may_be_out_of_order(text_page: Any) -> bool:
     """Whether lines stand beside one another, or upright."""
     boxes = [Box(left, -top, right, -bottom) for left, bottom, right, top in _rectangles(text_page)]
-    upright = sum(box.bottom - box.top > 2 * (box.right - box.left) for box in boxes)
+    upright = sum(box.bottom - box.top > 2 * box.width for box in boxes)
     beside = 0
     for box, following in pairwise(boxes):
-        gap = max(following.left - box.right, box.left - following.right)
-        beside += gap > box.size / 2 and box.top < following.bottom and following.top < box.bottom
+        gap = box.gap_beside(following)
+        beside += gap is not None and gap > box.size / 2
     return beside >= _LEAST_BESIDE or upright >= _LEAST_UPRIGHT
 
 
@@ -219,7 +211,7 @@ def _in_reading_order(
         lines = without_readings(find_lines(text, {place: turned(box) for place, box in boxes.items()}))
     else:
         lines = [*find_lines(text, boxes), *lines_of_tables]
-    lines.sort(key=lambda line: line.places.start)
+    lines.sort(key=lambda line: line.places[0])
     ordered = reading_order(lines, upright)
     if [*chain(*ordered)] == lines:
         return in_text_order
@@ -252,7 +244,9 @@ def _rulings(page: Any) -> tuple[list[Ruling], list[Ruling]]:
     paths = [*page.get_objects([raw.FPDF_PAGEOBJ_PATH], max_depth=1)]
     across: list[Ruling] = []
     down: list[Ruling] = []
-    for start, end in chain(*map(_edges, paths)) if len(paths) <= _MOST_PATHS else ():
+    if len(paths) > _MOST_PATHS:
+        return across, down
+    for start, end in chain(*map(_edges, paths)):
         (left, right), (top, bottom) = map(sorted, zip(start, end, strict=True))
         if bottom - top < _STRAIGHT and right - left > _SHORT:
             across.append(Ruling(top, left, right))
@@ -317,10 +311,15 @@ def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
     first = max(number - _NEAR, 0)
     near = enumerate(lines[first : number + _NEAR + 1], first - number)
     same = [pages for pages, other in near if pages and _recurs(line, other, pages)]
-    if len(same) < _LEAST_SAME or (same[0] > 0 and re.search(r"[^\W\d]", line)):
+    if len(same) < _LEAST_SAME:
+        return False
+    is_first = same[0] > 0
+    if is_first and re.search(r"[^\W\d]", line):
         return False
     label = _LABEL.match(line)
-    return not label or lines[number + same[0]].startswith(label[0]) or label[1].casefold() in titles
+    if not label or label[1].casefold() in titles:
+        return True
+    return lines[number + same[0]].startswith(label[0])
 
 
 def _recurs(line: str, other: str, pages: int) -> bool:

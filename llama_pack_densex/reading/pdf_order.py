@@ -7,75 +7,13 @@ it cannot be told from a table, they stay as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from statistics import median
 
-from llama_pack_densex.reading.pdf_tables import Box
-
-_HYPHENS = "\x02\ufffe"  # what PDFium puts for a hyphen that parts a word at the end of a line
-
-
-@dataclass(frozen=True, eq=False)
-class Line:
-    """A stretch of a line without a wide gap.
-
-    Args:
-        text: What it says; nothing of a table, which stands as one line.
-        places: Where its characters are in the page's text.
-        box: Where it stands; of upright lines as if the page were turned, so that they run to the right.
-    """
-
-    text: str
-    places: range
-    box: Box
-
-
-_WIDE_GAP = 0.9  # of the size of characters: what is farther apart on a line may be in two columns
-
-
-def find_lines(text: str, boxes: Mapping[int, Box]) -> list[Line]:
-    """The lines of a page in the order of its text.
-
-    Args:
-        text: The page's text.
-        boxes: Where its characters stand, by their places in it, without white space.
-    """
-    lines: list[Line] = []
-    places: list[int] = []
-    for place in [*boxes, None]:
-        if places and (place is None or not _goes_on(text, boxes, places[-1], place)):
-            stretch = range(places[0], places[-1] + 1)
-            lines.append(Line(text[stretch.start : stretch.stop], stretch, around(boxes, places)))
-            places = []
-        if place is not None:
-            places.append(place)
-    return lines
-
-
-def _goes_on(text: str, boxes: Mapping[int, Box], last: int, place: int) -> bool:
-    if place == last + 1 and text[last] not in _HYPHENS:
-        return True
-    last_box = boxes[last]
-    box = boxes[place]
-    gap = (box.left - last_box.right) / last_box.size
-    return -1 < gap < _WIDE_GAP and last_box.top < box.y < last_box.bottom
-
-
-def around(boxes: Mapping[int, Box], places: Collection[int]) -> Box:
-    """The box around the characters at some places."""
-    inner = [boxes[place] for place in places]
-    return Box(
-        min(box.left for box in inner),
-        min(box.top for box in inner),
-        max(box.right for box in inner),
-        max(box.bottom for box in inner),
-    )
-
+from llama_pack_densex.reading.pdf_lines import Box, Line, runs
 
 # Upright text
-
 
 _LEAST_UPRIGHT = 6  # characters below others: fewer are parts of a drawing
 
@@ -195,18 +133,14 @@ def _right(column: Sequence[Line]) -> float:
 
 
 def _is_beside(line: Line, other: Line) -> bool:
-    gap = max(other.box.left - line.box.right, line.box.left - other.box.right)
-    return gap > 0 and other.box.top < line.box.bottom and line.box.top < other.box.bottom
+    gap = line.box.gap_beside(other.box)
+    return gap is not None and gap > 0
 
 
 def _rows(column: Sequence[Line]) -> list[list[Line]]:
     """The lines of a column from above; those on one height from the left."""
-    rows: list[list[Line]] = []
-    for line in sorted(column, key=lambda line: line.box.y):
-        if rows and line.box.y < rows[-1][0].box.bottom:
-            rows[-1].append(line)
-        else:
-            rows.append([line])
+    from_above = sorted(column, key=lambda line: line.box.y)
+    rows = runs(from_above, lambda row, line: line.box.y < row[0].box.bottom)
     return [sorted(row, key=lambda line: line.box.left) for row in rows]
 
 
@@ -225,7 +159,7 @@ def _is_prose(column: Sequence[Line]) -> bool:
     size = median(line.box.size for line in lines)
     if len(lines) < _LEAST_LINES or width < _NARROWEST * size:
         return False
-    full = sum(line.box.right - line.box.left >= _FULL * width for line in lines)
+    full = sum(line.box.width >= _FULL * width for line in lines)
     flowing = sum(_is_within_sentence(line.text) for line in lines)
     return full >= _MOST * len(lines) and flowing >= _FLOWING * len(lines)
 
