@@ -60,8 +60,9 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
         declared: The encoding that the text itself names, if it does.
 
     Returns:
-        The text, as UTF-8 if it can be, else as what it declares, else as UTF-8 with "�" for what cannot
-        be decoded, where that is little, else in the encoding in which it is likeliest; None where nothing fits.
+        The text, as UTF-8 if it can be, else as what it declares, else as UTF-8 with "�" for what cannot be
+        decoded, where that is little, else in the encoding in which it is likeliest; None where nothing
+        fits.
     """
     decoded = _decode(data, declared)
     return decoded.text if decoded else None
@@ -118,7 +119,9 @@ def _is_usual(text: str, bits: float, size: int) -> bool:
 
 
 def _most_coherent(data: bytes, least: float = 0.0) -> Decoded | None:
-    """The text in the encoding that charset-normalizer takes it for, which knows many, but wants some words."""
+    """The text in the encoding that charset-normalizer takes it for, which knows many, but wants
+    some words.
+    """
     guesses = [*from_bytes(data)]
     if not guesses or guesses[0].coherence < least:
         return None
@@ -156,7 +159,8 @@ _KANJI = (
 _INITIALS = "ᄀᄂᄃᄅᄆᄇᄉᄋᄌᄎᄑᄒ"
 _VOWELS = "ᅡᅢᅥᅦᅧᅩᅪᅮᅳᅵ"
 _FINALS = "ᆨᆫᆯᆷᆸᆼ"
-# The most frequent characters of Chinese, counted in the words of jieba's dictionary (MIT), and as Taiwan writes them.
+# The most frequent characters of Chinese, counted in the words of jieba's dictionary (MIT), and as Taiwan
+# writes them.
 _SIMPLIFIED = (
     "一是人了不在有大中国和为这上他个地年来我会以到时要出的生学说道民家子也成行下们于后就发自之对得主长可过天作分方用多你着部能市等业全里工公经本都而高政法面门动日进区事代那去心小同北定开产前其军还然起种所如现理机体表力好外与文当两实"
     "重新三么只山水关明从化平建又制南内西没此将员名手最东头者月间无安看见各城十相但已些正口通想度加第她合院物性战由位常点海意场武使次二向治因立数样身情入原问把路被并利石老教万知级量任江及应省资委务元美特期世湖回系比气汉总展电科金先声"

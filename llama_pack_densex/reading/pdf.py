@@ -78,7 +78,8 @@ class _Layout:
 
     Args:
         text: Its text, with what was filled into its forms.
-        boxes: Where its characters stand; none where it has lines in their order and no tables, or cannot be told.
+        boxes: Where its characters stand; none where it has lines in their order and no tables, or cannot
+            be told.
         tables: Its tables.
     """
 
@@ -177,7 +178,9 @@ def _with_fields(
     boxes: Mapping[int, Box],
     fields: Sequence[Field],
 ) -> tuple[str, dict[int, Box], dict[int, int]]:
-    """A page's text with the values of fields, where its characters stand, and where they were in its text."""
+    """A page's text with the values of fields, where its characters stand, and where they were in
+    its text.
+    """
     insertions = insert_fields(fields, find_lines(text, boxes), len(text))
     insertions.sort(key=lambda insertion: insertion.place)
     pieces: list[str] = []

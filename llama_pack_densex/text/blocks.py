@@ -1,4 +1,6 @@
-"""A text as blocks: headings, paragraphs, list items, table rows, code; and what each needs to be understood."""
+"""A text as blocks: headings, paragraphs, list items, table rows, code; and what each needs to be
+understood.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ def find_blocks(text: str, context: str = "") -> tuple[Block, ...]:
 
     Args:
         text: Any text, plain or Markdown, whole or cut out of a document.
-        context: The Markdown that has to stand before it for its first lines to mean what they mean in the document
-            (see `context_of`).
+        context: The Markdown that has to stand before it for its first lines to mean what they mean in the
+            document (see `context_of`).
 
     Returns:
         The blocks of the text. The time is linear in its length.
@@ -140,11 +142,11 @@ class _Scanner:
 
     def _bold_heading_at(self, place: int) -> _Special | None:
         line = self._lines[place]
-        around = [*self._lines[max(place - 1, 0) : place], *self._lines[place + 1 : place + 2]]
         is_last = place == len(self._lines) - 1
-        if is_last or any(near.text for near in around) or line.number in self._structure.depths:
+        is_below_text = place > 0 and self._lines[place - 1].text
+        if is_last or is_below_text or self._lines[place + 1].text:
             return None
-        if not is_bold_line(line.text):
+        if line.number in self._structure.depths or not is_bold_line(line.text):
             return None
         return place + 1, [Block(line.start, line.end, "heading", BOLD_LEVEL)]
 
@@ -186,10 +188,14 @@ class _Scanner:
                 yield self._paragraph(span, "prose", self._structure.depths.get(first.number, 0))
 
     def _paragraph(self, span: Span, kind: BlockKind = "prose", level: int = 0) -> Block:
-        return Block(*span, "nothing" if says_nothing(self._text[slice(*span)]) else kind, level)
+        if says_nothing(self._text[slice(*span)]):
+            kind = "nothing"
+        return Block(*span, kind, level)
 
     def _plain_depth(self, line: Line) -> int:
-        """How deep an item is that its mark and its indentation tell, as in plain text; 0 for a line that is none."""
+        """How deep an item is that its mark and its indentation tell, as in plain text; 0 for a
+        line that is none.
+        """
         if not LIST_MARKER.match(line.text) or line.number in self._structure.depths:
             self._indents = []
             return 0
@@ -207,7 +213,9 @@ _LINKS_ALONE = re.compile(r"(?:[\W_]*\[[^\[\]]*\]\([^()]*\)){3,}[\W_]*|\W*\[[^\[
 
 
 def says_nothing(text: str) -> bool:
-    """Whether a paragraph has no words of its own: a rule, a picture, a badge, tags, or links to find one's way by."""
+    """Whether a paragraph has no words of its own: a rule, a picture, a badge, tags, or links to
+    find one's way by.
+    """
     words = searchable_text(without_pictures(text))
     return not any(map(str.isalnum, words)) or _LINKS_ALONE.fullmatch(text) is not None
 
@@ -225,7 +233,8 @@ def _related(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
 class _Relations:
     """What stands above a block and says what it is, while the blocks of a text are gone through in order.
 
-    Depths are those of lists: what is in no list has depth 0, and a line at depth 0 leads in a list whose items have 1.
+    Depths are those of lists: what is in no list has depth 0, and a line at depth 0 leads in a list whose
+    items have 1.
     """
 
     def __init__(self, text: str) -> None:
@@ -252,7 +261,9 @@ class _Relations:
                 self._start_section()
             return ()
         self._leave(block)
-        needs = [*map(self._beginning_of, self._items), *self._leads.values(), *self._table_needs_of(block)]
+        needs = [self._beginning_of(item) for item in self._items]
+        needs += self._leads.values()
+        needs += self._table_needs_of(block)
         if self._question is not None:
             needs.append(self._question.span)
         if self._term is not None and self._defines(block):
@@ -261,7 +272,9 @@ class _Relations:
         return tuple(sorted(set(needs)))
 
     def _table_needs_of(self, block: Block) -> Iterator[Span]:
-        if block.kind not in ("group", "row") or self._columns is None or self._columns.names != block.names:
+        if block.kind not in ("group", "row"):
+            return
+        if self._columns is None or self._columns.names != block.names:
             return
         yield self._columns.span
         if block.kind == "row" and self._group is not None:
@@ -290,7 +303,9 @@ class _Relations:
         return is_question(self._text[block.start : block.end])
 
     def _is_answered(self) -> bool:
-        """Whether the question has its answer: a paragraph, and all up to the next question where it is marked."""
+        """Whether the question has its answer: a paragraph, and all up to the next question where
+        it is marked.
+        """
         if self._question is None or self._answers < 2:
             return False
         return _MARKED_QUESTION.match(self._text, *self._question.span) is None

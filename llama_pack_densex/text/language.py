@@ -32,12 +32,12 @@ def detect_language(text: str, context: str = "") -> str:
 
     Args:
         text: Any text.
-        context: What surrounds it (title, headings): it decides between Japanese and Chinese for a text in Han
-            characters only, and says everything where the text has no letters.
+        context: What surrounds it (title, headings): it decides between Japanese and Chinese for a text in
+            Han characters only, and says everything where the text has no letters.
 
     Returns:
-        A key of `LANGUAGE_NAMES`; the script where it does not tell the language ("cyrillic"; "latin" for all but
-        English, and for a few words in any language); "" for a text without letters.
+        A key of `LANGUAGE_NAMES`; the script where it does not tell the language ("cyrillic"; "latin" for
+        all but English, and for a few words in any language); "" for a text without letters.
     """
     script = _dominant(_prose_weights(text))
     if script == "cjk":
@@ -61,8 +61,9 @@ def _language_in_han(text: str, context: str) -> str:
 def question_language(question: str, documents: Iterable[str] = ()) -> str:
     """Tell the language that a question is to be answered in.
 
-    Where it does not tell itself, the documents decide: of Han characters only it is Chinese where they are Chinese,
-    and otherwise Japanese; a name or two in Latin letters (VPN), or a number, may be asked in any language.
+    Where it does not tell itself, the documents decide: of Han characters only it is Chinese where they are
+    Chinese, and otherwise Japanese; a name or two in Latin letters (VPN), or a number, may be asked in any
+    language.
 
     Args:
         question: The question.
@@ -109,10 +110,10 @@ def is_english(text: str, context: str = "") -> bool:
 def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
     """Tell whether propositions are in another language than their passage.
 
-    It looks for propositions that mostly consist of letters in another script that are not in the passage, so that
-    names, numbers and code are no mistake in any language; for Chinese in place of Japanese and the reverse; and,
-    in longer texts, for English in place of another language in Latin script and the reverse. Two other languages
-    in one script (Spanish and Portuguese, Ukrainian and Russian) are not told apart.
+    It looks for propositions that mostly consist of letters in another script that are not in the passage,
+    so that names, numbers and code are no mistake in any language; for Chinese in place of Japanese and the
+    reverse; and, in longer texts, for English in place of another language in Latin script and the reverse.
+    Two other languages in one script (Spanish and Portuguese, Ukrainian and Russian) are not told apart.
 
     Args:
         text: The passage.
@@ -145,13 +146,17 @@ def _script_of_prose(text: str) -> str:
 
 
 def _first_in_other_script(text: str, propositions: Sequence[str], script: str) -> str | None:
-    """The first proposition that mostly consists of words in another script that the passage does not have."""
+    """The first proposition that mostly consists of words in another script that the passage does
+    not have.
+    """
     passage_units = set(chain.from_iterable(_units(text).values()))
     for proposition in propositions:
         units = _units(proposition)
         in_script = _weight(script, units.pop(script, []))
-        new_weights = (_weight(name, [unit for unit in units[name] if unit not in passage_units]) for name in units)
-        in_others = sum(new_weights)
+        in_others = 0.0
+        for other_script, other_units in units.items():
+            new_units = [unit for unit in other_units if unit not in passage_units]
+            in_others += _weight(other_script, new_units)
         if in_others >= _LEAST_WEIGHT and in_others > 2 * in_script:
             return proposition
     return None
@@ -198,7 +203,9 @@ def _units(text: str) -> dict[str, list[str]]:
 
 
 def _weight(script: str, units: Sequence[str]) -> float:
-    """Measure units in words; a word takes about two characters of Chinese or Japanese, about four of Thai."""
+    """Measure units in words; a word takes about two characters of Chinese or Japanese, about four
+    of Thai.
+    """
     if script == "thai":
         return sum(max(1.0, len(unit) / 4) for unit in units)
     return len(units) / 2 if script == "cjk" else float(len(units))
@@ -223,7 +230,8 @@ def _prose_weights(text: str) -> Mapping[str, float]:
     weights = _weights(prose) or _weights(text)
     if "latin" in weights and len(weights) > 1:
         phrases = sum(len(phrase.split()) for phrase in _LATIN_PHRASE.findall(prose))
-        weights["latin"] = min(weights["latin"], phrases) + max(0.0, weights["latin"] - phrases) / 3
+        in_names = max(0.0, weights["latin"] - phrases)
+        weights["latin"] = min(weights["latin"], phrases) + in_names / 3
     return weights
 
 
@@ -269,14 +277,19 @@ def _is_chinese(text: str, han: int) -> bool:
 
 
 _ENGLISH = words(
-    "the of and to that with by from which were was his are for this at it had been she he they her their its has have"
+    "the of and to that with by from which were was his are for this at it had been she he they her"
+    " their its has have"
     " not could should would who where when after before between into than about"
 )
-# French, German, Spanish, Italian, Portuguese, Dutch, Swedish, Danish, Polish, without what is an English word too.
+# French, German, Spanish, Italian, Portuguese, Dutch, Swedish, Danish, Polish, without what is an English
+# word too.
 _NOT_ENGLISH = words(
-    "le la les des du est et une dans que qui par pour sur aux ses ce cette avec il au der das und ist ein eine von mit"
-    " dem zu auf für nicht sich wurde el los las de del y en es una por con su fue para al se di è della per nel gli"
-    " sono dei um uma da dos das foi com na os em het een van op te dat voor zijn werd aan niet ook och att det som är"
+    "le la les des du est et une dans que qui par pour sur aux ses ce cette avec il au der das und ist"
+    " ein eine von mit"
+    " dem zu auf für nicht sich wurde el los las de del y en es una por con su fue para al se di è della"
+    " per nel gli"
+    " sono dei um uma da dos das foi com na os em het een van op te dat voor zijn werd aan niet ook och"
+    " att det som är"
     " av på til af og ikke w z się jest nie że"
 )
 
@@ -287,7 +300,9 @@ _AHEAD = 3  # times as many frequent words as of the other side
 
 @lru_cache(maxsize=1024)  # as above
 def _latin_language(text: str, least_words: int = 12) -> str:
-    """Tell English from other languages in Latin script by frequent words; "" where too few of them say so."""
+    """Tell English from other languages in Latin script by frequent words; "" where too few of them
+    say so.
+    """
     latin_words = _latin_words(text)
     english = sum(map(_ENGLISH.__contains__, latin_words))
     other = sum(map(_NOT_ENGLISH.__contains__, latin_words))

@@ -54,12 +54,12 @@ class Block:
     Args:
         start: Where it begins, in characters.
         end: Where it ends.
-        kind: "prose" for a paragraph, "item" for the first paragraph of a list's item, "columns" for the header of a
-            table, "group" for a row that is a heading for those below it, "code" for whatever stays whole, "nothing"
-            for what says nothing: a rule, a picture, tags.
+        kind: "prose" for a paragraph, "item" for the first paragraph of a list's item, "columns" for the
+            header of a table, "group" for a row that is a heading for those below it, "code" for whatever
+            stays whole, "nothing" for what says nothing: a rule, a picture, tags.
         level: Of a heading, 1 for the outermost; of what is in a list, how deep, 1 for the outermost.
-        needs: Where what has to be read before it stands, in order: the line that leads a list in, the items above,
-            the header of its table, the question that it answers, the term that it defines.
+        needs: Where what has to be read before it stands, in order: the line that leads a list in, the
+            items above, the header of its table, the question that it answers, the term that it defines.
         until: Of a heading, where its section ends at the latest; None where the next heading decides.
         names: Of a row, the names of its columns, as far as they are known.
         cells: Of a row, what stands in it.

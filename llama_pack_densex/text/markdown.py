@@ -1,4 +1,6 @@
-"""Markdown as markdown-it parses it: where code, tables and the items of lists are, by lines; HTML tables besides."""
+"""Markdown as markdown-it parses it: where code, tables and the items of lists are, by lines; HTML
+tables besides.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ class Structure:
         elements: Code and tables by the line that they begin on.
         items: The depths of list items, 1 for the outermost, by the line that they begin on.
         depths: How deep in lists the lines of paragraphs are.
-        continued: The lines below the first of an item's paragraph that are indented as it is, of a footnote, and of
-            the bytes of a picture.
+        continued: The lines below the first of an item's paragraph that are indented as it is, of a
+            footnote, and of the bytes of a picture.
     """
 
     elements: dict[int, Element] = field(default_factory=dict)
@@ -75,8 +77,8 @@ def read_structure(text: str, lines: Sequence[Line]) -> Structure:
 def _parser() -> MarkdownIt:
     """The parser of blocks alone.
 
-    Indented text is seldom code where it comes from plain text and PDF. Underlined headings are told by `plain`. Tags
-    are text with nothing to say.
+    Indented text is seldom code where it comes from plain text and PDF. Underlined headings are told by
+    `plain`. Tags are text with nothing to say.
     """
     parser = MarkdownIt("commonmark").enable("table")
     parser.disable(["code", "lheading", "html_block", "reference"])
@@ -90,8 +92,8 @@ _MOST_ATTEMPTS = 8
 def _parse(raw: list[str]) -> list[Token]:
     """The tokens of a text whose bare fences that are never closed count as text.
 
-    Such a fence more likely closes code whose beginning was left in the passage before. One that names a language
-    runs to the end, as in CommonMark.
+    Such a fence more likely closes code whose beginning was left in the passage before. One that names a
+    language runs to the end, as in CommonMark.
     """
     for _ in range(_MOST_ATTEMPTS):
         tokens = _parser().parse("\n".join(raw))
@@ -106,7 +108,8 @@ def _parse(raw: list[str]) -> list[Token]:
 def _is_unclosed(token: Token, raw: Sequence[str]) -> bool:
     first, after = token.map or [0, 0]
     last = raw[after - 1].strip(" \t>")
-    is_closed = after - 1 > first and last.startswith(token.markup) and not last.strip(token.markup[0])
+    is_fence = last.startswith(token.markup) and not last.strip(token.markup[0])
+    is_closed = is_fence and after - 1 > first
     return not token.info and not is_closed
 
 
@@ -121,17 +124,21 @@ def _front_matter(raw: Sequence[str], by_number: Mapping[int, Line]) -> Iterator
     """The metadata above a document, between lines of three dashes."""
     if not raw or raw[0].rstrip() != "---":
         return
-    closing = next((number for number, line in enumerate(raw[1:], 1) if line.rstrip() in ("---", "...")), 0)
+    closings = (number for number, line in enumerate(raw[1:], 1) if line.rstrip() in ("---", "..."))
+    closing = next(closings, 0)
     if closing > 1 and all(map(_YAML_LINE.match, raw[1:closing])):
-        yield 0, Element(closing + 1, (Block(by_number[0].start, by_number[closing].end, "code"),))
+        metadata = Block(by_number[0].start, by_number[closing].end, "code")
+        yield 0, Element(closing + 1, (metadata,))
 
 
 def _code(tokens: Sequence[Token], by_number: Mapping[int, Line]) -> Iterator[tuple[int, Element]]:
     for token in tokens:
-        if token.type == "fence":
-            first, after = token.map or [0, 0]
-            last = next(by_number[number] for number in range(after - 1, first - 1, -1) if number in by_number)
-            yield first, Element(after, (Block(by_number[first].start, last.end, "code"),))
+        if token.type != "fence":
+            continue
+        first, after = token.map or [0, 0]
+        last = max(number for number in range(first, after) if number in by_number)
+        code = Block(by_number[first].start, by_number[last].end, "code")
+        yield first, Element(after, (code,))
 
 
 def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structure) -> None:
@@ -147,7 +154,8 @@ def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structur
             if token.type == "inline":
                 first, after = token.map
                 indentation = _indentation(raw[first])
-                structure.continued.update(n for n in range(first + 1, after) if _indentation(raw[n]) > indentation)
+                below = range(first + 1, after)
+                structure.continued.update(number for number in below if _indentation(raw[number]) > indentation)
 
 
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]:")
@@ -214,7 +222,9 @@ _LONGEST_GROUP = 60  # characters of a row that is a heading
 
 
 def _with_groups(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """A table of three columns and more, whose rows of a short first cell alone are headings of the full rows below."""
+    """A table of three columns and more, whose rows of a short first cell alone are headings of the
+    full rows below.
+    """
     grouped: list[Block] = []
     for block, below in zip(blocks, [*blocks[1:], None], strict=True):
         is_label = block.kind == "row" and _is_label(block) and below is not None and not _is_label(below)
@@ -228,7 +238,9 @@ def _is_label(block: Block) -> bool:
 
 
 def is_record(names: Sequence[str]) -> bool:
-    """Whether a table with these columns is a record: names beside what they stand for, below an empty header."""
+    """Whether a table with these columns is a record: names beside what they stand for, below an
+    empty header.
+    """
     return len(names) == 2 and not any(names)
 
 
@@ -307,12 +319,14 @@ _MOST_CELLS = 100  # that one cell spans
 def _html_elements(text: str, lines: Sequence[Line]) -> Iterator[tuple[int, Element]]:
     """Tables and preformatted text that begin a line; of those within one another the outermost."""
     after_last = 0
-    for first, last, name in sorted(_html_pairs(text, lines), key=lambda pair: (pair[0].number, -pair[1].number)):
+    outer_first = sorted(_html_pairs(text, lines), key=lambda pair: (pair[0].number, -pair[1].number))
+    for first, last, name in outer_first:
         if first.number < after_last:
             continue
         after_last = last.number + 1
         rows = _html_table(text, first.start, last.end) if name == "table" else ()
-        yield first.number, Element(after_last, rows or (Block(first.start, last.end, "code"),))
+        whole = Block(first.start, last.end, "code")
+        yield first.number, Element(after_last, rows or (whole,))
 
 
 def _html_pairs(text: str, lines: Sequence[Line]) -> Iterator[tuple[Line, Line, str]]:
@@ -343,7 +357,8 @@ def _html_table(text: str, start: int, end: int) -> tuple[Block, ...]:
         headers += 1
     columns = max(map(len, grid))
     padded = [[*row, *[""] * (columns - len(row))] for row in grid]
-    names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in zip(*padded[:headers], strict=True))
+    header = zip(*padded[:headers], strict=True)
+    names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in header)
     blocks = [Block(start, rows[headers - 1].end(), "columns", names=names)] if headers else []
     for row, cells in zip(rows[headers:], padded[headers:], strict=True):
         if len(set(cells)) == 1:  # one cell over all columns

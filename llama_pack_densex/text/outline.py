@@ -63,7 +63,9 @@ class Outline:
         self._close_details(opened, len(self._text))
 
     def _close_details(self, opened: list[Block], place: int) -> None:
-        """End the sections of `<details>` that end before a place: what follows is in the section around them."""
+        """End the sections of `<details>` that end before a place: what follows is in the section
+        around them.
+        """
         while any(heading.until is not None and heading.until <= place for heading in opened):
             heading = opened.pop()
             if heading.until is not None:
@@ -101,21 +103,24 @@ class Outline:
         return tuple(names[0] for names in shared)
 
     def context_of(self, start: int, end: int) -> str:
-        """What has to be read before a stretch besides its section, as Markdown that ends where the stretch begins.
+        """What has to be read before a stretch besides its section, as Markdown that ends where the stretch
+        begins.
 
-        That is the line that leads in a list whose items it holds, the items around its first one, the header of a
-        table whose rows it holds, and the question that it answers, as far as they stand before it; the headings of its
-        beginning, where they are not those of all of it; and, where it begins within an item, a row or code, the
-        beginning of that. Put before the stretch, it parses as the document does.
+        That is the line that leads in a list whose items it holds, the items around its first one, the
+        header of a table whose rows it holds, and the question that it answers, as far as they stand before
+        it; the headings of its beginning, where they are not those of all of it; and, where it begins
+        within an item, a row or code, the beginning of that. Put before the stretch, it parses as the
+        document does.
 
         Args:
             start: Where the stretch begins, in characters.
             end: Where it ends.
         """
-        needed = [span for span in self._needed_spans(start, end) if 0 < span[1] - span[0] <= _LONGEST_NEEDED]
         context = ""
         last_end = 0
-        for span in sorted(set(needed)):
+        for span in sorted(set(self._needed_spans(start, end))):
+            if not 0 < span[1] - span[0] <= _LONGEST_NEEDED:
+                continue
             context += self._gap(last_end, span[0]) if context else self._indentation(span[0])
             context += self._text[slice(*span)]
             last_end = span[1]
@@ -145,11 +150,18 @@ class Outline:
             end: Where it ends.
         """
         within = self._within(start, end)
-        spans = [span for span in (within[0].needs if within else ()) if span not in self._headers]
-        return "\n".join(self._text[slice(*span)] for span in spans if span[1] - span[0] <= _LONGEST_NEEDED)
+        spans = within[0].needs if within else ()
+        leads: list[str] = []
+        for lead_start, lead_end in spans:
+            is_header = (lead_start, lead_end) in self._headers
+            if not is_header and lead_end - lead_start <= _LONGEST_NEEDED:
+                leads.append(self._text[lead_start:lead_end])
+        return "\n".join(leads)
 
     def _gap(self, end: int, start: int) -> str:
-        """The white space between what ended and what begins; of what is left out between them, its lines' ends."""
+        """The white space between what ended and what begins; of what is left out between them, its
+        lines' ends.
+        """
         between = self._text[end:start]
         if not between.strip():
             return between
@@ -174,8 +186,8 @@ _FIRST_CELL = re.compile(r"\|?[^|\n]*\|")
 def _beginnings(text: str, block: Block, start: int) -> Iterator[Span]:
     """What a part of a block needs of it: the first line of code, an item's first words, a row's first cell.
 
-    A record has a line for each cell: it is its first line, and the name of the cell that is cut. Of a paragraph
-    it is nothing: its parts are prose by themselves.
+    A record has a line for each cell: it is its first line, and the name of the cell that is cut. Of a
+    paragraph it is nothing: its parts are prose by themselves.
 
     Args:
         text: The text.
@@ -198,7 +210,8 @@ _LONGEST_SEARCHED = 120  # characters
 
 
 def searched_context(context: str) -> str:
-    """What of a context is embedded and searched: of each of its lines the last words, which lead in what follows.
+    """What of a context is embedded and searched: of each of its lines the last words, which lead in what
+    follows.
 
     Whole, they would make all parts of a list alike. Headings are left out, which are in the section.
     """

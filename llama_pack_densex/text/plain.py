@@ -1,7 +1,9 @@
-"""Plain text: its lines, the headings that their form or number tells, and the paragraphs that a wrap cut into lines.
+"""Plain text: its lines, the headings that their form or number tells, and the paragraphs that a wrap cut
+into lines.
 
-It is not CommonMark's idea of a heading to the letter: headings of reStructuredText, AsciiDoc and wikis count, and so
-do the numbered lines of chapters, articles and sections that manuals and laws have in plain text and PDF.
+It is not CommonMark's idea of a heading to the letter: headings of reStructuredText, AsciiDoc and wikis
+count, and so do the numbered lines of chapters, articles and sections that manuals and laws have in plain
+text and PDF.
 """
 
 from __future__ import annotations
@@ -18,45 +20,66 @@ from llama_pack_densex.text.sentences import CJK, QUOTES, STOPS, WIDE
 def heading_text(heading: str) -> str:
     """What a heading says, without its markup."""
     lines = [line.strip() for line in heading.splitlines()]
-    line = next((line for line in lines if any(map(str.isalnum, searchable_text(line)))), lines[0])
-    if marked := _HEADING.fullmatch(line):
+    with_words = (line for line in lines if any(map(str.isalnum, searchable_text(line))))
+    line = next(with_words, lines[0])
+    marked = _HEADING.fullmatch(line)
+    bold = _BOLD_LINE.fullmatch(line)
+    if marked:
         line = marked["wiki"] or marked["asciidoc"] or re.sub(r"(?<!\s)\s+#+$", "", marked["atx"])
-    elif bold := _BOLD_LINE.fullmatch(line):
+    elif bold:
         line = bold["words"]
     words = searchable_text(without_pictures(line))
     return _HEADING_MARKUP.sub("", _EMPHASIS.sub(r"\2", words)).strip()
 
 
 def is_bold_line(line: str) -> bool:
-    """Whether all of a line is bold and no sentence ends it: so people write headings where they want no level."""
+    """Whether all of a line is bold and no sentence ends it: so people write headings where they
+    want no level.
+    """
     bold = _BOLD_LINE.fullmatch(line)
-    return bold is not None and not _ends_with(line, "".join(set(STOPS) - set("?？")) + ":：;；、，,")
+    return bold is not None and not _ends_with(line, _ENDS_NO_HEADING)
 
 
 _HEADING = re.compile(
     r"(?P<hashes>#{1,6})[ \t\u3000]+(?P<atx>\S.*)"
-    r"|(?P<signs>={1,6})(?:[ \t]*(?P<wiki>[^=\s](?:.*[^=\s])?)[ \t]*(?P=signs)|[ \t]+(?P<asciidoc>`?[^\W\d_].*))"
+    r"|(?P<signs>={1,6})"
+    r"(?:[ \t]*(?P<wiki>[^=\s](?:.*[^=\s])?)[ \t]*(?P=signs)|[ \t]+(?P<asciidoc>`?[^\W\d_].*))"
 )
 _UNDERLINE = re.compile(r"([-=~^\"*#])\1{2,}")
-_LEVELS = {"=": 1, "*": 1, "#": 1, "-": 2, "~": 3, "^": 4, '"': 5}
-# Numbers of two parts and more, those of chapters and sections, and marks; "# apt-get update" below a line is a prompt.
+_LEVELS = {
+    "=": 1,
+    "*": 1,
+    "#": 1,
+    "-": 2,
+    "~": 3,
+    "^": 4,
+    '"': 5,
+}
+# Numbers of two parts and more, those of chapters and sections, and marks; "# apt-get update" below a line
+# is a prompt.
 _TOLD = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+(?![a-z])(?=[^\W\d_]|[\"“”‘「『(（\[])"
     r"|第 ?[\d０-９一二三四五六七八九十百]{1,5} ?(?P<unit>[編部章節条])|(?P<mark>[■◆▼])[ \u3000]*\S"
     r"|(?P<end>附)[ \u3000]*則(?=[ \u3000（(]|\Z))"
     r"(?!.*(?:[.．…‥・·] ?){4}).{0,80}|(?P<open>[（【])[^（）【】]{1,40}[）】]"
 )
-# What else tells one between blank lines: numbers of one part, and those that a name of a file or a command follows.
+# What else tells one between blank lines: numbers of one part, and those that a name of a file or a command
+# follows.
 _ALONE = re.compile(
     r"(?:(?P<chapter>Chapter|Appendix|Part|Kapitel|Anhang|付録|附录|부록) ?[\dA-Z]{1,4}[.:．：]?[ \t\xa0\u3000]+\S"
     r"|\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+\S|[\d０-９]{1,2}(?:\.[ \t]+|．\s*)[^\W\d_a-z])"
     r"(?!.*(?:[.．…‥・·] ?){4}).{0,60}"
 )
 _NOT_LAST = ".!。！．｡、，,:：;；"
-_LEVEL_OF = {"編": 1, "部": 1, "章": 1, "附": 1, "節": 2, "条": 3, "■": 2, "【": 2, "◆": 3, "▼": 3, "（": 3}
+_LEVEL_OF = {
+    **dict.fromkeys("編部章附", 1),
+    **dict.fromkeys("節■【", 2),
+    **dict.fromkeys("条◆▼（", 3),
+}
 _ARTICLE = re.compile(r"第[\d０-９一二三四五六七八九十百]{1,5}条")
 _PROMPT = re.compile(r"# *[a-z]|#.*[.,:;]\Z")  # or a comment
 _LONGER = 4  # columns by which an underline is longer than its heading at most
+_ENDS_NO_HEADING = "".join(set(STOPS) - set("?？")) + ":：;；、，,"
 _EMPHASIS = re.compile(r"(\*\*|__|`)(.+?)\1")
 _BOLD_LINE = re.compile(r"(?P<marks>\*{2,3}|_{2,3})(?P<words>[^\s*_](?:[^*_]{0,78}[^\s*_])?)(?P=marks)")
 # What pandoc reads of a heading, and the backslash before a sign that is no markup.
@@ -64,10 +87,11 @@ _HEADING_MARKUP = re.compile(r"\{[#.][^{}]*\}\Z|\\(?=[!-/:-@\[-`{-~])")
 
 
 def end_of_heading(lines: Sequence[Line], place: int, *, goes_on: bool) -> tuple[int, int]:
-    """The place of the line after the heading that begins on a line, and its level; 0 for a level where none begins.
+    """The place of the line after the heading that begins on a line, and its level; 0 for a level where
+    none begins.
 
-    A line of dashes below prose that goes on is a rule, not what makes a heading of the last line; what ends a frame of
-    AsciiDoc is none either.
+    A line of dashes below prose that goes on is a rule, not what makes a heading of the last line; what
+    ends a frame of AsciiDoc is none either.
     """
     line = lines[place]
     marked = _HEADING.fullmatch(line.text)
@@ -86,14 +110,18 @@ def _text_at(lines: Sequence[Line], place: int) -> str:
 
 
 def _is_amid_code(above: str, marked: re.Match[str]) -> bool:
-    """Whether what looks like a heading below a line is a comment, a prompt, or the end of a frame of AsciiDoc."""
+    """Whether what looks like a heading below a line is a comment, a prompt, or the end of a frame
+    of AsciiDoc.
+    """
     if not above:
         return False
     return _PROMPT.match(marked[0]) is not None or bool(marked["asciidoc"] and above[0] != "[")
 
 
 def _numbered(lines: Sequence[Line], place: int) -> int:
-    """The level of a line if its number or mark tells a heading, as in PDF, and no entry of a list or of contents."""
+    """The level of a line if its number or mark tells a heading, as in PDF, and no entry of a list
+    or of contents.
+    """
     line = lines[place]
     above = _text_at(lines, place - 1)
     is_below_directly = _text_at(lines, place + 1) != ""
@@ -111,7 +139,9 @@ def _numbered(lines: Sequence[Line], place: int) -> int:
 
 
 def _is_within_list(kind: str, lines: Sequence[Line], place: int, below: int) -> bool:
-    """Whether a line is an item, one of several numbered paragraphs, or in parentheses above no article of a law."""
+    """Whether a line is an item, one of several numbered paragraphs, or in parentheses above no
+    article of a law.
+    """
     following = lines[below].text
     if kind == "（":
         return _ARTICLE.match(following) is None
@@ -150,8 +180,8 @@ def _is_unfinished_above(line: Line, below: Line) -> bool:
 def _underlined(lines: Sequence[Line], place: int) -> str:
     """The sign that a line is underlined by as a heading; empty where it is none.
 
-    Those of Markdown may be of any length. Those of reStructuredText are as long as the line: shorter ones, and as
-    long ones below what announces an example, are rules and fences of code.
+    Those of Markdown may be of any length. Those of reStructuredText are as long as the line: shorter ones,
+    and as long ones below what announces an example, are rules and fences of code.
     """
     text = lines[place].text
     below = _text_at(lines, place + 1)
@@ -180,11 +210,13 @@ LIST_MARKER = re.compile(
 _LONE_MARKER = re.compile(
     r"[(（]?(?:[0-9０-９]{1,3}(?:\.[0-9]{1,3}){0,4}|[A-Za-z]|[ivxIVX]{1,5})[)）]?[.．)）]|[-*+•●■・①-⓿]"
 )
-_ASIDE = re.compile(r"\S+(?: \S+)*? {2,}")  # "2.1  Fees", "-v, --verbose  print": what is beside the lines of a text
+# What is beside the lines of a text: "2.1  Fees", "-v, --verbose  print".
+_ASIDE = re.compile(r"\S+(?: \S+)*? {2,}")
 # What begins a line of a conversation or a log: when it was said, or by whom.
 _SAID = re.compile(r"[\[(<]?(?:\d{4}[-/.]\d\d?[-/.]\d\d?[ T,]*)?\d{1,2}:\d\d|[A-Z][\w.'’ -]{0,30}: ")
 _OPEN_ENDING = re.compile(
-    r"\b(?:the|an?|of|in|is|are|was|were|and|to|by|for|with|or|at|from|that|which|who|as|on|than|into|its|their|his|her)$"
+    r"\b(?:the|an?|of|in|is|are|was|were|and|to|by|for|with|or|at|from|that|which|who|as|on|than|into|its"
+    r"|their|his|her)$"
 )
 _MAY_GO_ON = re.compile(r"\b\w{1,3}\.$|[.!?…][\"”’»)]+$|…$")  # "e.g.", "Is it?" (he asked), "Well…"
 
@@ -206,8 +238,9 @@ def join_wrapped(
     """
     widths = sorted(_width(line.text) for line in run)
     is_page = len(run) >= _PAGE
-    margin = widths[-2] if is_page else widths[-1]  # in a page, of which there may be a row of a table, or a long URL
-    is_prose = any(_ends_with(line.text, STOPS) for line in (run if is_page else run[-1:]))
+    margin = widths[-2] if is_page else widths[-1]  # one line of a page may be a row of a table, or a long URL
+    last_lines = run if is_page else run[-1:]
+    is_prose = any(_ends_with(line.text, STOPS) for line in last_lines)
     start = 0
     for place in range(1, len(run)):
         above = run[place - 1]
@@ -220,8 +253,9 @@ def join_wrapped(
     yield run[start:]
 
 
-# Columns, and shares of the margin, chosen on Debian's manuals in English and Japanese (benchmarks/manuals.py): their
-# HTML tells the paragraphs that plain text and PDF wrap. They are of the line above a break.
+# Columns, and shares of the margin, chosen on Debian's manuals in English and Japanese
+# (benchmarks/manuals.py): their HTML tells the paragraphs that plain text and PDF wrap. They are of the
+# line above a break.
 WIDEST_WRAP = 160  # nobody wraps text by hand wider than this, so a longer line is a paragraph
 _LEAST_BEFORE_NUMBER = 40  # "…at the age of\n45. He then" is a wrapped sentence, and not item 45
 _LEAST_BEHIND_STOP = 30
@@ -236,7 +270,8 @@ _LEAST_BEHIND_OPEN_ENDING = 20
 _LEAST_AT_MARGIN = 34
 _LEAST_SHARE_WITH_NEXT_WORD = 0.85
 
-_FINAL = STOPS.replace(".", "") + ":："  # a full stop may be an abbreviation's, every other terminator is final
+# A full stop may be an abbreviation's, every other terminator is final.
+_FINAL = STOPS.replace(".", "") + ":："
 _FIRST_NUMBERS = (None, "1", "１", "a", "i", "I")
 
 
@@ -271,7 +306,9 @@ class _LineBreak:
 
     @property
     def is_in_item(self) -> bool:
-        """Whether the line before it begins an item, or a text beside its mark that goes on after the break."""
+        """Whether the line before it begins an item, or a text beside its mark that goes on after
+        the break.
+        """
         if LIST_MARKER.match(self.above.text):
             return True
         aside = _ASIDE.match(self.above.text)
@@ -396,5 +433,7 @@ _FIRST_LETTER = re.compile(r"[^\w\s]{0,4}\s?[^\w\s]{0,2}_{0,2}([^\W_])")
 
 
 def _width(line: str) -> int:
-    """Return the columns that a line takes on a terminal; beyond the first 200 characters it makes no difference."""
+    """Return the columns that a line takes on a terminal; beyond the first 200 characters it makes
+    no difference.
+    """
     return len(line) + len(WIDE.findall(line[:200]))

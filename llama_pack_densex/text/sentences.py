@@ -1,7 +1,8 @@
-"""Where sentences end, in English and Japanese first; by rules on characters and short lists of abbreviations.
+"""Where sentences end, in English and Japanese first; by rules on characters and short lists of
+abbreviations.
 
-Libraries (sentencex, pysbd, blingfire) split English prose as well as these rules do, and retrieval cannot tell them
-apart; none gives spans and keeps Japanese quotations together.
+Libraries (sentencex, pysbd, blingfire) split English prose as well as these rules do, and retrieval cannot
+tell them apart; none gives spans and keeps Japanese quotations together.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def split_sentences(run: str) -> list[Span]:
         if not _LETTER.search(run, max(begin, searched), start):
             searched = start
             continue
-        stop = _Stop(run, begin, start, terminator[0], end, opened_at.get(end - 1, -1), knows_no_capitals)
+        opener = opened_at.get(end - 1, -1)
+        stop = _Stop(run, begin, start, terminator[0], end, opener, knows_no_capitals)
         if _ends_sentence(stop):
             spans.append((begin, end))
             begin = searched = after_space(run, end)
@@ -80,7 +82,9 @@ def split_sentences(run: str) -> list[Span]:
 
 
 def _is_in_number_or_name(run: str, terminator: re.Match[str]) -> bool:
-    """Whether it is one of the many full stops of 3.14, 2.0.1 and www.example.org, told without further ado."""
+    """Whether it is one of the many full stops of 3.14, 2.0.1 and www.example.org, told without
+    further ado.
+    """
     if terminator[0] != ".":
         return False
     around = run[max(terminator.start() - 1, 0) : terminator.end() + 1]
@@ -115,15 +119,17 @@ def _end_of(pattern: re.Pattern[str], run: str, start: int) -> int:
 
 # Brackets and quotations
 
-_PAIRS = {"(": ")", "（": ")", "[": "]", "［": "]", "「": "」", "｢": "」", "『": "』", "【": "】", "〔": "〕"}
-_PAIRS |= {"〈": "〉", "《": "》", "“": "”", "«": "»", '"': '"'}
-_CLOSERS = {"）": ")", "］": "]", "｣": "」"} | {closer: closer for closer in _PAIRS.values()}
+_PAIRS = dict(zip('(（[［「｢『【〔〈《“«"', '))]]」」』】〕〉》”»"', strict=True))
+_CLOSERS = {"）": ")", "］": "]", "｣": "」"}
+_CLOSERS |= {closer: closer for closer in _PAIRS.values()}
 _BRACKET = re.compile("[" + re.escape("".join({*_PAIRS, *_CLOSERS})) + "]")
-_LONGEST_QUOTATION = 400  # characters; a longer one is a text of its own, or a stray bracket with a partner far away
+_LONGEST_QUOTATION = 400  # characters; a longer one is a text of its own, or two stray brackets
 
 
 def _match_brackets(run: str) -> dict[int, int]:
-    """Where the opening bracket or quotation mark of each closing one is; one that is never closed does not count."""
+    """Where the opening bracket or quotation mark of each closing one is; one that is never closed
+    does not count.
+    """
     opened_at: dict[int, int] = {}
     stack: list[tuple[str, int]] = []
     pending: defaultdict[str, int] = defaultdict(int)
@@ -146,8 +152,10 @@ def _match_brackets(run: str) -> dict[int, int]:
 
 def _outermost_pairs(run: str, opened_at: Mapping[int, int]) -> list[Span]:
     """The spans of quotations, and of what is struck out, of which no part is read as said."""
-    pairs = [(opened, closed) for closed, opened in opened_at.items() if closed - opened <= _LONGEST_QUOTATION]
-    pairs += [(struck.start(), struck.end() - 1) for struck in STRUCK_OUT.finditer(run)]
+    pairs = [(struck.start(), struck.end() - 1) for struck in STRUCK_OUT.finditer(run)]
+    for closed, opened in opened_at.items():
+        if closed - opened <= _LONGEST_QUOTATION:
+            pairs.append((opened, closed))
     outermost: list[Span] = []
     for opened, closed in sorted(pairs):
         if not outermost or opened > outermost[-1][1]:
@@ -192,13 +200,20 @@ class _Stop:
         self.letter = self.run[self.first : self.first + 1]
 
     @property
+    def last(self) -> str:
+        """The character before it; empty where there is none."""
+        return self.run[self.start - 1 : self.start]
+
+    @property
     def is_apart(self) -> bool:
         """Whether white space stands behind it."""
         return self.after > self.end
 
     @property
     def is_quoted(self) -> bool:
-        """Whether it is within what closes there; in "。（笑）", what was opened behind it says nothing about it."""
+        """Whether it is within what closes there; in "。（笑）", what was opened behind it says nothing
+        about it.
+        """
         return 0 <= self.opener < self.start
 
     @property
@@ -222,9 +237,10 @@ def _ends_sentence(stop: _Stop) -> bool:
 
 def _aside(stop: _Stop) -> bool | None:
     """ "[...]" is an omission, "(?)" a doubt, and ". . . 7" leads to a page."""
-    is_leader = stop.letter.isdigit() and stop.run[stop.start - 2 : stop.start] == ". "
-    is_in_brackets = stop.run[stop.start - 1 : stop.start] in ("[", "(", "［", "（")
-    return False if is_leader or is_in_brackets else None
+    if stop.letter.isdigit() and stop.run[stop.start - 2 : stop.start] == ". ":
+        return False
+    is_in_brackets = stop.last in ("[", "(", "［", "（")
+    return False if is_in_brackets else None
 
 
 def _dots(stop: _Stop) -> bool | None:
@@ -246,12 +262,11 @@ def _full_stop_without_space(stop: _Stop) -> bool | None:
     """ "です.次" ends a sentence, but not "３．５", "図１．２" and "J.リーグ"."""
     if stop.mark not in ".．" or stop.is_apart:
         return None
-    last = stop.run[stop.start - 1 : stop.start]
-    if "ぁ" <= last <= "ん":
+    if "ぁ" <= stop.last <= "ん":
         return True
     if stop.letter.isdigit() or stop.is_behind_marker:
         return False
-    is_after_cjk = CJK.match(last) is not None
+    is_after_cjk = CJK.match(stop.last) is not None
     is_between_wide = stop.mark == "．" and CJK.match(stop.letter) is not None
     return is_after_cjk or is_between_wide
 
@@ -345,7 +360,8 @@ def _may_be_abbreviation(word: str) -> bool:
 
 _WORD_BREAK = re.compile(r"[\"'“‘«(\[（「『—–/,．。、\u3040-\u30ff\u3400-\u9fff-]")
 _TITLES = words(
-    "Mr Mrs Ms Mx Dr Drs Prof Rev Gen Col Lt Sgt Capt Cpl Cmdr Maj Adm Gov Sen Rep Reps Pres Hon Messrs Mme Mlle Fr"
+    "Mr Mrs Ms Mx Dr Drs Prof Rev Gen Col Lt Sgt Capt Cpl Cmdr Maj Adm Gov Sen Rep Reps Pres Hon Messrs"
+    " Mme Mlle Fr"
     " Supt Insp Sra Dra Ud Hr Ing Fa Gem डॉ प्रो"
 )
 _NEVER_LAST = words("e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.д г ул им inkl")
@@ -354,13 +370,17 @@ _BEFORE_NUMBER = words(
     " sat sun may mar para paras sched max min abs abb kap ziff rn str env réf gem lt"
 )
 _MAYBE_LAST = words(
-    "inc ltd co corp llc plc bros jr sr st ste mt ft ave blvd rd dept univ assn est al eds trans govt intl mfg tel ext"
-    " jan feb apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri calif fla ariz conn colo mio mrd"
+    "inc ltd co corp llc plc bros jr sr st ste mt ft ave blvd rd dept univ assn est al eds trans govt"
+    " intl mfg tel ext"
+    " jan feb apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri calif fla ariz"
+    " conn colo mio mrd"
 )
 _MONTHS = words("Januar Februar März April Mai Juni Juli August September Oktober November Dezember")
 _STARTERS = {word.capitalize() for word in STOP_WORDS} | words(
-    "According Additionally Also Although Among Another Despite Even Every Finally Following Furthermore Hence However"
-    " Indeed Instead Later Many Meanwhile Moreover Perhaps Please Several Similarly Since Therefore Though Thus Today"
+    "According Additionally Also Although Among Another Despite Even Every Finally Following Furthermore"
+    " Hence However"
+    " Indeed Instead Later Many Meanwhile Moreover Perhaps Please Several Similarly Since Therefore"
+    " Though Thus Today"
     " Unfortunately Unlike Upon Within Without Yet"
 )
 _CAMEL = re.compile(r"[a-z]{1,2}[A-Z]")

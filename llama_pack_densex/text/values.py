@@ -1,4 +1,6 @@
-"""Metadata as plain JSON, which every store keeps and filters compare: what has a plain text form becomes that."""
+"""Metadata as plain JSON, which every store keeps and filters compare: what has a plain text form
+becomes that.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ _MOST_BITS = 10_000  # of a whole number; Python writes out no more than 4,300 d
 def plain_value(value: Any, key: str = "") -> Any:
     """A value as plain JSON; what is plain JSON stays as it is.
 
-    Dates and times become their ISO text; paths, UUIDs, decimals, durations and the like their text; members of enums
-    their values; numbers and arrays of NumPy numbers and lists; sets sorted lists; missing dates None.
+    Dates and times become their ISO text; paths, UUIDs, decimals, durations and the like their text;
+    members of enums their values; numbers and arrays of NumPy numbers and lists; sets sorted lists; missing
+    dates None.
 
     Args:
         value: The value.
@@ -79,7 +82,8 @@ def kept_metadata(metadata: Mapping[Any, Any], document_id: str | None) -> dict[
     try:
         return plain_values(metadata)
     except ValueError as error:
-        raise ValueError(f"the metadata of document {document_id!r} cannot be kept as JSON: {error}") from error
+        message = f"the metadata of document {document_id!r} cannot be kept as JSON: {error}"
+        raise ValueError(message) from error
 
 
 def _plain_key(key: Any) -> str:
@@ -111,6 +115,6 @@ def _plain_scalar(value: Any, key: str) -> Any:
         if isinstance(value, plain):
             return plain(value)
     raise ValueError(
-        f"{key!r} holds a value of type {kind.__name__}, which has no plain text form; use texts, numbers, dates, "
-        "lists and dictionaries"
+        f"{key!r} holds a value of type {kind.__name__}, which has no plain text form; use texts, numbers, "
+        "dates, lists and dictionaries"
     )
