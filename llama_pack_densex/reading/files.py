@@ -174,7 +174,8 @@ def _is_prose(path: Path) -> bool:
 def _document_ids(roots: Mapping[Path, Path], indexed: Mapping[str, str]) -> dict[Path, str]:
     """The ids of files' documents, in the order of the files, which come with the folders they are below."""
     ids = {file: indexed[str(file)] for file in roots if str(file) in indexed}
-    taken = {*ids.values(), *(id_ for path, id_ in indexed.items() if os.path.exists(path))}
+    taken = set(ids.values())
+    taken.update(id_ for path, id_ in indexed.items() if os.path.exists(path))
     by_name: defaultdict[str, list[Path]] = defaultdict(list)
     for file, root in roots.items():
         if file not in ids:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import threading
 from collections import defaultdict
@@ -159,18 +160,14 @@ _LEAST_UPRIGHT = 2
 
 def _may_be_out_of_order(text_page: Any) -> bool:
     """Whether lines stand beside one another, or upright."""
-    boxes = [Box(left, -top, right, -bottom) for left, bottom, right, top in _rectangles(text_page)]
+    rectangles = map(text_page.get_rect, range(text_page.count_rects()))
+    boxes = [Box(left, -top, right, -bottom) for left, bottom, right, top in rectangles]
     upright = sum(box.bottom - box.top > 2 * box.width for box in boxes)
     beside = 0
     for box, following in pairwise(boxes):
         gap = box.gap_beside(following)
         beside += gap is not None and gap > box.size / 2
     return beside >= _LEAST_BESIDE or upright >= _LEAST_UPRIGHT
-
-
-def _rectangles(text_page: Any) -> Iterator[tuple[float, float, float, float]]:
-    for number in range(text_page.count_rects()):
-        yield text_page.get_rect(number)
 
 
 def _with_fields(
@@ -183,11 +180,12 @@ def _with_fields(
     """
     insertions = insert_fields(fields, find_lines(text, boxes), len(text))
     insertions.sort(key=lambda insertion: insertion.place)
+    end = Insertion(len(text), "", Box(0, 0, 0, 0))
     pieces: list[str] = []
     new_boxes: dict[int, Box] = {}
     origins: dict[int, int] = {}
     start = shift = 0
-    for insertion in [*insertions, Insertion(len(text), "", Box(0, 0, 0, 0))]:
+    for insertion in [*insertions, end]:
         for place in range(start, insertion.place):
             if place in boxes:
                 new_boxes[place + shift] = boxes[place]
@@ -211,7 +209,8 @@ def _in_reading_order(
         return in_text_order
     upright = is_upright(boxes)
     if upright:
-        lines = without_readings(find_lines(text, {place: turned(box) for place, box in boxes.items()}))
+        turned_boxes = {place: turned(box) for place, box in boxes.items()}
+        lines = without_readings(find_lines(text, turned_boxes))
     else:
         lines = [*find_lines(text, boxes), *lines_of_tables]
     lines.sort(key=lambda line: line.places[0])
@@ -219,7 +218,10 @@ def _in_reading_order(
     if [*chain(*ordered)] == lines:
         return in_text_order
     between = "" if upright else " "
-    rows = (between.join("".join(characters[place] for place in line.places) for line in row) for row in ordered)
+    rows: list[str] = []
+    for row in ordered:
+        texts = ("".join(characters[place] for place in line.places) for line in row)
+        rows.append(between.join(texts))
     return re.sub(r"(?<=[\x02\ufffe])\n", "", "\n".join(rows))
 
 
@@ -250,7 +252,8 @@ def _rulings(page: Any) -> tuple[list[Ruling], list[Ruling]]:
     if len(paths) > _MOST_PATHS:
         return across, down
     for start, end in chain(*map(_edges, paths)):
-        (left, right), (top, bottom) = map(sorted, zip(start, end, strict=True))
+        left, right = sorted((start[0], end[0]))
+        top, bottom = sorted((start[1], end[1]))
         if bottom - top < _STRAIGHT and right - left > _SHORT:
             across.append(Ruling(top, left, right))
         elif right - left < _STRAIGHT and bottom - top > _SHORT:
@@ -327,9 +330,12 @@ def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
 
 def _recurs(line: str, other: str, pages: int) -> bool:
     """Whether a line is that of some pages on, but for numbers that count pages."""
-    numbers = zip(_DIGITS.findall(line), _DIGITS.findall(other), strict=False)
-    same_words = _DIGITS.sub("0", line) == _DIGITS.sub("0", other)
-    return same_words and all(int(other_number) - int(number) in (0, pages) for number, other_number in numbers)
+    if _DIGITS.sub("0", line) != _DIGITS.sub("0", other):
+        return False
+    numbers = map(int, _DIGITS.findall(line))
+    other_numbers = map(int, _DIGITS.findall(other))
+    differences = map(operator.sub, other_numbers, numbers)
+    return all(difference in (0, pages) for difference in differences)
 
 
 # Bookmarks

@@ -66,8 +66,10 @@ def _value(form: Any, annotation: Any, kind: int) -> str:
         return _MARKS[bool(raw.FPDFAnnot_IsChecked(form, annotation))]
     if kind in _CHOICES:
         count = raw.FPDFAnnot_GetOptionCount(form, annotation)
-        chosen = (option for option in range(count) if raw.FPDFAnnot_IsOptionSelected(form, annotation, option))
-        labels = [_string(raw.FPDFAnnot_GetOptionLabel, form, annotation, option) for option in chosen]
+        labels: list[str] = []
+        for option in range(count):
+            if raw.FPDFAnnot_IsOptionSelected(form, annotation, option):
+                labels.append(_string(raw.FPDFAnnot_GetOptionLabel, form, annotation, option))
         return ", ".join(labels) or _string(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
     is_secret = raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & _PASSWORD
     if kind != raw.FPDF_FORMFIELD_TEXTFIELD or is_secret:

@@ -43,7 +43,8 @@ _READING = re.compile(r"[ぁ-ゖァ-ヺー\s]+")
 def without_readings(lines: Sequence[Line]) -> list[Line]:
     """Upright lines without those of small kana, which tell how kanji are read."""
     usual = median(line.box.size for line in lines) if lines else 0.0
-    return [line for line in lines if line.box.size > _READING_SIZE * usual or not _READING.fullmatch(line.text)]
+    smallest = _READING_SIZE * usual
+    return [line for line in lines if line.box.size > smallest or not _READING.fullmatch(line.text)]
 
 
 # Columns

@@ -148,7 +148,8 @@ def _is_beside(run: Sequence[Ruling], ruling: Ruling) -> bool:
 
 
 def _distinct(values: Iterable[float]) -> list[float]:
-    return [run[0] for run in runs(sorted(values), lambda run, value: value <= run[-1] + _TOUCHING)]
+    touching = runs(sorted(values), lambda run, value: value <= run[-1] + _TOUCHING)
+    return [run[0] for run in touching]
 
 
 def _cells(
@@ -195,7 +196,8 @@ def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable 
             line_ys[slot].append(box.y)
             places[frame.cells[slot]].add(place)
     cells = {first: Cell(_text_of(text, places[first])) for first in frame.cells.values()}
-    grid = list(rows_with_text({slot: cells[first] for slot, first in frame.cells.items()}).values())
+    rows = rows_with_text({slot: cells[first] for slot, first in frame.cells.items()})
+    grid = list(rows.values())
     if not _is_table(grid) or _has_unparted_rows(line_ys):
         return None
     return PdfTable(grid, {*chain(*places.values())}, frame.xs)
@@ -291,13 +293,17 @@ def _is_near(lines: Sequence[_Line], first: int, last: int) -> bool:
 def _columns(rows: Sequence[_Line]) -> _Columns:
     """The columns of rows; none where these are no table."""
     pieces = sorted(chain(*rows), key=lambda piece: piece.box.left)
-    columns = runs(pieces, lambda run, piece: piece.box.left <= max(other.box.right for other in run))
+    columns = runs(pieces, lambda run, piece: piece.box.left <= _right(run))
     is_sparse = len(pieces) < _LEAST_FILLED * len(rows) * len(columns)
     if is_sparse or any(len(column) > len(rows) or _is_prose(column) for column in columns):
         return []
     if _is_contents(rows) or not any(map(_is_of_figures, columns[1:])):
         return []
-    return [(column[0].box.left, max(piece.box.right for piece in column)) for column in columns]
+    return [(column[0].box.left, _right(column)) for column in columns]
+
+
+def _right(column: Sequence[Line]) -> float:
+    return max(piece.box.right for piece in column)
 
 
 def _is_of_figures(cells: Sequence[Line]) -> bool:

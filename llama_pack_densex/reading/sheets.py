@@ -105,7 +105,8 @@ def _csv_rows(text: str, delimiter: str, escape: str) -> list[list[_CsvCell]]:
         content = quoted[1:-1].replace('""', '"')
         if escape:
             content = re.sub(r'\\(["\\])', r"\1", content)
-        rows[-1].append(_CsvCell(content + plain, is_torn=bool(quoted and plain.strip()) or '"' in plain))
+        is_torn = '"' in plain or bool(quoted and plain.strip())
+        rows[-1].append(_CsvCell(content + plain, is_torn))
         if end != delimiter:
             rows.append([])
     return rows
@@ -123,15 +124,18 @@ def _count_titles(table: Sequence[Sequence[str]]) -> int:
     (size, _), *_ = sizes.most_common(1)
     first = next(y for y, row in enumerate(table) if len(row) == size)
     names, *rows = table[first:]
-    return 0 if any(map(is_figure, names)) or not any(map(is_figure, chain(*rows))) else first
+    are_names = not any(map(is_figure, names))
+    return first if are_names and any(map(is_figure, chain(*rows))) else 0
 
 
 def _has_no_names(table: Sequence[Sequence[str]]) -> bool:
     """Whether the first row has amounts where the others have them, and so names no columns."""
     first, *rows = [row for row in table if any(row)] or [[]]
     rows = [row for row in rows if len(row) == len(first)]
-    columns = zip(first, *rows, strict=True)
-    return bool(rows) and any(all(map(is_figure, column)) and not column[0].isdecimal() for column in columns)
+    if not rows:
+        return False
+    amounts = [column for column in zip(first, *rows, strict=True) if not column[0].isdecimal()]
+    return any(all(map(is_figure, column)) for column in amounts)
 
 
 def read_workbook(file: Path) -> list[Part]:
@@ -225,7 +229,8 @@ def _warn_of_unkept(file: Path, book: Any) -> None:
 
 def _sheet_places(sheet: Any) -> Places:
     # not by its rows and columns, since of a cell that is far away there are as many as Excel has
-    filled = {place: cell for place, cell in sorted(sheet._cells.items()) if cell.value is not None}
+    cells = sorted(sheet._cells.items())
+    filled = {place: cell for place, cell in cells if cell.value is not None}
     last_fills = {y: cell._style.fillId for (y, _), cell in filled.items()}
     places: Places = {}
     for place, cell in filled.items():
