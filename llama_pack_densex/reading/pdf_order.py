@@ -76,7 +76,7 @@ def reading_order(lines: Sequence[Line], upright: bool = False) -> list[list[Lin
     for columns in _regions(lines):
         if not upright and not _are_prose(columns):
             continue
-        rows = [row for column in columns for row in _rows(column)]
+        rows = [*chain(*map(_rows, columns))]
         places = [numbers[line] for line in chain(*rows)]
         if _is_out_of_order(places, has_table=any(not line.text for line in chain(*rows))):
             ordered.update({place: [] for place in places})
