@@ -60,8 +60,9 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
         declared: The encoding that the text itself names, if it does.
 
     Returns:
-        The text, as UTF-8 if it can be, else as what it declares, else as UTF-8 with "�" for what cannot
-        be decoded, where that is little, else in the encoding in which it is likeliest; None where nothing fits.
+        The text, as UTF-8 if it can be, else as what it declares, else as UTF-8 with "�" for what cannot be
+        decoded, where that is little, else in the encoding in which it is likeliest; None where nothing
+        fits.
     """
     decoded = _decode(data, declared)
     return decoded.text if decoded else None
@@ -89,22 +90,26 @@ def _is_nearly_whole(text: str) -> bool:
 def _likeliest(data: bytes, favours_japanese: bool) -> Decoded | None:
     """The text in the encoding of which it has the most usual characters."""
     sample = data[:_SAMPLE]
-    costs: list[tuple[float, str]] = []
+    costs = [*_costs(sample, favours_japanese)]
+    if not costs:
+        return _most_coherent(data)
+    (bits, encoding), *less_likely = sorted(costs)
+    is_long = sum(byte > 127 for byte in sample) >= _LONG
+    if is_long and encoding in _OF_SINGLE_BYTES:
+        return _most_coherent(data, least=0.1) or Decoded(data.decode(encoding, "replace"))
+    is_guess = any(other_bits - bits < _SURE for other_bits, _ in less_likely[:1])
+    return Decoded(data.decode(encoding, "replace"), encoding if is_guess else "")
+
+
+def _costs(sample: bytes, favours_japanese: bool) -> Iterator[tuple[float, str]]:
+    """The bits that a text takes in each encoding that it may be in."""
     for encoding, script in _scripts().items():
         text = sample.decode(encoding, "replace")
         bits = _bits(text, script)
         if favours_japanese and encoding in _OF_JAPAN:
             bits -= _JAPANESE_AROUND
         if _is_nearly_whole(text) and _is_usual(text, bits, len(sample)):
-            costs.append((bits, encoding))
-    if not costs:
-        return _most_coherent(data)
-    (bits, encoding), *others = sorted(costs)
-    is_long = sum(byte > 127 for byte in sample) >= _LONG
-    if is_long and encoding in _OF_SINGLE_BYTES:
-        return _most_coherent(data, least=0.1) or Decoded(data.decode(encoding, "replace"))
-    is_sure = all(other_bits - bits >= _SURE for other_bits, _ in others[:1])
-    return Decoded(data.decode(encoding, "replace"), "" if is_sure else encoding)
+            yield bits, encoding
 
 
 def _is_usual(text: str, bits: float, size: int) -> bool:
@@ -114,7 +119,9 @@ def _is_usual(text: str, bits: float, size: int) -> bool:
 
 
 def _most_coherent(data: bytes, least: float = 0.0) -> Decoded | None:
-    """The text in the encoding that charset-normalizer takes it for, which knows many, but wants some words."""
+    """The text in the encoding that charset-normalizer takes it for, which knows many, but wants
+    some words.
+    """
     guesses = [*from_bytes(data)]
     if not guesses or guesses[0].coherence < least:
         return None
@@ -152,7 +159,8 @@ _KANJI = (
 _INITIALS = "ᄀᄂᄃᄅᄆᄇᄉᄋᄌᄎᄑᄒ"
 _VOWELS = "ᅡᅢᅥᅦᅧᅩᅪᅮᅳᅵ"
 _FINALS = "ᆨᆫᆯᆷᆸᆼ"
-# The most frequent characters of Chinese, counted in the words of jieba's dictionary (MIT), and as Taiwan writes them.
+# The most frequent characters of Chinese, counted in the words of jieba's dictionary (MIT), and as Taiwan
+# writes them.
 _SIMPLIFIED = (
     "一是人了不在有大中国和为这上他个地年来我会以到时要出的生学说道民家子也成行下们于后就发自之对得主长可过天作分方用多你着部能市等业全里工公经本都而高政法面门动日进区事代那去心小同北定开产前其军还然起种所如现理机体表力好外与文当两实"
     "重新三么只山水关明从化平建又制南内西没此将员名手最东头者月间无安看见各城十相但已些正口通想度加第她合院物性战由位常点海意场武使次二向治因立数样身情入原问把路被并利石老教万知级量任江及应省资委务元美特期世湖回系比气汉总展电科金先声"

@@ -126,13 +126,11 @@ def find_files(
         is_file = path.is_file()
         for file in [root / path.name] if is_file else _walk(root, left_out, unreadable):
             name = _name(file, root)
-            if _matches(name, exclude):
+            is_asked_for = is_file or _matches(name, include)
+            is_left_beside = _LEFT_BESIDE.fullmatch(file.name) and not is_asked_for
+            if is_left_beside or _matches(name, exclude):
                 continue
-            if is_file or _matches(name, include):
-                roots.setdefault(file, root)
-            elif _LEFT_BESIDE.fullmatch(file.name):
-                continue
-            elif str(file) in indexed or _is_prose(file):
+            if is_asked_for or str(file) in indexed or _is_prose(file):
                 roots.setdefault(file, root)
             else:
                 other_kinds.append(file)
@@ -176,7 +174,8 @@ def _is_prose(path: Path) -> bool:
 def _document_ids(roots: Mapping[Path, Path], indexed: Mapping[str, str]) -> dict[Path, str]:
     """The ids of files' documents, in the order of the files, which come with the folders they are below."""
     ids = {file: indexed[str(file)] for file in roots if str(file) in indexed}
-    taken = {*ids.values(), *(id_ for path, id_ in indexed.items() if os.path.exists(path))}
+    taken = set(ids.values())
+    taken.update(id_ for path, id_ in indexed.items() if os.path.exists(path))
     by_name: defaultdict[str, list[Path]] = defaultdict(list)
     for file, root in roots.items():
         if file not in ids:
@@ -207,16 +206,19 @@ def _name(file: Path, root: Path, folders: int = 0) -> str:
 def _walk(root: Path, left_out: set[str], unreadable: list[UnreadableFileError]) -> Iterator[Path]:
     errors: list[OSError] = []
     seen = set(left_out)
-    for name, folders, files in os.walk(root, onerror=errors.append, followlinks=True):
-        folder = Path(name)
+    for path, folder_names, file_names in os.walk(root, onerror=errors.append, followlinks=True):
+        folder = Path(path)
         real = folder.resolve()
         if str(real) in seen or real in root.parents:
-            folders.clear()
+            folder_names.clear()
             continue
         seen.add(str(real))
-        shown = [folder / name for name in sorted(folders) if not name.startswith(".")]
-        folders[:] = [path.name for path in shown if path.name not in _BINS and not is_index(path)]
-        yield from (folder / name for name in sorted(files) if not name.startswith("."))
+        folder_names[:] = [name for name in sorted(folder_names) if _may_hold_documents(folder / name)]
+        yield from (folder / name for name in sorted(file_names) if not name.startswith("."))
     for error in errors:
         reason = f"cannot be listed: {error.strerror}"
         unreadable.append(UnreadableFileError(Path(error.filename), reason))
+
+
+def _may_hold_documents(folder: Path) -> bool:
+    return not folder.name.startswith(".") and folder.name not in _BINS and not is_index(folder)

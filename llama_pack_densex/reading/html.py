@@ -266,7 +266,9 @@ def _table(table: Tag) -> str | None:
 
 def _is_within_data(table: Tag) -> bool:
     around = table.find_parent("table")
-    return around is not None and any(cell.find_parent("table") is around for cell in around.find_all("th"))
+    if around is None:
+        return False
+    return any(cell.find_parent("table") is around for cell in around.find_all("th"))
 
 
 def _cells(row: Tag) -> Iterator[tuple[Cell, int, int]]:
@@ -281,4 +283,5 @@ def _span(cell: Tag, attribute: str) -> int:
 
 def _flat(tag: Tag) -> str:
     """The text of a tag in one line; words of different lines do not run together."""
-    return on_one_line(tag.get_text(" " if tag.find(["br", "p", "li", "div"]) else ""))
+    has_lines = tag.find(["br", "p", "li", "div"]) is not None
+    return on_one_line(tag.get_text(" " if has_lines else ""))

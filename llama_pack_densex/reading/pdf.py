@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from ctypes import c_float, create_string_buffer
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -17,17 +19,9 @@ from pypdfium2 import PdfDocument, raw  # type: ignore[import-untyped]
 
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.pdf_forms import Field, Insertion, insert_fields, read_fields
-from llama_pack_densex.reading.pdf_order import (
-    Line,
-    around,
-    find_lines,
-    is_upright,
-    reading_order,
-    turned,
-    without_readings,
-)
+from llama_pack_densex.reading.pdf_lines import Box, Line, around, find_lines
+from llama_pack_densex.reading.pdf_order import is_upright, reading_order, turned, without_readings
 from llama_pack_densex.reading.pdf_tables import (
-    Box,
     PdfTable,
     Ruling,
     find_frames,
@@ -79,38 +73,73 @@ def _joined_word(match: re.Match[str]) -> str:
     return f"{hyphen}{match[1]}\n"
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """What stands where on a page.
+
+    Args:
+        text: Its text, with what was filled into its forms.
+        boxes: Where its characters stand; none where it has lines in their order and no tables, or cannot
+            be told.
+        tables: Its tables.
+    """
+
+    text: str
+    boxes: Mapping[int, Box]
+    tables: Sequence[PdfTable]
+
+    def is_at_top(self, table: PdfTable) -> bool:
+        """Whether a table may go on with one of the page before."""
+        return self.text.count("\n", 0, min(table.places)) <= _RUNNING
+
+    def is_at_bottom(self, table: PdfTable) -> bool:
+        """Whether a table may go on on the next page."""
+        return self.text.count("\n", max(table.places)) <= _RUNNING
+
+
 def _page_texts(document: Any) -> Iterator[str]:
     """The text of each page, with its tables as Markdown, and what was filled into its forms."""
-    table_before: PdfTable | None = None  # that with which the page before ends
+    last_table: PdfTable | None = None  # with which the page before ends
     for page in document:
-        text_page = page.get_textpage()
-        fields = [*read_fields(document, page)]
-        frames = find_frames(*_rulings(page))
-        text = text_page.get_text_range()
-        is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
-        may_have_tables = bool(frames) or may_have_columns(text)
-        has_shape = fields or may_have_tables or _may_be_out_of_order(text_page)
-        boxes = _boxes(text_page, text) if is_mapped and has_shape else {}
-        text, boxes, origins = _with_fields(text, boxes, fields)
-        is_code = partial(_is_code, text_page, origins)
-        tables = find_tables(text, boxes, frames, is_code) if boxes and may_have_tables else []
-        characters = [*text]
-        lines_of_tables: list[Line] = []
-        last_table = None
-        for table in tables:
-            first = min(table.places)
-            if table_before and text.count("\n", 0, first) <= _RUNNING:
-                table = table.below(table_before)
-            for place in table.places:
-                characters[place] = ""
-            characters[first] = f"\n\n{to_markdown(table.grid)}\n\n"
-            if text.count("\n", max(table.places)) <= _RUNNING:
-                last_table = table
-            lines_of_tables.append(Line("", range(first, first + 1), around(boxes, table.places)))
-            boxes = {place: box for place, box in boxes.items() if place not in table.places}
-        table_before = last_table
-        text = _in_reading_order(text, characters, boxes, lines_of_tables).replace("\r\n", "\n")
-        yield re.sub(r"\n(?:[^\S\n]*\n)+", "\n\n", text) if tables else text
+        layout = _read_layout(document, page)
+        tables: list[PdfTable] = []
+        for table in layout.tables:
+            goes_on = last_table is not None and layout.is_at_top(table)
+            tables.append(table.below(last_table) if last_table and goes_on else table)
+        last_table = next(filter(layout.is_at_bottom, reversed(tables)), None)
+        yield _page_text(layout, tables)
+
+
+def _read_layout(document: Any, page: Any) -> _Layout:
+    text_page = page.get_textpage()
+    fields = [*read_fields(document, page)]
+    frames = find_frames(*_rulings(page))
+    text = text_page.get_text_range()
+    is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
+    may_have_tables = bool(frames) or may_have_columns(text)
+    has_shape = fields or may_have_tables or _may_be_out_of_order(text_page)
+    boxes = _boxes(text_page, text) if is_mapped and has_shape else {}
+    text, boxes, origins = _with_fields(text, boxes, fields)
+    tables: list[PdfTable] = []
+    if boxes and may_have_tables:
+        tables = find_tables(text, boxes, frames, partial(_is_code, text_page, origins))
+    return _Layout(text, boxes, tables)
+
+
+def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:
+    """The text of a page in the order in which it is read, with some tables in place of its own."""
+    characters = [*layout.text]
+    lines: list[Line] = []
+    for table in tables:
+        first = min(table.places)
+        for place in table.places:
+            characters[place] = ""
+        characters[first] = f"\n\n{to_markdown(table.grid)}\n\n"
+        lines.append(Line("", range(first, first + 1), around(layout.boxes, table.places)))
+    in_tables = {*chain(*(table.places for table in tables))}
+    boxes = {place: box for place, box in layout.boxes.items() if place not in in_tables}
+    text = _in_reading_order(layout.text, characters, boxes, lines).replace("\r\n", "\n")
+    return re.sub(r"\n(?:[^\S\n]*\n)+", "\n\n", text) if tables else text
 
 
 def _boxes(text_page: Any, text: str) -> dict[int, Box]:
@@ -131,18 +160,14 @@ _LEAST_UPRIGHT = 2
 
 def _may_be_out_of_order(text_page: Any) -> bool:
     """Whether lines stand beside one another, or upright."""
-    boxes = [Box(left, -top, right, -bottom) for left, bottom, right, top in _rectangles(text_page)]
-    upright = sum(box.bottom - box.top > 2 * (box.right - box.left) for box in boxes)
+    rectangles = map(text_page.get_rect, range(text_page.count_rects()))
+    boxes = [Box(left, -top, right, -bottom) for left, bottom, right, top in rectangles]
+    upright = sum(box.bottom - box.top > 2 * box.width for box in boxes)
     beside = 0
     for box, following in pairwise(boxes):
-        gap = max(following.left - box.right, box.left - following.right)
-        beside += gap > box.size / 2 and box.top < following.bottom and following.top < box.bottom
+        gap = box.gap_beside(following)
+        beside += gap is not None and gap > box.size / 2
     return beside >= _LEAST_BESIDE or upright >= _LEAST_UPRIGHT
-
-
-def _rectangles(text_page: Any) -> Iterator[tuple[float, float, float, float]]:
-    for number in range(text_page.count_rects()):
-        yield text_page.get_rect(number)
 
 
 def _with_fields(
@@ -150,14 +175,17 @@ def _with_fields(
     boxes: Mapping[int, Box],
     fields: Sequence[Field],
 ) -> tuple[str, dict[int, Box], dict[int, int]]:
-    """A page's text with the values of fields, where its characters stand, and where they were in its text."""
+    """A page's text with the values of fields, where its characters stand, and where they were in
+    its text.
+    """
     insertions = insert_fields(fields, find_lines(text, boxes), len(text))
     insertions.sort(key=lambda insertion: insertion.place)
+    end = Insertion(len(text), "", Box(0, 0, 0, 0))
     pieces: list[str] = []
     new_boxes: dict[int, Box] = {}
     origins: dict[int, int] = {}
     start = shift = 0
-    for insertion in [*insertions, Insertion(len(text), "", Box(0, 0, 0, 0))]:
+    for insertion in [*insertions, end]:
         for place in range(start, insertion.place):
             if place in boxes:
                 new_boxes[place + shift] = boxes[place]
@@ -176,19 +204,24 @@ def _in_reading_order(
     boxes: Mapping[int, Box],
     lines_of_tables: Sequence[Line],
 ) -> str:
+    in_text_order = "".join(characters)
     if not boxes:
-        return "".join(characters)
+        return in_text_order
     upright = is_upright(boxes)
     if upright:
-        lines = without_readings(find_lines(text, {place: turned(box) for place, box in boxes.items()}))
+        turned_boxes = {place: turned(box) for place, box in boxes.items()}
+        lines = without_readings(find_lines(text, turned_boxes))
     else:
         lines = [*find_lines(text, boxes), *lines_of_tables]
-    lines.sort(key=lambda line: line.places.start)
+    lines.sort(key=lambda line: line.places[0])
     ordered = reading_order(lines, upright)
-    if [line for row in ordered for line in row] == lines:
-        return "".join(characters)
+    if [*chain(*ordered)] == lines:
+        return in_text_order
     between = "" if upright else " "
-    rows = (between.join("".join(characters[place] for place in line.places) for line in row) for row in ordered)
+    rows: list[str] = []
+    for row in ordered:
+        texts = ("".join(characters[place] for place in line.places) for line in row)
+        rows.append(between.join(texts))
     return re.sub(r"(?<=[\x02\ufffe])\n", "", "\n".join(rows))
 
 
@@ -216,8 +249,11 @@ def _rulings(page: Any) -> tuple[list[Ruling], list[Ruling]]:
     paths = [*page.get_objects([raw.FPDF_PAGEOBJ_PATH], max_depth=1)]
     across: list[Ruling] = []
     down: list[Ruling] = []
-    for start, end in chain(*map(_edges, paths)) if len(paths) <= _MOST_PATHS else ():
-        (left, right), (top, bottom) = map(sorted, zip(start, end, strict=True))
+    if len(paths) > _MOST_PATHS:
+        return across, down
+    for start, end in chain(*map(_edges, paths)):
+        left, right = sorted((start[0], end[0]))
+        top, bottom = sorted((start[1], end[1]))
         if bottom - top < _STRAIGHT and right - left > _SHORT:
             across.append(Ruling(top, left, right))
         elif right - left < _STRAIGHT and bottom - top > _SHORT:
@@ -281,17 +317,25 @@ def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
     first = max(number - _NEAR, 0)
     near = enumerate(lines[first : number + _NEAR + 1], first - number)
     same = [pages for pages, other in near if pages and _recurs(line, other, pages)]
-    if len(same) < _LEAST_SAME or (same[0] > 0 and re.search(r"[^\W\d]", line)):
+    if len(same) < _LEAST_SAME:
+        return False
+    is_first = same[0] > 0
+    if is_first and re.search(r"[^\W\d]", line):
         return False
     label = _LABEL.match(line)
-    return not label or lines[number + same[0]].startswith(label[0]) or label[1].casefold() in titles
+    if not label or label[1].casefold() in titles:
+        return True
+    return lines[number + same[0]].startswith(label[0])
 
 
 def _recurs(line: str, other: str, pages: int) -> bool:
     """Whether a line is that of some pages on, but for numbers that count pages."""
-    numbers = zip(_DIGITS.findall(line), _DIGITS.findall(other), strict=False)
-    same_words = _DIGITS.sub("0", line) == _DIGITS.sub("0", other)
-    return same_words and all(int(after) - int(before) in (0, pages) for before, after in numbers)
+    if _DIGITS.sub("0", line) != _DIGITS.sub("0", other):
+        return False
+    numbers = map(int, _DIGITS.findall(line))
+    other_numbers = map(int, _DIGITS.findall(other))
+    differences = map(operator.sub, other_numbers, numbers)
+    return all(difference in (0, pages) for difference in differences)
 
 
 # Bookmarks

@@ -9,8 +9,7 @@ from typing import Any
 
 from pypdfium2 import raw  # type: ignore[import-untyped]
 
-from llama_pack_densex.reading.pdf_order import Line
-from llama_pack_densex.reading.pdf_tables import Box
+from llama_pack_densex.reading.pdf_lines import Box, Line
 from llama_pack_densex.text.tokens import on_one_line
 
 _HIDDEN = 1 | 2 | 32  # flags of annotations: invisible, hidden, not to be viewed
@@ -67,8 +66,10 @@ def _value(form: Any, annotation: Any, kind: int) -> str:
         return _MARKS[bool(raw.FPDFAnnot_IsChecked(form, annotation))]
     if kind in _CHOICES:
         count = raw.FPDFAnnot_GetOptionCount(form, annotation)
-        chosen = (option for option in range(count) if raw.FPDFAnnot_IsOptionSelected(form, annotation, option))
-        labels = [_string(raw.FPDFAnnot_GetOptionLabel, form, annotation, option) for option in chosen]
+        labels: list[str] = []
+        for option in range(count):
+            if raw.FPDFAnnot_IsOptionSelected(form, annotation, option):
+                labels.append(_string(raw.FPDFAnnot_GetOptionLabel, form, annotation, option))
         return ", ".join(labels) or _string(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
     is_secret = raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & _PASSWORD
     if kind != raw.FPDF_FORMFIELD_TEXTFIELD or is_secret:
@@ -96,7 +97,7 @@ class Insertion:
 
     def boxes(self, start: int) -> dict[int, Box]:
         """Where its characters stand, if the first one is at a place."""
-        width = min((self.box.right - self.box.left) / max(len(self.text), 1), self.box.size)
+        width = min(self.box.width / max(len(self.text), 1), self.box.size)
         boxes: dict[int, Box] = {}
         for number, character in enumerate(self.text):
             if not character.isspace():
@@ -136,24 +137,25 @@ def _gap_behind(field: Field, line: Line) -> float:
 
 
 def _behind(field: Field, lines: Sequence[Line]) -> Line | None:
-    beside = [line for line in lines if _is_beside(field, line) and line.box.x > field.box.right]
-    beside = [line for line in beside if _gap_behind(field, line) <= _FARTHEST_BEHIND]
-    return min(beside, key=lambda line: _gap_behind(field, line), default=None)
+    behind = [line for line in lines if _is_beside(field, line) and line.box.x > field.box.right]
+    nearest = min(behind, key=lambda line: _gap_behind(field, line), default=None)
+    return nearest if nearest and _gap_behind(field, nearest) <= _FARTHEST_BEHIND else None
 
 
 def _before(field: Field, lines: Sequence[Line]) -> Line | None:
     """The label of a field: to its left, or close above it."""
-    beside = [line for line in lines if _is_beside(field, line) and line.box.x < field.box.left]
-    beside = [line for line in beside if _gap_before(field, line) <= _FARTHEST_BESIDE]
-    label = min(beside, key=lambda line: _gap_before(field, line), default=None)
-    if label and _gap_before(field, label) <= _FAR:
-        return label
+    left = [line for line in lines if _is_beside(field, line) and line.box.x < field.box.left]
+    nearest = min(left, key=lambda line: _gap_before(field, line), default=None)
+    gap = _gap_before(field, nearest) if nearest else _FARTHEST_BESIDE
+    if gap <= _FAR:
+        return nearest
     above = [line for line in lines if _is_close_above(field, line)]
-    return max(above, key=lambda line: line.box.bottom, default=label)
+    otherwise = nearest if gap <= _FARTHEST_BESIDE else None
+    return max(above, key=lambda line: line.box.bottom, default=otherwise)
 
 
 def _is_beside(field: Field, line: Line) -> bool:
-    return line.box.top < field.box.y < line.box.bottom or field.box.top < line.box.y < field.box.bottom
+    return field.box.is_on_line_of(line.box) or line.box.is_on_line_of(field.box)
 
 
 def _is_close_above(field: Field, line: Line) -> bool:

@@ -7,75 +7,13 @@ it cannot be told from a table, they stay as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from statistics import median
 
-from llama_pack_densex.reading.pdf_tables import Box
-
-_HYPHENS = "\x02\ufffe"  # what PDFium puts for a hyphen that parts a word at the end of a line
-
-
-@dataclass(frozen=True, eq=False)
-class Line:
-    """A stretch of a line without a wide gap.
-
-    Args:
-        text: What it says; nothing of a table, which stands as one line.
-        places: Where its characters are in the page's text.
-        box: Where it stands; of upright lines as if the page were turned, so that they run to the right.
-    """
-
-    text: str
-    places: range
-    box: Box
-
-
-_WIDE_GAP = 0.9  # of the size of characters: what is farther apart on a line may be in two columns
-
-
-def find_lines(text: str, boxes: Mapping[int, Box]) -> list[Line]:
-    """The lines of a page in the order of its text.
-
-    Args:
-        text: The page's text.
-        boxes: Where its characters stand, by their places in it, without white space.
-    """
-    lines: list[Line] = []
-    places: list[int] = []
-    for place in [*boxes, None]:
-        if places and (place is None or not _goes_on(text, boxes, places[-1], place)):
-            stretch = range(places[0], places[-1] + 1)
-            lines.append(Line(text[stretch.start : stretch.stop], stretch, around(boxes, places)))
-            places = []
-        if place is not None:
-            places.append(place)
-    return lines
-
-
-def _goes_on(text: str, boxes: Mapping[int, Box], last: int, place: int) -> bool:
-    if place == last + 1 and text[last] not in _HYPHENS:
-        return True
-    before = boxes[last]
-    box = boxes[place]
-    gap = (box.left - before.right) / before.size
-    return -1 < gap < _WIDE_GAP and before.top < box.y < before.bottom
-
-
-def around(boxes: Mapping[int, Box], places: Collection[int]) -> Box:
-    """The box around the characters at some places."""
-    inner = [boxes[place] for place in places]
-    return Box(
-        min(box.left for box in inner),
-        min(box.top for box in inner),
-        max(box.right for box in inner),
-        max(box.bottom for box in inner),
-    )
-
+from llama_pack_densex.reading.pdf_lines import Box, Line, runs
 
 # Upright text
-
 
 _LEAST_UPRIGHT = 6  # characters below others: fewer are parts of a drawing
 
@@ -105,7 +43,8 @@ _READING = re.compile(r"[ぁ-ゖァ-ヺー\s]+")
 def without_readings(lines: Sequence[Line]) -> list[Line]:
     """Upright lines without those of small kana, which tell how kanji are read."""
     usual = median(line.box.size for line in lines) if lines else 0.0
-    return [line for line in lines if line.box.size > _READING_SIZE * usual or not _READING.fullmatch(line.text)]
+    smallest = _READING_SIZE * usual
+    return [line for line in lines if line.box.size > smallest or not _READING.fullmatch(line.text)]
 
 
 # Columns
@@ -132,21 +71,30 @@ def reading_order(lines: Sequence[Line], upright: bool = False) -> list[list[Lin
     """
     if len(lines) > _MOST_LINES:
         return [[line] for line in lines]
-    places = {line: number for number, line in enumerate(lines)}
-    ordered: dict[int, list[Line]] = {number: [line] for line, number in places.items()}
+    ordered = {number: [line] for number, line in enumerate(lines)}
+    numbers = {line: number for number, line in enumerate(lines)}
     for columns in _regions(lines):
-        if not (upright or _are_prose(columns)):
+        if not upright and not _are_prose(columns):
             continue
-        rows = [row for column in columns for row in _rows(column)]
-        numbers = [places[line] for row in rows for line in row]
-        text_order = sorted(range(len(numbers)), key=numbers.__getitem__)
-        steps_back = sum(later < earlier for earlier, later in pairwise(text_order))
-        has_table = any(not line.text for row in rows for line in row)
-        if steps_back <= (0 if has_table else _OUT_OF_ORDER * (len(numbers) - 1)):
-            continue
-        ordered.update({number: [] for number in numbers})
-        ordered.update(zip(sorted(numbers), rows, strict=False))
-    return list(filter(None, ordered.values()))
+        rows = [*chain(*map(_rows, columns))]
+        places = [numbers[line] for line in chain(*rows)]
+        if _is_out_of_order(places, has_table=any(not line.text for line in chain(*rows))):
+            ordered.update({place: [] for place in places})
+            ordered.update(zip(sorted(places), rows, strict=False))
+    return [row for row in ordered.values() if row]
+
+
+def _is_out_of_order(places: Sequence[int], has_table: bool) -> bool:
+    """Whether too many lines stand before the one that is read before them.
+
+    Args:
+        places: The places of lines in the text, in the order in which they are read.
+        has_table: Whether a table is among them, whose place is always wrong.
+    """
+    in_text = sorted(range(len(places)), key=places.__getitem__)
+    steps_back = sum(later < earlier for earlier, later in pairwise(in_text))
+    tolerated = 0 if has_table else _OUT_OF_ORDER * (len(places) - 1)
+    return steps_back > tolerated
 
 
 def _regions(lines: Sequence[Line]) -> Iterator[_Columns]:
@@ -186,18 +134,14 @@ def _right(column: Sequence[Line]) -> float:
 
 
 def _is_beside(line: Line, other: Line) -> bool:
-    gap = max(other.box.left - line.box.right, line.box.left - other.box.right)
-    return gap > 0 and other.box.top < line.box.bottom and line.box.top < other.box.bottom
+    gap = line.box.gap_beside(other.box)
+    return gap is not None and gap > 0
 
 
 def _rows(column: Sequence[Line]) -> list[list[Line]]:
     """The lines of a column from above; those on one height from the left."""
-    rows: list[list[Line]] = []
-    for line in sorted(column, key=lambda line: line.box.y):
-        if rows and line.box.y < rows[-1][0].box.bottom:
-            rows[-1].append(line)
-        else:
-            rows.append([line])
+    from_above = sorted(column, key=lambda line: line.box.y)
+    rows = runs(from_above, lambda row, line: line.box.y < row[0].box.bottom)
     return [sorted(row, key=lambda line: line.box.left) for row in rows]
 
 
@@ -210,14 +154,15 @@ def _are_prose(columns: _Columns) -> bool:
 
 def _is_prose(column: Sequence[Line]) -> bool:
     width = _right(column) - _left(column)
-    column = [line for line in column if line.text]
-    if not column:
+    lines = [line for line in column if line.text]
+    if not lines:
         return True
-    if len(column) < _LEAST_LINES or width < _NARROWEST * median(line.box.size for line in column):
+    size = median(line.box.size for line in lines)
+    if len(lines) < _LEAST_LINES or width < _NARROWEST * size:
         return False
-    full = [line for line in column if line.box.right - line.box.left >= _FULL * width]
-    flowing = [line for line in column if _is_within_sentence(line.text)]
-    return len(full) >= _MOST * len(column) and len(flowing) >= _FLOWING * len(column)
+    full = sum(line.box.width >= _FULL * width for line in lines)
+    flowing = sum(_is_within_sentence(line.text) for line in lines)
+    return full >= _MOST * len(lines) and flowing >= _FLOWING * len(lines)
 
 
 def _is_within_sentence(text: str) -> bool:

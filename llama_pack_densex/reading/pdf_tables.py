@@ -12,8 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain, dropwhile, pairwise, product
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
+from llama_pack_densex.reading.pdf_lines import Box, Line, runs
 from llama_pack_densex.reading.tables import (
     Cell,
     Grid,
@@ -29,8 +30,6 @@ from llama_pack_densex.text.tokens import LEADER, on_one_line
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]\s*|(?<=[$€£¥￥(△▲]) +(?=\d)")
 _LEAST_FILLED = 0.5  # share of a table's cells in which something stands
 
-_Thing = TypeVar("_Thing")
-
 
 class Ruling(NamedTuple):
     """A straight line across or down a page.
@@ -44,30 +43,6 @@ class Ruling(NamedTuple):
     position: float
     start: float
     end: float
-
-
-class Box(NamedTuple):
-    """Where something stands on a page."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    @property
-    def x(self) -> float:
-        """How far right its middle is."""
-        return (self.left + self.right) / 2
-
-    @property
-    def y(self) -> float:
-        """How far down its middle is."""
-        return (self.top + self.bottom) / 2
-
-    @property
-    def size(self) -> float:
-        """Its height, as a measure of its font."""
-        return max(self.bottom - self.top, 1.0)
 
 
 class PdfTable(NamedTuple):
@@ -85,7 +60,8 @@ class PdfTable(NamedTuple):
 
     def below(self, upper: PdfTable) -> PdfTable:
         """This table with the names of that on the page before, where it goes on with it without them."""
-        texts, upper_texts = ([cell.text for cell in grid[0]] for grid in (self.grid, upper.grid))
+        texts = [cell.text for cell in self.grid[0]]
+        upper_texts = [cell.text for cell in upper.grid[0]]
         if self.edges != upper.edges or texts == upper_texts:
             return self
         _, depth = read_header(upper.grid)
@@ -113,17 +89,6 @@ def find_tables(
         if not is_code(min(table.places)) and not is_code(max(table.places)):
             tables.append(table)
     return tables
-
-
-def _runs(things: Iterable[_Thing], goes_on: Callable[[list[_Thing], _Thing], bool]) -> list[list[_Thing]]:
-    """Things in order, parted where one does not go on with the run before it."""
-    runs: list[list[_Thing]] = []
-    for thing in things:
-        if runs and goes_on(runs[-1], thing):
-            runs[-1].append(thing)
-        else:
-            runs.append([thing])
-    return runs
 
 
 def _text_of(text: str, places: Collection[int]) -> str:
@@ -167,7 +132,7 @@ def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]
     if len(across) + len(down) > _MOST_RULINGS:
         return []
     frames: list[Frame] = []
-    for columns in _runs(sorted(down, key=lambda ruling: ruling.start), _is_beside):
+    for columns in runs(sorted(down, key=lambda ruling: ruling.start), _is_beside):
         top = columns[0].start
         bottom = max(ruling.end for ruling in columns)
         rows = [ruling for ruling in across if top - _TOUCHING <= ruling.position <= bottom + _TOUCHING]
@@ -183,7 +148,8 @@ def _is_beside(run: Sequence[Ruling], ruling: Ruling) -> bool:
 
 
 def _distinct(values: Iterable[float]) -> list[float]:
-    return [run[0] for run in _runs(sorted(values), lambda run, value: value <= run[-1] + _TOUCHING)]
+    touching = runs(sorted(values), lambda run, value: value <= run[-1] + _TOUCHING)
+    return [run[0] for run in touching]
 
 
 def _cells(
@@ -230,7 +196,8 @@ def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable 
             line_ys[slot].append(box.y)
             places[frame.cells[slot]].add(place)
     cells = {first: Cell(_text_of(text, places[first])) for first in frame.cells.values()}
-    grid = list(rows_with_text({slot: cells[first] for slot, first in frame.cells.items()}).values())
+    rows = rows_with_text({slot: cells[first] for slot, first in frame.cells.items()})
+    grid = list(rows.values())
     if not _is_table(grid) or _has_unparted_rows(line_ys):
         return None
     return PdfTable(grid, {*chain(*places.values())}, frame.xs)
@@ -274,15 +241,7 @@ def may_have_columns(text: str) -> bool:
     return _FIGURES_IN_LINES.search(text) is not None
 
 
-class _Piece(NamedTuple):
-    """A stretch of a line without a wide gap."""
-
-    text: str
-    places: Sequence[int]
-    box: Box
-
-
-_Line = list[_Piece]
+_Line = list[Line]
 """The pieces of a line from the left."""
 
 _Columns = Sequence[tuple[float, float]]
@@ -291,10 +250,10 @@ _Columns = Sequence[tuple[float, float]]
 
 def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
     pieces = sorted(_pieces(text, boxes), key=lambda piece: piece.box.y)
-    runs = _runs(pieces, lambda run, piece: piece.box.y < run[0].box.bottom)
-    lines = [sorted(run, key=lambda piece: piece.box.left) for run in runs]
+    heights = runs(pieces, lambda run, piece: piece.box.y < run[0].box.bottom)
+    lines = [sorted(run, key=lambda piece: piece.box.left) for run in heights]
     rows = [number for number, line in enumerate(lines) if _has_figures(line)]
-    for stretch in _runs(rows, lambda run, number: _is_near(lines, run[-1], number)):
+    for stretch in runs(rows, lambda run, number: _is_near(lines, run[-1], number)):
         columns = _columns([lines[number] for number in stretch])
         if columns:
             end = _end(lines, stretch[-1], columns)
@@ -303,22 +262,20 @@ def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
             yield PdfTable(_grid(table, columns), places, [left for left, _ in columns])
 
 
-def _pieces(text: str, boxes: Mapping[int, Box]) -> Iterator[_Piece]:
+def _pieces(text: str, boxes: Mapping[int, Box]) -> Iterator[Line]:
     def goes_on(run: list[int], place: int) -> bool:
         if place == run[-1] + 1:  # PDFium puts spaces into gaps
             return True
-        last = boxes[run[-1]]
-        box = boxes[place]
         widest = _WIDE_GAP
         if text[place] in _SIGNS:
             widest = _WIDE_GAP_BEFORE_SIGN
         if len(run) == 1 and text[run[0]] in _SIGNS:
             widest = _WIDE_GAP_BEHIND_SIGN
-        gap = (box.left - last.right) / last.size
-        return -1 < gap < widest and last.top < box.y < last.bottom
+        return boxes[place].follows(boxes[run[-1]], widest)
 
-    for run in _runs(boxes, goes_on):
-        yield _Piece(_text_of(text, run), run, boxes[run[0]]._replace(right=boxes[run[-1]].right))
+    for run in runs(boxes, goes_on):
+        box = boxes[run[0]]._replace(right=boxes[run[-1]].right)
+        yield Line(_text_of(text, run), run, box)
 
 
 def _has_figures(line: _Line) -> bool:
@@ -336,23 +293,27 @@ def _is_near(lines: Sequence[_Line], first: int, last: int) -> bool:
 def _columns(rows: Sequence[_Line]) -> _Columns:
     """The columns of rows; none where these are no table."""
     pieces = sorted(chain(*rows), key=lambda piece: piece.box.left)
-    columns = _runs(pieces, lambda run, piece: piece.box.left <= max(other.box.right for other in run))
+    columns = runs(pieces, lambda run, piece: piece.box.left <= _right(run))
     is_sparse = len(pieces) < _LEAST_FILLED * len(rows) * len(columns)
     if is_sparse or any(len(column) > len(rows) or _is_prose(column) for column in columns):
         return []
     if _is_contents(rows) or not any(map(_is_of_figures, columns[1:])):
         return []
-    return [(column[0].box.left, max(piece.box.right for piece in column)) for column in columns]
+    return [(column[0].box.left, _right(column)) for column in columns]
 
 
-def _is_of_figures(cells: Sequence[_Piece]) -> bool:
+def _right(column: Sequence[Line]) -> float:
+    return max(piece.box.right for piece in column)
+
+
+def _is_of_figures(cells: Sequence[Line]) -> bool:
     figures = sum(is_figure(cell.text) or cell.text in _NIL for cell in cells)
     return figures >= max(_LEAST_ROWS, _MOST * len(cells))
 
 
-def _is_prose(cells: Sequence[_Piece]) -> bool:
-    long = [box for _, _, box in cells if box.right - box.left > _LONG_LINE * box.size]
-    return len(long) >= _MOST * len(cells)
+def _is_prose(cells: Sequence[Line]) -> bool:
+    long = sum(cell.box.width > _LONG_LINE * cell.box.size for cell in cells)
+    return long >= _MOST * len(cells)
 
 
 def _is_contents(rows: Sequence[_Line]) -> bool:
@@ -364,7 +325,7 @@ def _is_contents(rows: Sequence[_Line]) -> bool:
     return has_leaders or (is_only_column and rises)
 
 
-def _numbers(piece: _Piece, columns: _Columns) -> list[int]:
+def _numbers(piece: Line, columns: _Columns) -> list[int]:
     """The numbers of the columns that a piece is above or in, or of that which is nearest to it."""
     gaps = [max(piece.box.left - right, left - piece.box.right, 0) for left, right in columns]
     return [number for number, gap in enumerate(gaps) if gap == min(gaps)]
@@ -402,7 +363,7 @@ def _grid(lines: Sequence[_Line], columns: _Columns) -> Grid:
         is_in_row = not _begins_row(row[0], columns) or _numbers(line[0], columns)[0] > 0
         return is_in_row and not _begins_row(line, columns)
 
-    return [_row(row, columns) for row in _runs(lines, goes_on)]
+    return [_row(row, columns) for row in runs(lines, goes_on)]
 
 
 def _begins_row(line: _Line, columns: _Columns) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from email import message_from_bytes
+from email.message import EmailMessage
 from email.policy import default
 from pathlib import Path
 from typing import Any
@@ -58,19 +59,14 @@ def _front_matter(file: Path, front: str) -> dict[str, Any] | None:
 
 def read_mail(file: Path) -> list[Part]:
     """A message with its subject for a title, or a page that a browser saved as one."""
-    from llama_pack_densex.reading.html import html_to_text  # which needs more packages
-
     message = message_from_bytes(file.read_bytes(), policy=default)
     keys = ("subject", "from", "to", "date")
-    header = {key: strip_surrogates(on_one_line(str(message[key]))) for key in keys if message[key]}
+    header: dict[str, str] = {}
+    for key in keys:
+        if message[key]:
+            header[key] = strip_surrogates(on_one_line(str(message[key])))
     title = header.pop("subject", "")
-    text = ""
-    body = message.get_body(("plain", "html"))
-    content = body.get_payload(decode=True) if body else None
-    if body and isinstance(content, bytes):
-        text = decode_file(file, content, body.get_content_charset())
-        if body.get_content_subtype() == "html":
-            _, text = html_to_text(text)
+    text = _mail_text(file, message)
     attachments = sum(part.is_attachment() for part in message.walk())
     if attachments:
         logger.warning("%s: not read: what is attached (%d)", file, attachments)
@@ -78,6 +74,19 @@ def read_mail(file: Path) -> list[Part]:
     blocks = [title and f"# {title}", lines, text]
     metadata = {**header, "title": title} if title else header
     return [Part("\n\n".join(filter(None, blocks)), metadata)]
+
+
+def _mail_text(file: Path, message: EmailMessage) -> str:
+    from llama_pack_densex.reading.html import html_to_text  # which needs more packages
+
+    body = message.get_body(("plain", "html"))
+    content = body.get_payload(decode=True) if body else None
+    if not body or not isinstance(content, bytes):
+        return ""
+    text = decode_file(file, content, body.get_content_charset())
+    if body.get_content_subtype() == "html":
+        _, text = html_to_text(text)
+    return text
 
 
 def read_subtitles(file: Path) -> list[Part]:

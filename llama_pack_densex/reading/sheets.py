@@ -41,15 +41,15 @@ _SAMPLE = 10_000  # characters by which the delimiter is detected
 def read_csv(file: Path) -> list[Part]:
     """The rows of a CSV file as records."""
     text = decode_file(file).removeprefix("\ufeff")
-    told = _TOLD_DELIMITER.match(text)
-    if told:
-        text = text[told.end() :]
-    delimiter = told[1] if told else _delimiter(text)
-    rows = min(_csv_rows(text, delimiter, escape=""), _csv_rows(text, delimiter, escape="\\"), key=_count_torn)
-    table = [[on_one_line(cell.content) for cell in row] for row in rows]
+    named = _NAMED_DELIMITER.match(text)
+    if named:
+        text = text[named.end() :]
+    delimiter = named[1] if named else _delimiter(text)
+    table = _csv_table(text, delimiter)
     titles = _count_titles(table)
     if _has_no_names(table[titles:]):
-        return [Part("\n\n".join(" ".join(filter(None, row)) for row in table if any(row)), {})]
+        lines = (" ".join(filter(None, row)) for row in table)
+        return [Part("\n\n".join(filter(None, lines)), {})]
     places: Places = {}
     for y, row in enumerate(table):
         for x, content in enumerate([f"{delimiter} ".join(row)] if y < titles else row):
@@ -60,7 +60,13 @@ def read_csv(file: Path) -> list[Part]:
 
 # CSV
 
-_TOLD_DELIMITER = re.compile(r'"?sep=([^\r\n])"?[,;\t ]*(?:\r\n?|\n|\Z)', re.IGNORECASE)  # by Excel
+_NAMED_DELIMITER = re.compile(r'"?sep=([^\r\n])"?[,;\t ]*(?:\r\n?|\n|\Z)', re.IGNORECASE)  # by Excel
+
+
+def _csv_table(text: str, delimiter: str) -> list[list[str]]:
+    """The rows of a CSV file, with the escaping by which fewer cells are torn."""
+    readings = (_csv_rows(text, delimiter, escape) for escape in ("", "\\"))
+    return [[on_one_line(cell.content) for cell in row] for row in min(readings, key=_count_torn)]
 
 
 class _CsvCell(NamedTuple):
@@ -99,7 +105,8 @@ def _csv_rows(text: str, delimiter: str, escape: str) -> list[list[_CsvCell]]:
         content = quoted[1:-1].replace('""', '"')
         if escape:
             content = re.sub(r'\\(["\\])', r"\1", content)
-        rows[-1].append(_CsvCell(content + plain, is_torn=bool(quoted and plain.strip()) or '"' in plain))
+        is_torn = '"' in plain or bool(quoted and plain.strip())
+        rows[-1].append(_CsvCell(content + plain, is_torn))
         if end != delimiter:
             rows.append([])
     return rows
@@ -117,15 +124,18 @@ def _count_titles(table: Sequence[Sequence[str]]) -> int:
     (size, _), *_ = sizes.most_common(1)
     first = next(y for y, row in enumerate(table) if len(row) == size)
     names, *rows = table[first:]
-    return 0 if any(map(is_figure, names)) or not any(map(is_figure, chain(*rows))) else first
+    are_names = not any(map(is_figure, names))
+    return first if are_names and any(map(is_figure, chain(*rows))) else 0
 
 
 def _has_no_names(table: Sequence[Sequence[str]]) -> bool:
     """Whether the first row has amounts where the others have them, and so names no columns."""
     first, *rows = [row for row in table if any(row)] or [[]]
     rows = [row for row in rows if len(row) == len(first)]
-    amounts = [x for x, content in enumerate(first) if is_figure(content) and not content.isdecimal()]
-    return bool(rows) and any(all(is_figure(row[x]) for row in rows) for x in amounts)
+    if not rows:
+        return False
+    amounts = [column for column in zip(first, *rows, strict=True) if not column[0].isdecimal()]
+    return any(all(map(is_figure, column)) for column in amounts)
 
 
 def read_workbook(file: Path) -> list[Part]:
@@ -219,7 +229,8 @@ def _warn_of_unkept(file: Path, book: Any) -> None:
 
 def _sheet_places(sheet: Any) -> Places:
     # not by its rows and columns, since of a cell that is far away there are as many as Excel has
-    filled = {place: cell for place, cell in sorted(sheet._cells.items()) if cell.value is not None}
+    cells = sorted(sheet._cells.items())
+    filled = {place: cell for place, cell in cells if cell.value is not None}
     last_fills = {y: cell._style.fillId for (y, _), cell in filled.items()}
     places: Places = {}
     for place, cell in filled.items():

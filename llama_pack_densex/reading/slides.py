@@ -112,19 +112,20 @@ def _reading_order(boxes: list[_Box]) -> list[_Box]:
 
 def _gaps(boxes: list[_Box], sides: tuple[str, str]) -> Iterator[int]:
     """How far each box, from the top or left, is from those before it; negative where it overlaps them."""
-    start, end = map(attrgetter, sides)
-    first, *others = sorted(boxes, key=start)
+    start = attrgetter(sides[0])
+    end = attrgetter(sides[1])
+    first, *following = sorted(boxes, key=start)
     reach = end(first)
-    for box in others:
+    for box in following:
         yield start(box) - reach
         reach = max(reach, end(box))
 
 
 def _divide(boxes: list[_Box], sides: tuple[str, str], least: int) -> list[list[_Box]]:
     """The boxes between gaps that are at least so wide."""
-    first, *others = sorted(boxes, key=attrgetter(sides[0]))
+    first, *following = sorted(boxes, key=attrgetter(sides[0]))
     groups = [[first]]
-    for box, gap in zip(others, _gaps(boxes, sides), strict=True):
+    for box, gap in zip(following, _gaps(boxes, sides), strict=True):
         if gap >= least:
             groups.append([])
         groups[-1].append(box)
@@ -134,8 +135,14 @@ def _divide(boxes: list[_Box], sides: tuple[str, str], least: int) -> list[list[
 def _has_labels(boxes: list[_Box], column_gap: int) -> bool:
     """Whether narrow boxes stand before wide ones, as years and names do before what is said of them."""
     columns = _divide(boxes, _COLUMNS, column_gap)
-    widths = [max(box.right for box in column) - min(box.left for box in column) for column in columns]
-    return len(columns) == 2 and 2 * widths[0] < widths[1]
+    if len(columns) != 2:
+        return False
+    narrow, wide = map(_width, columns)
+    return 2 * narrow < wide
+
+
+def _width(column: list[_Box]) -> int:
+    return max(box.right for box in column) - min(box.left for box in column)
 
 
 def _has_items(shape: Any, kind: str) -> bool:

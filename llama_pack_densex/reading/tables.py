@@ -163,8 +163,11 @@ def _goes_on(upper: Row, row: Row, below: Grid) -> bool:
         return bool(added)
     if _has_figures(row) or (_is_marked(upper) and not any(map(_has_figures, below))):
         return False
-    groups = [x for x in range(1, len(row)) if upper[x] is upper[x - 1] and upper[x].text]
-    return any(row[x] is not row[x - 1] for x in groups)
+    for x in range(1, len(row)):
+        is_in_group = upper[x] is upper[x - 1] and upper[x].text != ""
+        if is_in_group and row[x] is not row[x - 1]:
+            return True
+    return False
 
 
 # Forms: names beside values, perhaps several in a row
@@ -241,4 +244,6 @@ def _is_shaped_as_form(rows: Grid, pairs: Sequence[Sequence[_Pair]]) -> bool:
 
 
 def _is_label(cell: Cell) -> bool:
-    return cell.is_name or cell.text.endswith((":", "：")) or bool(_LABEL.fullmatch(cell.text))
+    if cell.is_name or cell.text.endswith((":", "：")):
+        return True
+    return _LABEL.fullmatch(cell.text) is not None

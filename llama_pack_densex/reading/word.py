@@ -88,7 +88,7 @@ def _choose_alternatives(root: Any) -> None:
             continue
         if fallback is None or (_text(choice) and not _text(fallback)):
             choice.tag = choice.tag.replace("Choice", "Fallback")
-            choice, fallback = fallback, choice
+            choice = fallback
         if choice is not None:
             alternatives.remove(choice)
 
@@ -123,16 +123,19 @@ def _leave_out_hidden(root: Any, hidden_styles: set[str]) -> None:
     for paragraph in [*root.iter("{*}p")]:
         in_hidden_style = _value(paragraph, "w:pPr/w:pStyle") in hidden_styles
         for run in paragraph.iterfind(".//{*}r"):
-            if not _is_hidden(run, "w:rStyle", hidden_styles, in_hidden_style):
-                continue
-            for part in [*run]:
-                if etree.QName(part).localname not in _OF_FIELDS:
-                    run.remove(part)
+            if _is_hidden(run, "w:rStyle", hidden_styles, in_hidden_style):
+                _empty(run)
         properties = paragraph.find("{*}pPr")
         if properties is None or properties.find("{*}sectPr") is not None or _text(paragraph):
             continue
         if _is_hidden(properties, "w:pStyle", hidden_styles, in_hidden_style):
             paragraph.getparent().remove(paragraph)
+
+
+def _empty(run: Any) -> None:
+    for part in [*run]:
+        if etree.QName(part).localname not in _OF_FIELDS:
+            run.remove(part)
 
 
 def _is_hidden(element: Any, style: str, hidden_styles: set[str], otherwise: bool) -> bool:

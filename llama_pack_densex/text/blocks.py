@@ -1,29 +1,29 @@
-"""A text as blocks: headings, paragraphs, list items, table rows, code; and what each needs to be understood."""
+"""A text as blocks: headings, paragraphs, list items, table rows, code; and what each needs to be
+understood.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import Literal
 
+from llama_pack_densex.text.layout import Block as Block
+from llama_pack_densex.text.layout import BlockKind, Line, Span, find_lines
 from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
 from llama_pack_densex.text.markdown import Structure, bare_row, grid_table, read_structure
 from llama_pack_densex.text.plain import (
     LIST_MARKER,
     RULE,
-    Line,
     end_of_heading,
-    find_lines,
     is_bold_line,
     join_wrapped,
 )
-from llama_pack_densex.text.sentences import Span, after_space, split_sentences
+from llama_pack_densex.text.sentences import after_space, split_sentences
 
 _LONGEST_HEADING = 1_000  # characters; packages' documentation has none of more than 128
-BlockKind = Literal["heading", "prose", "item", "columns", "group", "row", "code", "nothing"]
 
 SUMMARY_LEVEL = 7
 """The level of the `<summary>` of `<details>`: below those that Markdown has levels for."""
@@ -31,48 +31,13 @@ BOLD_LEVEL = 8
 """The level of a bold line that stands as a heading."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A stretch of a text without white space around it.
-
-    Args:
-        start: Where it begins, in characters.
-        end: Where it ends.
-        kind: "prose" for a paragraph, "item" for the first paragraph of a list's item, "columns" for the header of a
-            table, "group" for a row that is a heading for those below it, "code" for whatever stays whole, "nothing"
-            for what says nothing: a rule, a picture, tags.
-        level: Of a heading, 1 for the outermost; of what is in a list, how deep, 1 for the outermost.
-        needs: Where what has to be read before it stands, in order: the line that leads a list in, the items above,
-            the header of its table, the question that it answers, the term that it defines.
-        until: Of a heading, where its section ends at the latest; None where the next heading decides.
-        names: Of a row, the names of its columns, as far as they are known.
-        cells: Of a row, what stands in it.
-        group: Of a row, the heading within its table that it is below; else "".
-    """
-
-    start: int
-    end: int
-    kind: BlockKind
-    level: int = 0
-    needs: tuple[Span, ...] = ()
-    until: int | None = None
-    names: tuple[str, ...] = ()
-    cells: tuple[str, ...] = ()
-    group: str = ""
-
-    @property
-    def span(self) -> Span:
-        """Where it stands."""
-        return self.start, self.end
-
-
 def find_blocks(text: str, context: str = "") -> tuple[Block, ...]:
     """Split a text into blocks that cover every character that is not white space, in order.
 
     Args:
         text: Any text, plain or Markdown, whole or cut out of a document.
-        context: The Markdown that has to stand before it for its first lines to mean what they mean in the document
-            (see `context_of`).
+        context: The Markdown that has to stand before it for its first lines to mean what they mean in the
+            document (see `context_of`).
 
     Returns:
         The blocks of the text. The time is linear in its length.
@@ -101,7 +66,7 @@ def _find_blocks(text: str) -> tuple[Block, ...]:
 
 def _said(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
     """Blocks, of which those that were struck out with others say nothing."""
-    struck = [found.span() for found in STRUCK_OUT.finditer(text)]
+    struck = [match.span() for match in STRUCK_OUT.finditer(text)]
     for block in blocks:
         number = bisect_right(struck, (block.start, len(text)))
         is_struck = number > 0 and block.end <= struck[number - 1][1]
@@ -122,65 +87,76 @@ class _Scanner:
         run: list[Line] = []
         place = 0
         while place < len(self._lines):
-            after, special = self._special_at(place, goes_on=bool(run))
             line = self._lines[place]
-            if after == place and line.text:
+            special = self._special_at(place, goes_on=bool(run)) if line.text else None
+            if line.text and special is None:
                 run.append(line)
-            elif run:
-                yield from self._paragraphs(run)
-                run = []
-            yield from special
-            place = max(after, place + 1)
-        if run:
-            yield from self._paragraphs(run)
-
-    def _special_at(self, place: int, goes_on: bool) -> tuple[int, Iterable[Block]]:
-        """What is no prose and begins on a line, and the place of the line after it; the line's own for prose."""
-        line = self._lines[place]
-        if not line.text:
-            return place, ()
-        element = self._structure.elements.get(line.number) or grid_table(self._lines, place)
-        if element is not None:
-            depth = self._structure.depths.get(line.number, 0)
-            blocks = (Block(p.start, p.end, p.kind, depth, names=p.names, cells=p.cells) for p in element.pieces)
-            return self._place_of(element.after, place), blocks
-        after, level = end_of_heading(self._lines, place, goes_on=goes_on)
-        if level and len(line.text) <= _LONGEST_HEADING:
-            last = next(self._lines[n].end for n in range(after - 1, place - 1, -1) if self._lines[n].text)
-            return after, (Block(line.start, last, "heading", level),)
-        summary = _SUMMARY.match(self._text, line.start)
-        if summary:
-            until = self._end_of_details(summary.end())
-            heading = Block(*summary.span(), "heading", SUMMARY_LEVEL, until=until)
-            while place < len(self._lines) and self._lines[place].end <= summary.end():
                 place += 1
-            after, answer = self._rest_of_line(place, summary.end())
-            return after, (heading, *answer)
-        if self._is_bold_heading(place):
-            return place + 1, (Block(line.start, line.end, "heading", BOLD_LEVEL),)
-        cells = bare_row(line.text)
-        if cells is not None:
-            return place + 1, (Block(line.start, line.end, "row" if any(cells) else "nothing", cells=cells),)
-        return place, ()
+                continue
+            yield from self._paragraphs(run)
+            run = []
+            place, blocks = special or (place + 1, ())
+            yield from blocks
+        yield from self._paragraphs(run)
 
-    def _place_of(self, number: int, place: int) -> int:
-        """The place among the lines of the first one from a number on."""
-        while place < len(self._lines) and self._lines[place].number < number:
+    def _special_at(self, place: int, goes_on: bool) -> _Special | None:
+        return (
+            self._element_at(place)
+            or self._heading_at(place, goes_on)
+            or self._summary_at(place)
+            or self._bold_heading_at(place)
+            or self._bare_row_at(place)
+        )
+
+    def _element_at(self, place: int) -> _Special | None:
+        number = self._lines[place].number
+        element = self._structure.elements.get(number) or grid_table(self._lines, place)
+        if element is None:
+            return None
+        while place < len(self._lines) and self._lines[place].number < element.after:
             place += 1
-        return place
+        depth = self._structure.depths.get(number, 0)
+        return place, [replace(block, level=depth) for block in element.blocks]
 
-    def _rest_of_line(self, place: int, start: int) -> tuple[int, Iterable[Block]]:
-        """What stands on a line from a place in the text on, and the place of the line after it."""
-        if place == len(self._lines) or self._lines[place].start >= start:
-            return place, ()
-        span = after_space(self._text, start), self._lines[place].end
-        return place + 1, (self._paragraph(span),)
-
-    def _is_bold_heading(self, place: int) -> bool:
+    def _heading_at(self, place: int, goes_on: bool) -> _Special | None:
         line = self._lines[place]
-        around = [self._lines[n].text for n in (place - 1, place + 1) if 0 <= n < len(self._lines)]
+        after, level = end_of_heading(self._lines, place, goes_on=goes_on)
+        if not level or len(line.text) > _LONGEST_HEADING:
+            return None
+        end = max(self._lines[n].end for n in range(place, after) if self._lines[n].text)
+        return after, [Block(line.start, end, "heading", level)]
+
+    def _summary_at(self, place: int) -> _Special | None:
+        """The summary of `<details>`, and what stands behind it on its last line."""
+        summary = _SUMMARY.match(self._text, self._lines[place].start)
+        if not summary:
+            return None
+        end = summary.end()
+        heading = Block(summary.start(), end, "heading", SUMMARY_LEVEL, until=self._end_of_details(end))
+        while place < len(self._lines) and self._lines[place].end <= end:
+            place += 1
+        if place == len(self._lines) or self._lines[place].start >= end:
+            return place, [heading]
+        rest = self._paragraph((after_space(self._text, end), self._lines[place].end))
+        return place + 1, [heading, rest]
+
+    def _bold_heading_at(self, place: int) -> _Special | None:
+        line = self._lines[place]
         is_last = place == len(self._lines) - 1
-        return is_bold_line(line.text) and not any(around) and not is_last and line.number not in self._structure.depths
+        is_below_text = place > 0 and self._lines[place - 1].text
+        if is_last or is_below_text or self._lines[place + 1].text:
+            return None
+        if line.number in self._structure.depths or not is_bold_line(line.text):
+            return None
+        return place + 1, [Block(line.start, line.end, "heading", BOLD_LEVEL)]
+
+    def _bare_row_at(self, place: int) -> _Special | None:
+        line = self._lines[place]
+        cells = bare_row(line.text)
+        if cells is None:
+            return None
+        kind: BlockKind = "row" if any(cells) else "nothing"
+        return place + 1, [Block(line.start, line.end, kind, cells=cells)]
 
     @cached_property
     def _details(self) -> list[tuple[int, int | None]]:
@@ -200,18 +176,26 @@ class _Scanner:
         return self._details[number - 1][1]
 
     def _paragraphs(self, run: Sequence[Line]) -> Iterator[Block]:
+        if not run:
+            return
         for lines in join_wrapped(run, self._structure.items, self._structure.continued):
             first = lines[0]
-            span = first.start, lines[-1].end
-            depth = self._structure.items.get(first.number) or self._plain_depth(first)
-            kind: BlockKind = "item" if depth else "prose"
-            yield self._paragraph(span, kind, depth or self._structure.depths.get(first.number, 0))
+            span = (first.start, lines[-1].end)
+            item_depth = self._structure.items.get(first.number) or self._plain_depth(first)
+            if item_depth:
+                yield self._paragraph(span, "item", item_depth)
+            else:
+                yield self._paragraph(span, "prose", self._structure.depths.get(first.number, 0))
 
     def _paragraph(self, span: Span, kind: BlockKind = "prose", level: int = 0) -> Block:
-        return Block(*span, "nothing" if says_nothing(self._text[slice(*span)]) else kind, level)
+        if says_nothing(self._text[slice(*span)]):
+            kind = "nothing"
+        return Block(*span, kind, level)
 
     def _plain_depth(self, line: Line) -> int:
-        """How deep an item is that its mark and its indentation tell, as in plain text; 0 for a line that is none."""
+        """How deep an item is that its mark and its indentation tell, as in plain text; 0 for a
+        line that is none.
+        """
         if not LIST_MARKER.match(line.text) or line.number in self._structure.depths:
             self._indents = []
             return 0
@@ -220,13 +204,18 @@ class _Scanner:
         return len(self._indents)
 
 
+_Special = tuple[int, Sequence[Block]]
+"""The place of the line after something that is no prose, and its blocks."""
+
 _SUMMARY = re.compile(r"(?:<details\b[^<>]*>\s*)?<summary\b.{0,1000}?</summary>", re.IGNORECASE | re.DOTALL)
 _DETAILS = re.compile(r"<(/?)details\b", re.IGNORECASE)
 _LINKS_ALONE = re.compile(r"(?:[\W_]*\[[^\[\]]*\]\([^()]*\)){3,}[\W_]*|\W*\[[^\[\]]*\]\(#[^()]*\)\W*")
 
 
 def says_nothing(text: str) -> bool:
-    """Whether a paragraph has no words of its own: a rule, a picture, a badge, tags, or links to find one's way by."""
+    """Whether a paragraph has no words of its own: a rule, a picture, a badge, tags, or links to
+    find one's way by.
+    """
     words = searchable_text(without_pictures(text))
     return not any(map(str.isalnum, words)) or _LINKS_ALONE.fullmatch(text) is not None
 
@@ -244,7 +233,8 @@ def _related(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
 class _Relations:
     """What stands above a block and says what it is, while the blocks of a text are gone through in order.
 
-    Depths are those of lists: what is in no list has depth 0, and a line at depth 0 leads in a list whose items have 1.
+    Depths are those of lists: what is in no list has depth 0, and a line at depth 0 leads in a list whose
+    items have 1.
     """
 
     def __init__(self, text: str) -> None:
@@ -271,17 +261,24 @@ class _Relations:
                 self._start_section()
             return ()
         self._leave(block)
-        needs = [*map(self._said_of, self._items), *self._leads.values()]
+        needs = [self._beginning_of(item) for item in self._items]
+        needs += self._leads.values()
+        needs += self._table_needs_of(block)
         if self._question is not None:
             needs.append(self._question.span)
         if self._term is not None and self._defines(block):
             needs.append(self._term.span)
-        if block.kind in ("group", "row") and self._columns is not None and self._columns.names == block.names:
-            needs.append(self._columns.span)
-            if block.kind == "row" and self._group is not None:
-                needs.append(self._group.span)
         self._enter(block)
         return tuple(sorted(set(needs)))
+
+    def _table_needs_of(self, block: Block) -> Iterator[Span]:
+        if block.kind not in ("group", "row"):
+            return
+        if self._columns is None or self._columns.names != block.names:
+            return
+        yield self._columns.span
+        if block.kind == "row" and self._group is not None:
+            yield self._group.span
 
     def group_of(self, block: Block) -> str:
         """The heading within its table that a row is below."""
@@ -293,17 +290,22 @@ class _Relations:
         """Forget what does not reach down to a block, and note what leads it in."""
         if self._paragraph is not None and block.kind in _LED_IN:
             self._leads[self._paragraph.level] = self._lead_in(self._paragraph)
-        depth = block.level - 1 if block.kind == "item" else block.level
+        item_depth = block.level - 1 if block.kind == "item" else block.level
         lead_depth = block.level - 1 if block.kind in ("item", "prose") else block.level
-        self._items = [item for item in self._items if item.level <= depth]
+        self._items = [item for item in self._items if item.level <= item_depth]
         self._leads = {level: lead for level, lead in self._leads.items() if level <= lead_depth}
-        if block.kind == "prose" and not block.level:
+        if _is_outside_lists(block):
             self._answers += 1
-            if self._is_answered() or is_question(self._text[slice(*block.span)]):
+            if self._is_answered() or self._is_question(block):
                 self._question = None
 
+    def _is_question(self, block: Block) -> bool:
+        return is_question(self._text[block.start : block.end])
+
     def _is_answered(self) -> bool:
-        """Whether the question has its answer: a paragraph, and all up to the next question where it is marked."""
+        """Whether the question has its answer: a paragraph, and all up to the next question where
+        it is marked.
+        """
         if self._question is None or self._answers < 2:
             return False
         return _MARKED_QUESTION.match(self._text, *self._question.span) is None
@@ -320,7 +322,7 @@ class _Relations:
             self._group = None
         elif block.kind == "group":
             self._group = block
-        elif block.kind == "prose" and not block.level and is_question(self._text[slice(*block.span)]):
+        elif _is_outside_lists(block) and self._is_question(block):
             self._question = block
             self._answers = 0
 
@@ -335,12 +337,17 @@ class _Relations:
         start = next((start for start, _ in spans if length - start <= _LONGEST_LEAD), spans[-1][0])
         return block.start + start, block.end
 
-    def _said_of(self, item: Block) -> Span:
-        """What an item says of those below it: all of it, or its first sentence where it is long."""
+    def _beginning_of(self, item: Block) -> Span:
+        """What those below an item need of it: all of it, or its first sentence where it is long."""
         if item.end - item.start <= _LONGEST_LEAD:
             return item.span
         _, end = split_sentences(self._text[slice(*item.span)])[0]
         return item.start, item.start + end
+
+
+def _is_outside_lists(block: Block) -> bool:
+    """Whether a block is a paragraph that is in no list."""
+    return block.kind == "prose" and not block.level
 
 
 _LONGEST_LEAD = 300  # characters

@@ -32,31 +32,38 @@ def detect_language(text: str, context: str = "") -> str:
 
     Args:
         text: Any text.
-        context: What surrounds it (title, headings): it decides between Japanese and Chinese for a text in Han
-            characters only, and says everything where the text has no letters.
+        context: What surrounds it (title, headings): it decides between Japanese and Chinese for a text in
+            Han characters only, and says everything where the text has no letters.
 
     Returns:
-        A key of `LANGUAGE_NAMES`; the script where it does not tell the language ("cyrillic"; "latin" for all but
-        English, and for a few words in any language); "" for a text without letters.
+        A key of `LANGUAGE_NAMES`; the script where it does not tell the language ("cyrillic"; "latin" for
+        all but English, and for a few words in any language); "" for a text without letters.
     """
-    group = _dominant(_prose_weights(text))
-    if group == "cjk":
-        kana, han = len(_KANA.findall(text)), len(_HAN.findall(text))
-        if kana * 20 >= han and kana:
-            return "ja"
-        return "zh" if han >= 4 * len(_KANA.findall(context)) and not _is_japanese_only(text) else "ja"
-    if group == "latin":
+    script = _dominant(_prose_weights(text))
+    if script == "cjk":
+        return _language_in_han(text, context)
+    if script == "latin":
         return _latin_language(text) or "latin"
-    if not group and context:
+    if not script and context:
         return detect_language(context)
-    return "ko" if group == "hangul" else group
+    return "ko" if script == "hangul" else script
+
+
+def _language_in_han(text: str, context: str) -> str:
+    kana, han = _count_kana_and_han(text)
+    if kana and kana * 20 >= han:
+        return "ja"
+    kana_around, _ = _count_kana_and_han(context)
+    is_amid_japanese = han < 4 * kana_around
+    return "ja" if is_amid_japanese or _is_japanese_only(text) else "zh"
 
 
 def question_language(question: str, documents: Iterable[str] = ()) -> str:
     """Tell the language that a question is to be answered in.
 
-    Where it does not tell itself, the documents decide: of Han characters only it is Chinese where they are Chinese,
-    and otherwise Japanese; a name or two in Latin letters (VPN), or a number, may be asked in any language.
+    Where it does not tell itself, the documents decide: of Han characters only it is Chinese where they are
+    Chinese, and otherwise Japanese; a name or two in Latin letters (VPN), or a number, may be asked in any
+    language.
 
     Args:
         question: The question.
@@ -67,8 +74,8 @@ def question_language(question: str, documents: Iterable[str] = ()) -> str:
     """
     language = detect_language(question)
     if language == "zh" and not _is_simplified(question) and not _CHINESE_ONLY.search(question):
-        return next((known for known in documents if known in ("ja", "zh")), "ja")
-    latin_words = re.findall(_GROUPS["latin"], question.lower())
+        return next((likely for likely in documents if likely in ("ja", "zh")), "ja")
+    latin_words = _latin_words(question)
     is_name = len(latin_words) <= _MOST_WORDS_OF_NAME and STOP_WORDS.isdisjoint(latin_words)
     if language in ("", "latin") and is_name:
         return next(iter(documents), language)
@@ -85,7 +92,7 @@ def latin_language(text: str, least_words: int = 12) -> str:
     language = _latin_language(text, least_words)
     if language:
         return language
-    latin_words = re.findall(_GROUPS["latin"], text.lower())
+    latin_words = _latin_words(text)
     accented = sum(not word.isascii() for word in latin_words)
     return "latin" if accented > max(2, _LEAST_ACCENTED * len(latin_words)) else ""
 
@@ -103,10 +110,10 @@ def is_english(text: str, context: str = "") -> bool:
 def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
     """Tell whether propositions are in another language than their passage.
 
-    It looks for propositions that mostly consist of letters in another script that are not in the passage, so that
-    names, numbers and code are no mistake in any language; for Chinese in place of Japanese and the reverse; and,
-    in longer texts, for English in place of another language in Latin script and the reverse. Two other languages
-    in one script (Spanish and Portuguese, Ukrainian and Russian) are not told apart.
+    It looks for propositions that mostly consist of letters in another script that are not in the passage,
+    so that names, numbers and code are no mistake in any language; for Chinese in place of Japanese and the
+    reverse; and, in longer texts, for English in place of another language in Latin script and the reverse.
+    Two other languages in one script (Spanish and Portuguese, Ukrainian and Russian) are not told apart.
 
     Args:
         text: The passage.
@@ -115,27 +122,56 @@ def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
     Returns:
         The language that was found instead (a key of `LANGUAGE_NAMES`), or None where nothing is wrong.
     """
-    passage = _prose_weights(text)
-    group = _dominant(passage)
-    if not group or sum(passage.values()) < _LEAST_WEIGHT or passage[group] < 0.75 * sum(passage.values()):
+    script = _script_of_prose(text)
+    if not script:
         return None
     reply = "\n".join(propositions)
-    other_scripts = _weights(reply).keys() - {group}
-    known = set(chain.from_iterable(_units(text).values())) if other_scripts else set()
-    for proposition in propositions if other_scripts else ():
-        others = {name: units for name, units in _units(proposition).items() if name != group}
-        new = sum(_weight(name, [unit for unit in units if unit not in known]) for name, units in others.items())
-        if new >= _LEAST_WEIGHT and new > 2 * _weights(proposition).get(group, 0.0):
-            return detect_language(proposition if _dominant(_weights(reply)) == group else reply)
-    if group == "cjk":
+    reply_weights = _weights(reply)
+    if reply_weights.keys() - {script}:
+        in_other_script = _first_in_other_script(text, propositions, script)
+        if in_other_script is not None:
+            return detect_language(in_other_script if _dominant(reply_weights) == script else reply)
+    if script == "cjk":
         return _wrong_in_han(text, propositions)
-    expected, found = (_latin_language(one) if group == "latin" else "" for one in (text, reply))
-    return found if expected and found and expected != found else None
+    return _wrong_in_latin(text, reply) if script == "latin" else None
+
+
+def _script_of_prose(text: str) -> str:
+    """The script that a text is in; empty where it is too short or too mixed to tell."""
+    weights = _prose_weights(text)
+    script = _dominant(weights)
+    total = sum(weights.values())
+    is_sure = total >= _LEAST_WEIGHT and weights[script] >= _LEAST_SHARE * total
+    return script if is_sure else ""
+
+
+def _first_in_other_script(text: str, propositions: Sequence[str], script: str) -> str | None:
+    """The first proposition that mostly consists of words in another script that the passage does
+    not have.
+    """
+    passage_units = set(chain.from_iterable(_units(text).values()))
+    for proposition in propositions:
+        units = _units(proposition)
+        in_script = _weight(script, units.pop(script, []))
+        in_others = 0.0
+        for other_script, other_units in units.items():
+            new_units = [unit for unit in other_units if unit not in passage_units]
+            in_others += _weight(other_script, new_units)
+        if in_others >= _LEAST_WEIGHT and in_others > 2 * in_script:
+            return proposition
+    return None
+
+
+def _wrong_in_latin(text: str, reply: str) -> str | None:
+    expected = _latin_language(text)
+    actual = _latin_language(reply)
+    return actual if expected and actual and actual != expected else None
 
 
 _MOST_WORDS_OF_NAME = 2
 _LEAST_ACCENTED = 0.1  # of the words; Vietnamese, French and German have more, English with names in it fewer
 _LEAST_WEIGHT = 3.0  # words; in less text than this, a name decides the script
+_LEAST_SHARE = 0.75  # of a passage's words, that are in one script
 
 _KANA = re.compile(r"[\u3041-\u309f\u30a1-\u30fa\u30fd-\u30ff\u31f0-\u31ff\uff66-\uff9d]")
 _HAN = re.compile(r"[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -166,15 +202,25 @@ def _units(text: str) -> dict[str, list[str]]:
     return {name: script.findall(text) for name, script in _SCRIPTS.items() if script.search(letters)}
 
 
-def _weight(group: str, units: Sequence[str]) -> float:
-    """Measure units in words; a word takes about two characters of Chinese or Japanese, about four of Thai."""
-    if group == "thai":
+def _weight(script: str, units: Sequence[str]) -> float:
+    """Measure units in words; a word takes about two characters of Chinese or Japanese, about four
+    of Thai.
+    """
+    if script == "thai":
         return sum(max(1.0, len(unit) / 4) for unit in units)
-    return len(units) / 2 if group == "cjk" else float(len(units))
+    return len(units) / 2 if script == "cjk" else float(len(units))
+
+
+def _latin_words(text: str) -> list[str]:
+    return _SCRIPTS["latin"].findall(text.lower())
+
+
+def _count_kana_and_han(text: str) -> tuple[int, int]:
+    return len(_KANA.findall(text)), len(_HAN.findall(text))
 
 
 def _weights(text: str) -> dict[str, float]:
-    return {group: _weight(group, units) for group, units in _units(text).items()}
+    return {script: _weight(script, units) for script, units in _units(text).items()}
 
 
 @lru_cache(maxsize=1024)  # a passage is looked at before it is asked for, and again with its reply
@@ -184,12 +230,13 @@ def _prose_weights(text: str) -> Mapping[str, float]:
     weights = _weights(prose) or _weights(text)
     if "latin" in weights and len(weights) > 1:
         phrases = sum(len(phrase.split()) for phrase in _LATIN_PHRASE.findall(prose))
-        weights["latin"] = min(weights["latin"], phrases) + max(0.0, weights["latin"] - phrases) / 3
+        in_names = max(0.0, weights["latin"] - phrases)
+        weights["latin"] = min(weights["latin"], phrases) + in_names / 3
     return weights
 
 
 def _dominant(weights: Mapping[str, float]) -> str:
-    return max(weights, key=lambda group: weights[group]) if weights else ""
+    return max(weights, key=weights.__getitem__, default="")
 
 
 # Characters of everyday Chinese that Japanese writes differently or hardly uses; and the reverse.
@@ -204,40 +251,63 @@ def _is_japanese_only(text: str) -> bool:
 
 def _is_simplified(text: str) -> bool:
     """Whether a Han character of it is in no standard for Japanese."""
-    return not all(one.encode("euc_jis_2004", "ignore") or one.encode("cp932", "ignore") for one in _HAN.findall(text))
+    return not all(map(_is_in_japanese_standard, _HAN.findall(text)))
+
+
+def _is_in_japanese_standard(character: str) -> bool:
+    return bool(character.encode("euc_jis_2004", "ignore") or character.encode("cp932", "ignore"))
 
 
 def _wrong_in_han(text: str, propositions: Sequence[str]) -> str | None:
-    reply = "".join(propositions)
-    kana, han = len(_KANA.findall(text)), len(_HAN.findall(text))
-    reply_kana, reply_han = len(_KANA.findall(reply)), len(_HAN.findall(reply))
-    without_kana = "".join(one for one in propositions if not _KANA.search(one))
-    if detect_language(text) == "ja" and _is_simplified(without_kana) and not _is_simplified(text):
+    kana, han = _count_kana_and_han(text)
+    reply_kana, reply_han = _count_kana_and_han("".join(propositions))
+    without_kana = "".join(proposition for proposition in propositions if not _KANA.search(proposition))
+    if _is_simplified(without_kana) and detect_language(text) == "ja" and not _is_simplified(text):
         return "zh"
-    if kana * 4 >= han and kana >= 4:  # a Japanese text, not a list of names
+    is_japanese = kana >= 4 and kana * 4 >= han  # and no list of names
+    if is_japanese:
         return "zh" if reply_han >= 16 and reply_kana * 20 < reply_han else None
-    is_chinese = kana == 0 and han >= 20 and len(_CHINESE.findall(text)) * 25 >= han and not _is_japanese_only(text)
-    return "ja" if is_chinese and reply_kana >= 8 and reply_kana * 4 >= reply_han else None
+    is_reply_japanese = reply_kana >= 8 and reply_kana * 4 >= reply_han
+    return "ja" if is_reply_japanese and kana == 0 and _is_chinese(text, han) else None
+
+
+def _is_chinese(text: str, han: int) -> bool:
+    is_usual = han >= 20 and len(_CHINESE.findall(text)) * 25 >= han
+    return is_usual and not _is_japanese_only(text)
 
 
 _ENGLISH = words(
-    "the of and to that with by from which were was his are for this at it had been she he they her their its has have"
+    "the of and to that with by from which were was his are for this at it had been she he they her"
+    " their its has have"
     " not could should would who where when after before between into than about"
 )
-# French, German, Spanish, Italian, Portuguese, Dutch, Swedish, Danish, Polish, without what is an English word too.
+# French, German, Spanish, Italian, Portuguese, Dutch, Swedish, Danish, Polish, without what is an English
+# word too.
 _NOT_ENGLISH = words(
-    "le la les des du est et une dans que qui par pour sur aux ses ce cette avec il au der das und ist ein eine von mit"
-    " dem zu auf für nicht sich wurde el los las de del y en es una por con su fue para al se di è della per nel gli"
-    " sono dei um uma da dos das foi com na os em het een van op te dat voor zijn werd aan niet ook och att det som är"
+    "le la les des du est et une dans que qui par pour sur aux ses ce cette avec il au der das und ist"
+    " ein eine von mit"
+    " dem zu auf für nicht sich wurde el los las de del y en es una por con su fue para al se di è della"
+    " per nel gli"
+    " sono dei um uma da dos das foi com na os em het een van op te dat voor zijn werd aan niet ook och"
+    " att det som är"
     " av på til af og ikke w z się jest nie że"
 )
 
 
+_LEAST_FREQUENT = 0.15  # of the words
+_AHEAD = 3  # times as many frequent words as of the other side
+
+
 @lru_cache(maxsize=1024)  # as above
 def _latin_language(text: str, least_words: int = 12) -> str:
-    """Tell English from other languages in Latin script by frequent words; "" where too few of them say so."""
-    found = re.findall(_GROUPS["latin"], text.lower())
-    english, other = sum(map(_ENGLISH.__contains__, found)), sum(map(_NOT_ENGLISH.__contains__, found))
-    if len(found) < least_words or max(english, other) < 0.15 * len(found):
+    """Tell English from other languages in Latin script by frequent words; "" where too few of them
+    say so.
+    """
+    latin_words = _latin_words(text)
+    english = sum(map(_ENGLISH.__contains__, latin_words))
+    other = sum(map(_NOT_ENGLISH.__contains__, latin_words))
+    if len(latin_words) < least_words or max(english, other) < _LEAST_FREQUENT * len(latin_words):
         return ""
-    return "en" if english >= 3 * other else "latin" if other >= 3 * english else ""
+    if english >= _AHEAD * other:
+        return "en"
+    return "latin" if other >= _AHEAD * english else ""

@@ -1,8 +1,8 @@
 """What of a text is said in words: not where its links lead, not its pictures, not what was struck out.
 
-The text itself stays as it is, so that spans keep their meaning; these functions say what models and searches see
-of it. Passages are cut out of documents, so that a reference and its definition may be in two of them, and a parser
-that needs both would leave the target of a link in the text.
+The text itself stays as it is, so that spans keep their meaning; these functions say what models and
+searches see of it. Passages are cut out of documents, so that a reference and its definition may be in two
+of them, and a parser that needs both would leave the target of a link in the text.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ STRUCK_OUT = re.compile(
 )
 _LINE_TAG = re.compile(r"</?(?:br|p|div|li|tr|td|th|dt|dd|hr|h[1-6])\b[^<>]{0,500}>", re.IGNORECASE)
 _TAG = re.compile(
-    r"</?(?:a|abbr|article|aside|b|big|blockquote|center|code|col|colgroup|details|dl|em|figcaption|figure|font|footer"
-    r"|header|i|img|input|ins|kbd|label|main|mark|nav|ol|picture|samp|section|small|source|span|strong|sub|summary|sup"
-    r"|table|tbody|tfoot|thead|time|u|ul|var|video|wbr)\b[^<>]{0,2000}>",
+    r"</?(?:a|abbr|article|aside|b|big|blockquote|center|code|col|colgroup|details|dl|em|figcaption|figure|font"
+    r"|footer|header|i|img|input|ins|kbd|label|main|mark|nav|ol|picture|samp|section|small|source|span|strong|sub|summary"
+    r"|sup|table|tbody|tfoot|thead|time|u|ul|var|video|wbr)\b[^<>]{0,2000}>",
     re.IGNORECASE,
 )
 _SPACES = re.compile(r"(?<=\S)[ \t]{2,}(?=\S)")
@@ -48,7 +48,8 @@ _MARKS = ("[", "<", "~~", "://", "data:")
 
 
 def readable_text(text: str) -> str:
-    """A text as an LLM reads it: without the bytes of pictures that are written into it, and what was struck out.
+    """A text as an LLM reads it: without the bytes of pictures that are written into it, and what was
+    struck out.
 
     Args:
         text: Any text.
@@ -69,8 +70,8 @@ def readable_text(text: str) -> str:
 def searchable_text(text: str) -> str:
     """A text as it is embedded and searched: the words of links and pictures, and not where they lead.
 
-    An address that stands for itself is shortened to its host. What is struck out (`~~`, `<del>`) is left out, so are
-    comments, and the tags of HTML. A picture that is a link, as badges are, says nothing.
+    An address that stands for itself is shortened to its host. What is struck out (`~~`, `<del>`) is left
+    out, so are comments, and the tags of HTML. A picture that is a link, as badges are, says nothing.
 
     Args:
         text: Any text, Markdown or plain.

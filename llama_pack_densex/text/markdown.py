@@ -1,4 +1,6 @@
-"""Markdown as markdown-it parses it: where code, tables and the items of lists are, by lines; HTML tables besides."""
+"""Markdown as markdown-it parses it: where code, tables and the items of lists are, by lines; HTML
+tables besides.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from html import unescape
-from typing import Literal
+from itertools import takewhile
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from llama_pack_densex.text.layout import Block, Line
 from llama_pack_densex.text.links import DATA_URI, searchable_text
-from llama_pack_densex.text.plain import Line
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of an element that stays whole.
-
-    Args:
-        start: Where it begins in the text, in characters.
-        end: Where it ends.
-        kind: "columns" (the header of a table), "group" (a row that is a heading for those below it), "row", or "code"
-            for all else whose lines are no prose.
-        names: Of a row, the names of its columns, as far as there are any.
-        cells: Of a row, what stands in it.
-    """
-
-    start: int
-    end: int
-    kind: Literal["columns", "group", "row", "code"]
-    names: tuple[str, ...] = ()
-    cells: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +25,11 @@ class Element:
 
     Args:
         after: The number of the line after it.
-        pieces: Its parts in order.
+        blocks: Its parts in order.
     """
 
     after: int
-    pieces: tuple[Piece, ...]
+    blocks: tuple[Block, ...]
 
 
 @dataclass
@@ -58,8 +40,8 @@ class Structure:
         elements: Code and tables by the line that they begin on.
         items: The depths of list items, 1 for the outermost, by the line that they begin on.
         depths: How deep in lists the lines of paragraphs are.
-        continued: The lines below the first of an item's paragraph that are indented as it is, of a footnote, and of
-            the bytes of a picture.
+        continued: The lines below the first of an item's paragraph that are indented as it is, of a
+            footnote, and of the bytes of a picture.
     """
 
     elements: dict[int, Element] = field(default_factory=dict)
@@ -95,8 +77,8 @@ def read_structure(text: str, lines: Sequence[Line]) -> Structure:
 def _parser() -> MarkdownIt:
     """The parser of blocks alone.
 
-    Indented text is seldom code where it comes from plain text and PDF. Underlined headings are told by `plain`. Tags
-    are text with nothing to say.
+    Indented text is seldom code where it comes from plain text and PDF. Underlined headings are told by
+    `plain`. Tags are text with nothing to say.
     """
     parser = MarkdownIt("commonmark").enable("table")
     parser.disable(["code", "lheading", "html_block", "reference"])
@@ -110,8 +92,8 @@ _MOST_ATTEMPTS = 8
 def _parse(raw: list[str]) -> list[Token]:
     """The tokens of a text whose bare fences that are never closed count as text.
 
-    Such a fence more likely closes code whose beginning was left in the passage before. One that names a language
-    runs to the end, as in CommonMark.
+    Such a fence more likely closes code whose beginning was left in the passage before. One that names a
+    language runs to the end, as in CommonMark.
     """
     for _ in range(_MOST_ATTEMPTS):
         tokens = _parser().parse("\n".join(raw))
@@ -126,7 +108,8 @@ def _parse(raw: list[str]) -> list[Token]:
 def _is_unclosed(token: Token, raw: Sequence[str]) -> bool:
     first, after = token.map or [0, 0]
     last = raw[after - 1].strip(" \t>")
-    is_closed = after - 1 > first and last.startswith(token.markup) and not last.strip(token.markup[0])
+    is_fence = last.startswith(token.markup) and not last.strip(token.markup[0])
+    is_closed = is_fence and after - 1 > first
     return not token.info and not is_closed
 
 
@@ -141,17 +124,21 @@ def _front_matter(raw: Sequence[str], by_number: Mapping[int, Line]) -> Iterator
     """The metadata above a document, between lines of three dashes."""
     if not raw or raw[0].rstrip() != "---":
         return
-    closing = next((number for number, line in enumerate(raw[1:], 1) if line.rstrip() in ("---", "...")), 0)
+    closings = (number for number, line in enumerate(raw[1:], 1) if line.rstrip() in ("---", "..."))
+    closing = next(closings, 0)
     if closing > 1 and all(map(_YAML_LINE.match, raw[1:closing])):
-        yield 0, Element(closing + 1, (Piece(by_number[0].start, by_number[closing].end, "code"),))
+        metadata = Block(by_number[0].start, by_number[closing].end, "code")
+        yield 0, Element(closing + 1, (metadata,))
 
 
 def _code(tokens: Sequence[Token], by_number: Mapping[int, Line]) -> Iterator[tuple[int, Element]]:
     for token in tokens:
-        if token.type == "fence":
-            first, after = token.map or [0, 0]
-            last = next(by_number[number] for number in range(after - 1, first - 1, -1) if number in by_number)
-            yield first, Element(after, (Piece(by_number[first].start, last.end, "code"),))
+        if token.type != "fence":
+            continue
+        first, after = token.map or [0, 0]
+        last = max(number for number in range(first, after) if number in by_number)
+        code = Block(by_number[first].start, by_number[last].end, "code")
+        yield first, Element(after, (code,))
 
 
 def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structure) -> None:
@@ -167,7 +154,8 @@ def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structur
             if token.type == "inline":
                 first, after = token.map
                 indentation = _indentation(raw[first])
-                structure.continued.update(n for n in range(first + 1, after) if _indentation(raw[n]) > indentation)
+                below = range(first + 1, after)
+                structure.continued.update(number for number in below if _indentation(raw[number]) > indentation)
 
 
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]:")
@@ -216,47 +204,51 @@ def _tables(tokens: Sequence[Token], by_number: Mapping[int, Line]) -> Iterator[
 def _pipe_table(rows: Sequence[tuple[int, list[str]]], by_number: Mapping[int, Line]) -> tuple[int, Element]:
     (first, names), *body = rows
     delimiters = by_number[first + 1]
-    header = Piece(by_number[first].start, delimiters.end, "columns", names=tuple(names))
-    pieces = [header]
+    header = Block(by_number[first].start, delimiters.end, "columns", names=tuple(names))
+    blocks = [header]
     after = first + 2
     for number, cells in body:
         line = by_number[number]
         if "|" not in line.text:  # Markdown takes the line below a table for a row of one cell
             break
-        pieces.append(Piece(line.start, line.end, "row", tuple(names), tuple(cells)))
+        blocks.append(Block(line.start, line.end, "row", names=tuple(names), cells=tuple(cells)))
         after = number + 1
-    if is_record(names) and len(pieces) > 1:
-        pieces = [_record(pieces)]
-    return first, Element(after, _with_groups(pieces))
+    if is_record(names) and len(blocks) > 1:
+        blocks = [_record(blocks)]
+    return first, Element(after, _with_groups(blocks))
 
 
 _LONGEST_GROUP = 60  # characters of a row that is a heading
 
 
-def _with_groups(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """A table of three columns and more, whose rows of a short first cell alone are headings of the full rows below."""
-    grouped: list[Piece] = []
-    for piece, below in zip(pieces, [*pieces[1:], None], strict=True):
-        is_label = piece.kind == "row" and _is_label(piece) and below is not None and not _is_label(below)
-        grouped.append(replace(piece, kind="group") if is_label else piece)
+def _with_groups(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """A table of three columns and more, whose rows of a short first cell alone are headings of the
+    full rows below.
+    """
+    grouped: list[Block] = []
+    for block, below in zip(blocks, [*blocks[1:], None], strict=True):
+        is_label = block.kind == "row" and _is_label(block) and below is not None and not _is_label(below)
+        grouped.append(replace(block, kind="group") if is_label else block)
     return tuple(grouped)
 
 
-def _is_label(piece: Piece) -> bool:
-    first, *others = piece.cells or ("",)
-    return 0 < len(first) <= _LONGEST_GROUP and len(others) > 1 and not any(others)
+def _is_label(block: Block) -> bool:
+    label, *values = block.cells or ("",)
+    return 0 < len(label) <= _LONGEST_GROUP and len(values) > 1 and not any(values)
 
 
 def is_record(names: Sequence[str]) -> bool:
-    """Whether a table with these columns is a record: names beside what they stand for, below an empty header."""
+    """Whether a table with these columns is a record: names beside what they stand for, below an
+    empty header.
+    """
     return len(names) == 2 and not any(names)
 
 
-def _record(pieces: Sequence[Piece]) -> Piece:
-    rows = [piece.cells for piece in pieces[1:]]
+def _record(blocks: Sequence[Block]) -> Block:
+    rows = [block.cells for block in blocks[1:]]
     names = tuple(row[0] for row in rows)
     cells = tuple(row[1] if len(row) > 1 else "" for row in rows)
-    return Piece(pieces[0].start, pieces[-1].end, "row", names, cells)
+    return Block(blocks[0].start, blocks[-1].end, "row", names=names, cells=cells)
 
 
 def _cell_text(content: str) -> str:
@@ -284,26 +276,28 @@ _BORDERS = ("+-", "+=")
 
 def grid_table(lines: Sequence[Line], place: int) -> Element | None:
     """A table of reStructuredText whose top border is a line; None where there is none."""
-    grid = [lines[place]] if lines[place].text.startswith(_BORDERS) else []
-    for line in lines[place + 1 :] if grid else ():
-        if not line.text.startswith(("|", *_BORDERS)):
-            break
-        grid.append(line)
-    pieces: list[Piece] = []
+    top = lines[place]
+    if not top.text.startswith(_BORDERS):
+        return None
+    after = top.number + 1
+    blocks: list[Block] = []
     names: tuple[str, ...] = ()
     row: list[Line] = []
-    start = lines[place].start
-    for line in grid:
+    start = top.start
+    for line in takewhile(lambda line: line.text.startswith(("|", *_BORDERS)), lines[place + 1 :]):
         if not line.text.startswith(_BORDERS):
             row.append(line)
-        elif row:
-            cells = _grid_cells(row)
-            is_header = line.text.startswith("+=")
-            names = cells if is_header else names
-            pieces.append(Piece(start, line.end, "columns" if is_header else "row", names, cells))
-            row = []
-            start = line.end + 1
-    return Element(grid[len(grid) - len(row) - 1].number + 1, tuple(pieces)) if pieces else None
+            continue
+        after = line.number + 1
+        if not row:
+            continue
+        cells = _grid_cells(row)
+        is_header = line.text.startswith("+=")
+        names = cells if is_header else names
+        blocks.append(Block(start, line.end, "columns" if is_header else "row", names=names, cells=cells))
+        row = []
+        start = line.end + 1
+    return Element(after, tuple(blocks)) if blocks else None
 
 
 def _grid_cells(row: Sequence[Line]) -> tuple[str, ...]:
@@ -323,10 +317,21 @@ _MOST_CELLS = 100  # that one cell spans
 
 
 def _html_elements(text: str, lines: Sequence[Line]) -> Iterator[tuple[int, Element]]:
-    """Tables and preformatted text that begin a line; of what is never closed, tables that end with a row."""
-    opened: dict[str, list[Line | None]] = {"table": [], "pre": []}
+    """Tables and preformatted text that begin a line; of those within one another the outermost."""
     after_last = 0
-    pairs: list[tuple[Line, Line, str]] = []
+    outer_first = sorted(_html_pairs(text, lines), key=lambda pair: (pair[0].number, -pair[1].number))
+    for first, last, name in outer_first:
+        if first.number < after_last:
+            continue
+        after_last = last.number + 1
+        rows = _html_table(text, first.start, last.end) if name == "table" else ()
+        whole = Block(first.start, last.end, "code")
+        yield first.number, Element(after_last, rows or (whole,))
+
+
+def _html_pairs(text: str, lines: Sequence[Line]) -> Iterator[tuple[Line, Line, str]]:
+    """The lines that begin and end elements; of what is never closed, a table that ends with a row."""
+    opened: dict[str, list[Line | None]] = {"table": [], "pre": []}
     for line in lines:
         for tag in _ELEMENT_TAG.finditer(line.text):
             name = tag[2].lower()
@@ -334,17 +339,14 @@ def _html_elements(text: str, lines: Sequence[Line]) -> Iterator[tuple[int, Elem
                 opened[name].append(None if tag.start() else line)
             elif opened[name]:
                 first = opened[name].pop()
-                pairs += [(first, line, name)] if first is not None else []
-    if opened["table"] and opened["table"][0] and _ENDS_WITH_ROW.search(text):
-        pairs.append((opened["table"][0], next(line for line in reversed(lines) if line.text), "table"))
-    for first, last, name in sorted(pairs, key=lambda pair: (pair[0].number, -pair[1].number)):
-        if first.number >= after_last:  # else it is within another one
-            after_last = last.number + 1
-            pieces = _html_table(text, first.start, last.end) if name == "table" else ()
-            yield first.number, Element(after_last, pieces or (Piece(first.start, last.end, "code"),))
+                if first is not None:
+                    yield first, line, name
+    unclosed = next(iter(opened["table"]), None)
+    if unclosed and _ENDS_WITH_ROW.search(text):
+        yield unclosed, next(line for line in reversed(lines) if line.text), "table"
 
 
-def _html_table(text: str, start: int, end: int) -> tuple[Piece, ...]:
+def _html_table(text: str, start: int, end: int) -> tuple[Block, ...]:
     """The rows of a table; none where another table is within it, which only lays something out."""
     rows = list(_ROW.finditer(text, start, end))
     if not rows or len(_ELEMENT_TAG.findall(text, start, end)) > 2:
@@ -355,15 +357,16 @@ def _html_table(text: str, start: int, end: int) -> tuple[Piece, ...]:
         headers += 1
     columns = max(map(len, grid))
     padded = [[*row, *[""] * (columns - len(row))] for row in grid]
-    names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in zip(*padded[:headers], strict=True))
-    pieces = [Piece(start, rows[headers - 1].end(), "columns", names=names)] if headers else []
+    header = zip(*padded[:headers], strict=True)
+    names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in header)
+    blocks = [Block(start, rows[headers - 1].end(), "columns", names=names)] if headers else []
     for row, cells in zip(rows[headers:], padded[headers:], strict=True):
         if len(set(cells)) == 1:  # one cell over all columns
             cells[1:] = [""] * (columns - 1)
-        pieces.append(Piece(row.start(), row.end(), "row", names, tuple(cells)))
-    pieces[0] = replace(pieces[0], start=start)
-    pieces[-1] = replace(pieces[-1], end=end)
-    return _with_groups(pieces)
+        blocks.append(Block(row.start(), row.end(), "row", names=names, cells=tuple(cells)))
+    blocks[0] = replace(blocks[0], start=start)
+    blocks[-1] = replace(blocks[-1], end=end)
+    return _with_groups(blocks)
 
 
 def _is_header(row: str) -> bool:

@@ -104,10 +104,14 @@ def answer(markdown: str, sources: Mapping[int, tuple[str, str]]) -> str:
         sources: Of each footnote's number, the name of its source, and what to show there, as HTML.
     """
     prefix = f"densex-{uuid.uuid4().hex[:8]}"  # a notebook shows many answers
-    body = MarkdownIt("js-default").disable("image").render(markdown.encode("utf-8", "replace").decode("utf-8"))
+    renderer = MarkdownIt("js-default").disable("image")
+    body = renderer.render(markdown.encode("utf-8", "replace").decode("utf-8"))
+
+    def superscript(footnote: re.Match[str]) -> str:
+        return _superscript(int(footnote[1]), sources, prefix)
+
     parts = _CODE.split(body)  # text and code take turns
-    for place in range(0, len(parts), 2):
-        parts[place] = _FOOTNOTE.sub(lambda match: _superscript(int(match[1]), sources, prefix), parts[place])
+    parts[::2] = [_FOOTNOTE.sub(superscript, part) for part in parts[::2]]
     items = [
         f'<li value="{number}" id="{prefix}-{number}">{folded(name, content)}</li>'
         for number, (name, content) in sorted(sources.items())

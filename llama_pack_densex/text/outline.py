@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from llama_pack_densex.text.blocks import Block, find_blocks
 from llama_pack_densex.text.links import searchable_text
@@ -62,7 +63,9 @@ class Outline:
         self._close_details(opened, len(self._text))
 
     def _close_details(self, opened: list[Block], place: int) -> None:
-        """End the sections of `<details>` that end before a place: what follows is in the section around them."""
+        """End the sections of `<details>` that end before a place: what follows is in the section
+        around them.
+        """
         while any(heading.until is not None and heading.until <= place for heading in opened):
             heading = opened.pop()
             if heading.until is not None:
@@ -95,37 +98,47 @@ class Outline:
     def _common_path(self, start: int, end: int) -> tuple[str, ...]:
         within = self._within(start, end)
         stating = [block for block in within if block.kind not in ("heading", "nothing")] or within[-1:]
-        first, *others = [self._section_at(max(block.start, start)).path for block in stating] or [()]
-        length = 0
-        while length < len(first) and all(path[: length + 1] == first[: length + 1] for path in others):
-            length += 1
-        return first[:length]
+        paths = [self._section_at(max(block.start, start)).path for block in stating]
+        shared = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
+        return tuple(names[0] for names in shared)
 
     def context_of(self, start: int, end: int) -> str:
-        """What has to be read before a stretch besides its section, as Markdown that ends where the stretch begins.
+        """What has to be read before a stretch besides its section, as Markdown that ends where the stretch
+        begins.
 
-        That is the line that leads in a list whose items it holds, the items around its first one, the header of a
-        table whose rows it holds, and the question that it answers, as far as they stand before it; the headings of its
-        beginning, where they are not those of all of it; and, where it begins within an item, a row or code, the
-        beginning of that. Put before the stretch, it parses as the document does.
+        That is the line that leads in a list whose items it holds, the items around its first one, the
+        header of a table whose rows it holds, and the question that it answers, as far as they stand before
+        it; the headings of its beginning, where they are not those of all of it; and, where it begins
+        within an item, a row or code, the beginning of that. Put before the stretch, it parses as the
+        document does.
 
         Args:
             start: Where the stretch begins, in characters.
             end: Where it ends.
         """
-        within = self._within(start, end)
-        spans = {span for block in within for span in block.needs if span[1] <= start}
-        spans.update(*(_beginnings(self._text, block, start) for block in within if block.start < start))
-        stating = next((block for block in within if block.kind != "nothing"), None)
-        headings = self._section_at(max(stating.start, start)).headings if stating else ()
-        spans |= {heading.span for heading in headings[len(self._common_path(start, end)) :] if heading.end <= start}
         context = ""
         last_end = 0
-        for span in sorted(span for span in spans if 0 < span[1] - span[0] <= _LONGEST_NEEDED):
+        for span in sorted(set(self._needed_spans(start, end))):
+            if not 0 < span[1] - span[0] <= _LONGEST_NEEDED:
+                continue
             context += self._gap(last_end, span[0]) if context else self._indentation(span[0])
             context += self._text[slice(*span)]
             last_end = span[1]
         return context and context + self._gap(last_end, start)
+
+    def _needed_spans(self, start: int, end: int) -> Iterator[Span]:
+        within = self._within(start, end)
+        for block in within:
+            yield from (span for span in block.needs if span[1] <= start)
+            if block.start < start:
+                yield from _beginnings(self._text, block, start)
+        stating = next((block for block in within if block.kind != "nothing"), None)
+        if stating is None:
+            return
+        headings = self._section_at(max(stating.start, start)).headings
+        for heading in headings[len(self._common_path(start, end)) :]:
+            if heading.end <= start:
+                yield heading.span
 
     def leads_of(self, start: int, end: int) -> str:
         """The lines that lead in what a sentence, an item or a row says, the outermost first, a line each.
@@ -137,11 +150,18 @@ class Outline:
             end: Where it ends.
         """
         within = self._within(start, end)
-        spans = [span for span in (within[0].needs if within else ()) if span not in self._headers]
-        return "\n".join(self._text[slice(*span)] for span in spans if span[1] - span[0] <= _LONGEST_NEEDED)
+        spans = within[0].needs if within else ()
+        leads: list[str] = []
+        for lead_start, lead_end in spans:
+            is_header = (lead_start, lead_end) in self._headers
+            if not is_header and lead_end - lead_start <= _LONGEST_NEEDED:
+                leads.append(self._text[lead_start:lead_end])
+        return "\n".join(leads)
 
     def _gap(self, end: int, start: int) -> str:
-        """The white space between what ended and what begins; of what is left out between them, its lines' ends."""
+        """The white space between what ended and what begins; of what is left out between them, its
+        lines' ends.
+        """
         between = self._text[end:start]
         if not between.strip():
             return between
@@ -151,8 +171,8 @@ class Outline:
 
     def _indentation(self, start: int) -> str:
         line_start = self._text.rfind("\n", 0, start) + 1
-        before = self._text[line_start:start]
-        return "" if before.strip() else before
+        indentation = self._text[line_start:start]
+        return "" if indentation.strip() else indentation
 
 
 _LONGEST_BEGINNING = 80  # characters of an item that a passage begins within
@@ -166,8 +186,8 @@ _FIRST_CELL = re.compile(r"\|?[^|\n]*\|")
 def _beginnings(text: str, block: Block, start: int) -> Iterator[Span]:
     """What a part of a block needs of it: the first line of code, an item's first words, a row's first cell.
 
-    A record has a line for each cell: it is its first line, and the name of the cell that is cut. Of a paragraph
-    it is nothing: its parts are prose by themselves.
+    A record has a line for each cell: it is its first line, and the name of the cell that is cut. Of a
+    paragraph it is nothing: its parts are prose by themselves.
 
     Args:
         text: The text.
@@ -190,7 +210,8 @@ _LONGEST_SEARCHED = 120  # characters
 
 
 def searched_context(context: str) -> str:
-    """What of a context is embedded and searched: of each of its lines the last words, which lead in what follows.
+    """What of a context is embedded and searched: of each of its lines the last words, which lead in what
+    follows.
 
     Whole, they would make all parts of a list alike. Headings are left out, which are in the section.
     """

@@ -23,11 +23,11 @@ class Segment:
     Args:
         start: Where it begins, in characters.
         end: Where it ends.
-        kind: "sentence", "heading", "row" (of a table), "code", "columns" (the header of a table, or of some of
-            its rows), or "nothing" for what says nothing.
+        kind: "sentence", "heading", "row" (of a table), "code", "columns" (the header of a table, or of
+            some of its rows), or "nothing" for what says nothing.
         level: Of a heading; 1 is outermost.
-        row: Of a row, each cell behind the name of its column, and the heading within the table that it is below
-            before them, so that it can be understood alone.
+        row: Of a row, each cell behind the name of its column, and the heading within the table that it is
+            below before them, so that it can be understood alone.
     """
 
     start: int
@@ -51,9 +51,9 @@ def segment(text: str, context: str = "") -> tuple[Segment, ...]:
         context: The Markdown that stands before it (see `blocks.find_blocks`); it names the columns of rows.
 
     Returns:
-        The segments in order. They never overlap and cover every character that is not white space. An item of a list,
-        a line that no full stop ends or one without letters (a rule, an emoji) is a sentence too. The time is linear
-        in the length of the text.
+        The segments in order. They never overlap and cover every character that is not white space. An item
+        of a list, a line that no full stop ends or one without letters (a rule, an emoji) is a sentence
+        too. The time is linear in the length of the text.
     """
     return tuple(part for block in find_blocks(text, context) for part in _segments_of(text, block))
 
@@ -98,11 +98,11 @@ class Statement:
 def statements(text: str, context: str = "") -> list[Statement]:
     """What stands in for the propositions of a passage, in order.
 
-    Sentences and code are as they stand there, without where links lead; the cells of a row are behind the names of
-    their columns. Headings are left out: alone they state nothing, and yet match a question about their topic best. So
-    are headers of tables, rules and other lines without a letter or digit, and the entries of a table of contents. A
-    passage that holds nothing else keeps them, these as one unit, so that every passage that is not blank states
-    something.
+    Sentences and code are as they stand there, without where links lead; the cells of a row are behind the
+    names of their columns. Headings are left out: alone they state nothing, and yet match a question about
+    their topic best. So are headers of tables, rules and other lines without a letter or digit, and the
+    entries of a table of contents. A passage that holds nothing else keeps them, these as one unit, so that
+    every passage that is not blank states something.
 
     Args:
         text: The passage.
@@ -119,8 +119,8 @@ def statements(text: str, context: str = "") -> list[Statement]:
     if stated or not segments:
         return stated
     if entries:
-        start, end = segments[0].start, segments[-1].end
-        return [Statement(text[start:end], (start, end))]
+        span = (segments[0].start, segments[-1].end)
+        return [Statement(text[slice(*span)], span)]
     return [Statement(text[part.start : part.end], part.span) for part in segments]
 
 

@@ -1,19 +1,21 @@
-"""Where sentences end, in English and Japanese first; by rules on characters and short lists of abbreviations.
+"""Where sentences end, in English and Japanese first; by rules on characters and short lists of
+abbreviations.
 
-Libraries (sentencex, pysbd, blingfire) split English prose as well as these rules do, and retrieval cannot tell them
-apart; none gives spans and keeps Japanese quotations together.
+Libraries (sentencex, pysbd, blingfire) split English prose as well as these rules do, and retrieval cannot
+tell them apart; none gives spans and keeps Japanese quotations together.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from llama_pack_densex.text.layout import Span as Span
 from llama_pack_densex.text.links import STRUCK_OUT
 from llama_pack_densex.text.tokens import STOP_WORDS, words
-
-Span = tuple[int, int]
 
 STOPS = ".!?。！？｡．…؟۔।॥։።။"
 QUOTES = "\"'”’»)］」』）］】〉》｣*_]"
@@ -51,31 +53,58 @@ _AFTER_QUOTATION = re.compile(
 
 def split_sentences(run: str) -> list[Span]:
     """The spans of the sentences of a stretch of prose: lines that a wrap cut, and nothing else."""
-    opening, outer = _pair_brackets(run)
-    ignores_case = run.islower()
-    spans: list[tuple[int, int]] = []
-    begin = searched = counted = marks = 0
-    for stop in _TERMINATOR.finditer(run):
-        around = run[max(stop.start() - 1, 0) : stop.end() + 1]
-        if stop[0] == "." and around[-1].isalnum() and around.isascii():
-            continue  # the many of 3.14, 2.0.1 and www.example.org, without further ado
-        marks, counted = marks + run.count("**", counted, stop.end()), stop.end()
-        is_opening = marks % 2 == 0 and run.startswith("**", counted)  # as in "です。**次**の"
-        end = counted if is_opening else _end_of(_CLOSING, run, counted)
-        enclosing = bisect_left(outer, (end, 0)) - 1
-        if stop.start() < begin or (enclosing >= 0 and end <= outer[enclosing][1]):
+    opened_at = _match_brackets(run)
+    quotations = _outermost_pairs(run, opened_at)
+    bold_marks = [mark.end() for mark in _BOLD_MARK.finditer(run)]
+    knows_no_capitals = run.islower()
+    spans: list[Span] = []
+    begin = searched = 0
+    for terminator in _TERMINATOR.finditer(run):
+        start = terminator.start()
+        if _is_in_number_or_name(run, terminator):
+            continue
+        end = _end_with_closing_marks(run, terminator.end(), bold_marks)
+        if start < begin or _is_within(quotations, end):
             continue
         # A sentence has a letter or a digit. What was searched once is not searched again, to stay linear.
-        if not _LETTER.search(run, max(begin, searched), stop.start()):
-            searched = stop.start()
-        elif _ends_sentence(run, begin, stop, end, opening.get(end - 1, -1), ignores_case):
+        if not _LETTER.search(run, max(begin, searched), start):
+            searched = start
+            continue
+        opener = opened_at.get(end - 1, -1)
+        stop = _Stop(run, begin, start, terminator[0], end, opener, knows_no_capitals)
+        if _ends_sentence(stop):
             spans.append((begin, end))
             begin = searched = after_space(run, end)
     if spans and not _LETTER.search(run, begin):
-        spans[-1] = (spans[-1][0], len(run))  # what has no letter of its own, as an emoji, belongs to the one before
-    else:
-        spans.append((begin, len(run)))
+        begin, _ = spans.pop()  # what has no letter of its own, as an emoji, belongs to the one before
+    spans.append((begin, len(run)))
     return spans
+
+
+def _is_in_number_or_name(run: str, terminator: re.Match[str]) -> bool:
+    """Whether it is one of the many full stops of 3.14, 2.0.1 and www.example.org, told without
+    further ado.
+    """
+    if terminator[0] != ".":
+        return False
+    around = run[max(terminator.start() - 1, 0) : terminator.end() + 1]
+    return around[-1].isalnum() and around.isascii()
+
+
+_BOLD_MARK = re.compile(r"\*\*")
+
+
+def _end_with_closing_marks(run: str, end: int, bold_marks: Sequence[int]) -> int:
+    is_bold_closed = bisect_right(bold_marks, end) % 2 == 0
+    if is_bold_closed and run.startswith("**", end):  # opens what follows, as in "です。**次**の"
+        return end
+    return _end_of(_CLOSING, run, end)
+
+
+def _is_within(pairs: Sequence[Span], end: int) -> bool:
+    """Whether one of some pairs begins before a place and is not closed before it."""
+    number = bisect_left(pairs, (end, 0)) - 1
+    return number >= 0 and end <= pairs[number][1]
 
 
 def after_space(text: str, start: int) -> int:
@@ -84,117 +113,255 @@ def after_space(text: str, start: int) -> int:
 
 
 def _end_of(pattern: re.Pattern[str], run: str, start: int) -> int:
-    found = pattern.match(run, start)
-    return found.end() if found else start
+    match = pattern.match(run, start)
+    return match.end() if match else start
 
 
-_PAIRS = {"(": ")", "（": ")", "[": "]", "［": "]", "「": "」", "｢": "」", "『": "』", "【": "】", "〔": "〕"}
-_PAIRS |= {"〈": "〉", "《": "》", "“": "”", "«": "»", '"': '"'}
-_CLOSERS = {"）": ")", "］": "]", "｣": "」"} | {closer: closer for closer in _PAIRS.values()}
+# Brackets and quotations
+
+_PAIRS = dict(zip('(（[［「｢『【〔〈《“«"', '))]]」」』】〕〉》”»"', strict=True))
+_CLOSERS = {"）": ")", "］": "]", "｣": "」"}
+_CLOSERS |= {closer: closer for closer in _PAIRS.values()}
 _BRACKET = re.compile("[" + re.escape("".join({*_PAIRS, *_CLOSERS})) + "]")
-_LONGEST_QUOTATION = 400  # characters; a longer one is a text of its own, or a stray bracket found a partner far away
+_LONGEST_QUOTATION = 400  # characters; a longer one is a text of its own, or two stray brackets
 
 
-def _pair_brackets(run: str) -> tuple[dict[int, int], list[tuple[int, int]]]:
-    """Where the opening bracket or quotation mark of each closing one is, and the spans of the outermost pairs.
-
-    One that is never closed does not count. What is struck out is a pair too, of which no part is read as said.
+def _match_brackets(run: str) -> dict[int, int]:
+    """Where the opening bracket or quotation mark of each closing one is; one that is never closed
+    does not count.
     """
-    opening: dict[int, int] = {}
+    opened_at: dict[int, int] = {}
     stack: list[tuple[str, int]] = []
     pending: defaultdict[str, int] = defaultdict(int)
-    for found in _BRACKET.finditer(run):
-        mark, position = found[0], found.start()
+    for bracket in _BRACKET.finditer(run):
+        mark = bracket[0]
+        place = bracket.start()
         closes = _CLOSERS.get(mark)
-        if mark in _PAIRS and not (mark == '"' and pending['"'] and not run[position - 1].isspace()):
-            stack.append((_PAIRS[mark], position))
-            pending[_PAIRS[mark]] += 1
+        closes_quotation = mark == '"' and pending['"'] and not run[place - 1].isspace()
+        if mark in _PAIRS and not closes_quotation:
+            closer = _PAIRS[mark]
+            stack.append((closer, place))
+            pending[closer] += 1
         elif closes and pending[closes]:
-            expected, opened = "", 0
-            while expected != closes:
-                expected, opened = stack.pop()
-                pending[expected] -= 1
-            opening[position] = opened
-    outer: list[tuple[int, int]] = []
-    pairs = [(opened, closed) for closed, opened in opening.items() if closed - opened <= _LONGEST_QUOTATION]
-    pairs += [(struck.start(), struck.end() - 1) for struck in STRUCK_OUT.finditer(run)]
+            closer = ""
+            while closer != closes:
+                closer, opened_at[place] = stack.pop()
+                pending[closer] -= 1
+    return opened_at
+
+
+def _outermost_pairs(run: str, opened_at: Mapping[int, int]) -> list[Span]:
+    """The spans of quotations, and of what is struck out, of which no part is read as said."""
+    pairs = [(struck.start(), struck.end() - 1) for struck in STRUCK_OUT.finditer(run)]
+    for closed, opened in opened_at.items():
+        if closed - opened <= _LONGEST_QUOTATION:
+            pairs.append((opened, closed))
+    outermost: list[Span] = []
     for opened, closed in sorted(pairs):
-        if not outer or opened > outer[-1][1]:
-            outer.append((opened, closed))
-    return opening, outer
+        if not outermost or opened > outermost[-1][1]:
+            outermost.append((opened, closed))
+    return outermost
 
 
-def _ends_sentence(run: str, begin: int, stop: re.Match[str], end: int, opener: int, ignores_case: bool) -> bool:
-    """Say whether a terminator ends the sentence.
+# What ends a sentence
+
+
+@dataclass(slots=True)
+class _Stop:
+    """A terminator and what stands around it.
 
     Args:
         run: The text.
         begin: Where the sentence begins.
-        stop: The terminator.
+        start: Where the terminator begins.
+        mark: The terminator.
         end: Where the sentence would end, after closing marks.
         opener: Where what closes there was opened; -1 where nothing is closed.
-        ignores_case: Whether the text knows no capitals.
+        knows_no_capitals: Whether all of the text is in small letters.
+        after: Where the text goes on behind it.
+        first: The same behind opening marks.
+        letter: What stands there; empty at the end of the text.
     """
-    mark, start = stop[0], stop.start()
-    after = after_space(run, end)
-    first = _end_of(_OPENING, run, after)
-    letter, before = run[first : first + 1], run[start - 1 : start]
-    if not letter:
-        return after == len(run)
-    if before in ("[", "(", "［", "（") or (letter.isdigit() and run[start - 2 : start] == ". "):
-        return False  # "[...]" is an omission, "(?)" a doubt, and ". . . 7" leads to a page
-    is_apart, is_cjk, is_marker = after > end, bool(CJK.match(letter)), bool(_MARKER.fullmatch(run, begin, start))
-    is_quoted = 0 <= opener < start  # in "。（笑）", what was opened after the terminator says nothing about it
-    if not mark.strip(_DOTS) and (len(mark) > 1 or mark in "…‥"):
-        return letter.isupper() and (is_apart or mark[0] in "…‥" or len(mark) > 2)
-    if is_quoted and not is_apart and opener > begin and run[opener] in "（(" and run[opener - 1] not in STOPS:
-        return False  # as laws have them: "事業者（国を除く。）又は"
-    if mark in ".．" and not is_apart:  # "です.次", but "３．５", "図１．２" and "J.リーグ"
-        after_cjk = bool(CJK.match(before))
-        return "ぁ" <= before <= "ん" or (
-            not letter.isdigit() and not is_marker and (mark == "．" or after_cjk) and (is_cjk or after_cjk)
-        )
-    if is_cjk and (not is_apart or is_quoted) and mark != ".":
-        return not (_AFTER_QUOTATION if is_quoted else _NEVER_FIRST).match(run, after)
-    if any(character in _SURE for character in mark) or mark == "．":
-        return not _NEVER_FIRST.match(run, after)
-    if letter.islower():
-        # iPhone, mRNA, eBay; and texts that know no capitals, except after a quotation ("Is it?" he asked).
-        can_begin = bool(_CAMEL.match(run, first)) or (ignores_case and end == stop.end())
-    else:
-        can_begin = letter.isalnum() or letter not in ",;:)]}/&%-–—~.!?…"
-    return is_apart and can_begin and (mark != "." or not (is_marker or _abbreviates(run, begin, start, first)))
+
+    run: str
+    begin: int
+    start: int
+    mark: str
+    end: int
+    opener: int
+    knows_no_capitals: bool
+    after: int = field(init=False)
+    first: int = field(init=False)
+    letter: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.after = after_space(self.run, self.end)
+        self.first = _end_of(_OPENING, self.run, self.after)
+        self.letter = self.run[self.first : self.first + 1]
+
+    @property
+    def last(self) -> str:
+        """The character before it; empty where there is none."""
+        return self.run[self.start - 1 : self.start]
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether white space stands behind it."""
+        return self.after > self.end
+
+    @property
+    def is_quoted(self) -> bool:
+        """Whether it is within what closes there; in "。（笑）", what was opened behind it says nothing
+        about it.
+        """
+        return 0 <= self.opener < self.start
+
+    @property
+    def is_behind_marker(self) -> bool:
+        """Whether the number or letter of an item is all that stands before it."""
+        return _MARKER.fullmatch(self.run, self.begin, self.start) is not None
+
+    def goes_on_with(self, pattern: re.Pattern[str]) -> bool:
+        return pattern.match(self.run, self.after) is not None
 
 
-def _abbreviates(run: str, begin: int, start: int, first: int) -> bool:
-    """Say whether the full stop at `start` is an abbreviation's and the sentence goes on at `first`."""
-    *before, last = ["", *run[max(begin, start - 60) : start].split()]
-    if not last or run[start - 1].isspace():
+def _ends_sentence(stop: _Stop) -> bool:
+    if not stop.letter:
+        return stop.after == len(stop.run)
+    for rule in _RULES:
+        verdict = rule(stop)
+        if verdict is not None:
+            return verdict
+    return stop.is_apart and _may_begin_sentence(stop)
+
+
+def _aside(stop: _Stop) -> bool | None:
+    """ "[...]" is an omission, "(?)" a doubt, and ". . . 7" leads to a page."""
+    if stop.letter.isdigit() and stop.run[stop.start - 2 : stop.start] == ". ":
         return False
-    word = re.split(r"[\"'“‘«(\[（「『—–/,．。、\u3040-\u30ff\u3400-\u9fff-]", last)[-1]
-    previous, found = "".join(before[-1:]), _WORD.match(run, first)
-    lower, following = word.lower(), found[0] if found else ""
-    if word in _TITLES or lower in _NEVER_LAST:
+    is_in_brackets = stop.last in ("[", "(", "［", "（")
+    return False if is_in_brackets else None
+
+
+def _dots(stop: _Stop) -> bool | None:
+    """Dots end a sentence where a capital follows."""
+    is_ellipsis = stop.mark[0] in "…‥"
+    if stop.mark.strip(_DOTS) or not (is_ellipsis or len(stop.mark) > 1):
+        return None
+    return stop.letter.isupper() and (stop.is_apart or is_ellipsis or len(stop.mark) > 2)
+
+
+def _aside_of_law(stop: _Stop) -> bool | None:
+    """As laws have them: "事業者（国を除く。）又は"."""
+    if not stop.is_quoted or stop.is_apart or stop.opener <= stop.begin or stop.run[stop.opener] not in "（(":
+        return None
+    return None if stop.run[stop.opener - 1] in STOPS else False
+
+
+def _full_stop_without_space(stop: _Stop) -> bool | None:
+    """ "です.次" ends a sentence, but not "３．５", "図１．２" and "J.リーグ"."""
+    if stop.mark not in ".．" or stop.is_apart:
+        return None
+    if "ぁ" <= stop.last <= "ん":
         return True
-    is_numbered = bool(_NUMBER.match(run, first))
-    if (lower in _BEFORE_NUMBER or lower.endswith("str")) and (is_numbered or word != "P"):
-        return is_numbered
+    if stop.letter.isdigit() or stop.is_behind_marker:
+        return False
+    is_after_cjk = CJK.match(stop.last) is not None
+    is_between_wide = stop.mark == "．" and CJK.match(stop.letter) is not None
+    return is_after_cjk or is_between_wide
+
+
+def _before_cjk(stop: _Stop) -> bool | None:
+    """Chinese and Japanese need no space behind a sentence; what cannot begin one goes on with this one."""
+    if (stop.is_apart and not stop.is_quoted) or stop.mark == "." or not CJK.match(stop.letter):
+        return None
+    return not stop.goes_on_with(_AFTER_QUOTATION if stop.is_quoted else _NEVER_FIRST)
+
+
+def _sure_terminator(stop: _Stop) -> bool | None:
+    if stop.mark != "．" and not any(character in _SURE for character in stop.mark):
+        return None
+    return not stop.goes_on_with(_NEVER_FIRST)
+
+
+def _abbreviation_or_number(stop: _Stop) -> bool | None:
+    return False if stop.mark == "." and (stop.is_behind_marker or _abbreviates(stop)) else None
+
+
+_RULES: tuple[Callable[[_Stop], bool | None], ...] = (
+    _aside,
+    _dots,
+    _aside_of_law,
+    _full_stop_without_space,
+    _before_cjk,
+    _sure_terminator,
+    _abbreviation_or_number,
+)
+"""Whether a terminator ends the sentence, as the first rule says that does not return None."""
+
+
+def _may_begin_sentence(stop: _Stop) -> bool:
+    if not stop.letter.islower():
+        return stop.letter.isalnum() or stop.letter not in ",;:)]}/&%-–—~.!?…"
+    if _CAMEL.match(stop.run, stop.first):  # iPhone, mRNA, eBay
+        return True
+    has_closing_marks = stop.end > stop.start + len(stop.mark)
+    return stop.knows_no_capitals and not has_closing_marks  # but after a quotation ("Is it?" he asked)
+
+
+# Abbreviations
+
+
+_LONGEST_LOOK_BACK = 60  # characters
+
+
+def _abbreviates(stop: _Stop) -> bool:
+    """Whether a full stop is an abbreviation's, or a number's, and the sentence goes on behind it."""
+    start = max(stop.begin, stop.start - _LONGEST_LOOK_BACK)
+    *_, previous, last = ["", "", *stop.run[start : stop.start].split()]
+    if not last or stop.run[stop.start - 1].isspace():
+        return False
+    word = _WORD_BREAK.split(last)[-1]
+    if word in _TITLES or word.lower() in _NEVER_LAST:
+        return True
+    if word.lower() in _BEFORE_NUMBER or word.lower().endswith("str"):
+        is_numbered = _NUMBER.match(stop.run, stop.first) is not None
+        if is_numbered or word != "P":
+            return is_numbered
+    following = _WORD.match(stop.run, stop.first)
+    next_word = following[0] if following else ""
     if word.isdigit():
-        is_dated = following in _MONTHS or previous.endswith((":", ";"))
-        return (len(word) < 3 and is_dated) or bool(_DATE.search(run, max(start - 8, 0), first + 6))
+        return _is_in_date(stop, word, previous, next_word)
     if len(word) == 1 and word.isalpha() and not WIDE.search(last):
-        is_spaced = run[first + 1 : first + 2] == "."  # z. B., J. A. Hobson
-        if not word.isupper():
-            return is_spaced or word in "vcbdrpnmf" or word.lower() == word.upper()
-        is_initial = following.isupper() and is_spaced
-        return is_initial or not previous or previous[-1] in ".,;&" or following not in _STARTERS
-    return bool(lower in _MAYBE_LAST or _ACRONYM.fullmatch(word) or _CONSONANTS.fullmatch(word)) and (
-        following not in _STARTERS
-    )
+        return _is_initial(stop, word, previous, next_word)
+    return next_word not in _STARTERS and _may_be_abbreviation(word)
 
 
+def _is_in_date(stop: _Stop, number: str, previous: str, next_word: str) -> bool:
+    is_day = len(number) < 3 and (next_word in _MONTHS or previous.endswith((":", ";")))
+    return is_day or _KOREAN_DATE.search(stop.run, max(stop.start - 8, 0), stop.first + 6) is not None
+
+
+def _is_initial(stop: _Stop, letter: str, previous: str, next_word: str) -> bool:
+    """Whether a letter is one of a name's or of an abbreviation in several parts: z. B., J. A. Hobson."""
+    is_before_another = stop.run[stop.first + 1 : stop.first + 2] == "."
+    if not letter.isupper():
+        return is_before_another or letter in "vcbdrpnmf" or letter.lower() == letter.upper()
+    if not previous or previous[-1] in ".,;&":
+        return True
+    return (is_before_another and next_word.isupper()) or next_word not in _STARTERS
+
+
+def _may_be_abbreviation(word: str) -> bool:
+    if word.lower() in _MAYBE_LAST or _ACRONYM.fullmatch(word):
+        return True
+    return _CONSONANTS.fullmatch(word) is not None
+
+
+_WORD_BREAK = re.compile(r"[\"'“‘«(\[（「『—–/,．。、\u3040-\u30ff\u3400-\u9fff-]")
 _TITLES = words(
-    "Mr Mrs Ms Mx Dr Drs Prof Rev Gen Col Lt Sgt Capt Cpl Cmdr Maj Adm Gov Sen Rep Reps Pres Hon Messrs Mme Mlle Fr"
+    "Mr Mrs Ms Mx Dr Drs Prof Rev Gen Col Lt Sgt Capt Cpl Cmdr Maj Adm Gov Sen Rep Reps Pres Hon Messrs"
+    " Mme Mlle Fr"
     " Supt Insp Sra Dra Ud Hr Ing Fa Gem डॉ प्रो"
 )
 _NEVER_LAST = words("e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.д г ул им inkl")
@@ -203,17 +370,21 @@ _BEFORE_NUMBER = words(
     " sat sun may mar para paras sched max min abs abb kap ziff rn str env réf gem lt"
 )
 _MAYBE_LAST = words(
-    "inc ltd co corp llc plc bros jr sr st ste mt ft ave blvd rd dept univ assn est al eds trans govt intl mfg tel ext"
-    " jan feb apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri calif fla ariz conn colo mio mrd"
+    "inc ltd co corp llc plc bros jr sr st ste mt ft ave blvd rd dept univ assn est al eds trans govt"
+    " intl mfg tel ext"
+    " jan feb apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri calif fla ariz"
+    " conn colo mio mrd"
 )
 _MONTHS = words("Januar Februar März April Mai Juni Juli August September Oktober November Dezember")
 _STARTERS = {word.capitalize() for word in STOP_WORDS} | words(
-    "According Additionally Also Although Among Another Despite Even Every Finally Following Furthermore Hence However"
-    " Indeed Instead Later Many Meanwhile Moreover Perhaps Please Several Similarly Since Therefore Though Thus Today"
+    "According Additionally Also Although Among Another Despite Even Every Finally Following Furthermore"
+    " Hence However"
+    " Indeed Instead Later Many Meanwhile Moreover Perhaps Please Several Similarly Since Therefore"
+    " Though Thus Today"
     " Unfortunately Unlike Upon Within Without Yet"
 )
 _CAMEL = re.compile(r"[a-z]{1,2}[A-Z]")
 _NUMBER = re.compile(r"(?:§+ ?|[€$£¥])?[0-9０-９]|[IVXLC]{2,}\b|[VX]\b|[A-Z]\d")
-_DATE = re.compile(r"\d{4}\. ?\d{1,2}\. ?\d")  # in Korean
+_KOREAN_DATE = re.compile(r"\d{4}\. ?\d{1,2}\. ?\d")
 _ACRONYM = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}")
 _CONSONANTS = re.compile(r"[BCDFGHJKLMNPQRSTVWXZ][bcdfghjklmnpqrstvwxz]{2,4}")

@@ -13,19 +13,22 @@ from bm25s.stopwords import STOPWORDS_EN_PLUS
 _HAN_RANGES = "々〆〇ヶ㐀-䶿一-鿿\uf900-\ufaff\U00020000-\U0003ffff"
 _KATAKANA_RANGES = "ァ-ヺー-ヿㇰ-ㇿ"
 
-# A character class for regular expressions: Han with its iteration marks, kana with the prolonged sound mark, Hangul;
-# scripts whose words spaces do not part, or part together with their particles.
+# A character class for regular expressions: Han with its iteration marks, kana with the prolonged sound
+# mark, Hangul; scripts whose words spaces do not part, or part together with their particles.
 CJK = f"{_HAN_RANGES}ぁ-ゖゝ-ゟ{_KATAKANA_RANGES}가-힣"
 _UNSPACED = f"{_HAN_RANGES}ぁ-ゖゝ-ゟ{_KATAKANA_RANGES}"
-# The end of a line of 16 characters and more amid Chinese or Japanese: of shorter ones, as in a list, each is a word.
 # Thai, Lao, Burmese and Khmer letters and their marks: spaces part their phrases.
 _PHRASED = "\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u108f\u1780-\u17d3"
-_MARKS = "".join(one for one in map(chr, range(0x900, 0x1C00)) if unicodedata.category(one)[0] == "M")  # vowels, mostly
+_INDIC = map(chr, range(0x900, 0x1C00))
+_MARKS = "".join(letter for letter in _INDIC if unicodedata.category(letter)[0] == "M")  # vowels, mostly
+# The end of a line of 16 characters and more amid Chinese or Japanese: of shorter ones, as in a list, each
+# is a word.
 _WRAP = re.compile(rf"(?<=[^\n]{{15}}[{_UNSPACED}])[^\S\n]*\n[^\S\n]*(?=[{_UNSPACED}])")
 _WIDE = r"[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
 _BREAK_IN_WIDE_TEXT = re.compile(rf"(?<={_WIDE})[ \t]*[\r\n]\s*(?={_WIDE})")
 _SPACE = re.compile(r"[ \t\r\n\f\v\xa0]+")
-# Where a word may break, in pages and what is copied from them; what joins letters, or makes an Arabic word longer.
+# Where a word may break, in pages and what is copied from them; what joins letters, or makes an Arabic word
+# longer.
 _INVISIBLE = re.compile("[\u00ad\u0640\u200b\u200d\u2060\ufeff]")
 _OLD = (  # kanji of before 1946, each before today's
     "乘乗亂乱亙亘亞亜佛仏來来假仮傳伝僞偽價価儉倹兒児兩両册冊冱冴凛凜刄刃剩剰劍剣劑剤勞労勳勲勵励勸勧區区卷巻參参"
@@ -40,14 +43,16 @@ _OLD = (  # kanji of before 1946, each before today's
     "邉辺邊辺鄰隣醉酔醫医釀醸釋釈錢銭鎭鎮鐵鉄鑄鋳鑛鉱關関陷陥隨随險険隱隠隸隷雙双雜雑霸覇靈霊靜静顏顔顯顕飮飲餘余"
     "餠餅騷騒驅駆驗験驛駅髓髄體体髙高髮髪鬪闘鷄鶏鹽塩麥麦黏粘默黙點点黨党齊斉齋斎齒歯齡齢龍竜龜亀﨑崎"
 )
-# Latin and Greek letters with marks, the vowel signs of Hebrew and Arabic with its alef, digits of other scripts.
+# Latin and Greek letters with marks, the vowel signs of Hebrew and Arabic with its alef, digits of other
+# scripts.
 _VARIANT = re.compile(
     "[ß-ɏḀ-ỿ\u0300-\u036fͰ-Ͽἀ-῿\u0591-\u05bd\u05bf-\u05c7\u0622\u0623\u0625\u064b-\u065f\u0670"
     f"\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\u09e6-\u09ef\u0e50-\u0e59{_OLD[::2]}]"
 )
 _USUAL = dict(zip(_OLD[::2] + "øłđðħŧıæœþ", [*_OLD[1::2], *"olddhti", "ae", "oe", "th"], strict=True))
 _KEPT = "\ue001"  # behind a word that is a name here, though it is a stop word elsewhere
-_CODE_DASH = re.compile("(?<=[a-z0-9])[\u2010-\u2015\u2212ー](?=[a-z0-9])")  # as people type for the hyphen of a code
+# What people type for the hyphen of a code.
+_CODE_DASH = re.compile("(?<=[a-z0-9])[\u2010-\u2015\u2212ー](?=[a-z0-9])")
 _DOTTED = r"(?<![a-z0-9.@])[a-z](?:\.[a-z])+(?![a-z0-9@])"  # e.g.
 _SIGNED_LETTER = r"(?<![a-z0-9*+#])[a-z](?:\+\+(?![a-z])|(?:\+|#|\*)(?![a-z0-9*+#]))"  # C++, C#, A*
 _LETTER_PAIR = r"(?<![a-z0-9/])[a-z]/[a-z](?![a-z0-9/+#*])"  # I/O
@@ -64,16 +69,20 @@ _TOKEN = re.compile(
 _HIRAGANA = re.compile("[ぁ-ゖゝ-ゟ]")
 IS_CJK = re.compile(f"[{CJK}]")
 _IS_PAIRED = re.compile(f"[{CJK}{_PHRASED}]")
-# The prolonged sound mark stands in hiragana words too, where it begins no katakana word. Longer runs of Han are
-# clauses in Chinese.
-_WORD = re.compile(f"(?!ー)[{_KATAKANA_RANGES}]+|(?<![{_HAN_RANGES}])[{_HAN_RANGES}]{{1,8}}(?![{_HAN_RANGES}])")
-LEADER = r"(?:[.．…‥・·] ?){5}[ \t]*"  # a pattern of the dots before a number in a table of contents, or of prices
+# The prolonged sound mark stands in hiragana words too, where it begins no katakana word. Longer runs of
+# Han are clauses in Chinese.
+_WORD = re.compile(
+    f"(?!ー)[{_KATAKANA_RANGES}]+|(?<![{_HAN_RANGES}])[{_HAN_RANGES}]{{1,8}}(?![{_HAN_RANGES}])",
+)
+# A pattern of the dots before a number in a table of contents, or of prices.
+LEADER = r"(?:[.．…‥・·] ?){5}[ \t]*"
 _ENTRY = re.compile(
     rf"(?m)^[ \t]*(?:\d|[A-Z]\.\d|第|Chapter|Appendix|付録|附录).*?{LEADER}(?:(\d{{1,4}})|[ivxlc]{{1,7}})[ \t\r]*$"
 )
 _DIGIT_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 STOP_WORDS = frozenset(STOPWORDS_EN_PLUS)
-# What an apostrophe leaves of a word is no token there, and elsewhere a letter as another: vitamin d, a T cell.
+# What an apostrophe leaves of a word is no token there, and elsewhere a letter as another: vitamin d, a T
+# cell.
 _DROPPED = STOP_WORDS - {"d", "ll", "m", "o", "re", "s", "t", "ve", "y"}
 
 _IN_OTHER_LETTERS = re.compile(r"[a-z0-9]*[^\W_a-z0-9]")
@@ -90,7 +99,8 @@ _GOES_ON = re.compile(rf"[^\W{CJK}]|['’&+#]|-\d|\*(?!\*)")
 _MID_SENTENCE = re.compile(rf"[{_LATIN})] \Z")
 _NEXT_WORD = re.compile(rf" ?[{_LATIN}]")
 _NUMBERED = re.compile(r"\w [A-Z][a-z]{2,} \Z")  # of World War I
-# Where grammar leaves no other reading: a pronoun or verb behind an article, an article with nothing to stand before.
+# Where grammar leaves no other reading: a pronoun or verb behind an article, an article with nothing to
+# stand before.
 _NAME_BY_GRAMMAR = re.compile(
     r"\b(?:the|an?|our|your) (?:it|who|am|is|be|or|do|me|we|he|she)(?![\w'’-])"
     r"|\b[a-z]{3,} a(?=\s*[?.,;:!)]|\s*\Z| (?:is|are|was|in|of|for|and|or|does|to|from|with)\b)"
@@ -100,17 +110,18 @@ _NAME_BY_GRAMMAR = re.compile(
 def tokenize(text: str) -> list[str]:
     """Split a text into tokens for BM25.
 
-    Chinese, Japanese and Korean text, and Thai, Lao, Burmese and Khmer, becomes overlapping pairs of characters, which
-    need no dictionary; each run of katakana or of Han characters counts as a word besides, so that words and names
-    weigh more than the kana between them. (On 741 questions of JSQuAD the pairs alone put the gold passage first for
-    91.2 %, with the words 92.6 %, the content words of a morphological analyser 91.4 %.) Other text becomes words,
-    stemmed as English. Full-width and half-width forms are one (NFKC), and "1,200" is "1200"; neither accents nor
-    vowel signs that may be left out nor old forms of kanji count.
+    Chinese, Japanese and Korean text, and Thai, Lao, Burmese and Khmer, becomes overlapping pairs of
+    characters, which need no dictionary; each run of katakana or of Han characters counts as a word
+    besides, so that words and names weigh more than the kana between them. (On 741 questions of JSQuAD the
+    pairs alone put the gold passage first for 91.2 %, with the words 92.6 %, the content words of a
+    morphological analyser 91.4 %.) Other text becomes words, stemmed as English. Full-width and half-width
+    forms are one (NFKC), and "1,200" is "1200"; neither accents nor vowel signs that may be left out nor
+    old forms of kanji count.
 
-    English stop words are dropped, but for those that are written as names (WHO, Vitamin A, the IT department);
-    otherwise case does not count. What signs hold together (AX-10, R&D, Node.js, 24/7, 50%) is a token beside its
-    parts, and spelled without hyphens; AX10 has the same parts and is the same token. A letter with its signs (C++,
-    C#) is a token of its own.
+    English stop words are dropped, but for those that are written as names (WHO, Vitamin A, the IT
+    department); otherwise case does not count. What signs hold together (AX-10, R&D, Node.js, 24/7, 50%) is
+    a token beside its parts, and spelled without hyphens; AX10 has the same parts and is the same token. A
+    letter with its signs (C++, C#) is a token of its own.
 
     Args:
         text: Any text.
@@ -149,7 +160,8 @@ def _pairs(run: str) -> list[str]:
 
 
 def _code_tokens(run: str) -> list[str]:
-    """The parts of what signs or figures hold together, and the whole of it where it is more than a hyphenated word.
+    """The parts of what signs or figures hold together, and the whole of it where it is more than a
+    hyphenated word.
 
     Numbers have a part without leading zeros too: E42 finds E-042.
     """
@@ -180,18 +192,23 @@ def _kept_if_name(word: re.Match[str]) -> str:
 
 def _is_name(word: str, text: str, start: int, end: int) -> bool:
     """Whether a stop word is a name where it stands in a text: written so, or amid Chinese or Japanese."""
-    before = text[max(0, start - 2) : start]
-    if _GOES_BEFORE.search(before) or _GOES_ON.match(text, end):
+    two_before = text[max(0, start - 2) : start]
+    if _GOES_BEFORE.search(two_before) or _GOES_ON.match(text, end):
         return False
-    if IS_CJK.match(text, end) or IS_CJK.match(before[-1:]):
+    if IS_CJK.match(text, end) or IS_CJK.match(two_before[-1:]):
         return True
     if word == "I":
-        return bool(_NUMBERED.search(text, max(0, start - 30), start))
-    if len(word) == 1 and word.isupper() and not _NEXT_WORD.match(text, end):
-        return True
-    if len(word) > 1 and word.isupper():
+        return _NUMBERED.search(text, max(0, start - 30), start) is not None
+    if word.isupper():
+        if len(word) == 1:
+            return not _NEXT_WORD.match(text, end) or _is_capitalised_name(word, two_before)
         return not _is_in_capitals(text, start)
-    return word[0].isupper() and word not in ("The", "An") and bool(_MID_SENTENCE.search(before))
+    return _is_capitalised_name(word, two_before)
+
+
+def _is_capitalised_name(word: str, two_before: str) -> bool:
+    is_capitalised = word[0].isupper() and word not in ("The", "An")
+    return is_capitalised and _MID_SENTENCE.search(two_before) is not None
 
 
 def _is_in_capitals(text: str, place: int) -> bool:
@@ -202,12 +219,16 @@ def _is_in_capitals(text: str, place: int) -> bool:
 
 
 def unwrapped(text: str) -> str:
-    """A text whose Chinese or Japanese words are whole where the end of a line parts them, as in plain text and PDF."""
+    """A text whose Chinese or Japanese words are whole where the end of a line parts them, as in
+    plain text and PDF.
+    """
     return _WRAP.sub("", text) if "\n" in text else text
 
 
 def on_one_line(text: str) -> str:
-    """A text with single spaces for white space; a line's end between wide characters, as of Japanese, is nothing."""
+    """A text with single spaces for white space; a line's end between wide characters, as of
+    Japanese, is nothing.
+    """
     return _SPACE.sub(" ", _BREAK_IN_WIDE_TEXT.sub("", text)).strip(" ")
 
 
@@ -215,13 +236,16 @@ def normal(text: str) -> str:
     """A text in one form: full-width is half-width (NFKC), case is folded, é is e, 國 is 国, "1,200" "1200"."""
     folded = text.lower()
     if not text.isascii():
-        folded = _VARIANT.sub(_usual, unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).casefold())
+        normalised = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
+        folded = _VARIANT.sub(_usual, normalised.casefold())
     return _DIGIT_GROUPS.sub("", folded) if "," in folded else folded
 
 
-def _usual(found: re.Match[str]) -> str:
-    """An old kanji as of today; a letter without the marks that do not tell words apart, as those of Cyrillic do."""
-    letter = found[0]
+def _usual(match: re.Match[str]) -> str:
+    """An old kanji as of today; a letter without the marks that do not tell words apart, as those
+    of Cyrillic do.
+    """
+    letter = match[0]
     if letter.isdecimal():
         return str(unicodedata.decimal(letter))
     plain = (part for part in unicodedata.normalize("NFD", letter) if not unicodedata.combining(part))
@@ -234,21 +258,29 @@ def compared(text: str) -> str:
 
 
 def contents_of(text: str) -> frozenset[str]:
-    """The numbered lines of a table of contents, whose dots lead to pages: of five and more, the numbers never fall.
+    """The numbered lines of a table of contents, whose dots lead to pages: of five and more, the numbers
+    never fall.
 
-    Those of prices do, or are round; where neither is so by chance, a short list is not lost to search by words.
+    Those of prices do, or are round; where neither is so by chance, a short list is not lost to search by
+    words.
     """
-    found = list(_ENTRY.finditer(text))
-    pages = [int(one[1]) for one in found if one[1]]
-    lead = pages == sorted(pages) and (not pages or any(page % 10 for page in pages))
-    return frozenset(one[0].strip() for one in found) if len(found) > 4 and lead else frozenset()
+    entries = list(_ENTRY.finditer(text))
+    pages = [int(entry[1]) for entry in entries if entry[1]]
+    lead_to_pages = pages == sorted(pages) and (not pages or any(page % 10 for page in pages))
+    if len(entries) < _LEAST_ENTRIES or not lead_to_pages:
+        return frozenset()
+    return frozenset(entry[0].strip() for entry in entries)
+
+
+_LEAST_ENTRIES = 5
 
 
 def content_words(tokens: Iterable[str]) -> set[str]:
     """The distinct tokens of a question that say what it is about.
 
-    Those with hiragana are particles and endings, as English stop words are, and left out where there are others: of
-    the rest JSQuAD's questions share 87 % with their passage, questions in other words 21 % (of all 75 % and 21 %).
+    Those with hiragana are particles and endings, as English stop words are, and left out where there are
+    others: of the rest JSQuAD's questions share 87 % with their passage, questions in other words 21 % (of
+    all 75 % and 21 %).
     """
     distinct = set(tokens)
     return {token for token in distinct if not _HIRAGANA.search(token)} or distinct

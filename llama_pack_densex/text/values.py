@@ -1,4 +1,6 @@
-"""Metadata as plain JSON, which every store keeps and filters compare: what has a plain text form becomes that."""
+"""Metadata as plain JSON, which every store keeps and filters compare: what has a plain text form
+becomes that.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ _MOST_BITS = 10_000  # of a whole number; Python writes out no more than 4,300 d
 def plain_value(value: Any, key: str = "") -> Any:
     """A value as plain JSON; what is plain JSON stays as it is.
 
-    Dates and times become their ISO text; paths, UUIDs, decimals, durations and the like their text; members of enums
-    their values; numbers and arrays of NumPy numbers and lists; sets sorted lists; missing dates None.
+    Dates and times become their ISO text; paths, UUIDs, decimals, durations and the like their text;
+    members of enums their values; numbers and arrays of NumPy numbers and lists; sets sorted lists; missing
+    dates None.
 
     Args:
         value: The value.
@@ -40,15 +43,18 @@ def plain_value(value: Any, key: str = "") -> Any:
         return value
     if isinstance(value, Enum):
         return plain_value(value.value, key)
-    if isinstance(value, Mapping):
-        return plain_values(value)
-    if isinstance(value, Set):
-        return sorted((plain_value(item, key) for item in value), key=str)
     if isinstance(value, np.ndarray):
         return plain_value(list(value) if value.ndim else value[()], key)
-    if isinstance(value, Sequence) and not isinstance(value, (str, *_BYTES)):
-        return [plain_value(item, key) for item in value]
+    if isinstance(value, (Mapping, Set, Sequence)) and not isinstance(value, (str, *_BYTES)):
+        return _plain_collection(value, key)
     return _plain_scalar(value, key)
+
+
+def _plain_collection(values: Mapping[Any, Any] | Set[Any] | Sequence[Any], key: str) -> Any:
+    if isinstance(values, Mapping):
+        return plain_values(values)
+    plain = [plain_value(value, key) for value in values]
+    return sorted(plain, key=str) if isinstance(values, Set) else plain
 
 
 def plain_values(values: Mapping[Any, Any]) -> dict[str, Any]:
@@ -76,7 +82,8 @@ def kept_metadata(metadata: Mapping[Any, Any], document_id: str | None) -> dict[
     try:
         return plain_values(metadata)
     except ValueError as error:
-        raise ValueError(f"the metadata of document {document_id!r} cannot be kept as JSON: {error}") from error
+        message = f"the metadata of document {document_id!r} cannot be kept as JSON: {error}"
+        raise ValueError(message) from error
 
 
 def _plain_key(key: Any) -> str:
@@ -108,6 +115,6 @@ def _plain_scalar(value: Any, key: str) -> Any:
         if isinstance(value, plain):
             return plain(value)
     raise ValueError(
-        f"{key!r} holds a value of type {kind.__name__}, which has no plain text form; use texts, numbers, dates, "
-        "lists and dictionaries"
+        f"{key!r} holds a value of type {kind.__name__}, which has no plain text form; use texts, numbers, "
+        "dates, lists and dictionaries"
     )

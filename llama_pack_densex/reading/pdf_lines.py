@@ -1,0 +1,111 @@
+"""Where the characters of a page of a PDF stand, and the lines that they make.
+
+Coordinates are in points from the top left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+_Item = TypeVar("_Item")
+
+_HYPHENS = "\x02\ufffe"  # what PDFium puts for a hyphen that parts a word at the end of a line
+_WIDE_GAP = 0.9  # of the size of characters: what is farther apart on a line may be in two columns
+
+
+class Box(NamedTuple):
+    """Where something stands on a page."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @property
+    def x(self) -> float:
+        """How far right its middle is."""
+        return (self.left + self.right) / 2
+
+    @property
+    def y(self) -> float:
+        """How far down its middle is."""
+        return (self.top + self.bottom) / 2
+
+    @property
+    def width(self) -> float:
+        """How wide it is."""
+        return self.right - self.left
+
+    @property
+    def size(self) -> float:
+        """Its height, as a measure of its font."""
+        return max(self.bottom - self.top, 1.0)
+
+    def is_on_line_of(self, other: Box) -> bool:
+        """Whether its middle is not above or below another one."""
+        return other.top < self.y < other.bottom
+
+    def follows(self, other: Box, widest_gap: float) -> bool:
+        """Whether it stands behind another one on its line, with a gap of so many of its sizes at most."""
+        gap = (self.left - other.right) / other.size
+        return -1 < gap < widest_gap and self.is_on_line_of(other)
+
+    def gap_beside(self, other: Box) -> float | None:
+        """How far it stands to the left or right of another one; None where no line crosses both."""
+        if other.top >= self.bottom or self.top >= other.bottom:
+            return None
+        return max(other.left - self.right, self.left - other.right)
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A stretch of a line without a wide gap.
+
+    Args:
+        text: What it says; nothing of a table, which stands as one line.
+        places: Where its characters are in the page's text.
+        box: Where it stands; of upright lines as if the page were turned, so that they run to the right.
+    """
+
+    text: str
+    places: Sequence[int]
+    box: Box
+
+
+def runs(items: Iterable[_Item], goes_on: Callable[[list[_Item], _Item], bool]) -> list[list[_Item]]:
+    """Items in order, parted where one does not go on with the run before it."""
+    parted: list[list[_Item]] = []
+    for item in items:
+        if parted and goes_on(parted[-1], item):
+            parted[-1].append(item)
+        else:
+            parted.append([item])
+    return parted
+
+
+def find_lines(text: str, boxes: Mapping[int, Box]) -> list[Line]:
+    """The lines of a page in the order of its text.
+
+    Args:
+        text: The page's text.
+        boxes: Where its characters stand, by their places in it, without white space.
+    """
+
+    def goes_on(run: list[int], place: int) -> bool:
+        last = run[-1]
+        is_next = place == last + 1 and text[last] not in _HYPHENS
+        return is_next or boxes[place].follows(boxes[last], _WIDE_GAP)
+
+    lines: list[Line] = []
+    for run in runs(boxes, goes_on):
+        places = range(run[0], run[-1] + 1)
+        lines.append(Line(text[places.start : places.stop], places, around(boxes, run)))
+    return lines
+
+
+def around(boxes: Mapping[int, Box], places: Collection[int]) -> Box:
+    """The box around the characters at some places."""
+    lefts, tops, rights, bottoms = zip(*(boxes[place] for place in places), strict=True)
+    return Box(min(lefts), min(tops), max(rights), max(bottoms))
