@@ -38,6 +38,7 @@ nb_execution_mode = "cache"
 nb_execution_timeout = 900
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_output_stderr = "remove"
 nb_execution_show_tb = True
 
 autodoc_member_order = "bysource"
@@ -67,6 +68,7 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", take_fences_as_code, priority=400)  # before napoleon takes its sections
     app.connect("source-read", link_to_the_repository)
     app.connect("html-page-context", name_the_language)
+    app.connect("html-page-context", serve_everyone, priority=900)  # after furo's own
     app.connect("build-finished", write_llms_txt)
 
 
@@ -107,6 +109,15 @@ def name_the_language(app: Sphinx, page: str, template: str, context: dict[str, 
     """Browsers and screen readers read Japanese pages as Japanese."""
     if page.startswith("ja/") or page.endswith("_ja"):
         context["language"] = "ja"
+
+
+def serve_everyone(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """What the theme leaves out: levels of headings, what the keyboard can scroll, names of frames."""
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+    body = context.get("body", "").replace("<pre", '<pre tabindex="0"')
+    body = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
+    context["body"] = body.replace("<iframe ", '<iframe title="A report" ')
 
 
 def write_llms_txt(app: Sphinx, error: Exception | None) -> None:
