@@ -104,7 +104,8 @@ $(VENV)/.installed-stores: $(VENV)/.installed-all
 	@echo "Installing what the site is built with into $(@D); this takes two minutes the first time."
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python $(PIP_INSTALL) --upgrade 'pip>=25.1'
-	$(@D)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[evaluation]' --group docs
+	grep -v '^docutils==' constraints.txt > $(@D)/constraints.txt  # Sphinx takes an older one than twine
+	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt -e '.[evaluation]' --group docs
 	@touch $@
 
 supported-python:
