@@ -134,6 +134,6 @@ def write_llms_txt(app: Sphinx, error: Exception | None) -> None:
 
 def first_paragraph(app: Sphinx, page: str) -> str:
     for node in app.env.get_doctree(page).findall():
-        if node.tagname == "paragraph":
+        if node.tagname == "paragraph" and node.parent.tagname == "section":
             return " ".join(node.astext().split())
     return ""

@@ -37,7 +37,6 @@ def reply(request: dict[str, Any]) -> str:
     return "It lies 240 metres below the sea.[^1]"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
