@@ -59,6 +59,7 @@ linkcheck_ignore = [
 
 METADATA = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 REPOSITORY = re.search(r'^Repository = "(.*)"$', METADATA, re.MULTILINE)[1]
+LINK_TO_A_NOTEBOOK = re.compile(r"\]\(\.\./(?P<path>(?:\.\./)?notebooks/)")
 LINK_OUT_OF_DOCS = re.compile(r"\]\((?:\.\./)+(?P<path>(?:benchmarks/|tests/|README|CONTRIBUTING|CHANGELOG)[^)]*)\)")
 
 
@@ -87,7 +88,8 @@ def copy_notebooks(folder: Path) -> None:
 
 
 def link_to_the_repository(app: Sphinx, page: str, source: list[str]) -> None:
-    """Files that are not on the site are linked to where they are."""
+    """Files that are not on the site are linked to where they are, notebooks to their copies here."""
+    source[0] = LINK_TO_A_NOTEBOOK.sub(r"](\g<path>", source[0])
     source[0] = LINK_OUT_OF_DOCS.sub(rf"]({REPOSITORY}/blob/main/\g<path>)", source[0])
 
 
