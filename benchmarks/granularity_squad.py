@@ -4,7 +4,7 @@ usage: python benchmarks/granularity_squad.py SQUAD_JSON PROPOSITIONS_JSONL [--e
 
 The SQuAD-format file's passages become one document each, kept whole as a passage, without its title; their
 propositions are the recorded ones. A question counts as answered at k if one of the first k distinct passages contains
-one of its answer strings (lower-cased). No parameter is tuned here; figures are in docs/measurements.md.
+one of its answer strings (lower-cased). No parameter is tuned here; figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ usage: python benchmarks/ingestion.py [speed | faults | rate | memory] [--passag
 Passages are made up, half of them in Japanese, and are the same in every run. The LLM is a stand-in that answers each
 request after a second, in a process of its own and over real HTTP, with the limits and faults of real ones
 (tests/stand_in_llm.py); where only the work in this process counts, it is one that answers at once. Without a
-measurement's name all four run, which takes half an hour. Figures are in docs/measurements.md.
+measurement's name all four run, which takes half an hour. Figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ where the page does. So HTML tells which sentences there are, and which headings
 - answers: the questions of the FAQ (its headings) asked of an index without any model; the share for which the first
   sentence below the heading is in the passages found, and in the quotation.
 
-Figures are in docs/measurements.md.
+Figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

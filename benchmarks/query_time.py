@@ -6,7 +6,7 @@ Documents are made up, half of them of English and half of Japanese shape, with 
 them; their embeddings are sums of random vectors, one a word. So nothing is downloaded, and every run has the same
 index; with --dir it is kept there for the next one. A question is embedded before the clock starts. All searches take
 turns, question by question, so that whatever else the machine does slows all of them alike. Figures are in
-docs/measurements.md.
+benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ usage: python benchmarks/serving.py [--clients 50] [--seconds 60] [--warm-up 10]
 A process of its own serves the repository's sample documents; the clients ask it the sample questions in turn, by
 /query, /retrieve and /chat, each waiting for its answer before it asks again. Memory is the server's resident set
 (`ps`), each second from the end of the warm-up on. Ends with exit code 1 where a request failed, the 95th percentile is
-over 5 times the median, or memory grew by more than a tenth. Figures are in docs/measurements.md.
+over 5 times the median, or memory grew by more than a tenth. Figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ starts. Each search has a pack of its own, since a pack keeps nodes that it has 
 The yardstick is an exact FAISS scan of the propositions' vectors, by one thread (for one question at a time several are
 slower), and one passage read by its id from the same store. recall@10: the share of the ten propositions nearest by
 that scan which the pack's dense search has among its first ten; others that are as near count too. Figures are in
-docs/measurements.md.
+benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

@@ -119,7 +119,6 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/test_cli_estimate.py::test_what_is_in_a_store*": (),
     "tests/test_cli_ingestion.py::test_the_command_of_a_user*": (),
     "tests/test_demo.py::test_it_answers*": ("*[[]recursive-*",),
-    "tests/test_first_day.py::*": (),
     "tests/test_ingestion.py::test_a_document_that_fails*": ("*[[]3-*",),
     "tests/test_ingestion.py::test_after_a_budget*": ("*limit1]",),
     "tests/test_ingestion.py::test_few_of_many*": (),
@@ -132,6 +131,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/test_pack.py::test_the_embeddings_of_a_long_document*": (),
     "tests/test_pack_search.py::test_every_choice_of_units*[[]auto_merging-*-lexical]": (),
     "tests/test_pack_search.py::test_questions_beside*": ("*[[]folder]",),
+    "tests/test_pages.py::test_the_code_of_a_page*": ("*README*",),
     "tests/test_persistence.py::test_*kill*": (),
     "tests/test_persistence.py::test_a_damaged_file*": ("*[[]truncated]",),
     "tests/test_reading.py::test_what_would_unpack*": ("*document.xml]",),
@@ -168,8 +168,8 @@ TOGETHER = {
     "tests/test_installation.py::*": "installation",
     "tests/test_model_names.py::*": "torch",
     "tests/test_models.py::*": "torch",
+    "tests/test_pages.py::test_the_code_of_a_page*": "torch",
     "tests/test_persistence.py::*": "forks",
-    "tests/test_readme.py::test_the_code_of_the_readme*": "torch",
     "tests/test_retrievers_by_name.py::*": "torch",
 }
 

@@ -18,21 +18,25 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 REPOSITORY_URL = PROJECT["urls"]["Repository"]
 EXTRAS = PROJECT["optional-dependencies"]
+READMES = pytest.mark.parametrize("name", ["README.md", "README.ja.md"])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 YAML = [*sorted((ROOT / ".github").rglob("*.yml")), ROOT / "CITATION.cff", ROOT / ".pre-commit-config.yaml"]
 
 
-def test_links_of_the_readme_work_outside_the_repository() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+@READMES
+def test_links_of_the_readme_work_outside_the_repository(name: str) -> None:
+    readme = (ROOT / name).read_text(encoding="utf-8")
     links = LINK.findall(readme)
     assert links
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
 
 
-def test_files_that_the_readme_links_to_are_there() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    files = re.findall(rf"{REPOSITORY_URL}/(?:blob|tree)/main/([^)\s#]+)", readme)
-    assert "docs/measurements.md" in files
+@READMES
+def test_files_that_the_readme_links_to_are_there(name: str) -> None:
+    readme = (ROOT / name).read_text(encoding="utf-8")
+    pictures = REPOSITORY_URL.replace("github.com", "raw.githubusercontent.com")
+    files = re.findall(rf"(?:{REPOSITORY_URL}/(?:blob|tree)|{pictures})/main/([^)\s#]+)", readme)
+    assert "docs/benchmarks.md" in files
     assert [file for file in files if not (ROOT / file).exists()] == []
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 REQUIRED: Any = ...
 KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 HELP_MODE = "How propositions lead to passages: recursive or auto_merging."
-HELP_EMBED = 'PROVIDER:NAME, a folder, "local", "minilm", "ruri" (docs/search.md), or "none": by words.'
+HELP_EMBED = 'PROVIDER:NAME, a folder, "local", "minilm", "ruri" (docs/embeddings.md), or "none": by words.'
 DEFAULT_EMBED = "multilingual-e5-small if it is here, else none."
 HELP_LLM = (
     "an OpenAI model, or azure:DEPLOYMENT, bedrock:NAME, anthropic:NAME, google:NAME, ollama:NAME, openai-like:NAME, "

@@ -1,0 +1,141 @@
+"""How the site is built: `make docs` writes it to build/docs, with every warning an error.
+
+Pages are Markdown that GitHub shows as well. Made while building, and not kept: notebooks with what they print
+(notebooks/), the reference of the command line, and llms.txt.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from sphinx.application import Sphinx
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+sys.path.insert(0, str(DOCS))
+
+from command_line import reference  # noqa: E402
+
+project = "llama-pack-densex"
+copyright = "the llama-pack-densex authors"
+language = "en"
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+exclude_patterns = ["_build"]
+
+html_theme = "furo"
+html_title = "llama-pack-densex"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 4
+nb_execution_mode = "cache"
+nb_execution_timeout = 900
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+nb_output_stderr = "remove"
+nb_execution_show_tb = True
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_class_signature = "mixed"
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+default_role = "code"
+
+copybutton_prompt_text = r"\$ "
+copybutton_prompt_is_regexp = True
+linkcheck_ignore = [
+    r"https://github\.com/OWNER/.*",
+    r"https://colab\..*/OWNER/.*",
+    r"http://(localhost|127\.0\.0\.1).*",
+]
+
+METADATA = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+REPOSITORY = re.search(r'^Repository = "(.*)"$', METADATA, re.MULTILINE)[1]
+LINK_TO_A_NOTEBOOK = re.compile(r"\]\(\.\./(?P<path>(?:\.\./)?notebooks/)")
+LINK_OUT_OF_DOCS = re.compile(r"\]\((?:\.\./)+(?P<path>(?:benchmarks/|tests/|README|CONTRIBUTING|CHANGELOG)[^)]*)\)")
+
+
+def setup(app: Sphinx) -> None:
+    copy_notebooks(DOCS / "notebooks")
+    (DOCS / "reference" / "command-line.md").write_text(reference(), encoding="utf-8")
+    app.connect("autodoc-process-docstring", take_fences_as_code, priority=400)  # before napoleon takes its sections
+    app.connect("source-read", link_to_the_repository)
+    app.connect("html-page-context", name_the_language)
+    app.connect("html-page-context", serve_everyone, priority=900)  # after furo's own
+    app.connect("build-finished", write_llms_txt)
+
+
+def copy_notebooks(folder: Path) -> None:
+    """Notebooks as they will be run: the cell that installs the package is shown and left out."""
+    folder.mkdir(exist_ok=True)
+    for file in (ROOT / "notebooks").glob("*.ipynb"):
+        notebook = nbformat.read(file, as_version=4)
+        for cell in notebook.cells:
+            if "%pip" in cell.source:
+                cell.metadata["tags"] = ["skip-execution"]
+        text = nbformat.writes(notebook)
+        copy = folder / file.name
+        if not copy.exists() or copy.read_text(encoding="utf-8") != text:
+            copy.write_text(text, encoding="utf-8")
+
+
+def link_to_the_repository(app: Sphinx, page: str, source: list[str]) -> None:
+    """Files that are not on the site are linked to where they are, notebooks to their copies here."""
+    source[0] = LINK_TO_A_NOTEBOOK.sub(r"](\g<path>", source[0])
+    source[0] = LINK_OUT_OF_DOCS.sub(rf"]({REPOSITORY}/blob/main/\g<path>)", source[0])
+
+
+def take_fences_as_code(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings have code in fences, as Markdown does."""
+    converted: list[str] = []
+    is_code = False
+    for line in lines:
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+            indent = line[: len(line) - len(line.lstrip())]
+            converted += ["", f"{indent}.. code-block:: python", ""] if is_code else [""]
+        else:
+            converted.append(f"    {line}" if is_code and line else line)
+    lines[:] = converted
+
+
+def name_the_language(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Browsers and screen readers read Japanese pages as Japanese."""
+    if page.startswith("ja/") or page.endswith("_ja"):
+        context["language"] = "ja"
+
+
+def serve_everyone(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """What the theme leaves out: levels of headings, what the keyboard can scroll, names of frames."""
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+    body = context.get("body", "").replace("<pre", '<pre tabindex="0"')
+    body = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
+    context["body"] = body.replace("<iframe ", '<iframe title="A report" ')
+
+
+def write_llms_txt(app: Sphinx, error: Exception | None) -> None:
+    """The pages and what each is about, for a language model to choose from (https://llmstxt.org)."""
+    if error or app.builder.name != "html":
+        return
+    lines = [f"# {project}", "", "> Dense X Retrieval for LlamaIndex: search propositions, read their passages.", ""]
+    for page in sorted(app.env.found_docs):
+        title = app.env.titles[page].astext()
+        suffix = Path(app.env.doc2path(page)).suffix
+        lines.append(f"- [{title}](_sources/{page}{suffix}.txt): {first_paragraph(app, page)}")
+    (Path(app.outdir) / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def first_paragraph(app: Sphinx, page: str) -> str:
+    for node in app.env.get_doctree(page).findall():
+        if node.tagname == "paragraph" and node.parent.tagname == "section":
+            return " ".join(node.astext().split())
+    return ""
