@@ -15,10 +15,17 @@ from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand
 from llama_pack_densex.cli.ingest import make_propositionizer
 from llama_pack_densex.cli.options import Evaluating
 from llama_pack_densex.cli.output import print_heading, print_json, print_table, waiting, write
-from llama_pack_densex.cli.places import check_server
-from llama_pack_densex.cli.spending import Expense, expenses_of_indexing, is_agreed, is_local, is_local_name, name_of
+from llama_pack_densex.cli.places import check_embedding_server, check_server
+from llama_pack_densex.cli.spending import (
+    Expense,
+    expenses_of_embedding,
+    expenses_of_indexing,
+    expenses_of_llm,
+    is_agreed,
+    is_local_name,
+)
 from llama_pack_densex.evaluation import KeptLLM, Report, read_dataset
-from llama_pack_densex.evaluation.compare import READER_LENGTHS, REPLIES, Progress, compare, evaluate
+from llama_pack_densex.evaluation.compare import EMBEDDINGS, READER_LENGTHS, REPLIES, Progress, compare, evaluate
 from llama_pack_densex.evaluation.datasets import languages_of
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet
 from llama_pack_densex.evaluation.strategies import resolve_strategies
@@ -85,7 +92,9 @@ _TASKS = {"reader_llm": "answers", "judge_llm": "verdicts", "llm": "headers"}
 
 # replies of the usual length, by what an LLM is asked for
 _VERDICT = 'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
+_HEADER = "word " * _TOKENS_OF_A_HEADER
 _STAND_INS = {"answers": "word " * 60 + "[^1]", "reader": "word " * 5, "judge": _VERDICT}
+_STAND_INS |= {"reader_llm": _STAND_INS["reader"], "judge_llm": _VERDICT, "llm": _HEADER}
 
 
 def compare_strategies(options: CompareCommand) -> bool:
@@ -130,34 +139,80 @@ def _read_dataset(options: CompareCommand, language: str | None) -> EvaluationSe
 
 
 def _expenses_of_comparison(options: CompareCommand, arguments: Mapping[str, Any]) -> list[Expense]:
-    """What LLMs may be asked; replies of an earlier comparison, which are not asked for again, are counted too."""
-    llms = {role: llm for role, llm in arguments.items() if role.endswith("llm") and not is_local(llm)}
-    propositionizer = arguments.get("propositionizer")
-    asking = None if propositionizer is None else llm_behind(propositionizer)
-    for llm in filter(None, [*llms.values(), asking and asking.llm]):
+    """What models are going to be asked."""
+    llms = {role: llm for role, llm in arguments.items() if role in _TASKS}
+    for llm in llms.values():
         check_server(llm)
-    if not llms and asking is None:
-        return []
+    check_embedding_server(options.embed_model)
+    replies = options.out and options.out / REPLIES
+    has_replies = replies is not None and replies.exists()
     expenses = []
     for language, _ in _languages(options, options.dataset):
         dataset = _read_dataset(options, language)
-        ranks = any(question.candidates for question in dataset.questions)
-        strategies = resolve_strategies(arguments.get("strategies"), ranks)
-        if asking is not None:
-            parser, _ = make_node_parser(PackOptions(), Given(propositionizer=propositionizer))
-            expenses += expenses_of_indexing(dataset.documents, parser, set(), None)
-        answers = len(dataset.questions) * len(strategies)
-        usages = {
-            "reader_llm": _usage_of_reader(answers),
-            "judge_llm": _usage_of_judge(answers),
-            "llm": _usage_of_headers(dataset, strategies),
-        }
+        of_documents = _expenses_of_documents(options, arguments, dataset)
+        count = _count_usages if has_replies and not of_documents else _guess_usages
+        usages = count(options, arguments, dataset) if llms else {}
+        expenses += of_documents
         for role, llm in llms.items():
-            name = llm.metadata.model_name
-            price = price_of(name, {}, llm)
+            price = price_of(llm.metadata.model_name, {}, llm)
             figures = RequestFigures(usages[role], None if price is None else price.of(usages[role]))
-            expenses.append(Expense.of(f"{name_of(llm)} for {_TASKS[role]}", figures))
+            expenses += expenses_of_llm(llm, figures, f" for {_TASKS[role]}")
     return expenses
+
+
+def _expenses_of_documents(
+    options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet
+) -> list[Expense]:
+    """What propositions and embeddings come to that are not in the report's folder."""
+    expenses = []
+    propositionizer = arguments.get("propositionizer")
+    asking = None if propositionizer is None else llm_behind(propositionizer)
+    if asking is not None:
+        check_server(asking.llm)
+        if options.out and (options.out / REPLIES).exists():
+            propositionizer = propositionizer.keeping_replies(options.out / REPLIES)
+        parser, _ = make_node_parser(PackOptions(), Given(propositionizer=propositionizer))
+        expenses += expenses_of_indexing(dataset.documents, parser, set(), None)
+    has_embeddings = options.out is not None and (options.out / EMBEDDINGS).exists()
+    if options.embed_model is not None and not has_embeddings:
+        tokens = sum(count_tokens(document.text) for document in dataset.documents)
+        cuts = len(_strategies(arguments, dataset))  # each strategy cuts the documents in its own way
+        expenses += expenses_of_embedding(options.embed_model, cuts * tokens)
+    return expenses
+
+
+def _strategies(arguments: Mapping[str, Any], dataset: EvaluationSet) -> Sequence[Strategy]:
+    ranks = any(question.candidates for question in dataset.questions)
+    return resolve_strategies(arguments.get("strategies"), ranks)
+
+
+def _count_usages(options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet) -> dict[str, Usage]:
+    """What LLMs are asked beyond the replies of an earlier comparison: counted by one with made-up replies."""
+    llms = {
+        role: KeptLLM(arguments[role], options.out and options.out / REPLIES, stand_in=_STAND_INS[role])
+        for role in _TASKS
+        if role in arguments
+    }
+    with waiting("Estimating the cost") as status:
+        compare(
+            dataset,
+            cache_dir=options.out,
+            progress=_progress_on(status),
+            ignore_identical_ids=not options.keep_identical_ids,
+            **{**arguments, **llms, "trulens": None},
+        )
+    return {role: llm.figures.usage for role, llm in llms.items()}
+
+
+def _guess_usages(options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet) -> dict[str, Usage]:
+    """What LLMs are asked, roughly: the contexts are not known before there are propositions."""
+    strategies = _strategies(arguments, dataset)
+    answers = len(dataset.questions) * len(strategies)
+    return {
+        "reader_llm": _usage_of_reader(answers),
+        "judge_llm": _usage_of_judge(answers),
+        "llm": _usage_of_headers(dataset, strategies),
+    }
 
 
 def _usage_of_reader(answers: int) -> Usage:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,12 @@ from llama_pack_densex.cli.app import BatchExportCommand, EstimateCommand, Index
 from llama_pack_densex.cli.inspect import print_statuses
 from llama_pack_densex.cli.options import KINDS
 from llama_pack_densex.cli.output import print_figures, print_json, warn, write, write_list
-from llama_pack_densex.cli.places import IndexPlace, PathDocuments, check_server
-from llama_pack_densex.cli.spending import expenses_of_indexing, is_agreed
+from llama_pack_densex.cli.places import IndexPlace, PathDocuments, check_embedding_server, check_server
+from llama_pack_densex.cli.spending import expenses_of_indexing, expenses_of_llm, is_agreed
 from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.report import summary_rows
-from llama_pack_densex.llm.names import OPENAI_MODEL, is_model_name, named_llm
+from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
+from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.models import E5, NONE, cached_model, embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
@@ -103,7 +105,7 @@ def _is_agreed(
     name = _embed_model_name(options.embed_model, manifest)
     if pack is None:
         parser = _new_parser(options, index, propositionizer)
-        check_server(_embedding_client(name))
+        check_embedding_server(name)
         hashes = set[str]()
     else:
         parser = pack.node_parser
@@ -113,14 +115,6 @@ def _is_agreed(
     if asking is not None:
         check_server(asking.llm)
     return is_agreed(expenses_of_indexing(documents, parser, hashes, name, options.prices), options)
-
-
-def _embedding_client(name: str | None) -> Any:
-    """The embedding model of a name with a provider; None for one whose weights would have to be loaded."""
-    if name is None or not is_model_name(name) or name.startswith("huggingface:"):
-        return None
-    model, _ = resolve_embed_model(name)
-    return model
 
 
 def _new_parser(
@@ -353,8 +347,19 @@ def estimate_paths(options: EstimateCommand) -> None:
         embed_model_name=_embed_model_name(options.embed_model, plan.manifest),
         sample=options.sample,
         indexed=plan.indexed,
+        before_sample=partial(_agree, options, plan.parser),
     )
     options.show(report, print_estimate)
+
+
+def _agree(options: EstimateCommand, parser: BasePropositionNodeParser, figures: RequestFigures) -> None:
+    """End the command where the user does not agree to what a sample costs."""
+    asking = llm_behind(parser.propositionizer)
+    if asking is None:
+        return
+    check_server(asking.llm)
+    if not is_agreed(expenses_of_llm(asking.llm, figures), options):
+        raise typer.Exit(1)
 
 
 def _embed_model_name(name: str | None, manifest: Manifest | None) -> str | None:

@@ -22,7 +22,7 @@ from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import PROVIDERS, is_model_name, parse_name
 from llama_pack_densex.llm.reference import output_settings
-from llama_pack_densex.llm.usage import RequestFigures, Usage
+from llama_pack_densex.llm.usage import RequestFigures, Usage, price_of
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.text.terminal import plain_logger
 
@@ -81,6 +81,22 @@ def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
     return False
 
 
+def expenses_of_llm(llm: LLM, figures: RequestFigures, purpose: str = "") -> list[Expense]:
+    """What requests to an LLM come to; nothing where there are none, or it is on the user's own machine."""
+    if is_local(llm) or not figures.usage.requests:
+        return []
+    return [Expense.of(name_of(llm) + purpose, figures)]
+
+
+def expenses_of_embedding(model: str, tokens: int) -> list[Expense]:
+    """What embedding comes to, by a model's name; nothing for a model on the user's own machine."""
+    if not is_elsewhere(model):
+        return []
+    price = price_of(parse_name(model)[1], {})
+    cost = None if price is None else price.of(Usage(input_tokens=tokens))
+    return [Expense(model, "embeddings", f"{tokens:,} tokens", cost)]
+
+
 def expenses_of_indexing(
     documents: Iterable[BaseNode],
     parser: BasePropositionNodeParser,
@@ -101,7 +117,7 @@ def expenses_of_indexing(
     """
     asking = llm_behind(parser.propositionizer)
     llm = None if asking is None or is_local(asking.llm) else asking.llm
-    embeds_elsewhere = embed_model is not None and is_model_name(embed_model) and not is_local_name(embed_model)
+    embeds_elsewhere = embed_model is not None and is_elsewhere(embed_model)
     if llm is None and not embeds_elsewhere:
         return []
     with waiting("Estimating the cost"):
@@ -114,17 +130,17 @@ def expenses_of_indexing(
         scale = new.characters / max(new.characters_of(step), 1)
     expenses = []
     if llm is not None and report.requests:
-        expenses.append(_expense_of_llm(llm, report, scale))
+        expenses += _expenses_of_estimate(llm, report, scale)
     if embeds_elsewhere and report.embedding_tokens:
         expenses.append(_expense_of_embedding(report, scale))
     return expenses
 
 
-def _expense_of_llm(llm: LLM, report: Estimate, scale: float) -> Expense:
+def _expenses_of_estimate(llm: LLM, report: Estimate, scale: float) -> list[Expense]:
     amounts = (report.requests, report.input_tokens, report.output_tokens)
     usage = Usage(*(round(scale * amount) for amount in amounts))
     cost = None if report.cost is None else scale * report.cost
-    return Expense.of(name_of(llm), RequestFigures(usage, cost))
+    return expenses_of_llm(llm, RequestFigures(usage, cost))
 
 
 def _expense_of_embedding(report: Estimate, scale: float) -> Expense:
@@ -165,6 +181,11 @@ def is_local(llm: LLM) -> bool:
         return True
     is_own_server = type(llm).__name__ in _OWN_SERVERS
     return is_own_server and _is_local_address(str(output_settings(llm).get("address", "")))
+
+
+def is_elsewhere(embed_model: str) -> bool:
+    """Whether an embedding model by its name is a provider's."""
+    return is_model_name(embed_model) and not is_local_name(embed_model)
 
 
 def is_local_name(model: str) -> bool:

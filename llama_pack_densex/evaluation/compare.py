@@ -54,7 +54,8 @@ READER_LENGTHS = (100, 200, 500)
 
 REPLIES = "replies.sqlite"
 """Where replies are kept in a report's folder."""
-_EMBEDDINGS = "embeddings.sqlite"
+EMBEDDINGS = "embeddings.sqlite"
+"""Where embeddings are kept there."""
 _RESAMPLES = 1_000  # of a metric's questions, of which there are many
 _PACKAGES = (
     "llama-pack-densex",
@@ -172,7 +173,7 @@ def compare(
         verdicts = answers.judged_by(judge, trulens)
         embeddings = None
         if model:
-            embeddings = CachedEmbedding(model, folder / _EMBEDDINGS, partial(show, "Embedding"))
+            embeddings = CachedEmbedding(model, folder / EMBEDDINGS, partial(show, "Embedding"))
             stack.callback(embeddings.close)
             embeddings.embed_queries([question.text for question in dataset.questions])
         corpus = Corpus(dataset, depth + _most_own_passages(dataset), embeddings, propositionizer, header_llm)
