@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Mapping
+from typing import Any
 
 from llama_index.core import Settings, StorageContext, VectorStoreIndex, constants
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -12,10 +12,8 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.data_structs import IndexDict
 from llama_index.core.llms import LLM
-from llama_index.core.node_parser import NodeParser
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.storage.docstore import BaseDocumentStore
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQueryMode
+from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQueryMode
 
 from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.answering.synthesizer import CitedSynthesizer, SourcedSynthesizer
@@ -39,11 +37,11 @@ from llama_pack_densex.node_parsers.parsers import (
     default_base_parser,
 )
 from llama_pack_densex.node_parsers.passages import DEFAULT_CHUNK_SIZE, PassageNodeParser
-from llama_pack_densex.options import Hybrid, Mode, PackOptions, RerankedUnit, SearchedGranularity
+from llama_pack_densex.options import Given as Given
+from llama_pack_densex.options import Hybrid, PackOptions
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
-from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.retrievers import (
     MIN_CANDIDATES,
     PropositionAutoMergingRetriever,
@@ -54,51 +52,9 @@ from llama_pack_densex.retrieval.search import UnitSearch, dense_weight
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.stores.index import NodeIndex
 from llama_pack_densex.stores.manifest import InvalidIndexError, Manifest
-from llama_pack_densex.stores.words import TokenizerSpec
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
-
-
-class PackSettings(TypedDict, total=False):
-    """What a pack is made and opened with, besides the seven arguments of the original pack; `DenseXRetrievalPack` has
-    what they mean and their defaults."""
-
-    mode: Mode | None
-    propositionizer: Propositionizer | None
-    docstore: BaseDocumentStore | None
-    granularity: Sequence[SearchedGranularity] | None
-    hybrid: Hybrid | None
-    dense_weight: float | None
-    languages: Sequence[str]
-    embed_metadata: Sequence[str] | None
-    llm_metadata: Sequence[str] | None
-    context: ContextMode | PropositionContextPostprocessor | None
-    reranker: BaseNodePostprocessor | None
-    rerank: RerankedUnit
-    rerank_k: int | None
-    tokenizer: TokenizerSpec | None
-    node_parser: BasePropositionNodeParser | None
-    fetch_k: int | None
-    simple_ratio_thresh: float
-    verbose: bool
-
-
-class PackArguments(PackSettings, total=False):
-    """The same with the arguments of the original pack, for an index that is there."""
-
-    proposition_llm: LLM | str | None
-    query_llm: LLM | str | None
-    embed_model: BaseEmbedding | str | None
-    text_splitter: NodeParser | None
-    similarity_top_k: int | None
-    streaming: bool
-
-
-class Given(PackArguments, total=False):
-    """All that a user gave of a pack that is made or opened."""
-
-    vector_store: BasePydanticVectorStore | None
 
 
 def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositionNodeParser, str]:

@@ -19,8 +19,8 @@ from llama_pack_densex import (
     draw_tree,
 )
 from llama_pack_densex.ingestion.estimate import estimate
+from llama_pack_densex.options import OF_THE_INDEX, Given, PackOptions
 from llama_pack_densex.text import markup
-from llama_pack_densex.wiring import PackSettings
 from tests.embedding import TrigramEmbedding
 
 BRIDGE = "# The bridge\n\nThe bridge of Akashi was opened in 1998. It is 3,911 metres long. Ships pass below it."
@@ -58,11 +58,16 @@ class Tags(HTMLParser):
         return [attributes.get(name) for other, attributes in self.tags if other == tag]
 
 
-def test_the_packs_options_are_in_its_signature() -> None:
+def test_the_packs_options_are_in_its_signature_and_its_docstring() -> None:
     parameters = inspect.signature(DenseXRetrievalPack).parameters
-    own = {"documents", "proposition_llm", "query_llm", "embed_model", "text_splitter", "similarity_top_k", "streaming"}
-    assert set(parameters) == own | {"vector_store", "persist_dir", "show_progress"} | set(PackSettings.__annotations__)
+    assert set(parameters) == {"documents", "persist_dir", "show_progress"} | set(Given.__annotations__)
+    arguments = (inspect.getdoc(DenseXRetrievalPack) or "").partition("Args:")[2].partition("Attributes:")[0]
+    assert sorted(re.findall(r"^    (\w+):", arguments, re.MULTILINE)) == sorted(parameters)
     assert all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    defaults = PackOptions()
+    for name in PackOptions.model_fields:
+        assert parameters[name].default in (None, getattr(defaults, name)), name
+    assert set(OF_THE_INDEX) >= {"mode", "granularity", "hybrid"}
     with pytest.raises(TypeError, match="'granularty'"):
         DenseXRetrievalPack([], granularty=("passage",))  # type: ignore[call-arg]
 

@@ -166,9 +166,9 @@ def _expenses_of_documents(
     """What propositions and embeddings come to that are not in the report's folder."""
     expenses = []
     propositionizer = arguments.get("propositionizer")
-    asking = None if propositionizer is None else llm_behind(propositionizer)
-    if asking is not None:
-        check_server(asking.llm)
+    if propositionizer is not None:
+        asking = llm_behind(propositionizer)
+        check_server(asking and asking.llm)
         if options.out and (options.out / REPLIES).exists():
             propositionizer = propositionizer.keeping_replies(options.out / REPLIES)
         parser, _ = make_node_parser(PackOptions(), Given(propositionizer=propositionizer))

@@ -53,15 +53,16 @@ def score_propositions(options: ScorePropositionsCommand) -> bool:
     from llama_pack_densex import evaluation
     from llama_pack_densex.cli.ingest import make_propositionizer
 
-    source: Path | Propositionizer = Path(options.predicted)
-    if not source.exists():
-        source = make_propositionizer(options.predicted, **options.chosen("max_cost"))
+    predicted = Path(options.predicted)
+    propositionizer = None
+    if not predicted.exists():
+        propositionizer = make_propositionizer(options.predicted, **options.chosen("max_cost"))
     with waiting("Loading the model"):
         similarity = _similarity(options)
-    if not _is_agreed(options, source):
+    if not _is_agreed(options, propositionizer):
         return False
     with waiting("Scoring"):
-        report = evaluation.score_propositions(source, options.reference, similarity)
+        report = evaluation.score_propositions(propositionizer or predicted, options.reference, similarity)
     options.show(report, _print_proposition_scores)
     return True
 
@@ -74,7 +75,7 @@ def _similarity(options: ScorePropositionsCommand) -> EmbeddingSimilarity | Bert
     return evaluation.BertScoreSimilarity(options.bert_score, options.num_layers)
 
 
-def _is_agreed(options: ScorePropositionsCommand, source: Path | Propositionizer) -> bool:
+def _is_agreed(options: ScorePropositionsCommand, propositionizer: Propositionizer | None) -> bool:
     """Whether the models are there, and the user agrees to what they cost."""
     from llama_index.core.schema import Document
 
@@ -87,11 +88,12 @@ def _is_agreed(options: ScorePropositionsCommand, source: Path | Propositionizer
 
     reference = read_recorded(options.reference).values()
     expenses = []
-    asking = None if isinstance(source, Path) else llm_behind(source)
-    if asking is not None:
-        check_server(asking.llm)
+    if propositionizer is not None:
+        asking = llm_behind(propositionizer)
+        check_server(asking and asking.llm)
         documents = [Document(text=passage.text) for passage, _ in reference]
-        expenses += expenses_of_indexing(documents, PropositionNodeParser(propositionizer=source), set(), None)
+        parser = PropositionNodeParser(propositionizer=propositionizer)
+        expenses += expenses_of_indexing(documents, parser, set(), None)
     if options.embed_model is not None:
         check_embedding_server(options.embed_model)
         tokens = sum(count_tokens(text) for _, propositions in reference for text in propositions)
