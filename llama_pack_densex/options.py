@@ -1,14 +1,13 @@
 """What a user chooses about a pack.
 
 The signature and the docstring of `DenseXRetrievalPack` are what people, Jupyter and the documentation read of an
-option. Here are its type, for an index that is opened, and what is allowed; a test holds them together. What an index
-keeps of it is a field of `Manifest`.
+option. Here are its type, for an index that is opened, what is allowed, and whether an index keeps it; a test holds them
+together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import fields
 from typing import Annotated, Any, Literal, TypedDict
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -25,7 +24,6 @@ from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.retrievers import DEFAULT_RATIO_THRESH
-from llama_pack_densex.stores.manifest import Manifest
 from llama_pack_densex.stores.words import TokenizerSpec
 from llama_pack_densex.text.language import LANGUAGE_NAMES
 
@@ -34,6 +32,8 @@ SearchedGranularity = Literal["proposition", "sentence", "passage", "question"]
 Hybrid = bool | Literal["store"]
 RerankedUnit = Literal["passage", "proposition"]
 
+OF_THE_INDEX = ("mode", "granularity", "similarity_top_k", "hybrid", "dense_weight", "embed_metadata", "llm_metadata")
+"""What an index keeps of the options of who made it, for who opens it: fields of `Manifest`."""
 DEFAULT_GRANULARITY: tuple[SearchedGranularity, ...] = ("proposition", "sentence", "passage", "question")
 
 
@@ -120,7 +120,3 @@ class PackOptions(BaseModel, frozen=True):
         except ValidationError as error:
             problems = [f"{wrong['loc'][0]}={shown(wrong['input'])}: {wrong['msg']}" for wrong in error.errors()]
             raise ValueError("; ".join(problems)) from None
-
-
-OF_THE_INDEX = tuple(field.name for field in fields(Manifest) if field.name in PackOptions.model_fields)
-"""What an index keeps of the options of who made it, for who opens it."""

@@ -6,15 +6,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import typer
-from rich.status import Status
 
 from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand
 from llama_pack_densex.cli.ingest import make_propositionizer
 from llama_pack_densex.cli.options import Evaluating
-from llama_pack_densex.cli.output import print_heading, print_json, print_table, waiting, write
+from llama_pack_densex.cli.output import is_terminal, print_heading, print_json, print_table, waiting, write
 from llama_pack_densex.cli.places import check_embedding_server, check_server
 from llama_pack_densex.cli.spending import (
     Expense,
@@ -25,7 +25,7 @@ from llama_pack_densex.cli.spending import (
     is_local_name,
 )
 from llama_pack_densex.evaluation import KeptLLM, Report, read_dataset
-from llama_pack_densex.evaluation.compare import EMBEDDINGS, READER_LENGTHS, REPLIES, Progress, compare, evaluate
+from llama_pack_densex.evaluation.compare import EMBEDDINGS, READER_LENGTHS, REPLIES, compare, evaluate
 from llama_pack_densex.evaluation.datasets import languages_of
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet
 from llama_pack_densex.evaluation.strategies import resolve_strategies
@@ -87,14 +87,16 @@ _SIGNIFICANT = 0.05
 _TOKENS_OF_A_WORD = 1.4
 _TOKENS_OF_A_PROMPT = 300
 _TOKENS_OF_A_PASSAGE = 256
-_TOKENS_OF_A_HEADER = 100
 _TASKS = {"reader_llm": "answers", "judge_llm": "verdicts", "llm": "headers"}
 
 # replies of the usual length, by what an LLM is asked for
 _VERDICT = 'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
-_HEADER = "word " * _TOKENS_OF_A_HEADER
-_STAND_INS = {"answers": "word " * 60 + "[^1]", "reader": "word " * 5, "judge": _VERDICT}
-_STAND_INS |= {"reader_llm": _STAND_INS["reader"], "judge_llm": _VERDICT, "llm": _HEADER}
+_STAND_INS = {
+    "answers": "word " * 60 + "[^1]",
+    "reader": "word " * 5,
+    "judge": _VERDICT,
+    "llm": "word " * 100,
+}
 
 
 def compare_strategies(options: CompareCommand) -> bool:
@@ -107,15 +109,7 @@ def compare_strategies(options: CompareCommand) -> bool:
     failed: list[str] = []
     reports: dict[str | None, Report] = {}
     for language, folder in _languages(options, options.dataset):
-        with waiting("Reading the dataset") as status:
-            dataset = _read_dataset(options, language)
-            report = compare(
-                dataset,
-                cache_dir=options.out,
-                progress=_progress_on(status),
-                ignore_identical_ids=not options.keep_identical_ids,
-                **arguments,
-            )
+        report = _compare(options, arguments, _read_dataset(options, language))
         files = report.write(folder) if folder else []
         reports[language] = report
         if not options.as_json:
@@ -128,13 +122,24 @@ def compare_strategies(options: CompareCommand) -> bool:
 
 
 def _read_dataset(options: CompareCommand, language: str | None) -> EvaluationSet:
-    return read_dataset(
-        options.dataset,
-        options.documents,
-        name=None if language == options.language else f"{options.dataset.stem} ({language})",
-        language=language,
-        max_questions=options.limit,
-        leave_out=[options.out] if options.out else [],
+    with waiting("Reading the dataset"):
+        return read_dataset(
+            options.dataset,
+            options.documents,
+            name=None if language == options.language else f"{options.dataset.stem} ({language})",
+            language=language,
+            max_questions=options.limit,
+            leave_out=[options.out] if options.out else [],
+        )
+
+
+def _compare(options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet) -> Report:
+    return compare(
+        dataset,
+        cache_dir=options.out,
+        show_progress=is_terminal(),
+        ignore_identical_ids=not options.keep_identical_ids,
+        **arguments,
     )
 
 
@@ -189,18 +194,11 @@ def _strategies(arguments: Mapping[str, Any], dataset: EvaluationSet) -> Sequenc
 def _count_usages(options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet) -> dict[str, Usage]:
     """What LLMs are asked beyond the replies of an earlier comparison: counted by one with made-up replies."""
     llms = {
-        role: KeptLLM(arguments[role], options.out and options.out / REPLIES, stand_in=_STAND_INS[role])
+        role: KeptLLM(arguments[role], options.out and options.out / REPLIES, stand_in=_stand_in(role))
         for role in _TASKS
         if role in arguments
     }
-    with waiting("Estimating the cost") as status:
-        compare(
-            dataset,
-            cache_dir=options.out,
-            progress=_progress_on(status),
-            ignore_identical_ids=not options.keep_identical_ids,
-            **{**arguments, **llms, "trulens": None},
-        )
+    _compare(options, {**arguments, **llms, "trulens": None}, dataset)
     return {role: llm.figures.usage for role, llm in llms.items()}
 
 
@@ -208,35 +206,24 @@ def _guess_usages(options: CompareCommand, arguments: Mapping[str, Any], dataset
     """What LLMs are asked, roughly: the contexts are not known before there are propositions."""
     strategies = _strategies(arguments, dataset)
     answers = len(dataset.questions) * len(strategies)
-    return {
-        "reader_llm": _usage_of_reader(answers),
-        "judge_llm": _usage_of_judge(answers),
-        "llm": _usage_of_headers(dataset, strategies),
-    }
+    reader = _usage("reader_llm", answers * len(READER_LENGTHS), fmean(READER_LENGTHS) * _TOKENS_OF_A_WORD)
+    judge = _usage("judge_llm", answers * len(_OF_ANSWERS[-1]), max(READER_LENGTHS) * _TOKENS_OF_A_WORD)
+    headers = Usage()
+    if any(strategy.name.startswith("contextual") for strategy in strategies):
+        for document in dataset.documents:  # each passage is sent with the whole of it
+            tokens = count_tokens(document.text)
+            headers += _usage("llm", ceil(tokens / _TOKENS_OF_A_PASSAGE), tokens)
+    return {"reader_llm": reader, "judge_llm": judge, "llm": headers}
 
 
-def _usage_of_reader(answers: int) -> Usage:
-    requests = answers * len(READER_LENGTHS)
-    sent = answers * round(sum(READER_LENGTHS) * _TOKENS_OF_A_WORD) + requests * _TOKENS_OF_A_PROMPT
-    return Usage(requests, sent, requests * count_tokens(_STAND_INS["reader"]))
+def _stand_in(role: str) -> str:
+    return _STAND_INS[role.removesuffix("_llm")]
 
 
-def _usage_of_judge(answers: int) -> Usage:
-    requests = answers * len(_OF_ANSWERS[-1])
-    sent = requests * round(max(READER_LENGTHS) * _TOKENS_OF_A_WORD + _TOKENS_OF_A_PROMPT)
-    return Usage(requests, sent, requests * count_tokens(_VERDICT))
-
-
-def _usage_of_headers(dataset: EvaluationSet, strategies: Sequence[Strategy]) -> Usage:
-    """That of contextual retrieval, which sends the whole document with each of its passages."""
-    usage = Usage()
-    if not any(strategy.name.startswith("contextual") for strategy in strategies):
-        return usage
-    for document in dataset.documents:
-        tokens = count_tokens(document.text)
-        passages = ceil(tokens / _TOKENS_OF_A_PASSAGE)
-        usage += Usage(passages, passages * (tokens + _TOKENS_OF_A_PROMPT), passages * _TOKENS_OF_A_HEADER)
-    return usage
+def _usage(role: str, requests: int, context: float) -> Usage:
+    """That of requests with so many tokens of context each."""
+    sent = round(requests * (context + _TOKENS_OF_A_PROMPT))
+    return Usage(requests, sent, requests * count_tokens(_stand_in(role)))
 
 
 def _arguments(options: CompareCommand) -> dict[str, Any]:
@@ -296,19 +283,18 @@ def _evaluate(
         similarity_top_k=options.top_k,
         embed_model=options.embed_model,
     )
-    with waiting("Reading the questions") as status:
-        return evaluate(
-            pack,
-            options.questions,
-            name=options.index.name,
-            language=language,
-            max_questions=options.limit,
-            reader_llm=llms.get("reader"),
-            judge_llm=llms.get("judge"),
-            trulens=trulens,
-            progress=_progress_on(status),
-            ignore_identical_ids=not options.keep_identical_ids,
-        )
+    return evaluate(
+        pack,
+        options.questions,
+        name=options.index.name,
+        language=language,
+        max_questions=options.limit,
+        reader_llm=llms.get("reader"),
+        judge_llm=llms.get("judge"),
+        trulens=trulens,
+        show_progress=is_terminal(),
+        ignore_identical_ids=not options.keep_identical_ids,
+    )
 
 
 def _expenses_of_evaluation(options: EvaluateCommand) -> list[Expense]:
@@ -337,10 +323,6 @@ def _languages(options: Evaluating, questions: Path) -> Iterator[tuple[str | Non
         return
     for language in languages:
         yield language, options.out and options.out / language
-
-
-def _progress_on(status: Status) -> Progress:
-    return lambda what, done, total: status.update(f"{one_line(what)}: {done:,} of {total:,}")
 
 
 def _llm_names(options: EvaluateCommand) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -17,7 +16,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.cli.options import Spending
-from llama_pack_densex.cli.output import inform, waiting
+from llama_pack_densex.cli.output import can_ask, inform, waiting
 from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import PROVIDERS, is_model_name, parse_name
@@ -67,13 +66,12 @@ def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
     nobody can be asked, it is logged, and the answer is yes; also where nothing costs anything.
     """
     costly = [expense for expense in expenses if expense.cost != 0]
-    is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     for expense in costly:
-        if is_terminal:
+        if can_ask():
             inform(f"{expense}.")
         else:
             logger.warning("%s.", expense)
-    if not costly or not is_terminal or options.yes or options.has_own_limit:
+    if not costly or not can_ask() or options.yes or options.has_own_limit:
         return True
     if typer.confirm("Go on?", err=True):
         return True
