@@ -1,8 +1,8 @@
 """What a user chooses about a pack.
 
 The signature and the docstring of `DenseXRetrievalPack` are what people, Jupyter and the documentation read of an
-option. Here are its type, for an index that is opened, what is allowed, and whether an index keeps it; a test holds them
-together.
+option. Here are its type, for an index that is opened, what is allowed, and whether an index keeps it; a test holds
+them together.
 """
 
 from __future__ import annotations

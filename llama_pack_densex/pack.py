@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_args, get_type_hints
 
@@ -233,8 +232,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         if self._index.is_made_elsewhere:
             proposition_source = "propositions as the index has them"
         self._query_llm, self.node_parser = query_llm, parser
-        self._make_retriever = partial(
-            wiring.make_retriever, options, self._index.nodes, self._index.trust, given.get("reranker")
+        self._make_retriever = wiring.RetrieverMaker(
+            options, self._index.nodes, self._index.trust, given.get("reranker")
         )
         self.retriever = self._make_retriever()
         self._synthesizer = wiring.make_synthesizer(options, self._index.trust, query_llm)

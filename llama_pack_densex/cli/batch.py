@@ -9,7 +9,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from llama_pack_densex.cli.app import BatchExportCommand, BatchImportCommand
-from llama_pack_densex.cli.ingest import plan_ingestion, print_estimate
+from llama_pack_densex.cli.ingest import plan_by_llm, print_estimate
 from llama_pack_densex.cli.output import stdout, waiting, write, write_list
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.cli.search import Json
@@ -43,7 +43,7 @@ def export_requests(options: BatchExportCommand) -> None:
         force=options.force,
         max_requests=options.requests_per_file,
     ) as files:
-        plan = plan_ingestion(options, name)
+        plan = plan_by_llm(options)
         estimate = batch.export_requests(
             plan.documents,
             plan.parser,

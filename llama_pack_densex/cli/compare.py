@@ -33,7 +33,7 @@ from llama_pack_densex.evaluation.strategy import Strategy
 from llama_pack_densex.ingestion.estimate import llm_behind
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm, with_provider
-from llama_pack_densex.llm.usage import RequestFigures, Usage, count_tokens, price_of
+from llama_pack_densex.llm.usage import RequestFigures, Usage, count_tokens
 from llama_pack_densex.models import NONE
 from llama_pack_densex.options import PackOptions
 from llama_pack_densex.text.terminal import one_line
@@ -159,9 +159,7 @@ def _expenses_of_comparison(options: CompareCommand, arguments: Mapping[str, Any
         usages = count(options, arguments, dataset) if llms else {}
         expenses += of_documents
         for role, llm in llms.items():
-            price = price_of(llm.metadata.model_name, {}, llm)
-            figures = RequestFigures(usages[role], None if price is None else price.of(usages[role]))
-            expenses += expenses_of_llm(llm, figures, f" for {_TASKS[role]}")
+            expenses += expenses_of_llm(llm, usages[role], purpose=f" for {_TASKS[role]}")
     return expenses
 
 

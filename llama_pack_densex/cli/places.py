@@ -176,17 +176,25 @@ def check_server(model: Any) -> None:
     Raises:
         ValueError: The connection is refused, or there is no such host.
     """
-    addresses = (getattr(model, name, None) for name in ("azure_endpoint", "api_base", "base_url"))
-    address = next((text for text in addresses if isinstance(text, str) and text), "")
+    address = _address_of(model)
     parts = urlsplit(address)
     if parts.hostname is None or (parts.scheme in getproxies() and not proxy_bypass(parts.hostname)):
         return
+    port = parts.port or {"https": 443}.get(parts.scheme, 80)
     try:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
         socket.create_connection((parts.hostname, port), timeout=3).close()
     except OSError as error:
         if is_unreachable(error):
             raise ValueError(unreachable_message(redacted(address), str(error.strerror or error))) from None
+
+
+def _address_of(model: Any) -> str:
+    """Where a model's client sends requests; empty where it does not say."""
+    for name in ("azure_endpoint", "api_base", "base_url"):
+        address = getattr(model, name, None)
+        if isinstance(address, str) and address:
+            return address
+    return ""
 
 
 class PathDocuments:

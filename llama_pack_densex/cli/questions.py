@@ -26,7 +26,7 @@ def write_questions(options: QuestionsCommand) -> bool:
         return True
     llm = named_llm(name)
     check_server(llm)
-    if not is_agreed(expenses_of_llm(llm, expected), options):
+    if not is_agreed(expenses_of_llm(llm, expected.usage, options.prices), options):
         return False
     options.out.parent.mkdir(parents=True, exist_ok=True)
     limits = options.chosen("max_cost", "max_concurrency", "requests_per_minute", "tokens_per_minute")

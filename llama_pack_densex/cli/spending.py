@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import islice
 from math import ceil
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,15 +18,18 @@ from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.cli.options import Spending
 from llama_pack_densex.cli.output import can_ask, inform, waiting
-from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
+from llama_pack_densex.ingestion.estimate import estimate, llm_behind
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import PROVIDERS, is_model_name, parse_name
 from llama_pack_densex.llm.reference import output_settings
-from llama_pack_densex.llm.usage import RequestFigures, Usage, price_of
+from llama_pack_densex.llm.usage import RequestFigures, Usage, price_of, read_prices
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
+
+Prices = str | Path | Mapping[str, Any] | None
+"""As `read_prices` takes them."""
 
 _SURVEYED = 1_000_000  # characters of documents that are split for an estimate: some seconds
 _OWN_SERVERS = ("OpenAILike", "Ollama")  # classes of LLMs that may be on the user's own machine
@@ -79,18 +83,20 @@ def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
     return False
 
 
-def expenses_of_llm(llm: LLM, figures: RequestFigures, purpose: str = "") -> list[Expense]:
+def expenses_of_llm(llm: LLM, usage: Usage, prices: Prices = None, purpose: str = "") -> list[Expense]:
     """What requests to an LLM come to; nothing where there are none, or it is on the user's own machine."""
-    if is_local(llm) or not figures.usage.requests:
+    if is_local(llm) or not usage.requests:
         return []
+    price = price_of(llm.metadata.model_name, read_prices(prices), llm)
+    figures = RequestFigures(usage, None if price is None else price.of(usage))
     return [Expense.of(name_of(llm) + purpose, figures)]
 
 
-def expenses_of_embedding(model: str, tokens: int) -> list[Expense]:
+def expenses_of_embedding(model: str | None, tokens: int, prices: Prices = None) -> list[Expense]:
     """What embedding comes to, by a model's name; nothing for a model on the user's own machine."""
-    if not is_elsewhere(model):
+    if model is None or not tokens or not is_elsewhere(model):
         return []
-    price = price_of(parse_name(model)[1], {})
+    price = price_of(parse_name(model)[1], read_prices(prices))
     cost = None if price is None else price.of(Usage(input_tokens=tokens))
     return [Expense(model, "embeddings", f"{tokens:,} tokens", cost)]
 
@@ -100,7 +106,7 @@ def expenses_of_indexing(
     parser: BasePropositionNodeParser,
     indexed: set[str],
     embed_model: str | None,
-    prices: Any = None,
+    prices: Prices = None,
 ) -> list[Expense]:
     """What models cost that are asked about documents; empty where all of them are on this machine.
 
@@ -114,36 +120,24 @@ def expenses_of_indexing(
         prices: As for `estimate`.
     """
     asking = llm_behind(parser.propositionizer)
-    llm = None if asking is None or is_local(asking.llm) else asking.llm
+    asks_elsewhere = asking is not None and not is_local(asking.llm)
     embeds_elsewhere = embed_model is not None and is_elsewhere(embed_model)
-    if llm is None and not embeds_elsewhere:
+    if not asks_elsewhere and not embeds_elsewhere:
         return []
     with waiting("Estimating the cost"):
         new = _NewDocuments(documents, parser, indexed)
         step = ceil(new.characters / _SURVEYED) or 1
-        report = estimate(new.every(step), parser, prices=prices, embed_model_name=embed_model)
-        if step > 1 and not report.requests and llm is not None:  # all replies of these are there; of the others?
+        report = estimate(new.every(step), parser, embed_model_name=embed_model)
+        if step > 1 and asks_elsewhere and not report.requests:  # all replies of these are there; of the others?
             step = 1
-            report = estimate(new.every(step), parser, prices=prices, embed_model_name=embed_model)
+            report = estimate(new.every(step), parser, embed_model_name=embed_model)
         scale = new.characters / max(new.characters_of(step), 1)
-    expenses = []
-    if llm is not None and report.requests:
-        expenses += _expenses_of_estimate(llm, report, scale)
-    if embeds_elsewhere and report.embedding_tokens:
-        expenses.append(_expense_of_embedding(report, scale))
-    return expenses
-
-
-def _expenses_of_estimate(llm: LLM, report: Estimate, scale: float) -> list[Expense]:
+    expenses = expenses_of_embedding(embed_model, round(scale * report.embedding_tokens), prices)
+    if asking is None:
+        return expenses
     amounts = (report.requests, report.input_tokens, report.output_tokens)
     usage = Usage(*(round(scale * amount) for amount in amounts))
-    cost = None if report.cost is None else scale * report.cost
-    return expenses_of_llm(llm, RequestFigures(usage, cost))
-
-
-def _expense_of_embedding(report: Estimate, scale: float) -> Expense:
-    cost = None if report.embedding_cost is None else scale * report.embedding_cost
-    return Expense(report.embed_model, "embeddings", f"{round(scale * report.embedding_tokens):,} tokens", cost)
+    return [*expenses_of_llm(asking.llm, usage, prices), *expenses]
 
 
 class _NewDocuments:

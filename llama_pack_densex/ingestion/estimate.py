@@ -21,7 +21,6 @@ from llama_pack_densex.llm.usage import (
     Additive,
     Price,
     PriceTable,
-    RequestFigures,
     Usage,
     count_messages,
     count_tokens,
@@ -176,7 +175,7 @@ def estimate(
     sample: int = 0,
     indexed: Collection[str] = (),
     on_request: Callable[[LLMRequest], None] = lambda request: None,
-    before_sample: Callable[[RequestFigures], None] = lambda figures: None,
+    before_sample: Callable[[Usage], None] = lambda usage: None,
 ) -> Estimate:
     """Estimate what the propositions of documents will take.
 
@@ -195,7 +194,7 @@ def estimate(
             for again.
         indexed: Hashes of documents (`parser.document_hash`) that an index has as they are.
         on_request: Called with each request that will be sent first, once for each distinct passage.
-        before_sample: Called with what the sample will take before it is asked for.
+        before_sample: Called with what the sample will use before it is asked for.
 
     Raises:
         ValueError: A price is no price.
@@ -206,9 +205,7 @@ def estimate(
     survey = _Survey(parser, llm, sample, on_request)
     survey.add(documents, indexed)
     if survey.drawn and llm is not None:
-        usage = survey.usage_of_sample()
-        price = price_of(parser.propositionizer.figures.model, price_table, llm.llm)
-        before_sample(RequestFigures(usage, None if price is None else price.of(usage)))
+        before_sample(survey.usage_of_sample())
     result = survey.estimate
     for name, amount in vars(survey.certain + survey.corrected()).items():
         setattr(result, name, round(amount))
@@ -217,9 +214,7 @@ def estimate(
         result.price = price_of(result.model, price_table, llm.llm)
         result.seconds = _seconds(result, llm)
     if result.requests or (llm is None and survey.expected != _Amounts()):  # else nothing costs anything
-        usage = Usage(result.requests, result.input_tokens, result.output_tokens)
-        result.cost = None if result.price is None else result.price.of(usage)
-        result.cost_batch = None if result.price is None else result.price.of(usage, batch=True)
+        _add_cost(result)
     if embed_model_name is None:
         result.embedding_tokens = 0
     else:
@@ -227,6 +222,16 @@ def estimate(
         result.embedding_cost = _embedding_cost(embed_model_name, result.embedding_tokens, price_table)
     result.notes += tuple(_notes(result, llm))
     return result
+
+
+def _add_cost(result: Estimate) -> None:
+    if result.price is None:
+        result.cost = None
+        result.cost_batch = None
+        return
+    usage = Usage(result.requests, result.input_tokens, result.output_tokens)
+    result.cost = result.price.of(usage)
+    result.cost_batch = result.price.of(usage, batch=True)
 
 
 @dataclass(frozen=True)
