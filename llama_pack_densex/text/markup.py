@@ -46,11 +46,13 @@ def table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> st
     """A table of texts and numbers."""
     lines = [_row("th", header)] if header else []
     lines += [_row("td", row) for row in rows]
-    return f'<table style="border-collapse:collapse">{"".join(lines)}</table>'
+    content = f'<table style="border-collapse:collapse">{"".join(lines)}</table>'
+    return f'<div style="overflow-x:auto">{content}</div>'
 
 
 def _row(tag: str, cells: Sequence[object]) -> str:
-    content = "".join(f'<{tag} style="{_CELL}">{escape(str(cell))}</{tag}>' for cell in cells)
+    texts = [escape(str(cell)).replace("_", "_<wbr>") for cell in cells]  # names of metrics are long
+    content = "".join(f'<{tag} style="{_CELL}">{text}</{tag}>' for text in texts)
     return f"<tr>{content}</tr>"
 
 
