@@ -16,7 +16,7 @@ from llama_pack_densex.cli.search import Json
 from llama_pack_densex.ingestion import batch
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.cache import ReplyCache
-from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm, parse_name
+from llama_pack_densex.llm.names import OPENAI_MODEL, parse_name
 from llama_pack_densex.llm.usage import read_prices
 from llama_pack_densex.stores.folder import REPLIES_FILE
 from llama_pack_densex.text.terminal import one_line
@@ -37,7 +37,6 @@ def export_requests(options: BatchExportCommand) -> None:
     name = options.llm or OPENAI_MODEL
     if parse_name(name)[0] != "openai":
         raise ValueError(f"{name!r} is not of OpenAI, whose Batch API this is for")
-    named_llm(name, asked=False)
     with batch.request_files(
         options.out,
         force=options.force,

@@ -63,5 +63,5 @@ def _described(requests: RequestFigures) -> str:
     """What requests came to, or will come to."""
     usage = requests.usage
     kept = f" ({requests.cache_hits:,} replies were kept)" if requests.cache_hits else ""
-    asked = f"{many(usage.requests, 'request')}{kept}, {usage.total_tokens:,} tokens"
-    return f"{requests.model}, {asked}, cost {money(requests.cost)}"
+    number = f"{many(usage.requests, 'request')}{kept}"
+    return f"{requests.model}, {number}, {usage.total_tokens:,} tokens, cost {money(requests.cost)}"

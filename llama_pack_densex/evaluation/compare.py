@@ -156,7 +156,7 @@ def compare(
         strategies,
         ranking=any(question.candidates for question in dataset.questions),
     )
-    display = display_for(show_progress)
+    display = display_for(show_progress, transient=True)
     show = progress or TaskLine(display)
     with ExitStack() as stack:
         stack.enter_context(display.around)
