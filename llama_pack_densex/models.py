@@ -5,20 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from asyncio import to_thread
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-import numpy as np
 from llama_index.core import MockEmbedding, Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.llms import LLM, MockLLM
-from llama_index.core.utils import get_cache_dir, infer_torch_device
+from llama_index.core.utils import get_cache_dir
 
+from llama_pack_densex.embeddings import ONNX_FILES, BiEncoderEmbedding, OnnxEmbedding, Pooling
 from llama_pack_densex.llm.errors import scrub, shown
 from llama_pack_densex.llm.names import (
     HUGGINGFACE_ADVICE,
@@ -39,8 +36,6 @@ LOCAL = "local"
 NONE = "none"
 """No embedding model: search by words. No LLM: propositions are sentences, answers are quotations."""
 _INSTRUCTIONS = ("query_instruction", "text_instruction")
-Pooling = Literal["cls", "mean", "pooler"]
-"""Of a text's vectors the first, before any pooler; the mean of all; or what the model itself makes of them."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +89,18 @@ def resolve_llm(llm: LLM | str | None, argument: str) -> tuple[LLM | None, str]:
         ValueError: It is something else; the message names `argument`. Or there is no LLM of that name, or no key.
         ImportError: Its package is missing; the message says which.
     """
+    if llm is None:
+        return _default_llm()
     if isinstance(llm, LLM):
         return llm, _name(llm)
     if llm == NONE:
         return None, "none, as asked"
     if isinstance(llm, str) and llm:
         return named_llm(llm), llm
-    if llm is not None:
-        raise ValueError(f'{argument} must be a LlamaIndex LLM, the name of one, "none" or None, not {shown(llm)}')
+    raise ValueError(f'{argument} must be a LlamaIndex LLM, the name of one, "none" or None, not {shown(llm)}')
+
+
+def _default_llm() -> tuple[LLM | None, str]:
     # the attribute behind the property: reading the property would make core's own OpenAI default
     chosen = getattr(Settings, "_llm", None)
     if type(chosen) is MockLLM:  # what core makes of None
@@ -109,8 +108,8 @@ def resolve_llm(llm: LLM | str | None, argument: str) -> tuple[LLM | None, str]:
     if chosen is not None:
         return chosen, f"{_name(chosen)} from Settings.llm"
     if os.environ.get("OPENAI_API_KEY"):
-        made = named_llm(OPENAI_MODEL)
-        return made, f"{_name(made)}, since OPENAI_API_KEY is set"
+        llm = named_llm(OPENAI_MODEL)
+        return llm, f"{_name(llm)}, since OPENAI_API_KEY is set"
     return None, "none (Settings.llm and OPENAI_API_KEY are not set)"
 
 
@@ -131,24 +130,27 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
         ValueError: There is no such model or provider, its key is missing, or it cannot be made.
         ImportError: A package is missing; the message says which, or which extra has it.
     """
+    if embed_model is None:
+        return _default_embed_model()
     if isinstance(embed_model, BaseEmbedding):
         return embed_model, _name(embed_model)
     if embed_model == NONE:
         return None, "none, as asked"
-    if embed_model == LOCAL:
+    return _embed_model_of(embed_model)
+
+
+def _embed_model_of(name: str) -> tuple[BaseEmbedding, str]:
+    if name == LOCAL:
         return _local_model(), f"{LOCAL} ({E5} by ONNX Runtime)"
-    if isinstance(embed_model, str) and embed_model.startswith("local:"):  # as LlamaIndex calls them
-        embed_model = embed_model.replace("local:", "huggingface:", 1)
-    if embed_model in (E5, f"huggingface:{E5}"):
+    if name.startswith("local:"):  # as LlamaIndex calls them
+        name = name.replace("local:", "huggingface:", 1)
+    if name in (E5, f"huggingface:{E5}"):
         return _retriever("multilingual-e5"), E5
-    name, _, place = embed_model.partition(":") if isinstance(embed_model, str) else ("", "", "")
-    if name in RETRIEVERS:
-        return _retriever(name, place), f"{name} ({place or RETRIEVERS[name].checkpoint})"
-    if isinstance(embed_model, str) and Path(embed_model).is_dir():
-        return _huggingface(embed_model), embed_model
-    if embed_model is not None:
-        return _named_embed_model(embed_model), embed_model
-    return _default_embed_model()
+    retriever, _, place = name.partition(":")
+    if retriever in RETRIEVERS:
+        return _retriever(retriever, place), f"{retriever} ({place or RETRIEVERS[retriever].checkpoint})"
+    model = _huggingface(name) if Path(name).is_dir() else _named_embed_model(name)
+    return model, name
 
 
 def _default_embed_model() -> tuple[BaseEmbedding | None, str]:
@@ -170,10 +172,10 @@ def _named_embed_model(name: str) -> BaseEmbedding:
     if provider == "huggingface":
         return _huggingface(model)
     if not is_model_name(name) or not PROVIDERS[provider].embedding:
-        known = ", ".join(name for name, one in PROVIDERS.items() if one.embedding)
+        providers = ", ".join(name for name, provider in PROVIDERS.items() if provider.embedding)
         raise ValueError(
-            f"{shown(name)} names no embedding model: write PROVIDER:MODEL, where PROVIDER is {known}; the folder of a "
-            f'sentence-transformers model; "{E5}" or "{NONE}"; or a retriever: {", ".join(RETRIEVERS)}'
+            f"{shown(name)} names no embedding model: write PROVIDER:MODEL, where PROVIDER is {providers}; the folder "
+            f'of a sentence-transformers model; "{E5}" or "{NONE}"; or a retriever: {", ".join(RETRIEVERS)}'
         )
     return cast(BaseEmbedding, make_named("embeddings", name, {"model_name": model}))
 
@@ -192,20 +194,30 @@ def embed_model_identity(model: BaseEmbedding | None) -> str:
         return NONE
     name = str(model.model_name)
     if Path(name).is_dir():
-        folder = Path(name).resolve()
-        places = ((cached_model(one.checkpoint), one.checkpoint) for one in RETRIEVERS.values())
-        names = (its_name for place, its_name in places if place is not None and place.resolve() == folder)
-        name = next(names, None) or f"{Path(name).name} ({_content_of(folder)})"
-    uses = [getattr(model, field, None) for field in ("pooling", *_INSTRUCTIONS)]
-    use = ", ".join(str(one).rstrip(": ") for one in uses if one)
-    return f"{model.class_name()}{f' ({use})' if use and name != E5 else ''}: {name}"
+        name = _identity_of_folder(Path(name))
+    settings = [getattr(model, field, None) for field in ("pooling", *_INSTRUCTIONS)]
+    use = ", ".join(str(setting).rstrip(": ") for setting in settings if setting)
+    kind = f"{model.class_name()} ({use})" if use and name != E5 else model.class_name()
+    return f"{kind}: {name}"
+
+
+def _identity_of_folder(folder: Path) -> str:
+    resolved = folder.resolve()
+    for retriever in RETRIEVERS.values():
+        place = cached_model(retriever.checkpoint)
+        if place is not None and place.resolve() == resolved:
+            return retriever.checkpoint
+    return f"{folder.name} ({_content_of(resolved)})"
 
 
 def with_whole_path(name: str) -> str:
     """What names an embedding model wherever a program runs: a folder in the name by its whole path."""
-    before, colon, place = name.rpartition(":")
-    is_place = before in ("", "huggingface", "local", *RETRIEVERS) and name not in ("", NONE, LOCAL, E5, *RETRIEVERS)
-    return f"{before}{colon}{Path(place).absolute()}" if is_place and place and Path(place).is_dir() else name
+    if name in ("", NONE, LOCAL, E5, *RETRIEVERS):
+        return name
+    kind, colon, place = name.rpartition(":")
+    if kind not in ("", "huggingface", "local", *RETRIEVERS) or not place or not Path(place).is_dir():
+        return name
+    return f"{kind}{colon}{Path(place).absolute()}"
 
 
 def is_same_embed_model(made_by: str, identity: str) -> bool:
@@ -221,7 +233,8 @@ def is_same_embed_model(made_by: str, identity: str) -> bool:
 _FOLDER = re.compile(r"(?<=: )[^:]*(?= \([0-9a-f]{12}\)$)")  # the name of one, before the hash of what it holds
 _OF_A_MODEL = (".json", ".txt", ".model", ".safetensors", ".bin", ".pt")
 _OTHER_FORMS = ("onnx", "openvino")  # the same model for other machines
-_SAMPLES, _SAMPLE = 1024, 4096
+_SAMPLES = 1024
+_SAMPLE = 4096
 
 
 def _content_of(folder: Path) -> str:
@@ -261,26 +274,39 @@ def cached_model(repository: str) -> Path | None:
 
 def _retriever(name: str, place: str = "") -> BaseEmbedding:
     """The retriever of a name, with its weights in a place: a folder, or another name on the Hub."""
-    known = RETRIEVERS[name]
-    checkpoint = place or str(cached_model(known.checkpoint) or known.checkpoint)
+    retriever = RETRIEVERS[name]
+    checkpoint = place or _place_of(retriever.checkpoint)
+    questions = "" if place else _place_of(retriever.questions)
     try:
-        if known.pooling is None:
-            return _huggingface(checkpoint, **dict(zip(_INSTRUCTIONS, known.instructions, strict=True)))
-        questions = "" if place else str(cached_model(known.questions) or known.questions)
+        if retriever.pooling is None:
+            return _huggingface(checkpoint, **dict(zip(_INSTRUCTIONS, retriever.instructions, strict=True)))
         return BiEncoderEmbedding(
-            model_name=checkpoint, pooling=known.pooling, normalize=known.normalize, question_model_name=questions
+            model_name=checkpoint,
+            pooling=retriever.pooling,
+            normalize=retriever.normalize,
+            question_model_name=questions,
         )
     except ImportError as error:
-        if known.pooling is None:  # which says what to install
+        if retriever.pooling is None:  # which says what to install
             raise
         raise ImportError(f"{name!r} needs transformers and torch ({error}); {HUGGINGFACE_ADVICE}") from error
     except Exception as error:  # whatever transformers raises where a model is not there, or is another
-        its_name, said = f"{name}:{place}".rstrip(":"), scrub(f"{type(error).__name__}: {error}").rstrip(".")
+        full_name = f"{name}:{place}".rstrip(":")
+        checkpoints = " and ".join(filter(None, (retriever.checkpoint, retriever.questions)))
+        both = ", a folder that holds both" if retriever.questions else ""
         raise ValueError(
-            f"{its_name!r} cannot be made: {said}. Where there is no network, get "
-            f"{' and '.join(filter(None, (known.checkpoint, known.questions)))} with `hf download`, and write "
-            f"{name}:FOLDER{', a folder that holds both' if known.questions else ''}"
+            f"{full_name!r} cannot be made: {_reason(error)}. Where there is no network, get {checkpoints} with "
+            f"`hf download`, and write {name}:FOLDER{both}"
         ) from None
+
+
+def _place_of(checkpoint: str) -> str:
+    """The folder of a checkpoint that was downloaded earlier, else its name."""
+    return checkpoint and str(cached_model(checkpoint) or checkpoint)
+
+
+def _reason(error: Exception) -> str:
+    return scrub(f"{type(error).__name__}: {error}").rstrip(".")
 
 
 def _local_model() -> BaseEmbedding:
@@ -295,186 +321,10 @@ def _local_model() -> BaseEmbedding:
     except ImportError as error:
         raise ImportError(f"{LOCAL!r} needs the extra of that name ({error}); {LOCAL_ADVICE}") from error
     except Exception as error:  # whatever is raised where the model is not there, or is damaged
-        reason = scrub(f"{type(error).__name__}: {error}").rstrip(".")
         raise ValueError(
-            f"{LOCAL!r} cannot be made: {reason}. Where there is a network, get the model once with: "
-            f"hf download {E5} {' '.join(_ONNX_FILES)}"
+            f"{LOCAL!r} cannot be made: {_reason(error)}. Where there is a network, get the model once with: "
+            f"hf download {E5} {' '.join(ONNX_FILES)}"
         ) from None
-
-
-def _file_on_hub(repository: str, name: str) -> str:
-    """The path of a file that was downloaded earlier, or is now."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        return str(hf_hub_download(repository, name, local_files_only=True))
-    except LocalEntryNotFoundError:
-        return str(hf_hub_download(repository, name))
-
-
-_ONNX_FILES = ("onnx/model.onnx", "tokenizer.json")
-_ONNX_TOKENS = 512  # of a text; what comes after them is not embedded
-
-
-class OnnxEmbedding(BaseEmbedding):
-    """Embeds texts by ONNX Runtime: each by the mean of its tokens' vectors, with length 1.
-
-    Args:
-        model_name: A model on the Hugging Face Hub that has `onnx/model.onnx` and `tokenizer.json`. It is downloaded
-            when it is first used.
-
-    Raises:
-        ImportError: onnxruntime, tokenizers or huggingface-hub is missing.
-        OSError: The model is neither on this machine nor to be downloaded.
-    """
-
-    embed_batch_size: int = Field(default=32, gt=0, description="Texts that are embedded together.")
-    query_instruction: str = Field(default="", description="What precedes questions.")
-    text_instruction: str = Field(default="", description="What precedes texts.")
-    _session: Any = PrivateAttr()
-    _tokenizer: Any = PrivateAttr()
-
-    def model_post_init(self, context: Any, /) -> None:
-        super().model_post_init(context)
-        from onnxruntime import InferenceSession
-        from tokenizers import Tokenizer
-
-        model, tokenizer = (_file_on_hub(self.model_name, file) for file in _ONNX_FILES)
-        self._session = InferenceSession(model, providers=["CPUExecutionProvider"])
-        self._tokenizer = Tokenizer.from_file(tokenizer)
-        self._tokenizer.enable_truncation(_ONNX_TOKENS)
-        self._tokenizer.enable_padding()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        fields = ("model_name", "embed_batch_size", "query_instruction", "text_instruction")
-        settings = {field: getattr(self, field) for field in fields}
-        return partial(type(self), **settings), ()  # the session is made anew where it is unpickled
-
-    @classmethod
-    def class_name(cls) -> str:
-        return "OnnxEmbedding"
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return self._embed([f"{self.query_instruction}{query}"])[0]
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await to_thread(self._get_query_embedding, query)
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return self._get_text_embeddings([text])[0]
-
-    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return self._embed([f"{self.text_instruction}{text}" for text in texts])
-
-    def _embed(self, texts: list[str]) -> list[list[float]]:
-        encodings = self._tokenizer.encode_batch(texts)
-        mask = np.array([encoding.attention_mask for encoding in encodings], dtype=np.int64)
-        values = {
-            "input_ids": np.array([encoding.ids for encoding in encodings], dtype=np.int64),
-            "attention_mask": mask,
-            "token_type_ids": np.zeros_like(mask),
-        }
-        inputs = {field.name: values[field.name] for field in self._session.get_inputs()}
-        token_vectors = self._session.run(None, inputs)[0]
-        is_token = mask[:, :, np.newaxis]
-        vectors = (token_vectors * is_token).sum(axis=1) / is_token.sum(axis=1)
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return cast(list[list[float]], (vectors / lengths).tolist())
-
-
-class BiEncoderEmbedding(BaseEmbedding):
-    """Embeds texts, and questions by the same encoder or another, with models of transformers.
-
-    For checkpoints that do not say how they are pooled: sentence-transformers takes the mean, and, as transformers'
-    `AutoModel` does, loads DPR's encoder of texts as one of questions, with made-up weights.
-
-    Args:
-        model_name: The encoder's folder, or its name on the Hugging Face Hub.
-        pooling: See `Pooling`; "pooler" is for the two encoders of DPR (Karpukhin et al. 2020).
-        normalize: Whether vectors get length 1.
-        question_model_name: DPR's encoder of questions. Without it, `model_name` is a folder that holds both encoders,
-            one with "question" in its name, one with "ctx" or "context".
-
-    Raises:
-        OSError: There is no such model.
-        ValueError: It has not the weights of such an encoder, or a folder does not hold two.
-    """
-
-    embed_batch_size: int = Field(default=32, gt=0, description="Texts that are embedded together.")
-    pooling: Pooling = Field(description="How a text's vectors become one.")
-    normalize: bool = Field(default=False, description="Whether vectors get length 1.")
-    question_model_name: str = Field(default="", description="The encoder of questions, where that is another one.")
-    _texts: _Encoder = PrivateAttr()
-    _questions: _Encoder = PrivateAttr()
-
-    def model_post_init(self, context: Any, /) -> None:
-        super().model_post_init(context)
-        if self.pooling != "pooler":
-            self._texts = self._questions = _Encoder(self.model_name, "AutoModel")
-            return
-        texts = self.model_name if self.question_model_name else _folder_in(self.model_name, "ctx", "context")
-        self._texts = _Encoder(texts, "DPRContextEncoder", "DPRQuestionEncoder")
-        questions = self.question_model_name or _folder_in(self.model_name, "question")
-        self._questions = _Encoder(questions, "DPRQuestionEncoder", "DPRContextEncoder")
-
-    @classmethod
-    def class_name(cls) -> str:
-        return "BiEncoderEmbedding"
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return self._questions.embed([query], self.pooling, self.normalize)[0]
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await to_thread(self._get_query_embedding, query)
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return self._get_text_embeddings([text])[0]
-
-    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return self._texts.embed(texts, self.pooling, self.normalize)
-
-
-class _Encoder:
-    """A model and its tokenizer; of the classes of transformers, the first whose weights the checkpoint has."""
-
-    def __init__(self, place: str, *kinds: str) -> None:
-        import transformers
-
-        for kind in kinds:  # DPR's two classes differ in the names of their weights alone
-            model, found = getattr(transformers, kind).from_pretrained(place, output_loading_info=True)
-            missing = [name for name in found["missing_keys"] if not name.startswith("pooler.")]
-            if not missing:
-                break
-        else:  # transformers makes up what is missing
-            raise ValueError(f"{place} lacks the weights of a {kinds[0]}, as {min(missing)}")
-        self._model = model.to(infer_torch_device())
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(place)
-        self._length = min(self._tokenizer.model_max_length, model.config.max_position_embeddings, 512)
-
-    def embed(self, texts: list[str], pooling: Pooling, normalize: bool) -> list[list[float]]:
-        import torch
-
-        settings = {"truncation": True, "max_length": self._length, "return_token_type_ids": False}
-        tokens = self._tokenizer(texts, padding=True, return_tensors="pt", **settings).to(self._model.device)
-        with torch.inference_mode():
-            made = self._model(**tokens)
-        if pooling == "pooler":
-            vectors = made.pooler_output
-        elif pooling == "cls":
-            vectors = made.last_hidden_state[:, 0]
-        else:
-            counted = tokens["attention_mask"].unsqueeze(-1)
-            vectors = (made.last_hidden_state * counted).sum(1) / counted.sum(1)
-        vectors = torch.nn.functional.normalize(vectors) if normalize else vectors
-        return cast(list[list[float]], vectors.float().tolist())
-
-
-def _folder_in(folder: str, *words: str) -> str:
-    found = [one for one in Path(folder).iterdir() if one.is_dir() and any(word in one.name for word in words)]
-    if len(found) != 1:
-        raise ValueError(f"{folder} holds {len(found)} folders with {' or '.join(words)} in their names, not 1")
-    return str(found[0])
 
 
 def _huggingface(model: str | Path, **settings: Any) -> BaseEmbedding:

@@ -1,15 +1,29 @@
-"""What a user chooses about a pack, checked."""
+"""What a user chooses about a pack.
+
+The signature and the docstring of `DenseXRetrievalPack` are what people, Jupyter and the documentation read of an
+option. Here are its type, for an index that is opened, what is allowed, and whether an index keeps it; a test holds
+them together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Annotated, Any, Literal
+from collections.abc import Collection, Sequence
+from typing import Annotated, Any, Literal, TypedDict
 
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms import LLM
+from llama_index.core.node_parser import NodeParser
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.storage.docstore import BaseDocumentStore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, ValidationError
 
+from llama_pack_densex.index.words import TokenizerSpec
 from llama_pack_densex.llm.errors import shown
 from llama_pack_densex.node_parsers.metadata import EMBED_METADATA, LLM_METADATA
-from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
+from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
+from llama_pack_densex.propositionizers.base import Propositionizer
+from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.retrievers import DEFAULT_RATIO_THRESH
 from llama_pack_densex.text.language import LANGUAGE_NAMES
 
@@ -19,8 +33,43 @@ Hybrid = bool | Literal["store"]
 RerankedUnit = Literal["passage", "proposition"]
 
 OF_THE_INDEX = ("mode", "granularity", "similarity_top_k", "hybrid", "dense_weight", "embed_metadata", "llm_metadata")
-"""What an index keeps of the options of who made it, for who opens it."""
+"""What an index keeps of the options of who made it, for who opens it: fields of `Manifest`."""
 DEFAULT_GRANULARITY: tuple[SearchedGranularity, ...] = ("proposition", "sentence", "passage", "question")
+
+
+class PackArguments(TypedDict, total=False):
+    """The arguments of `DenseXRetrievalPack` for an index that is there."""
+
+    proposition_llm: LLM | str | None
+    query_llm: LLM | str | None
+    embed_model: BaseEmbedding | str | None
+    text_splitter: NodeParser | None
+    similarity_top_k: int | None
+    streaming: bool
+    mode: Mode | None
+    propositionizer: Propositionizer | None
+    docstore: BaseDocumentStore | None
+    granularity: Sequence[SearchedGranularity] | None
+    hybrid: Hybrid | None
+    dense_weight: float | None
+    languages: Sequence[str]
+    embed_metadata: Sequence[str] | None
+    llm_metadata: Sequence[str] | None
+    context: ContextMode | PropositionContextPostprocessor | None
+    reranker: BaseNodePostprocessor | None
+    rerank: RerankedUnit
+    rerank_k: int | None
+    tokenizer: TokenizerSpec | None
+    node_parser: BasePropositionNodeParser | None
+    fetch_k: int | None
+    simple_ratio_thresh: float
+    verbose: bool
+
+
+class Given(PackArguments, total=False):
+    """The same with the vector store, which is there or not."""
+
+    vector_store: BasePydanticVectorStore | None
 
 
 def _listed(names: Any) -> tuple[Any, ...]:
@@ -43,25 +92,7 @@ _Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 
 
 class PackOptions(BaseModel, frozen=True):
-    """The settings of a pack that are neither documents nor models.
-
-    Args:
-        mode: "recursive" (propositions lead to their passages) or "auto_merging" (found propositions merge upwards).
-        granularity: The units that are searched by embeddings; questions, where the propositionizer wrote any.
-        similarity_top_k: Nodes returned by a query that does not say.
-        fetch_k: Units in the first round of a search, and in mode "auto_merging" those that count; None means five
-            times the nodes asked for, at least 20, and there ten times, at least 40.
-        simple_ratio_thresh: In mode "auto_merging", the share of children above which their parent is returned.
-        streaming: Whether answers come as a stream.
-        verbose: Whether retrievers print what they do.
-        hybrid: Whether search by embeddings and by words are fused; "store" for the vector store's own way.
-        dense_weight: The embeddings' share in hybrid search, from 0 to 1; None leaves it to each question's words.
-        languages: Languages that the embedding model knows, whatever was measured.
-        embed_metadata: The metadata keys that are embedded with each text.
-        llm_metadata: The metadata keys that the LLM reads with each text.
-        context: What the LLM reads.
-        rerank: What a reranker scores.
-        rerank_k: Nodes that a reranker gets; None means five times the nodes asked for, at least 20.
+    """What is neither documents nor models among the arguments of `DenseXRetrievalPack`, which says what they mean.
 
     Raises:
         ValueError: A value is out of range; the message says which and what is allowed.
@@ -87,5 +118,5 @@ class PackOptions(BaseModel, frozen=True):
         try:
             super().__init__(**chosen)
         except ValidationError as error:
-            said = [f"{wrong['loc'][0]}={shown(wrong['input'])}: {wrong['msg']}" for wrong in error.errors()]
-            raise ValueError("; ".join(said)) from None
+            problems = [f"{wrong['loc'][0]}={shown(wrong['input'])}: {wrong['msg']}" for wrong in error.errors()]
+            raise ValueError("; ".join(problems)) from None

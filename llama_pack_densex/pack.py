@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence, Sized
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args, get_type_hints
 
 from llama_index.core import VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -36,14 +35,22 @@ from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.llm.errors import shown
 from llama_pack_densex.models import resolve_llm
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
-from llama_pack_densex.options import OF_THE_INDEX, Hybrid, Mode, PackOptions, RerankedUnit, SearchedGranularity
+from llama_pack_densex.options import (
+    OF_THE_INDEX,
+    Given,
+    Hybrid,
+    Mode,
+    PackArguments,
+    PackOptions,
+    RerankedUnit,
+    SearchedGranularity,
+)
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.retrievers import DEFAULT_RATIO_THRESH
 from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.text import markup
 from llama_pack_densex.text.terminal import plain_logger
-from llama_pack_densex.wiring import Given, PackArguments
 
 logger = plain_logger(__name__)
 
@@ -149,34 +156,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         verbose: bool = False,
         show_progress: bool = False,
     ) -> None:
-        arguments: Given = {
-            "proposition_llm": proposition_llm,
-            "query_llm": query_llm,
-            "embed_model": embed_model,
-            "text_splitter": text_splitter,
-            "similarity_top_k": similarity_top_k,
-            "streaming": streaming,
-            "mode": mode,
-            "propositionizer": propositionizer,
-            "vector_store": vector_store,
-            "docstore": docstore,
-            "granularity": granularity,
-            "hybrid": hybrid,
-            "dense_weight": dense_weight,
-            "languages": languages,
-            "embed_metadata": embed_metadata,
-            "llm_metadata": llm_metadata,
-            "context": context,
-            "reranker": reranker,
-            "rerank": rerank,
-            "rerank_k": rerank_k,
-            "tokenizer": tokenizer,
-            "node_parser": node_parser,
-            "fetch_k": fetch_k,
-            "simple_ratio_thresh": simple_ratio_thresh,
-            "verbose": verbose,
-        }
-        given = _given(arguments)
+        arguments = locals()
+        given = _given({name: arguments[name] for name in Given.__annotations__})
         options = _options(None, given)
         folder = None if persist_dir is None else folder_at(persist_dir)
         was_there = folder is not None and folder.exists()
@@ -251,8 +232,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         if self._index.is_made_elsewhere:
             proposition_source = "propositions as the index has them"
         self._query_llm, self.node_parser = query_llm, parser
-        self._make_retriever = partial(
-            wiring.make_retriever, options, self._index.nodes, self._index.trust, given.get("reranker")
+        self._make_retriever = wiring.RetrieverMaker(
+            options, self._index.nodes, self._index.trust, given.get("reranker")
         )
         self.retriever = self._make_retriever()
         self._synthesizer = wiring.make_synthesizer(options, self._index.trust, query_llm)
@@ -581,25 +562,27 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 _DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60  # in a tool's description, of which OpenAI takes 1,024 characters
 
 
-_PARTS: dict[str, tuple[type, ...]] = {
-    "embed_model": (BaseEmbedding, str), "text_splitter": (NodeParser,), "propositionizer": (Propositionizer,),
-    "docstore": (BaseDocumentStore,), "reranker": (BaseNodePostprocessor,), "node_parser": (BasePropositionNodeParser,),
-}  # fmt: skip
+_PARTS = ("embed_model", "text_splitter", "propositionizer", "docstore", "reranker", "node_parser")
 
 
-def _given(given: Given) -> Given:
+def _given(arguments: Mapping[str, Any]) -> Given:
     """What the user gave, checked.
 
     Raises:
         TypeError: There is no argument of some name.
         ValueError: A part is something else than it has to be.
     """
-    if unknown := sorted(set(given) - Given.__optional_keys__):
+    types = get_type_hints(Given)
+    unknown = sorted(arguments.keys() - types.keys())
+    if unknown:
         raise TypeError(f"DenseXRetrievalPack got an unexpected keyword argument {unknown[0]!r}")
-    for name, kinds in _PARTS.items():
-        if (part := given.get(name)) is not None and not isinstance(part, kinds):
-            raise ValueError(f"{name} must be a {' or '.join(kind.__name__ for kind in kinds)}, not {shown(part)}")
-    return given
+    for name in _PARTS:
+        part = arguments.get(name)
+        kinds = get_args(types[name])
+        if not isinstance(part, kinds):
+            names = " or ".join(kind.__name__ for kind in kinds if kind is not type(None))
+            raise ValueError(f"{name} must be a {names}, not {shown(part)}")
+    return cast(Given, arguments)
 
 
 def _options(manifest: Manifest | None, given: Given) -> PackOptions:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from llama_index.core import Settings, StorageContext, VectorStoreIndex, constants
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -12,16 +13,13 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.data_structs import IndexDict
 from llama_index.core.llms import LLM
-from llama_index.core.node_parser import NodeParser
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.storage.docstore import BaseDocumentStore
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQueryMode
+from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQueryMode
 
 from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.answering.synthesizer import CitedSynthesizer, SourcedSynthesizer
 from llama_pack_densex.index.manifest import InvalidIndexError, Manifest
 from llama_pack_densex.index.node_index import NodeIndex
-from llama_pack_densex.index.words import TokenizerSpec
 from llama_pack_densex.llm.claims import UnnamedModelError, unnamed_place
 from llama_pack_densex.models import (
     E5,
@@ -42,11 +40,11 @@ from llama_pack_densex.node_parsers.parsers import (
     default_base_parser,
 )
 from llama_pack_densex.node_parsers.passages import DEFAULT_CHUNK_SIZE, PassageNodeParser
-from llama_pack_densex.options import Hybrid, Mode, PackOptions, RerankedUnit, SearchedGranularity
+from llama_pack_densex.options import Given as Given
+from llama_pack_densex.options import Hybrid, PackOptions
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
-from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
 from llama_pack_densex.retrieval.retrievers import (
     MIN_CANDIDATES,
     PropositionAutoMergingRetriever,
@@ -58,47 +56,6 @@ from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
-
-
-class PackSettings(TypedDict, total=False):
-    """What a pack is made and opened with, besides the seven arguments of the original pack; `DenseXRetrievalPack` has
-    what they mean and their defaults."""
-
-    mode: Mode | None
-    propositionizer: Propositionizer | None
-    docstore: BaseDocumentStore | None
-    granularity: Sequence[SearchedGranularity] | None
-    hybrid: Hybrid | None
-    dense_weight: float | None
-    languages: Sequence[str]
-    embed_metadata: Sequence[str] | None
-    llm_metadata: Sequence[str] | None
-    context: ContextMode | PropositionContextPostprocessor | None
-    reranker: BaseNodePostprocessor | None
-    rerank: RerankedUnit
-    rerank_k: int | None
-    tokenizer: TokenizerSpec | None
-    node_parser: BasePropositionNodeParser | None
-    fetch_k: int | None
-    simple_ratio_thresh: float
-    verbose: bool
-
-
-class PackArguments(PackSettings, total=False):
-    """The same with the arguments of the original pack, for an index that is there."""
-
-    proposition_llm: LLM | str | None
-    query_llm: LLM | str | None
-    embed_model: BaseEmbedding | str | None
-    text_splitter: NodeParser | None
-    similarity_top_k: int | None
-    streaming: bool
-
-
-class Given(PackArguments, total=False):
-    """All that a user gave of a pack that is made or opened."""
-
-    vector_store: BasePydanticVectorStore | None
 
 
 def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositionNodeParser, str]:
@@ -116,29 +73,37 @@ def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositio
     if passages is None:
         _report_unused_settings()
         passages = default_base_parser()
-    made = ("proposition" if unit == "question" else unit for unit in options.granularity if unit != "passage")
-    units: tuple[UnitGranularity, ...] = tuple(dict.fromkeys(made))  # questions come with propositions
-    common: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "propositionizer": propositionizer,
-        "granularity": units,
+        "granularity": _units_to_make(options),
         "embed_metadata": options.embed_metadata,
         "llm_metadata": options.llm_metadata,
     }
     if options.mode == "recursive":
-        return PropositionNodeParser(base_parser=passages, **common), source
+        return PropositionNodeParser(base_parser=passages, **settings), source
     sections = PassageNodeParser(chunk_size=DEFAULT_CHUNK_SIZES[0])
-    return HierarchicalPropositionNodeParser(levels=[sections, passages], **common), source
+    return HierarchicalPropositionNodeParser(levels=[sections, passages], **settings), source
+
+
+def _units_to_make(options: PackOptions) -> tuple[UnitGranularity, ...]:
+    """The units that are made beside passages; questions come with propositions."""
+    units: dict[UnitGranularity, None] = {}
+    for unit in options.granularity:
+        if unit != "passage":
+            units["proposition" if unit == "question" else unit] = None
+    return tuple(units)
 
 
 def _make_propositionizer(given: Given) -> tuple[Propositionizer, str]:
-    propositionizer, named = given.get("propositionizer"), given.get("proposition_llm")
+    propositionizer = given.get("propositionizer")
+    named_llm = given.get("proposition_llm")
     if propositionizer is not None:
-        if named is not None:
+        if named_llm is not None:
             raise ValueError("pass proposition_llm or propositionizer, not both")
         return propositionizer, f"propositions by {propositionizer.class_name()}"
-    if isinstance(named, str) and named != NONE:  # it makes it elsewhere by its name
-        return LLMPropositionizer(llm=named), f"propositions by {named}"
-    llm, source = resolve_llm(named, "proposition_llm")
+    if isinstance(named_llm, str) and named_llm != NONE:  # it makes it elsewhere by its name
+        return LLMPropositionizer(llm=named_llm), f"propositions by {named_llm}"
+    llm, source = resolve_llm(named_llm, "proposition_llm")
     if llm is not None:
         return LLMPropositionizer(llm=llm), f"propositions by {source}"
     return SentencePropositionizer(), f"LLM for propositions: {source}, so sentences stand in for them"
@@ -205,65 +170,93 @@ def _refuse_unnamed_place(model: str, where: str) -> None:
 
 def describe_choices(hybrid: Hybrid, propositions: str, embedding: str, answering: str) -> str:
     """A sentence that says what was chosen and what it means."""
-    search = "by embeddings and by words (BM25)" if hybrid else "by embeddings"
-    search = "by words (BM25)" if embedding.startswith(NONE) else search
+    search = "by embeddings"
+    if embedding.startswith(NONE):
+        search = "by words (BM25)"
+    elif hybrid:
+        search = "by embeddings and by words (BM25)"
     answers = "quoted propositions" if answering.startswith(NONE) else "written by the LLM"
     return (
-        f"{propositions[:1].upper()}{propositions[1:]}; embedding model: {embedding}, so search is {search}; "
+        f"{_capitalized(propositions)}; embedding model: {embedding}, so search is {search}; "
         f"LLM for answers: {answering}, so answers are {answers}."
     )
 
 
 def describe_lacks(propositions: str, embedding: str, answering: str) -> str:
     """A line that says what a pack works with where models are lacking; arguments as for `describe_choices`."""
-    lacks = {
-        "sentences stand in for propositions": "LLM for propositions: none" in propositions,
-        "search is by words (BM25)": embedding.startswith(NONE),
-        "answers are quotations": answering.startswith(NONE),
-    }
-    told = ", ".join(text for text, is_lacking in lacks.items() if is_lacking)
-    return f"{told[:1].upper()}{told[1:]}; print(pack) says why."
+    lacks = []
+    if "LLM for propositions: none" in propositions:
+        lacks.append("sentences stand in for propositions")
+    if embedding.startswith(NONE):
+        lacks.append("search is by words (BM25)")
+    if answering.startswith(NONE):
+        lacks.append("answers are quotations")
+    return f"{_capitalized(', '.join(lacks))}; print(pack) says why."
 
 
-def make_retriever(
-    options: PackOptions,
-    nodes: NodeIndex,
-    trust: Mapping[str, LanguageTrust],
-    reranker: BaseNodePostprocessor | None,
-    similarity_top_k: int | None = None,
-    filters: MetadataFilters | None = None,
-) -> BaseRetriever:
-    """The retriever for a mode, with a reranker behind it where there is one.
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
-    Raises:
-        ValueError: `similarity_top_k` is not a positive whole number.
-        TypeError: `filters` are none.
+
+@dataclass(frozen=True)
+class RetrieverMaker:
+    """Makes the retrievers of a pack, for its mode, with a reranker behind them where there is one.
+
+    Args:
+        options: The pack's options.
+        nodes: Its index.
+        trust: What is known of the embedding model by language.
+        reranker: What scores nodes anew; None for nothing.
     """
-    if filters is not None and not isinstance(filters, MetadataFilters):
-        made = "MetadataFilters(filters=[MetadataFilter(key=..., value=...)])"
-        raise TypeError(f"filters must be LlamaIndex's {made}, not a {type(filters).__name__}")
-    asked_for = options if similarity_top_k is None else PackOptions(similarity_top_k=similarity_top_k)
-    top_k = asked_for.similarity_top_k
-    candidates = top_k if reranker is None else max(options.rerank_k or max(MIN_CANDIDATES, 5 * top_k), top_k)
-    retriever = PropositionRecursiveRetriever if options.mode == "recursive" else PropositionAutoMergingRetriever
-    of_mode = {} if options.mode == "recursive" else {"simple_ratio_thresh": options.simple_ratio_thresh}
-    of_store: dict[str, Any] | None = None
-    if options.hybrid == "store":
-        of_store = {"mode": VectorStoreQueryMode.HYBRID, "alpha": options.dense_weight}
-    weight = dense_weight(trust, options.dense_weight, options.languages) if options.hybrid is True else None
-    found = retriever(
-        UnitSearch(nodes, options.granularity, filters, weight, of_store),
-        nodes,
-        candidates,
-        fetch_k=options.fetch_k,
-        callback_manager=callback_manager(),
-        verbose=options.verbose,
-        **of_mode,
-    )
-    if reranker is None:
-        return found
-    by_units = options.rerank == "proposition"
-    return RerankingRetriever(found, nodes, reranker, top_k, by_units, callback_manager())
+
+    options: PackOptions
+    nodes: NodeIndex
+    trust: Mapping[str, LanguageTrust]
+    reranker: BaseNodePostprocessor | None
+
+    def __call__(self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None) -> BaseRetriever:
+        """Make one.
+
+        Raises:
+            ValueError: `similarity_top_k` is not a positive whole number.
+            TypeError: `filters` are none.
+        """
+        options = self.options
+        if filters is not None and not isinstance(filters, MetadataFilters):
+            example = "MetadataFilters(filters=[MetadataFilter(key=..., value=...)])"
+            raise TypeError(f"filters must be LlamaIndex's {example}, not a {type(filters).__name__}")
+        top_k = options.similarity_top_k
+        if similarity_top_k is not None:
+            top_k = PackOptions(similarity_top_k=similarity_top_k).similarity_top_k
+        if self.reranker is None:
+            return self._retriever(top_k, filters)
+        candidates = options.rerank_k or max(MIN_CANDIDATES, 5 * top_k)
+        retriever = self._retriever(max(candidates, top_k), filters)
+        by_units = options.rerank == "proposition"
+        return RerankingRetriever(retriever, self.nodes, self.reranker, top_k, by_units, callback_manager())
+
+    def _retriever(self, top_k: int, filters: MetadataFilters | None) -> BaseRetriever:
+        options = self.options
+        search = self._search(filters)
+        settings: dict[str, Any] = {
+            "fetch_k": options.fetch_k,
+            "callback_manager": callback_manager(),
+            "verbose": options.verbose,
+        }
+        if options.mode == "recursive":
+            return PropositionRecursiveRetriever(search, self.nodes, top_k, **settings)
+        settings["simple_ratio_thresh"] = options.simple_ratio_thresh
+        return PropositionAutoMergingRetriever(search, self.nodes, top_k, **settings)
+
+    def _search(self, filters: MetadataFilters | None) -> UnitSearch:
+        options = self.options
+        weight = None
+        store_query = None
+        if options.hybrid == "store":
+            store_query = {"mode": VectorStoreQueryMode.HYBRID, "alpha": options.dense_weight}
+        elif options.hybrid:
+            weight = dense_weight(self.trust, options.dense_weight, options.languages)
+        return UnitSearch(self.nodes, options.granularity, filters, weight, store_query)
 
 
 def make_synthesizer(options: PackOptions, trust: Mapping[str, LanguageTrust], llm: LLM | None) -> SourcedSynthesizer:

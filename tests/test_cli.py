@@ -12,15 +12,17 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import typer.testing
 from rich.cells import cell_len
 from typer.main import get_command
 
-from llama_pack_densex import DenseXRetrievalPack
+from llama_pack_densex import DenseXRetrievalPack, options
 from llama_pack_densex.cli import app
+from llama_pack_densex.cli.app import QueryCommand
+from llama_pack_densex.cli.options import UNITS, Mode
 from llama_pack_densex.cli.output import hang, wrap
 from llama_pack_densex.cli.places import PathDocuments
 from tests.conftest import DATA
@@ -880,3 +882,10 @@ def test_compare_prints_json(docs: Path, tmp_path: Path) -> None:
     result = run_json("compare", questions, *given)
     assert [strategy["name"] for strategy in result["strategies"]] == ["densex-sentences"]
     assert result["dataset"]["language"] == "ja"
+
+
+def test_the_choices_of_options_are_those_of_the_pack() -> None:
+    context = get_type_hints(QueryCommand)["context"]
+    assert set(get_args(Mode)) == {*get_args(options.Mode), "auto-merging"}
+    assert set(UNITS) == set(get_args(options.SearchedGranularity))
+    assert set(get_args(get_args(context)[0])) == set(get_args(options.ContextMode))

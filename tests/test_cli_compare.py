@@ -12,6 +12,7 @@ from tests.conftest import DATA
 from tests.evaluation.comparing import small_set
 from tests.openai_server import OpenAIServer, Reply, held
 from tests.test_cli import run
+from tests.test_cli_spending import in_a_terminal, needs_terminals
 
 
 @pytest.fixture(params=["en", "ja"])
@@ -202,3 +203,17 @@ def test_an_llm_without_a_key_is_an_error(tmp_path: Path) -> None:
     code, output = run("compare", write_squad(tmp_path, "en"), "--embed-model", "none", "--reader-model", "gpt-4o-mini")
     assert code == 1
     assert "OPENAI_API_KEY" in output
+
+
+@needs_terminals
+def test_a_terminal_shows_the_progress_and_keeps_the_result_alone(tmp_path: Path) -> None:
+    (tmp_path / "茶.md").write_text("Green tea is steamed. 緑茶は蒸される。", encoding="utf-8")
+    questions = tmp_path / "q.jsonl"
+    questions.write_text('{"question": "How is green tea made?", "answers": ["steamed"]}', encoding="utf-8")
+    command = ("compare", questions, "--documents", tmp_path, "--strategies", "bm25", "--embed-model", "none")
+    code, output = in_a_terminal("", *command)
+    assert code == 0, output
+    progress, _, result = output.rpartition("\x1b[1A\x1b[2K")  # up, and the line erased
+    assert "Loading the embedding model: 0 of 1" in progress
+    assert "1 of 1" not in result
+    assert "AR@100" in result

@@ -23,6 +23,7 @@ TEXTS = {
     "琵琶湖.md": "琵琶湖は日本最大の湖である。面積は約670平方キロメートルである。",
     "Geneva.md": "Lake Geneva lies in the Alps. The Rhone flows through it.",
 }
+EMBEDDED = ("--embed-model", "openai:text-embedding-3-small")
 PRICED = ("gpt-4o-mini", "3 requests", "tokens sent", "$0.01")
 
 IN_A_TERMINAL = """
@@ -227,9 +228,9 @@ def test_index_says_at_once_that_nothing_listens(options: list[str], dead: str, 
     assert not (tmp_path / "index").exists()
 
 
-@pytest.mark.parametrize("command", ["query", "evaluate", "chat"])
+@pytest.mark.parametrize("command", ["query", "evaluate", "chat", "serve"])
 def test_who_asks_hears_at_once_that_nothing_listens(command: str, dead: str, index: Path, questions: Path) -> None:
-    arguments = {"query": ["green tea?"], "evaluate": [questions], "chat": []}[command]
+    arguments = {"query": ["green tea?"], "evaluate": [questions], "chat": [], "serve": ["--port", "0"]}[command]
     code, output = run(command, index, *arguments, OPENAI_API_BASE=dead)
     assert code == 1
     assert dead in "".join(output.split())
@@ -258,6 +259,72 @@ def test_compare_asks_before_anything_is_sent(
     assert server.requests == []
     assert told in run_process(*command).stderr
     assert server.requests
+
+
+@needs_terminals
+@pytest.mark.parametrize("llm", ["--reader-model", "--llm"])
+def test_compare_does_not_ask_about_replies_that_it_has(
+    llm: str, docs: Path, tmp_path: Path, server: OpenAIServer, questions: Path
+) -> None:
+    strategies = "contextual-256" if llm == "--llm" else "bm25"
+    command = ["compare", questions, "--documents", docs, "--embed-model", "none", "--out", tmp_path / "out"]
+    command += ["--strategies", f"densex,{strategies}", "--propositionizer", "llm", llm, "gpt-4o-mini"]
+    assert in_a_terminal("y", *command)[0] == 0
+    sent = len(server.requests)
+    code, output = in_a_terminal("n", *command)
+    assert code == 0, output
+    assert "[y/N]" not in output
+    assert "tokens sent" not in output
+    assert len(server.requests) == sent
+    _, output = in_a_terminal("n", *command, "--judge-model", "gpt-4o")
+    assert ("[y/N]" in output) == (llm == "--reader-model")
+
+
+@needs_terminals
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["estimate", "DOCS", "--sample", "2", "--embed-model", "none"], "about 2 requests"),
+        (["estimate", "DOCS", "--sample", "9", "--embed-model", "none", "--to", "INDEX"], "about 3 requests"),
+        (["questions", "DOCS", "--out", "OUT"], "about 4 requests"),
+        (["score-propositions", "--predicted", "llm", "--reference", "RECORDED", *EMBEDDED], "about 2 requests"),
+        (["score-propositions", "--predicted", "RECORDED", "--reference", "RECORDED", *EMBEDDED], "small: about embed"),
+        (
+            ["compare", "QUESTIONS", "--documents", "DOCS", "--strategies", "densex-sentences", *EMBEDDED],
+            "small: about embed",
+        ),
+    ],
+)
+def test_each_command_that_costs_asks_once(
+    command: list[str], told: str, docs: Path, tmp_path: Path, server: OpenAIServer, questions: Path
+) -> None:
+    recorded = tmp_path / "recorded.jsonl"
+    rows = [{"text": text, "propositions": [text]} for text in list(TEXTS.values())[:2]]
+    recorded.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    places = {
+        "DOCS": docs,
+        "INDEX": tmp_path / "index",
+        "OUT": tmp_path / "own.jsonl",
+        "RECORDED": recorded,
+        "QUESTIONS": questions,
+    }
+    words = [places.get(word, word) for word in command]
+    code, output = in_a_terminal("n", *words)
+    assert code == 1, output
+    assert told in output
+    assert output.count("[y/N]") == 1
+    assert server.requests == server.embedded == []
+    in_a_terminal("y", *words)
+    assert server.requests or server.embedded
+
+
+@needs_terminals
+def test_a_sample_that_was_asked_for_is_not_asked_about(server: OpenAIServer, docs: Path, tmp_path: Path) -> None:
+    command = ("estimate", docs, "--sample", "2", "--embed-model", "none", "--to", tmp_path / "index")
+    assert in_a_terminal("y", *command)[0] == 0
+    code, output = in_a_terminal("n", *command)
+    assert (code, len(server.requests)) == (0, 2), output
+    assert "[y/N]" not in output
 
 
 def test_a_propositionizer_whose_server_is_not_there_gives_up_after_the_second_try(dead: str) -> None:

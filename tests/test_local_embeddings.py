@@ -10,7 +10,8 @@ import pytest
 from llama_index.core import Document
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.models import E5, OnnxEmbedding, embed_model_identity, resolve_embed_model
+from llama_pack_densex.embeddings import OnnxEmbedding
+from llama_pack_densex.models import E5, embed_model_identity, resolve_embed_model
 from tests.hub import add_model
 from tests.test_cli import run
 

@@ -19,8 +19,8 @@ from llama_pack_densex import (
     draw_tree,
 )
 from llama_pack_densex.ingestion.estimate import estimate
+from llama_pack_densex.options import OF_THE_INDEX, Given, PackOptions
 from llama_pack_densex.text import markup
-from llama_pack_densex.wiring import PackSettings
 from tests.embedding import TrigramEmbedding
 
 BRIDGE = "# The bridge\n\nThe bridge of Akashi was opened in 1998. It is 3,911 metres long. Ships pass below it."
@@ -58,11 +58,16 @@ class Tags(HTMLParser):
         return [attributes.get(name) for other, attributes in self.tags if other == tag]
 
 
-def test_the_packs_options_are_in_its_signature() -> None:
+def test_the_packs_options_are_in_its_signature_and_its_docstring() -> None:
     parameters = inspect.signature(DenseXRetrievalPack).parameters
-    own = {"documents", "proposition_llm", "query_llm", "embed_model", "text_splitter", "similarity_top_k", "streaming"}
-    assert set(parameters) == own | {"vector_store", "persist_dir", "show_progress"} | set(PackSettings.__annotations__)
+    assert set(parameters) == {"documents", "persist_dir", "show_progress"} | set(Given.__annotations__)
+    arguments = (inspect.getdoc(DenseXRetrievalPack) or "").partition("Args:")[2].partition("Attributes:")[0]
+    assert sorted(re.findall(r"^    (\w+):", arguments, re.MULTILINE)) == sorted(parameters)
     assert all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    defaults = PackOptions()
+    for name in PackOptions.model_fields:
+        assert parameters[name].default in (None, getattr(defaults, name)), name
+    assert set(OF_THE_INDEX) >= {"mode", "granularity", "hybrid"}
     with pytest.raises(TypeError, match="'granularty'"):
         DenseXRetrievalPack([], granularty=("passage",))  # type: ignore[call-arg]
 
@@ -169,3 +174,10 @@ def test_half_a_character_does_not_stop_the_page() -> None:
 
 def test_an_empty_tree_is_an_empty_picture() -> None:
     ElementTree.fromstring(draw_tree([]).svg)
+
+
+@pytest.mark.parametrize("name", ["answer_recall@100", "a<b_c", "適合_率"])
+def test_a_wide_table_scrolls_and_the_names_in_it_may_break(name: str) -> None:
+    html = markup.table([("densex", 0.9)], ("strategy", name))
+    assert html.startswith('<div style="overflow-x:auto">')
+    assert markup.escape(name).replace("_", "_<wbr>") in html

@@ -34,7 +34,7 @@ LIST_WORDS = 100
 MOST_FACTS = 3
 """Propositions of an answer; the items of such a list count as one.
 
-Two hold the answer to 3 to 12 in 100 questions fewer, more to at most 3 (docs/measurements.md)."""
+Two hold the answer to 3 to 12 in 100 questions fewer, more to at most 3 (benchmarks/RESULTS.md)."""
 LEAST_SHARE = 0.4
 """The score of each of them, as a share of the best one's: 5 to 30 % fewer words than without."""
 _AS_GOOD = 0.8  # of the best proposition's score
@@ -43,7 +43,7 @@ _ALIKE = 0.7  # of the words of the shorter one
 LEAST_EVIDENCE = 0.2
 """The evidence below which nothing was found.
 
-Of the questions that four sets of documents answer, 3 % are refused so (docs/measurements.md)."""
+Of the questions that four sets of documents answer, 3 % are refused so (benchmarks/RESULTS.md)."""
 SURE_EVIDENCE = 0.6
 """The evidence from which what was found is an answer, and not only what is closest to the question.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from llama_index.core.schema import NodeWithScore
 
+from llama_pack_densex.index.node_store import span_of
 from llama_pack_densex.node_parsers.metadata import (
     FOOTNOTE_KEY,
     MATCHED_KEY,
@@ -18,7 +19,6 @@ from llama_pack_densex.node_parsers.metadata import (
 )
 from llama_pack_densex.retrieval.context import units_of
 from llama_pack_densex.retrieval.hits import MatchedUnit
-from llama_pack_densex.index.node_store import span_of
 from llama_pack_densex.text.links import readable_text
 from llama_pack_densex.text.tokens import tokenize
 

@@ -130,7 +130,7 @@ class IndexCommand(WithJson, IngestingByRequests, Spending):
 
 
 @command(app, _MAKE, "estimate", "ingest:estimate_paths")
-class EstimateCommand(WithJson, IngestingByRequests):
+class EstimateCommand(WithJson, IngestingByRequests, Spending):
     """Estimate what indexing will take: requests, tokens, money, time, and how many nodes there will be.
 
     No request is made but those of a sample.
@@ -296,7 +296,7 @@ class ScoreCommand(WithJson, Ranking):
 
 
 @command(app, _MEASURE, "score-propositions", "scores:score_propositions")
-class ScorePropositionsCommand(WithJson):
+class ScorePropositionsCommand(WithJson, Spending):
     """Score propositions against others of the same passages: precision, recall and F1 of two sets, as in the
     paper.
 

@@ -9,7 +9,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from llama_pack_densex.cli.app import BatchExportCommand, BatchImportCommand
-from llama_pack_densex.cli.ingest import plan_ingestion, print_estimate
+from llama_pack_densex.cli.ingest import plan_by_llm, print_estimate
 from llama_pack_densex.cli.output import stdout, waiting, write, write_list
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.cli.search import Json
@@ -17,7 +17,7 @@ from llama_pack_densex.index.folder import REPLIES_FILE
 from llama_pack_densex.ingestion import batch
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.cache import ReplyCache
-from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm, parse_name
+from llama_pack_densex.llm.names import OPENAI_MODEL, parse_name
 from llama_pack_densex.llm.usage import read_prices
 from llama_pack_densex.text.terminal import one_line
 
@@ -37,13 +37,12 @@ def export_requests(options: BatchExportCommand) -> None:
     name = options.llm or OPENAI_MODEL
     if parse_name(name)[0] != "openai":
         raise ValueError(f"{name!r} is not of OpenAI, whose Batch API this is for")
-    named_llm(name, asked=False)
     with batch.request_files(
         options.out,
         force=options.force,
         max_requests=options.requests_per_file,
     ) as files:
-        plan = plan_ingestion(options, name)
+        plan = plan_by_llm(options)
         estimate = batch.export_requests(
             plan.documents,
             plan.parser,

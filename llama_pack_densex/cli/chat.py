@@ -10,7 +10,6 @@ from llama_pack_densex.answering.chat import PropositionChatEngine
 from llama_pack_densex.answering.sources import name_of
 from llama_pack_densex.cli.app import ChatCommand
 from llama_pack_densex.cli.output import print_error, waiting, write, write_list
-from llama_pack_densex.cli.places import check_servers
 from llama_pack_densex.cli.search import Json, metadata_filters
 from llama_pack_densex.text.terminal import plain
 
@@ -21,7 +20,6 @@ def talk(options: ChatCommand) -> bool:
     """Answer the lines of standard input until they end; False where a question could not be asked."""
     with waiting("Opening"):
         pack = options.index.open_to_ask(query_llm=options.query_llm, embed_model=options.embed_model)
-        check_servers(pack)
         engine = pack.as_chat_engine(options.top_k, metadata_filters(pack, options.filters))
     citations: list[Json] = []
     could_ask = True

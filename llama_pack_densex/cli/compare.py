@@ -6,19 +6,26 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import typer
-from rich.status import Status
 
 from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand
 from llama_pack_densex.cli.ingest import make_propositionizer
 from llama_pack_densex.cli.options import Evaluating
-from llama_pack_densex.cli.output import print_heading, print_json, print_table, waiting, write
-from llama_pack_densex.cli.places import check_server
-from llama_pack_densex.cli.spending import Expense, expenses_of_indexing, is_agreed, is_local, is_local_name, name_of
+from llama_pack_densex.cli.output import is_terminal, print_heading, print_json, print_table, waiting, write
+from llama_pack_densex.cli.places import check_embedding_server, check_server
+from llama_pack_densex.cli.spending import (
+    Expense,
+    expenses_of_embedding,
+    expenses_of_indexing,
+    expenses_of_llm,
+    is_agreed,
+    is_local_name,
+)
 from llama_pack_densex.evaluation import KeptLLM, Report, read_dataset
-from llama_pack_densex.evaluation.compare import READER_LENGTHS, REPLIES, Progress, compare, evaluate
+from llama_pack_densex.evaluation.compare import EMBEDDINGS, READER_LENGTHS, REPLIES, compare, evaluate
 from llama_pack_densex.evaluation.datasets import languages_of
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet
 from llama_pack_densex.evaluation.strategies import resolve_strategies
@@ -26,7 +33,7 @@ from llama_pack_densex.evaluation.strategy import Strategy
 from llama_pack_densex.ingestion.estimate import llm_behind
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm, with_provider
-from llama_pack_densex.llm.usage import RequestFigures, Usage, count_tokens, price_of
+from llama_pack_densex.llm.usage import RequestFigures, Usage, count_tokens
 from llama_pack_densex.models import NONE
 from llama_pack_densex.options import PackOptions
 from llama_pack_densex.text.terminal import one_line
@@ -80,12 +87,16 @@ _SIGNIFICANT = 0.05
 _TOKENS_OF_A_WORD = 1.4
 _TOKENS_OF_A_PROMPT = 300
 _TOKENS_OF_A_PASSAGE = 256
-_TOKENS_OF_A_HEADER = 100
 _TASKS = {"reader_llm": "answers", "judge_llm": "verdicts", "llm": "headers"}
 
 # replies of the usual length, by what an LLM is asked for
 _VERDICT = 'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
-_STAND_INS = {"answers": "word " * 60 + "[^1]", "reader": "word " * 5, "judge": _VERDICT}
+_STAND_INS = {
+    "answers": "word " * 60 + "[^1]",
+    "reader": "word " * 5,
+    "judge": _VERDICT,
+    "llm": "word " * 100,
+}
 
 
 def compare_strategies(options: CompareCommand) -> bool:
@@ -98,15 +109,7 @@ def compare_strategies(options: CompareCommand) -> bool:
     failed: list[str] = []
     reports: dict[str | None, Report] = {}
     for language, folder in _languages(options, options.dataset):
-        with waiting("Reading the dataset") as status:
-            dataset = _read_dataset(options, language)
-            report = compare(
-                dataset,
-                cache_dir=options.out,
-                progress=_progress_on(status),
-                ignore_identical_ids=not options.keep_identical_ids,
-                **arguments,
-            )
+        report = _compare(options, arguments, _read_dataset(options, language))
         files = report.write(folder) if folder else []
         reports[language] = report
         if not options.as_json:
@@ -119,69 +122,106 @@ def compare_strategies(options: CompareCommand) -> bool:
 
 
 def _read_dataset(options: CompareCommand, language: str | None) -> EvaluationSet:
-    return read_dataset(
-        options.dataset,
-        options.documents,
-        name=None if language == options.language else f"{options.dataset.stem} ({language})",
-        language=language,
-        max_questions=options.limit,
-        leave_out=[options.out] if options.out else [],
+    with waiting("Reading the dataset"):
+        return read_dataset(
+            options.dataset,
+            options.documents,
+            name=None if language == options.language else f"{options.dataset.stem} ({language})",
+            language=language,
+            max_questions=options.limit,
+            leave_out=[options.out] if options.out else [],
+        )
+
+
+def _compare(options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet) -> Report:
+    return compare(
+        dataset,
+        cache_dir=options.out,
+        show_progress=is_terminal(),
+        ignore_identical_ids=not options.keep_identical_ids,
+        **arguments,
     )
 
 
 def _expenses_of_comparison(options: CompareCommand, arguments: Mapping[str, Any]) -> list[Expense]:
-    """What LLMs may be asked; replies of an earlier comparison, which are not asked for again, are counted too."""
-    llms = {role: llm for role, llm in arguments.items() if role.endswith("llm") and not is_local(llm)}
-    propositionizer = arguments.get("propositionizer")
-    asking = None if propositionizer is None else llm_behind(propositionizer)
-    for llm in filter(None, [*llms.values(), asking and asking.llm]):
+    """What models are going to be asked."""
+    llms = {role: llm for role, llm in arguments.items() if role in _TASKS}
+    for llm in llms.values():
         check_server(llm)
-    if not llms and asking is None:
-        return []
+    check_embedding_server(options.embed_model)
+    replies = options.out and options.out / REPLIES
+    has_replies = replies is not None and replies.exists()
     expenses = []
     for language, _ in _languages(options, options.dataset):
         dataset = _read_dataset(options, language)
-        ranks = any(question.candidates for question in dataset.questions)
-        strategies = resolve_strategies(arguments.get("strategies"), ranks)
-        if asking is not None:
-            parser, _ = make_node_parser(PackOptions(), Given(propositionizer=propositionizer))
-            expenses += expenses_of_indexing(dataset.documents, parser, set(), None)
-        answers = len(dataset.questions) * len(strategies)
-        usages = {
-            "reader_llm": _usage_of_reader(answers),
-            "judge_llm": _usage_of_judge(answers),
-            "llm": _usage_of_headers(dataset, strategies),
-        }
+        of_documents = _expenses_of_documents(options, arguments, dataset)
+        count = _count_usages if has_replies and not of_documents else _guess_usages
+        usages = count(options, arguments, dataset) if llms else {}
+        expenses += of_documents
         for role, llm in llms.items():
-            name = llm.metadata.model_name
-            price = price_of(name, {}, llm)
-            figures = RequestFigures(usages[role], None if price is None else price.of(usages[role]))
-            expenses.append(Expense.of(f"{name_of(llm)} for {_TASKS[role]}", figures))
+            expenses += expenses_of_llm(llm, usages[role], purpose=f" for {_TASKS[role]}")
     return expenses
 
 
-def _usage_of_reader(answers: int) -> Usage:
-    requests = answers * len(READER_LENGTHS)
-    sent = answers * round(sum(READER_LENGTHS) * _TOKENS_OF_A_WORD) + requests * _TOKENS_OF_A_PROMPT
-    return Usage(requests, sent, requests * count_tokens(_STAND_INS["reader"]))
+def _expenses_of_documents(
+    options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet
+) -> list[Expense]:
+    """What propositions and embeddings come to that are not in the report's folder."""
+    expenses = []
+    propositionizer = arguments.get("propositionizer")
+    if propositionizer is not None:
+        asking = llm_behind(propositionizer)
+        check_server(asking and asking.llm)
+        if options.out and (options.out / REPLIES).exists():
+            propositionizer = propositionizer.keeping_replies(options.out / REPLIES)
+        parser, _ = make_node_parser(PackOptions(), Given(propositionizer=propositionizer))
+        expenses += expenses_of_indexing(dataset.documents, parser, set(), None)
+    has_embeddings = options.out is not None and (options.out / EMBEDDINGS).exists()
+    if options.embed_model is not None and not has_embeddings:
+        tokens = sum(count_tokens(document.text) for document in dataset.documents)
+        cuts = len(_strategies(arguments, dataset))  # each strategy cuts the documents in its own way
+        expenses += expenses_of_embedding(options.embed_model, cuts * tokens)
+    return expenses
 
 
-def _usage_of_judge(answers: int) -> Usage:
-    requests = answers * len(_OF_ANSWERS[-1])
-    sent = requests * round(max(READER_LENGTHS) * _TOKENS_OF_A_WORD + _TOKENS_OF_A_PROMPT)
-    return Usage(requests, sent, requests * count_tokens(_VERDICT))
+def _strategies(arguments: Mapping[str, Any], dataset: EvaluationSet) -> Sequence[Strategy]:
+    ranks = any(question.candidates for question in dataset.questions)
+    return resolve_strategies(arguments.get("strategies"), ranks)
 
 
-def _usage_of_headers(dataset: EvaluationSet, strategies: Sequence[Strategy]) -> Usage:
-    """That of contextual retrieval, which sends the whole document with each of its passages."""
-    usage = Usage()
-    if not any(strategy.name.startswith("contextual") for strategy in strategies):
-        return usage
-    for document in dataset.documents:
-        tokens = count_tokens(document.text)
-        passages = ceil(tokens / _TOKENS_OF_A_PASSAGE)
-        usage += Usage(passages, passages * (tokens + _TOKENS_OF_A_PROMPT), passages * _TOKENS_OF_A_HEADER)
-    return usage
+def _count_usages(options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet) -> dict[str, Usage]:
+    """What LLMs are asked beyond the replies of an earlier comparison: counted by one with made-up replies."""
+    llms = {
+        role: KeptLLM(arguments[role], options.out and options.out / REPLIES, stand_in=_stand_in(role))
+        for role in _TASKS
+        if role in arguments
+    }
+    _compare(options, {**arguments, **llms, "trulens": None}, dataset)
+    return {role: llm.figures.usage for role, llm in llms.items()}
+
+
+def _guess_usages(options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet) -> dict[str, Usage]:
+    """What LLMs are asked, roughly: the contexts are not known before there are propositions."""
+    strategies = _strategies(arguments, dataset)
+    answers = len(dataset.questions) * len(strategies)
+    reader = _usage("reader_llm", answers * len(READER_LENGTHS), fmean(READER_LENGTHS) * _TOKENS_OF_A_WORD)
+    judge = _usage("judge_llm", answers * len(_OF_ANSWERS[-1]), max(READER_LENGTHS) * _TOKENS_OF_A_WORD)
+    headers = Usage()
+    if any(strategy.name.startswith("contextual") for strategy in strategies):
+        for document in dataset.documents:  # each passage is sent with the whole of it
+            tokens = count_tokens(document.text)
+            headers += _usage("llm", ceil(tokens / _TOKENS_OF_A_PASSAGE), tokens)
+    return {"reader_llm": reader, "judge_llm": judge, "llm": headers}
+
+
+def _stand_in(role: str) -> str:
+    return _STAND_INS[role.removesuffix("_llm")]
+
+
+def _usage(role: str, requests: int, context: float) -> Usage:
+    """That of requests with so many tokens of context each."""
+    sent = round(requests * (context + _TOKENS_OF_A_PROMPT))
+    return Usage(requests, sent, requests * count_tokens(_stand_in(role)))
 
 
 def _arguments(options: CompareCommand) -> dict[str, Any]:
@@ -241,19 +281,18 @@ def _evaluate(
         similarity_top_k=options.top_k,
         embed_model=options.embed_model,
     )
-    with waiting("Reading the questions") as status:
-        return evaluate(
-            pack,
-            options.questions,
-            name=options.index.name,
-            language=language,
-            max_questions=options.limit,
-            reader_llm=llms.get("reader"),
-            judge_llm=llms.get("judge"),
-            trulens=trulens,
-            progress=_progress_on(status),
-            ignore_identical_ids=not options.keep_identical_ids,
-        )
+    return evaluate(
+        pack,
+        options.questions,
+        name=options.index.name,
+        language=language,
+        max_questions=options.limit,
+        reader_llm=llms.get("reader"),
+        judge_llm=llms.get("judge"),
+        trulens=trulens,
+        show_progress=is_terminal(),
+        ignore_identical_ids=not options.keep_identical_ids,
+    )
 
 
 def _expenses_of_evaluation(options: EvaluateCommand) -> list[Expense]:
@@ -282,10 +321,6 @@ def _languages(options: Evaluating, questions: Path) -> Iterator[tuple[str | Non
         return
     for language in languages:
         yield language, options.out and options.out / language
-
-
-def _progress_on(status: Status) -> Progress:
-    return lambda what, done, total: status.update(f"{one_line(what)}: {done:,} of {total:,}")
 
 
 def _llm_names(options: EvaluateCommand) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,18 @@ from llama_pack_densex import (
 )
 from llama_pack_densex.cli.app import BatchExportCommand, EstimateCommand, IndexCommand
 from llama_pack_densex.cli.inspect import print_statuses
-from llama_pack_densex.cli.options import KINDS
+from llama_pack_densex.cli.options import KINDS, Ingesting
 from llama_pack_densex.cli.output import print_figures, print_json, warn, write, write_list
-from llama_pack_densex.cli.places import IndexPlace, PathDocuments, check_server
-from llama_pack_densex.cli.spending import expenses_of_indexing, is_agreed
+from llama_pack_densex.cli.places import IndexPlace, PathDocuments, check_embedding_server, check_server
+from llama_pack_densex.cli.spending import expenses_of_indexing, expenses_of_llm, is_agreed
 from llama_pack_densex.index.folder import REPLIES_FILE
 from llama_pack_densex.index.manifest import Manifest
+from llama_pack_densex.index.node_index import NodeIndex
+from llama_pack_densex.index.node_store import DocumentRecord
 from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.report import summary_rows
-from llama_pack_densex.llm.names import OPENAI_MODEL, is_model_name, named_llm
+from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
+from llama_pack_densex.llm.usage import Usage
 from llama_pack_densex.models import E5, NONE, cached_model, embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
@@ -60,16 +64,13 @@ def index_paths(options: IndexCommand) -> bool:
     opened = index.read()
     arguments = _pack_arguments(options, opened[0] if opened else None)
     pack = index.open(**arguments) if opened else None
-    indexed = {} if pack is None else pack.documents()
-    files = {document_id: _file_of(document_id, record.file) for document_id, record in indexed.items()}
-    chosen = options.chosen(*_FILE_OPTIONS)
-    documents = PathDocuments(options.paths, index.folders, dict(files.values()), **chosen)
-    gone = _gone(files, options.paths, documents)
-    if not documents and len(gone) in (0, len(indexed)):
+    plan = plan_ingestion(options, arguments["propositionizer"], index, opened)
+    documents = plan.documents
+    gone = _gone(plan.files, options.paths, documents)
+    if not documents and len(gone) in (0, len(plan.files)):
         end = f"; to do away with the index, delete {index.name}" if gone else ""
-        paths = ", ".join(map(str, options.paths))
-        raise ValueError(f"{paths}: there is no file with any text that can be read{end}")
-    if not _is_agreed(options, index, opened[0] if opened else None, pack, arguments["propositionizer"], documents):
+        raise _nothing_to_read(options.paths, end)
+    if not _is_agreed(options, plan):
         return False
     try:
         if pack is None:
@@ -91,48 +92,14 @@ def index_paths(options: IndexCommand) -> bool:
     return not pack.failed_documents
 
 
-def _is_agreed(
-    options: IndexCommand,
-    index: IndexPlace,
-    manifest: Manifest | None,
-    pack: DenseXRetrievalPack | None,
-    propositionizer: Propositionizer,
-    documents: PathDocuments,
-) -> bool:
+def _is_agreed(options: IndexCommand, plan: Plan) -> bool:
     """Whether the models are there, and the user agrees to what they cost."""
-    name = _embed_model_name(options.embed_model, manifest)
-    if pack is None:
-        parser = _new_parser(options, index, propositionizer)
-        check_server(_embedding_client(name))
-        hashes = set[str]()
-    else:
-        parser = pack.node_parser
-        check_server(pack.get_modules()["embed_model"])
-        hashes = {record.hash for record in pack.documents().values()}
-    asking = llm_behind(parser.propositionizer)
-    if asking is not None:
-        check_server(asking.llm)
-    return is_agreed(expenses_of_indexing(documents, parser, hashes, name, options.prices), options)
-
-
-def _embedding_client(name: str | None) -> Any:
-    """The embedding model of a name with a provider; None for one whose weights would have to be loaded."""
-    if name is None or not is_model_name(name) or name.startswith("huggingface:"):
-        return None
-    model, _ = resolve_embed_model(name)
-    return model
-
-
-def _new_parser(
-    options: IndexCommand,
-    index: IndexPlace,
-    propositionizer: Propositionizer,
-) -> BasePropositionNodeParser:
-    """What makes nodes for a new index, with the replies of an earlier try."""
-    propositionizer = _with_replies(propositionizer, index.folders)
-    pack_options = PackOptions(**options.chosen("mode", "granularity"))
-    parser, _ = make_node_parser(pack_options, Given(propositionizer=propositionizer))
-    return parser
+    embed_model = _embed_model_name(options.embed_model, plan.manifest)
+    check_embedding_server(embed_model)
+    asking = llm_behind(plan.parser.propositionizer)
+    check_server(asking and asking.llm)
+    expenses = expenses_of_indexing(plan.documents, plan.parser, plan.indexed, embed_model, options.prices)
+    return is_agreed(expenses, options)
 
 
 def _with_replies(propositionizer: Propositionizer, folders: Sequence[Path]) -> Propositionizer:
@@ -277,75 +244,93 @@ def _print_models(pack: DenseXRetrievalPack, by_default: bool) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an ingestion would begin with.
+    """What an ingestion begins with.
 
     Args:
         documents: The documents.
-        parser: What would make nodes of them.
+        parser: What makes nodes of them.
         manifest: What the index says about itself; None where there is none yet.
         indexed: The hashes of the documents that the index has.
+        files: The files of these documents by their ids, each with the file's id.
     """
 
     documents: PathDocuments
     parser: BasePropositionNodeParser
     manifest: Manifest | None
     indexed: set[str]
+    files: dict[str, tuple[str, str]]
 
 
-def plan_ingestion(options: EstimateCommand | BatchExportCommand, llm: str, asks: bool = False) -> Plan:
-    """Plan what `densex index` would do.
+def plan_ingestion(
+    options: Ingesting,
+    propositionizer: Propositionizer,
+    index: IndexPlace | None,
+    opened: tuple[Manifest, NodeIndex] | None,
+) -> Plan:
+    """Plan what `densex index` is to do.
+
+    Args:
+        options: What is indexed.
+        propositionizer: What makes the propositions.
+        index: Where to; None where that is not known.
+        opened: What is there; None where there is no index yet.
+
+    Raises:
+        ValueError: A choice cannot be used.
+        OSError: A path does not exist.
+    """
+    manifest = None
+    recipe: dict[str, Any] = {}
+    records: Mapping[str, DocumentRecord] = {}
+    if opened:
+        manifest, nodes = opened
+        recipe = {"mode": manifest.mode, "granularity": manifest.granularity}
+        records = nodes.documents()
+    folders = index.folders if index else []
+    parser, _ = make_node_parser(
+        PackOptions(**recipe | options.chosen("mode", "granularity")),
+        Given(propositionizer=_with_replies(propositionizer, folders)),
+    )
+    files = {document_id: _file_of(document_id, record.file) for document_id, record in records.items()}
+    documents = PathDocuments(options.paths, folders, dict(files.values()), **options.chosen(*_FILE_OPTIONS))
+    return Plan(documents, parser, manifest, {record.hash for record in records.values()}, files)
+
+
+def plan_by_llm(options: EstimateCommand | BatchExportCommand, asks: bool = False) -> Plan:
+    """Plan what `densex index` would do with an LLM.
 
     Args:
         options: What would be indexed, and where.
-        llm: The LLM that would make the propositions; "none" for sentences.
-        asks: Whether it is going to be asked.
+        asks: Whether the LLM is going to be asked.
 
     Raises:
         ValueError: There is nothing to read, or a choice cannot be used.
         OSError: A path does not exist.
     """
     index = None if options.to is None else IndexPlace.of(options.to)
-    folders = index.folders if index else []
-    propositionizer = _planned_propositionizer(options, llm, asks, folders)
-    recipe: dict[str, Any] = {}
-    indexed = set[str]()
-    manifest = None
-    if index and (opened := index.read()):
-        manifest, nodes = opened
-        recipe = {"mode": manifest.mode, "granularity": manifest.granularity}
-        indexed = {record.hash for record in nodes.documents().values()}
-        if manifest.propositionizer != propositionizer.fingerprint:
-            name = one_line(index.name)
-            warn(f"the propositions in {name} were made otherwise, so that all documents count as new")
-    pack_options = PackOptions(**recipe | options.chosen("mode", "granularity"))
-    parser, _ = make_node_parser(pack_options, Given(propositionizer=propositionizer))
-    documents = PathDocuments(options.paths, folders, **options.chosen(*_FILE_OPTIONS))
-    if not documents:
-        paths = ", ".join(map(str, options.paths))
-        raise ValueError(f"{paths}: there is no file with any text that can be read")
-    return Plan(documents, parser, manifest, indexed)
-
-
-def _planned_propositionizer(
-    options: EstimateCommand | BatchExportCommand,
-    llm: str,
-    asks: bool,
-    folders: Sequence[Path],
-) -> Propositionizer:
-    """What would make the propositions, with the replies that the index's folder has."""
-    if llm == NONE:
-        return SentencePropositionizer()
-    settings = options.chosen(*LLMPropositionizer.model_fields)
-    propositionizer = LLMPropositionizer(named_llm(llm, asked=asks), **settings)
-    if asks:
-        for folder in folders:
+    opened = index.read() if index else None
+    propositionizer: Propositionizer = SentencePropositionizer()
+    if options.llm != NONE:
+        llm = named_llm(options.llm or OPENAI_MODEL, asked=asks)
+        propositionizer = LLMPropositionizer(llm, **options.chosen(*LLMPropositionizer.model_fields))
+    if asks:  # what it replies is kept
+        for folder in index.folders if index else ():
             propositionizer = propositionizer.keeping_replies(folder / REPLIES_FILE)
-    return _with_replies(propositionizer, folders)
+    if index and opened and opened[0].propositionizer != propositionizer.fingerprint:
+        warn(f"the propositions in {one_line(index.name)} were made otherwise, so that all documents count as new")
+    plan = plan_ingestion(options, propositionizer, index, opened)
+    if not plan.documents:
+        raise _nothing_to_read(options.paths)
+    return plan
+
+
+def _nothing_to_read(paths: Sequence[Path], end: str = "") -> ValueError:
+    return ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read{end}")
 
 
 def estimate_paths(options: EstimateCommand) -> None:
     """Estimate what it takes to index the documents of files and datasets."""
-    plan = plan_ingestion(options, options.llm or OPENAI_MODEL, asks=options.sample > 0)
+    plan = plan_by_llm(options, asks=options.sample > 0)
     report = estimate(
         plan.documents,
         plan.parser,
@@ -353,8 +338,19 @@ def estimate_paths(options: EstimateCommand) -> None:
         embed_model_name=_embed_model_name(options.embed_model, plan.manifest),
         sample=options.sample,
         indexed=plan.indexed,
+        before_sample=partial(_agree, options, plan.parser),
     )
     options.show(report, print_estimate)
+
+
+def _agree(options: EstimateCommand, parser: BasePropositionNodeParser, usage: Usage) -> None:
+    """End the command where the user does not agree to what a sample costs."""
+    asking = llm_behind(parser.propositionizer)
+    if asking is None:
+        return
+    check_server(asking.llm)
+    if not is_agreed(expenses_of_llm(asking.llm, usage, options.prices), options):
+        raise typer.Exit(1)
 
 
 def _embed_model_name(name: str | None, manifest: Manifest | None) -> str | None:

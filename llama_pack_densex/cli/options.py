@@ -33,7 +33,7 @@ HELP_LLM = (
 )
 CONFIGURABLE = ("index", "query")
 """The commands whose options a configuration file and the environment may set."""
-_UNITS = ("proposition", "sentence", "passage", "question")
+UNITS = ("proposition", "sentence", "passage", "question")
 _MODELS = ("llm", "query_llm", "reader_model", "judge_model", "embed_model")
 
 Mode = Literal["recursive", "auto_merging", "auto-merging"]
@@ -220,8 +220,8 @@ class Ingesting(WithPrices):
 
 
 def _unit(name: str) -> str:
-    if name not in _UNITS:
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(_UNITS)}")
+    if name not in UNITS:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(UNITS)}")
     return name
 
 
@@ -234,7 +234,7 @@ class WithRates(WithApiBase):
 class IngestingByRequests(Ingesting, WithRates):
     embed_model: str | None = option(f"MODEL  {HELP_EMBED} Default: the index's; at first {DEFAULT_EMBED}")
     granularity: list[str] | None = option(
-        f"UNIT  Units to search: {', '.join(_UNITS)}; any number of times. Default: the index's, or all.",
+        f"UNIT  Units to search: {', '.join(UNITS)}; any number of times. Default: the index's, or all.",
         parser=_unit,
     )
 

@@ -61,9 +61,19 @@ def inform(message: str) -> None:
     stderr().print(Text(plain(message)), soft_wrap=True)
 
 
+def is_terminal() -> bool:
+    """Whether progress is shown, on stderr."""
+    return sys.stderr.isatty()
+
+
+def can_ask() -> bool:
+    """Whether there is a user to ask."""
+    return sys.stdin.isatty() and is_terminal()
+
+
 def is_confirmed(warning: str, question: str) -> bool:
     """Ask the user, in a terminal, about what a warning says; where nobody can be asked, the answer is no."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         return False
     warn(warning)
     return typer.confirm(question, err=True)

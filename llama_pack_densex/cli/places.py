@@ -25,6 +25,7 @@ from llama_pack_densex.index.urls import MissingIndexError, is_store_url, open_u
 from llama_pack_densex.llm.claims import UnnamedModelError
 from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.llm.errors import is_unreachable, unreachable_message
+from llama_pack_densex.llm.names import is_model_name
 from llama_pack_densex.models import NONE, resolve_embed_model
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.reading import find_files, read_files
@@ -129,9 +130,16 @@ class IndexPlace:
         return DenseXRetrievalPack.from_vector_store(open_url(self.url, None), **arguments)
 
     def open_to_ask(self, **arguments: Any) -> DenseXRetrievalPack:
-        """Open the index for somebody who waits for answers, and soon hears of a model that is not there."""
+        """Open the index for somebody who waits for answers, and soon hears of a model that is not there.
+
+        Raises:
+            ValueError: The server of a model is not there.
+        """
         pack = self.open(proposition_llm=NONE, **arguments)
-        model = pack.get_modules()["embed_model"]
+        modules = pack.get_modules()
+        model = modules["embed_model"]
+        check_server(model)
+        check_server(modules["query_llm"])
         if getattr(model, "max_retries", 0) > 1:  # of core and, each time, of the client: more than a minute
             model.max_retries = 1
         return pack
@@ -153,11 +161,11 @@ class IndexPlace:
         return DenseXRetrievalPack(documents, persist_dir=self.folder, **arguments)
 
 
-def check_servers(pack: DenseXRetrievalPack) -> None:
-    """Refuse the models that questions are asked of where their servers are not there; see `check_server`."""
-    modules = pack.get_modules()
-    check_server(modules["embed_model"])
-    check_server(modules["query_llm"])
+def check_embedding_server(name: str | None) -> None:
+    """Refuse an embedding model by its name with a provider where the server is not there; see `check_server`."""
+    if name is not None and is_model_name(name) and not name.startswith("huggingface:"):  # whose weights are loaded
+        model, _ = resolve_embed_model(name)
+        check_server(model)
 
 
 def check_server(model: Any) -> None:
@@ -168,17 +176,25 @@ def check_server(model: Any) -> None:
     Raises:
         ValueError: The connection is refused, or there is no such host.
     """
-    addresses = (getattr(model, name, None) for name in ("azure_endpoint", "api_base", "base_url"))
-    address = next((text for text in addresses if isinstance(text, str) and text), "")
+    address = _address_of(model)
     parts = urlsplit(address)
     if parts.hostname is None or (parts.scheme in getproxies() and not proxy_bypass(parts.hostname)):
         return
+    port = parts.port or {"https": 443}.get(parts.scheme, 80)
     try:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
         socket.create_connection((parts.hostname, port), timeout=3).close()
     except OSError as error:
         if is_unreachable(error):
             raise ValueError(unreachable_message(redacted(address), str(error.strerror or error))) from None
+
+
+def _address_of(model: Any) -> str:
+    """Where a model's client sends requests; empty where it does not say."""
+    for name in ("azure_endpoint", "api_base", "base_url"):
+        address = getattr(model, name, None)
+        if isinstance(address, str) and address:
+            return address
+    return ""
 
 
 class PathDocuments:

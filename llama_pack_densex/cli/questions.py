@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from llama_pack_densex.cli.app import QuestionsCommand
 from llama_pack_densex.cli.output import print_json, write, write_list
-from llama_pack_densex.cli.spending import Expense, is_agreed
+from llama_pack_densex.cli.places import check_server
+from llama_pack_densex.cli.spending import expenses_of_llm, is_agreed
 from llama_pack_densex.evaluation.datasets import read_folder
 from llama_pack_densex.evaluation.make_questions import QuestionSet, estimate_questions, make_questions
 from llama_pack_densex.ingestion.progress import many, money
-from llama_pack_densex.llm.names import OPENAI_MODEL
+from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 from llama_pack_densex.llm.usage import RequestFigures
 from llama_pack_densex.text.terminal import one_line
 
 
 def write_questions(options: QuestionsCommand) -> bool:
     """Say what questions will cost, and have them written; False where there is none."""
-    llm = options.llm or OPENAI_MODEL
+    name = options.llm or OPENAI_MODEL
     settings = options.chosen("number", "prices")
     settings["cache"] = options.out.with_name(f"{options.out.name}.replies.sqlite")
     documents = read_folder(options.documents)
-    expected = estimate_questions(documents, llm, **settings)
+    expected = estimate_questions(documents, name, **settings)
     if options.estimate:
         options.show(expected, _print_estimate)
         return True
-    if not options.as_json:
-        _print_estimate(expected)
-    if not is_agreed([Expense.of(expected.model, expected)], options):
+    llm = named_llm(name)
+    check_server(llm)
+    if not is_agreed(expenses_of_llm(llm, expected.usage, options.prices), options):
         return False
     options.out.parent.mkdir(parents=True, exist_ok=True)
     limits = options.chosen("max_cost", "max_concurrency", "requests_per_minute", "tokens_per_minute")
@@ -62,5 +63,5 @@ def _described(requests: RequestFigures) -> str:
     """What requests came to, or will come to."""
     usage = requests.usage
     kept = f" ({requests.cache_hits:,} replies were kept)" if requests.cache_hits else ""
-    asked = f"{many(usage.requests, 'request')}{kept}, {usage.total_tokens:,} tokens"
-    return f"{requests.model}, {asked}, cost {money(requests.cost)}"
+    number = f"{many(usage.requests, 'request')}{kept}"
+    return f"{requests.model}, {number}, {usage.total_tokens:,} tokens, cost {money(requests.cost)}"

@@ -14,6 +14,8 @@ from llama_pack_densex.ingestion.progress import many
 from llama_pack_densex.text.terminal import one_line
 
 if TYPE_CHECKING:
+    from llama_pack_densex import Propositionizer
+    from llama_pack_densex.evaluation import BertScoreSimilarity, EmbeddingSimilarity
     from llama_pack_densex.evaluation.propositions import PropositionReport
 
 
@@ -44,23 +46,59 @@ def _print_scores(report: ScoreReport) -> None:
         write("First minus second, with p of the paired randomisation test.", "dim")
 
 
-def score_propositions(options: ScorePropositionsCommand) -> None:
-    """Score propositions against those of a reference."""
+def score_propositions(options: ScorePropositionsCommand) -> bool:
+    """Score propositions against those of a reference; False where the user does not want to pay for it."""
     if options.bert_score is not None and options.embed_model is not None:
         raise typer.BadParameter("give one of --embed-model and --bert-score", param_hint="--bert-score")
     from llama_pack_densex import evaluation
     from llama_pack_densex.cli.ingest import make_propositionizer
 
     predicted = Path(options.predicted)
-    source = predicted if predicted.exists() else make_propositionizer(options.predicted)
+    propositionizer = None
+    if not predicted.exists():
+        propositionizer = make_propositionizer(options.predicted, **options.chosen("max_cost"))
+    with waiting("Loading the model"):
+        similarity = _similarity(options)
+    if not _is_agreed(options, propositionizer):
+        return False
     with waiting("Scoring"):
-        similarity = (
-            evaluation.EmbeddingSimilarity(options.embed_model)
-            if options.bert_score is None
-            else evaluation.BertScoreSimilarity(options.bert_score, options.num_layers)
-        )
-        report = evaluation.score_propositions(source, options.reference, similarity)
+        report = evaluation.score_propositions(propositionizer or predicted, options.reference, similarity)
     options.show(report, _print_proposition_scores)
+    return True
+
+
+def _similarity(options: ScorePropositionsCommand) -> EmbeddingSimilarity | BertScoreSimilarity:
+    from llama_pack_densex import evaluation
+
+    if options.bert_score is None:
+        return evaluation.EmbeddingSimilarity(options.embed_model)
+    return evaluation.BertScoreSimilarity(options.bert_score, options.num_layers)
+
+
+def _is_agreed(options: ScorePropositionsCommand, propositionizer: Propositionizer | None) -> bool:
+    """Whether the models are there, and the user agrees to what they cost."""
+    from llama_index.core.schema import Document
+
+    from llama_pack_densex.cli.places import check_embedding_server, check_server
+    from llama_pack_densex.cli.spending import expenses_of_embedding, expenses_of_indexing, is_agreed
+    from llama_pack_densex.evaluation.propositions import read_recorded
+    from llama_pack_densex.ingestion.estimate import llm_behind
+    from llama_pack_densex.llm.usage import count_tokens
+    from llama_pack_densex.node_parsers.parsers import PropositionNodeParser
+
+    reference = read_recorded(options.reference).values()
+    expenses = []
+    if propositionizer is not None:
+        asking = llm_behind(propositionizer)
+        check_server(asking and asking.llm)
+        documents = [Document(text=passage.text) for passage, _ in reference]
+        parser = PropositionNodeParser(propositionizer=propositionizer)
+        expenses += expenses_of_indexing(documents, parser, set(), None)
+    if options.embed_model is not None:
+        check_embedding_server(options.embed_model)
+        tokens = sum(count_tokens(text) for _, propositions in reference for text in propositions)
+        expenses += expenses_of_embedding(options.embed_model, 2 * tokens)  # those of the other side are as long
+    return is_agreed(expenses, options)
 
 
 def _print_proposition_scores(report: PropositionReport) -> None:

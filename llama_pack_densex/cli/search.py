@@ -25,7 +25,6 @@ from llama_pack_densex import DenseXRetrievalPack, PropositionContextPostprocess
 from llama_pack_densex.answering.sources import Source, name_of, placed
 from llama_pack_densex.cli.app import QueryCommand
 from llama_pack_densex.cli.output import waiting, warn, write, write_list
-from llama_pack_densex.cli.places import check_servers
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, GRANULARITY_KEY
 from llama_pack_densex.retrieval.hits import matched_units
@@ -52,7 +51,6 @@ def query_index(options: QueryCommand) -> None:
             reranker = SentenceTransformerRerank(model=options.rerank, trust_remote_code=False)
         models = {"query_llm": options.query_llm, "reranker": reranker}
         pack = options.index.open_to_ask(**models, **options.chosen("mode", "context", "embed_model"))
-        check_servers(pack)
         filters = metadata_filters(pack, options.filters)
         response = pack.run(options.question, options.top_k, filters)
     answer = describe_answer(pack, options.question, response)

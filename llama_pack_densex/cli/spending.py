@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import islice
 from math import ceil
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,16 +17,19 @@ from llama_index.core.llms import LLM
 from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.cli.options import Spending
-from llama_pack_densex.cli.output import inform, waiting
-from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
+from llama_pack_densex.cli.output import can_ask, inform, waiting
+from llama_pack_densex.ingestion.estimate import estimate, llm_behind
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import PROVIDERS, is_model_name, parse_name
 from llama_pack_densex.llm.reference import output_settings
-from llama_pack_densex.llm.usage import RequestFigures, Usage
+from llama_pack_densex.llm.usage import RequestFigures, Usage, price_of, read_prices
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
+
+Prices = str | Path | Mapping[str, Any] | None
+"""As `read_prices` takes them."""
 
 _SURVEYED = 1_000_000  # characters of documents that are split for an estimate: some seconds
 _OWN_SERVERS = ("OpenAILike", "Ollama")  # classes of LLMs that may be on the user's own machine
@@ -67,13 +70,12 @@ def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
     nobody can be asked, it is logged, and the answer is yes; also where nothing costs anything.
     """
     costly = [expense for expense in expenses if expense.cost != 0]
-    is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     for expense in costly:
-        if is_terminal:
+        if can_ask():
             inform(f"{expense}.")
         else:
             logger.warning("%s.", expense)
-    if not costly or not is_terminal or options.yes or options.has_own_limit:
+    if not costly or not can_ask() or options.yes or options.has_own_limit:
         return True
     if typer.confirm("Go on?", err=True):
         return True
@@ -81,12 +83,30 @@ def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
     return False
 
 
+def expenses_of_llm(llm: LLM, usage: Usage, prices: Prices = None, purpose: str = "") -> list[Expense]:
+    """What requests to an LLM come to; nothing where there are none, or it is on the user's own machine."""
+    if is_local(llm) or not usage.requests:
+        return []
+    price = price_of(llm.metadata.model_name, read_prices(prices), llm)
+    figures = RequestFigures(usage, None if price is None else price.of(usage))
+    return [Expense.of(name_of(llm) + purpose, figures)]
+
+
+def expenses_of_embedding(model: str | None, tokens: int, prices: Prices = None) -> list[Expense]:
+    """What embedding comes to, by a model's name; nothing for a model on the user's own machine."""
+    if model is None or not tokens or not is_elsewhere(model):
+        return []
+    price = price_of(parse_name(model)[1], read_prices(prices))
+    cost = None if price is None else price.of(Usage(input_tokens=tokens))
+    return [Expense(model, "embeddings", f"{tokens:,} tokens", cost)]
+
+
 def expenses_of_indexing(
     documents: Iterable[BaseNode],
     parser: BasePropositionNodeParser,
     indexed: set[str],
     embed_model: str | None,
-    prices: Any = None,
+    prices: Prices = None,
 ) -> list[Expense]:
     """What models cost that are asked about documents; empty where all of them are on this machine.
 
@@ -100,36 +120,24 @@ def expenses_of_indexing(
         prices: As for `estimate`.
     """
     asking = llm_behind(parser.propositionizer)
-    llm = None if asking is None or is_local(asking.llm) else asking.llm
-    embeds_elsewhere = embed_model is not None and is_model_name(embed_model) and not is_local_name(embed_model)
-    if llm is None and not embeds_elsewhere:
+    asks_elsewhere = asking is not None and not is_local(asking.llm)
+    embeds_elsewhere = embed_model is not None and is_elsewhere(embed_model)
+    if not asks_elsewhere and not embeds_elsewhere:
         return []
     with waiting("Estimating the cost"):
         new = _NewDocuments(documents, parser, indexed)
         step = ceil(new.characters / _SURVEYED) or 1
-        report = estimate(new.every(step), parser, prices=prices, embed_model_name=embed_model)
-        if step > 1 and not report.requests and llm is not None:  # all replies of these are there; of the others?
+        report = estimate(new.every(step), parser, embed_model_name=embed_model)
+        if step > 1 and asks_elsewhere and not report.requests:  # all replies of these are there; of the others?
             step = 1
-            report = estimate(new.every(step), parser, prices=prices, embed_model_name=embed_model)
+            report = estimate(new.every(step), parser, embed_model_name=embed_model)
         scale = new.characters / max(new.characters_of(step), 1)
-    expenses = []
-    if llm is not None and report.requests:
-        expenses.append(_expense_of_llm(llm, report, scale))
-    if embeds_elsewhere and report.embedding_tokens:
-        expenses.append(_expense_of_embedding(report, scale))
-    return expenses
-
-
-def _expense_of_llm(llm: LLM, report: Estimate, scale: float) -> Expense:
+    expenses = expenses_of_embedding(embed_model, round(scale * report.embedding_tokens), prices)
+    if asking is None:
+        return expenses
     amounts = (report.requests, report.input_tokens, report.output_tokens)
     usage = Usage(*(round(scale * amount) for amount in amounts))
-    cost = None if report.cost is None else scale * report.cost
-    return Expense.of(name_of(llm), RequestFigures(usage, cost))
-
-
-def _expense_of_embedding(report: Estimate, scale: float) -> Expense:
-    cost = None if report.embedding_cost is None else scale * report.embedding_cost
-    return Expense(report.embed_model, "embeddings", f"{round(scale * report.embedding_tokens):,} tokens", cost)
+    return [*expenses_of_llm(asking.llm, usage, prices), *expenses]
 
 
 class _NewDocuments:
@@ -165,6 +173,11 @@ def is_local(llm: LLM) -> bool:
         return True
     is_own_server = type(llm).__name__ in _OWN_SERVERS
     return is_own_server and _is_local_address(str(output_settings(llm).get("address", "")))
+
+
+def is_elsewhere(embed_model: str) -> bool:
+    """Whether an embedding model by its name is a provider's."""
+    return is_model_name(embed_model) and not is_local_name(embed_model)
 
 
 def is_local_name(model: str) -> bool:

@@ -58,7 +58,8 @@ READER_LENGTHS = (100, 200, 500)
 
 REPLIES = "replies.sqlite"
 """Where replies are kept in a report's folder."""
-_EMBEDDINGS = "embeddings.sqlite"
+EMBEDDINGS = "embeddings.sqlite"
+"""Where embeddings are kept there."""
 _RESAMPLES = 1_000  # of a metric's questions, of which there are many
 _PACKAGES = (
     "llama-pack-densex",
@@ -162,7 +163,7 @@ def compare(
         strategies,
         ranking=any(question.candidates for question in dataset.questions),
     )
-    display = display_for(show_progress)
+    display = display_for(show_progress, transient=True)
     show = progress or TaskLine(display)
     with ExitStack() as stack:
         stack.enter_context(display.around)
@@ -179,7 +180,7 @@ def compare(
         verdicts = answers.judged_by(judge, trulens)
         embeddings = None
         if model:
-            embeddings = CachedEmbedding(model, folder / _EMBEDDINGS, partial(show, "Embedding"))
+            embeddings = CachedEmbedding(model, folder / EMBEDDINGS, partial(show, "Embedding"))
             stack.callback(embeddings.close)
             embeddings.embed_queries([question.text for question in dataset.questions])
         corpus = Corpus(

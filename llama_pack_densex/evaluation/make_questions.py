@@ -142,7 +142,7 @@ def make_questions(
     writer = KeptLLM(_as_llm(llm), _as_path(cache), max_cost, limits=limits, prices=read_prices(prices))
     tasks = _tasks(documents, number)
     question_set = QuestionSet([])
-    display = display_for(show_progress)
+    display = display_for(show_progress, transient=True)
     show = TaskLine(display)
     with display.around:
         while missing := number - len(question_set.questions):

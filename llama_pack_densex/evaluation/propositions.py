@@ -120,10 +120,10 @@ def score_propositions(
         ValueError: A line is no passage with propositions, or the files have no passage in common.
         OSError: A file cannot be read.
     """
-    expected = _read(reference)
+    expected = read_recorded(reference)
     if isinstance(predicted, Path):
         name = predicted.name
-        predictions = _read(predicted)
+        predictions = read_recorded(predicted)
     else:
         name = predicted.class_name()
         predictions = _predict(predicted, expected)
@@ -246,8 +246,13 @@ class BertScoreSimilarity:
         return np.asarray(f1, dtype=np.float64).reshape(len(predicted), len(reference))
 
 
-def _read(path: Path) -> dict[str, Recorded]:
-    """The passages of a recorded file that have propositions, by key; a passage's last line counts."""
+def read_recorded(path: Path) -> dict[str, Recorded]:
+    """The passages of a recorded file that have propositions, by key; a passage's last line counts.
+
+    Raises:
+        ValueError: A line is no passage with propositions, or there is none.
+        OSError: The file cannot be read.
+    """
     recorded: dict[str, Recorded] = {}
     for record in read_records(path):
         passage = Passage(

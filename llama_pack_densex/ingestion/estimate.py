@@ -175,6 +175,7 @@ def estimate(
     sample: int = 0,
     indexed: Collection[str] = (),
     on_request: Callable[[LLMRequest], None] = lambda request: None,
+    before_sample: Callable[[Usage], None] = lambda usage: None,
 ) -> Estimate:
     """Estimate what the propositions of documents will take.
 
@@ -193,6 +194,7 @@ def estimate(
             for again.
         indexed: Hashes of documents (`parser.document_hash`) that an index has as they are.
         on_request: Called with each request that will be sent first, once for each distinct passage.
+        before_sample: Called with what the sample will use before it is asked for.
 
     Raises:
         ValueError: A price is no price.
@@ -202,6 +204,8 @@ def estimate(
     price_table = read_prices(llm.prices if prices is None and llm is not None else prices)
     survey = _Survey(parser, llm, sample, on_request)
     survey.add(documents, indexed)
+    if survey.drawn and llm is not None:
+        before_sample(survey.usage_of_sample())
     result = survey.estimate
     for name, amount in vars(survey.certain + survey.corrected()).items():
         setattr(result, name, round(amount))
@@ -210,9 +214,7 @@ def estimate(
         result.price = price_of(result.model, price_table, llm.llm)
         result.seconds = _seconds(result, llm)
     if result.requests or (llm is None and survey.expected != _Amounts()):  # else nothing costs anything
-        usage = Usage(result.requests, result.input_tokens, result.output_tokens)
-        result.cost = None if result.price is None else result.price.of(usage)
-        result.cost_batch = None if result.price is None else result.price.of(usage, batch=True)
+        _add_cost(result)
     if embed_model_name is None:
         result.embedding_tokens = 0
     else:
@@ -220,6 +222,16 @@ def estimate(
         result.embedding_cost = _embedding_cost(embed_model_name, result.embedding_tokens, price_table)
     result.notes += tuple(_notes(result, llm))
     return result
+
+
+def _add_cost(result: Estimate) -> None:
+    if result.price is None:
+        result.cost = None
+        result.cost_batch = None
+        return
+    usage = Usage(result.requests, result.input_tokens, result.output_tokens)
+    result.cost = result.price.of(usage)
+    result.cost_batch = result.price.of(usage, batch=True)
 
 
 @dataclass(frozen=True)
@@ -247,6 +259,7 @@ class _Survey:
         estimate: What is counted.
         expected: What a model is expected to make of passages.
         certain: What needs no model.
+        drawn: The sample: keys, passages, and the requests where an LLM is asked.
     """
 
     parser: BasePropositionNodeParser
@@ -256,8 +269,8 @@ class _Survey:
     estimate: Estimate = field(default_factory=Estimate)
     expected: _Amounts = _Amounts()
     certain: _Amounts = _Amounts()
+    drawn: list[tuple[str, Passage, LLMRequest | None]] = field(default_factory=list)
     _seen: set[int] = field(default_factory=set)
-    _drawn: list[tuple[str, Passage]] = field(default_factory=list)
 
     def add(self, documents: Iterable[BaseNode], indexed: Collection[str]) -> None:
         """Count documents, without those that are in the index."""
@@ -281,12 +294,25 @@ class _Survey:
             else:
                 yield document
 
+    def usage_of_sample(self) -> Usage:
+        """What the sample is expected to use."""
+        amounts = _Amounts()
+        for key, passage, request in self.drawn:
+            if request is not None and not self._is_cached(key):
+                amounts += self._expected(passage, request)
+        return Usage(*map(round, (amounts.requests, amounts.input_tokens, amounts.output_tokens)))
+
+    def _is_cached(self, key: str) -> bool:
+        """Whether there is a reply to a passage's request."""
+        cache = None if self.llm is None else self.llm.cache
+        return cache is not None and cache.get(key) is not None
+
     def corrected(self) -> _Amounts:
         """What is expected, corrected by the propositions of the sample, which are asked for here."""
-        if not self._drawn:
+        if not self.drawn:
             return self.expected
         propositionizer = self.parser.propositionizer
-        passages = [passage for _, passage in self._drawn]
+        passages = [passage for _, passage, _ in self.drawn]
         earlier = propositionizer.figures
         sets = propositionizer.propositionize(passages)
         figures = propositionizer.figures.since(earlier)
@@ -294,8 +320,7 @@ class _Survey:
         self.estimate.sampled = len(sets)
         self.estimate.sample_usage = usage
         expected = actual = _Amounts()
-        for passage, propositions in zip(passages, sets, strict=True):
-            request = None if self.llm is None else self.llm.question(passage)
+        for (_, passage, request), propositions in zip(self.drawn, sets, strict=True):
             expected += self._expected(passage, request)
             reply = json.dumps([*propositions.texts, *propositions.questions], ensure_ascii=False)
             actual += replace(self._actual(passage, propositions), output_tokens=count_tokens(reply))
@@ -330,9 +355,8 @@ class _Survey:
     def _expect(self, passage: Passage, key: str, is_first: bool, request: LLMRequest | None) -> None:
         """Count a passage that a model is asked about; not its request if that is sent or cached already."""
         if is_first and self.sample:  # the lowest keys, which are hashes, are a random sample
-            self._drawn = sorted([*self._drawn, (key, passage)])[: self.sample]
-        cache = None if self.llm is None or request is None else self.llm.cache
-        is_cached = cache is not None and cache.get(key) is not None
+            self.drawn = sorted([*self.drawn, (key, passage, request)])[: self.sample]
+        is_cached = request is not None and self._is_cached(key)
         self.estimate.already_kept += is_first and is_cached
         if not is_first or is_cached:
             request = None

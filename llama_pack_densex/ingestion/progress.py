@@ -57,11 +57,12 @@ class TaskLine:
         self.display.write(f"{one_line(task)}: {done:,} of {total:,}")
 
 
-def display_for(show: bool) -> Display:
+def display_for(show: bool, transient: bool = False) -> Display:
     """Choose how to show progress: in a notebook, or on stderr.
 
     Args:
         show: Whether to show it; if not, only the last line is logged.
+        transient: Whether a terminal's last line goes in the end.
     """
     if not show:
         return Display(logger.info)
@@ -75,7 +76,7 @@ def display_for(show: bool) -> Display:
     if not (console.is_interactive and console.file.isatty()):
         return Display(lambda line: print(line, file=sys.stderr, flush=True), 30.0)
     # What is written into a file is left alone.
-    live = Live(console=console, auto_refresh=False, redirect_stdout=sys.stdout.isatty())
+    live = Live(console=console, auto_refresh=False, redirect_stdout=sys.stdout.isatty(), transient=transient)
     return Display(lambda line: live.update(Text(line), refresh=True), 0.1, _with_logging(live))
 
 

@@ -2,7 +2,7 @@
 
 No model is asked: what it says of its own sources would have to be checked in the same way. The figures below
 were chosen on half of the articles of SQuAD and JSQuAD with recorded propositions; what they come to on the
-other half is in docs/measurements.md.
+other half is in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

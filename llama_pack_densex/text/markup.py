@@ -17,6 +17,7 @@ _BLOCK = f"border:{_LINE};border-radius:6px;padding:8px 12px;margin:4px 0;max-wi
 _CELL = f"text-align:left;padding:2px 12px 2px 0;border-bottom:{_LINE};vertical-align:top"
 _MARK = "background:rgba(255,193,7,.38);color:inherit;border-radius:3px"
 _LINK = "color:#3f8fe0"
+_NO_BREAK = "&#8288;"  # a line would break between "。" and its footnote
 _QUIET = "opacity:.75;font-size:.9em"
 
 _FOOTNOTE = re.compile(r"\[\^(\d+)\]")
@@ -45,11 +46,13 @@ def table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> st
     """A table of texts and numbers."""
     lines = [_row("th", header)] if header else []
     lines += [_row("td", row) for row in rows]
-    return f'<table style="border-collapse:collapse">{"".join(lines)}</table>'
+    content = f'<table style="border-collapse:collapse">{"".join(lines)}</table>'
+    return f'<div style="overflow-x:auto">{content}</div>'
 
 
 def _row(tag: str, cells: Sequence[object]) -> str:
-    content = "".join(f'<{tag} style="{_CELL}">{escape(str(cell))}</{tag}>' for cell in cells)
+    texts = [escape(str(cell)).replace("_", "_<wbr>") for cell in cells]  # names of metrics are long
+    content = "".join(f'<{tag} style="{_CELL}">{text}</{tag}>' for text in texts)
     return f"<tr>{content}</tr>"
 
 
@@ -124,4 +127,5 @@ def _superscript(number: int, sources: Mapping[int, tuple[str, str]], prefix: st
     if number not in sources:
         return ""
     title = escape(sources[number][0])
-    return f'<sup><a href="#{prefix}-{number}" title="{title}" style="{_LINK}">{number}</a></sup>'
+    link = f'<a href="#{prefix}-{number}" title="{title}" style="{_LINK}">{number}</a>'
+    return f'{_NO_BREAK}<sup style="margin-right:.15em">{link}</sup>'
