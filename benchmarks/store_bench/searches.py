@@ -20,6 +20,7 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
+from llama_pack_densex.retrieval.search import LEAST_UNITS
 from store_bench.corpora import Corpus
 from store_bench.process import opened
 
@@ -156,11 +157,11 @@ def other_searches(texts: Sequence[TextNode], corpus: Corpus, folder: Path, top_
 
 
 def nearest_propositions(pack: DenseXRetrievalPack) -> Callable[[QueryBundle], list[str]]:
-    """The ten nearest propositions by the pack's store, of which passages and sections are left out."""
+    """The ten nearest propositions by the pack's store, asked for as many nodes as by the pack at least."""
     store = _store_of(pack)
 
     def search(question: QueryBundle) -> list[str]:
-        query = VectorStoreQuery(query_embedding=question.embedding, similarity_top_k=40)
+        query = VectorStoreQuery(query_embedding=question.embedding, similarity_top_k=LEAST_UNITS)
         nodes = store.query(query).nodes or []
         return [node.node_id for node in nodes if node.metadata[GRANULARITY_KEY] == "proposition"][:10]
 
