@@ -78,21 +78,23 @@ def add_words(connection: sqlite3.Connection, rows: Iterable[RowWords]) -> None:
 
 def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
     """Remove the tokens of some rows."""
-    places: defaultdict[Block, list[int]] = defaultdict(list)
+    is_left = {block: np.ones(_ROWS_A_BLOCK, np.bool_) for block in {row // _ROWS_A_BLOCK for row in rows}}
+    for row in rows:
+        is_left[row // _ROWS_A_BLOCK][row % _ROWS_A_BLOCK] = False
+    blocks: set[Block] = set()
     totals: Counter[tuple[int, str]] = Counter()
     for row, field, words in read_words(connection, rows):
-        block, place = divmod(row, _ROWS_A_BLOCK)
         tokens = _tokens_in(words)
         totals[field, "texts"] -= 1
         totals[field, "tokens"] -= len(tokens)
-        for token in set(tokens):
-            places[field, token, block].append(place)
-    for key, gone in sorted(places.items()):
+        blocks.update((field, token, row // _ROWS_A_BLOCK) for token in tokens)
+    for field, token, block in sorted(blocks):
+        key = (field, token, block)
         (content,) = connection.execute(
             "SELECT entries FROM postings WHERE field = ? AND token = ? AND block = ?", key
         ).fetchone()
         entries = np.frombuffer(content, _ENTRY)
-        left = entries[~np.isin(entries["place"], gone)]
+        left = entries[is_left[block][entries["place"]]]
         if len(left):
             connection.execute(
                 "UPDATE postings SET entries = ? WHERE field = ? AND token = ? AND block = ?", (left.tobytes(), *key)
