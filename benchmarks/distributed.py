@@ -31,9 +31,9 @@ from typing import Any
 
 from llama_index.core import Document
 from llama_index.core.schema import BaseNode
-from llama_pack_densex.index.lance import LanceVectorStore
 
 from llama_pack_densex import LLMPropositionizer, Passage, Propositionizer, PropositionNodeParser
+from llama_pack_densex.index.embedded import EmbeddedVectorStore
 from llama_pack_densex.models import RETRIEVERS, cached_model, resolve_embed_model
 from llama_pack_densex.propositionizers.base import PropositionSet
 from llama_pack_densex.propositionizers.prompts import default_prompts, format_request, prompt_key
@@ -130,8 +130,8 @@ def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
     seconds["nodes written for another process"], pickled = cpu(lambda: [pickle.dumps(some, 5) for some in batches])
     seconds["nodes read by it"], _ = cpu(lambda: [len(pickle.loads(some)) for some in pickled])
     with tempfile.TemporaryDirectory() as folder:
-        stores = iter([LanceVectorStore(Path(folder) / str(number)) for number in range(3)])
-        seconds["nodes written to LanceDB"], _ = cpu(lambda: next(stores).add(nodes))
+        stores = iter([EmbeddedVectorStore(Path(folder) / str(number)) for number in range(3)])
+        seconds["nodes written to the store"], _ = cpu(lambda: next(stores).add(nodes))
     hasher = bare.document_hasher()
     seconds["hash of the documents"], _ = cpu(lambda: [hasher(document) for document in documents])
     words = sum(len(passage.text.split()) for passage in passages) / count
@@ -197,7 +197,7 @@ def measure_ray(options: argparse.Namespace) -> Iterator[Figures]:
                 parser = PropositionNodeParser(propositionizer=propositionizer)
                 rows.append({"LLM": way, "workers": workers, **ray_run(parser, count, workers)})
     ray.shutdown()
-    note = f"`ingest_shards` without embedding into LanceDB; a cluster of {cpus} CPUs on {os.cpu_count()} cores."
+    note = f"`ingest_shards` into the embedded store, no embedding; a cluster of {cpus} CPUs on {os.cpu_count()} cores."
     yield Figures("ray", note, rows)
 
 
@@ -208,7 +208,7 @@ def ray_run(parser: PropositionNodeParser, count: int, workers: int) -> Row:
     start = time.perf_counter()
     times = []
     with tempfile.TemporaryDirectory() as folder:
-        store = LanceVectorStore(Path(folder) / "store")
+        store = EmbeddedVectorStore(Path(folder) / "store")
         settings: dict[str, Any] = {"workers": workers, "batch_size": 64, "shard_size": 64}
         for result in ingest_shards(iter(made_up(count)), parser, store, **settings):
             times.append((time.perf_counter() - start, result.documents))

@@ -53,7 +53,7 @@ LINKS = 16 * 2 * 4  # bytes a vector in an HNSW graph: twice m=16 links of four 
 
 IN_WORKERS = ("splitting, passage nodes", "proposition nodes and links", "nodes written for another process")
 ASKING = {"live": "propositionising, less the LLM", "replies kept": "propositionising from kept replies"}
-IN_DRIVER = ("nodes read by it", "nodes written to LanceDB", "hash of the documents")
+IN_DRIVER = ("nodes read by it", "nodes written to the store", "hash of the documents")
 
 
 @dataclass(frozen=True)

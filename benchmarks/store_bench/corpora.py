@@ -9,7 +9,7 @@ The mixture: a text's vector is the sum of that of its topic (one of 1,000), tha
 with weights of 0.5, 0.5 and 0.71, brought to length 1. Each of these is a normal draw in 384 dimensions whose variance
 falls as 1/i over the axes, turned at random: vectors of texts vary in few directions, here about 26. A question is a
 proposition of the corpus with as much noise that their cosine is 0.75. Text is made up, half of it of English and half
-of Japanese shape, 80 sentences a document.
+of Japanese shape, 80 sentences a document where nothing else is asked for.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ from llama_index.core.schema import MetadataMode, QueryBundle
 from llama_pack_densex import HierarchicalPropositionNodeParser
 from llama_pack_densex.text.segments import passage_sentences
 from store_bench.embeddings import KeptEmbedding, MixtureEmbedding, mixture, noise, unit
-from store_bench.made_up_text import english, japanese
+from store_bench.made_up_text import Language, english, japanese
 
 SHELVES = 100  # documents are spread over them evenly, with a room for each; filters choose by them
-_SENTENCES = 80  # in a made-up document
 _HELD_OUT = 120  # every so many-eth paragraph of real text is a question
 _PROSE = re.compile(r"[A-Z][^<>|=*`{}\[\]#]*[.?!]")
 
@@ -60,14 +59,9 @@ class Corpus(ABC):
         """Questions, embedded."""
 
 
-def corpus_of(name: str, propositions: int) -> Corpus:
-    """The corpus that a name stands for: "made-up", or a folder for real text."""
-    return MadeUp(propositions) if name == "made-up" else RealText(Path(name), propositions)
-
-
-def named_model(name: str) -> BaseEmbedding:
-    """The embedding model of that corpus, without reading the corpus."""
-    return MixtureEmbedding() if name == "made-up" else KeptEmbedding(folder=Path(name))
+def corpus_of(name: str, propositions: int, sentences: int) -> Corpus:
+    """The corpus that a name stands for: "made-up", with so many sentences a document, or a folder for real text."""
+    return MadeUp(propositions, sentences) if name == "made-up" else RealText(Path(name), propositions)
 
 
 def node_parser() -> HierarchicalPropositionNodeParser:
@@ -147,37 +141,45 @@ class MadeUp(Corpus):
 
     Args:
         propositions: How many sentences.
+        sentences: How many a document.
     """
 
     name = "made-up text, a mixture of 1,000 topics"
 
-    def __init__(self, propositions: int) -> None:
-        self._documents = -(-propositions // _SENTENCES)
+    def __init__(self, propositions: int, sentences: int = 80) -> None:
+        self._documents = -(-propositions // sentences)
+        self._sentences = sentences
         self.embed_model = MixtureEmbedding()
 
     def documents(self) -> Iterator[Document]:
-        for number in range(self._documents):
-            language = (english(), japanese())[number % 2]
-            text = "".join(fact + language.stop for fact in _facts(number))
-            yield _document(f"volumes/{number}.txt", text.strip(), f"Volume {number}", number)
+        return map(self._volume, range(self._documents))
 
     def questions(self, count: int) -> list[QueryBundle]:
-        found = []
+        questions = []
         for place in range(count):
             number = place * self._documents // count
-            language, rng = (english(), japanese())[number % 2], random.Random(f"question {place}")
-            fact = rng.choice(_facts(number))
+            language = _language(number)
+            rng = random.Random(f"question {place}")
+            fact = rng.choice(self._facts(number))
             vector = mixture(number, fact + language.stop.strip())
             apart = noise(zlib.crc32(f"question {place}".encode()))
-            asked = unit(0.75 * vector + 0.66 * unit(apart - (apart @ vector) * vector))
-            found.append(QueryBundle(language.question.format(fact), embedding=asked.tolist()))
-        return found
+            embedding = unit(0.75 * vector + 0.66 * unit(apart - (apart @ vector) * vector))
+            questions.append(QueryBundle(language.question.format(fact), embedding=embedding.tolist()))
+        return questions
+
+    def _volume(self, number: int) -> Document:
+        text = "".join(fact + _language(number).stop for fact in self._facts(number))
+        return _document(f"volumes/{number}.txt", text.strip(), f"Volume {number}", number)
+
+    def _facts(self, number: int) -> list[str]:
+        language = _language(number)
+        rng = random.Random(f"document {number}")
+        topic = language.topic(rng)
+        return [language.fact(rng, topic) for _ in range(self._sentences)]
 
 
-def _facts(number: int) -> list[str]:
-    language, rng = (english(), japanese())[number % 2], random.Random(f"document {number}")
-    topic = language.topic(rng)
-    return [language.fact(rng, topic) for _ in range(_SENTENCES)]
+def _language(number: int) -> Language:
+    return (english(), japanese())[number % 2]
 
 
 def _document(source: str, text: str, title: str, number: int) -> Document:

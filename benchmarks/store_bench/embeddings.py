@@ -123,6 +123,7 @@ class _Axes:
 _axes = _Axes()
 
 
+@lru_cache(maxsize=20_000)
 def mixture(number: int, content: str) -> Vectors:
     """The vector of a text of a document."""
     own = noise(zlib.crc32(f"{number} {content}".encode()))

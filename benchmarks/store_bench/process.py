@@ -1,8 +1,8 @@
 """What benchmarks/stores.py has done in processes of their own, so that time and memory are those of a user's process.
 
-usage: python -m store_bench.process build|halve|open|bare FOLDER ... (as benchmarks/stores.py calls it)
+usage: python -m store_bench.process build|open|change|loop FOLDER --corpus CORPUS ... (see benchmarks/stores.py)
 
-Each prints what it measured as one line of JSON.
+Each prints what it measured as one line of JSON; times are in seconds, of what is done often a list.
 """
 
 from __future__ import annotations
@@ -12,161 +12,137 @@ import json
 import logging
 import os
 import resource
-import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_STARTED = time.perf_counter()
-_DELETED_AT_ONCE = 100  # documents
+if TYPE_CHECKING:
+    from llama_index.core import Document
+
+    from llama_pack_densex import DenseXRetrievalPack
+    from store_bench.corpora import Corpus
+
+Measurements = dict[str, Any]
+
 _QUESTIONS = 20  # asked after the first one
+_CHANGES = 40  # of each kind
+_INSERTS = 2_000
 
 
 def memory() -> dict[str, float]:
     """MB of this process: resident, of that not mapped from files, and the highest that it was."""
-    found = {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    megabytes = {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
     status = Path("/proc/self/status")
     if status.exists():  # Linux tells more
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
         names = {"resident": "VmRSS", "own": "RssAnon", "peak": "VmHWM"}
-        found |= {name: int(lines[kernel].split()[0]) / 1024 for name, kernel in names.items()}
-    return {name: round(value, 1) for name, value in found.items()}
+        megabytes |= {name: int(lines[kernel].split()[0]) / 1024 for name, kernel in names.items()}
+    return {name: round(value, 1) for name, value in megabytes.items()}
 
 
-def build(options: argparse.Namespace) -> dict[str, Any]:
-    """Index a corpus, or the half of it that `halve` leaves."""
+def seconds(work: Callable[[], object]) -> float:
+    """How long it takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def build(folder: Path, corpus: Corpus) -> Measurements:
+    """Index a corpus."""
+    cpu = time.process_time()
+    start = time.perf_counter()
+    pack = _new_pack(folder, corpus, corpus.documents())
+    taken = time.perf_counter() - start
+    return {"seconds": taken, "cpu": time.process_time() - cpu, **memory(), **vars(pack.counts())}
+
+
+def open_pack(folder: Path, corpus: Corpus) -> Measurements:
+    """Open an index and answer questions."""
+    questions = corpus.questions(1 + _QUESTIONS)
+    imports = memory()
+    start = time.perf_counter()
+    pack = opened(folder, corpus)
+    opening = time.perf_counter() - start
+    first = seconds(lambda: pack.retrieve(questions[0]))
+    after_first = memory()
+    more = [seconds(lambda question=question: pack.retrieve(question)) for question in questions[1:]]
+    return {"open": opening, "first": first, "more": more, "memory": [imports, after_first, memory()]}
+
+
+def change(folder: Path, corpus: Corpus) -> Measurements:
+    """Delete documents, insert them again and replace them, and ask after each change, and again."""
+    pack = opened(folder, corpus)
+    documents = [_embedded(corpus, document) for document in islice(corpus.documents(), _CHANGES)]
+    questions = corpus.questions(3 * _CHANGES)
+    changes = {"delete": lambda document: pack.delete(document.id_), "insert": pack.insert, "replace": pack.insert}
+    times: defaultdict[str, list[float]] = defaultdict(list)
+    for document in documents:
+        for name, make_change in changes.items():
+            question = questions.pop()
+            times[name].append(seconds(lambda: make_change(document)))  # noqa: B023
+            times["next question"].append(seconds(lambda: pack.retrieve(question)))  # noqa: B023
+            times["warm question"].append(seconds(lambda: pack.retrieve(question)))  # noqa: B023
+    return times
+
+
+def loop(folder: Path, corpus: Corpus) -> Measurements:
+    """Insert documents into a new index one by one, as users of `SimpleDirectoryReader` do."""
+    first, *documents = (_embedded(corpus, document) for document in islice(corpus.documents(), _INSERTS + 1))
+    pack = _new_pack(folder, corpus, [first])
+    return {"insert": [seconds(lambda document=document: pack.insert(document)) for document in documents]}
+
+
+def opened(folder: Path, corpus: Corpus, **options: Any) -> DenseXRetrievalPack:
+    """An index that was built, as it is searched by default."""
     from llama_pack_densex import DenseXRetrievalPack
-    from store_bench.corpora import corpus_of, node_parser
-    from store_bench.places import given
 
-    corpus = corpus_of(options.corpus, options.propositions)
-    documents: Iterable[Any] = corpus.documents()
-    if options.half:
-        documents = islice(documents, 1, None, 2)
-    started, cpu = time.perf_counter(), time.process_time()
-    pack = DenseXRetrievalPack(
-        _told(documents),
+    options = {"mode": "recursive", **options}
+    return DenseXRetrievalPack.load(folder, query_llm="none", embed_model=corpus.embed_model, **options)
+
+
+def _new_pack(folder: Path, corpus: Corpus, documents: Any) -> DenseXRetrievalPack:
+    from llama_pack_densex import DenseXRetrievalPack
+    from store_bench.corpora import node_parser
+
+    return DenseXRetrievalPack(
+        documents,
         query_llm="none",
         embed_model=corpus.embed_model,
         node_parser=node_parser(),
         dense_weight=0.5,  # given, so that no question is left to one side
-        **given(options.store, options.folder, building=True),
+        persist_dir=folder,
     )
-    seconds, cores = time.perf_counter() - started, time.process_time() - cpu
-    return {"seconds": seconds, "cpu": cores, **memory(), **vars(pack.counts())}
 
 
-def halve(options: argparse.Namespace) -> dict[str, Any]:
-    """Delete every second document, then give back the space."""
-    from llama_pack_densex import DenseXRetrievalPack
-    from store_bench.corpora import corpus_of
-    from store_bench.places import given, size
+def _embedded(corpus: Corpus, document: Document) -> Document:
+    """A document whose texts the corpus's model embeds without further work."""
+    from llama_index.core.schema import MetadataMode
 
-    corpus = corpus_of(options.corpus, options.propositions)
-    place = given(options.store, options.folder)
-    pack = DenseXRetrievalPack.load(place.pop("persist_dir"), query_llm="none", embed_model=corpus.embed_model, **place)
-    gone = [document.id_ for document in islice(corpus.documents(), 0, None, 2)]
-    before, started = size(options.store, options.folder), time.perf_counter()
-    for start in range(0, len(gone), _DELETED_AT_ONCE):
-        pack.delete(gone[start : start + _DELETED_AT_ONCE])
-    deleted = time.perf_counter()
-    after = size(options.store, options.folder)
-    compacting = time.perf_counter()
-    pack.compact()
-    compacted = time.perf_counter()
-    return {
-        "documents": len(gone),
-        "before": before,
-        "deleting": deleted - started,
-        "deleted": after,
-        "compacting": compacted - compacting,
-        "compacted": size(options.store, options.folder),
-        **{name: count for name, count in vars(pack.counts()).items() if name == "propositions"},
-    }
+    from store_bench.corpora import node_parser
 
-
-def open_pack(options: argparse.Namespace) -> dict[str, Any]:
-    """Open an index and answer questions."""
-    import numpy as np
-    from llama_index.core.schema import QueryBundle
-
-    from llama_pack_densex import DenseXRetrievalPack
-    from store_bench.corpora import named_model
-    from store_bench.places import given
-
-    model = named_model(options.corpus)
-    place = given(options.store, options.folder)
-    vectors = np.load(options.questions.with_suffix(".npy"))
-    texts = json.loads(options.questions.read_text(encoding="utf-8"))
-    bundles = [QueryBundle(text, embedding=vector.tolist()) for text, vector in zip(texts, vectors, strict=True)]
-    found: dict[str, Any] = {"imports": memory()}
-    started = time.perf_counter()
-    pack = DenseXRetrievalPack.load(place.pop("persist_dir"), query_llm="none", embed_model=model, **place)
-    loaded = time.perf_counter()
-    found["load"] = memory()
-    assert pack.retrieve(bundles[0]), "nothing is found"
-    answered = time.perf_counter()
-    found["first"] = memory()
-    for bundle in bundles[1 : 1 + _QUESTIONS]:
-        pack.retrieve(bundle)
-    found["more"] = memory()
-    return {**found, "loading": loaded - started, "answering": answered - started, "importing": started - _STARTED}
-
-
-def bare(options: argparse.Namespace) -> dict[str, Any]:
-    """Open the table of an embedded index with LanceDB alone, search it and read rows by id."""
-    import lancedb
-    import numpy as np
-
-    vectors = np.load(options.questions.with_suffix(".npy"))
-    found: dict[str, Any] = {"imports": memory()}
-    started = time.perf_counter()
-    (data,) = options.folder.glob("data-*")
-    table = lancedb.connect(str(data)).open_table("nodes")
-    loaded = time.perf_counter()
-    found["load"] = memory()
-
-    def ask(vector: Any) -> None:
-        search = table.search(vector.tolist(), vector_column_name="vector").distance_type("cosine")
-        ids = [row["id"] for row in search.select(["id", "_distance"]).limit(20).to_list()]
-        named = ", ".join(f"'{node_id}'" for node_id in ids)
-        assert len(table.search().where(f"id IN ({named})").select(["id", "node"]).to_list()) == len(ids)
-
-    ask(vectors[0])
-    answered = time.perf_counter()
-    found["first"] = memory()
-    for vector in vectors[1 : 1 + _QUESTIONS]:
-        ask(vector)
-    found["more"] = memory()
-    return {**found, "loading": loaded - started, "answering": answered - started, "importing": started - _STARTED}
-
-
-def _told(documents: Iterable[Any]) -> Iterator[Any]:
-    """Tell now and then how far it is."""
-    told = started = time.perf_counter()
-    for number, document in enumerate(documents):
-        if time.perf_counter() - told > 30:
-            told = time.perf_counter()
-            print(f"... {number} documents, {told - started:.0f} s, {memory()}", file=sys.stderr, flush=True)
-        yield document
+    nodes = node_parser().get_nodes_from_documents([document])
+    corpus.embed_model.get_text_embedding_batch([node.get_content(MetadataMode.EMBED) for node in nodes])
+    return document
 
 
 def main() -> None:
+    from store_bench.corpora import corpus_of
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    actions = {"build": build, "halve": halve, "open": open_pack, "bare": bare}
+    actions = {"build": build, "open": open_pack, "change": change, "loop": loop}
     parser.add_argument("action", choices=actions)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--store", default="lancedb")
     parser.add_argument("--corpus", required=True, help="a folder with real text, or 'made-up'")
-    parser.add_argument("--propositions", type=int, default=0)
-    parser.add_argument("--half", action="store_true")
-    parser.add_argument("--questions", type=Path)
+    parser.add_argument("--propositions", type=int, required=True)
+    parser.add_argument("--sentences", type=int, required=True)
     options = parser.parse_args()
     logging.disable(logging.WARNING)
-    print(json.dumps(actions[options.action](options)), flush=True)
-    os._exit(0)  # without waiting for threads of clients
+    corpus = corpus_of(options.corpus, options.propositions, options.sentences)
+    print(json.dumps(actions[options.action](options.folder, corpus)), flush=True)
+    os._exit(0)  # without waiting for threads of libraries
 
 
 if __name__ == "__main__":

@@ -1,74 +1,40 @@
-"""The searches that benchmarks/stores.py measures, and what they are compared with."""
+"""The searches that benchmarks/stores.py measures: the pack's, and what LlamaIndex's users would take instead."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import QueryBundle
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core import VectorStoreIndex
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.llms import MockLLM
+from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
+from llama_index.core.schema import QueryBundle, TextNode
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.retrieval.search import UnitSearch
-from store_bench.places import given
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
+from llama_pack_densex.retrieval.search import LEAST_UNITS
+from store_bench.corpora import Corpus
+from store_bench.process import opened
 
 FILTERS = {
     "half of the documents": MetadataFilter(key="shelf", operator=FilterOperator.LT, value=50),
     "1 % of the documents": MetadataFilter(key="room", value="room 7"),
 }
+DENSE = "pack: dense"
+HYBRID = "pack: hybrid (default)"
+AUTO_MERGING = "pack: auto-merging"
+CHROMA = "LlamaIndex: Chroma"
+FUSED = "LlamaIndex: Chroma and BM25Retriever, fused"
 _AS_NEAR = 1e-5  # stores work out cosines with different rounding
-
-
-@dataclass(frozen=True)
-class Exact:
-    """The propositions' vectors of length 1, in a FAISS index that scans all of them.
-
-    Args:
-        index: The FAISS index.
-        rows: Where each proposition is in it, by node id.
-        passages: The passage of each row.
-    """
-
-    index: Any
-    rows: dict[str, int]
-    passages: Sequence[str]
-
-    @classmethod
-    def of_index(cls, folder: Path) -> Exact:
-        """Read the vectors of an embedded index."""
-        import faiss
-        import lancedb
-
-        faiss.omp_set_num_threads(1)  # for a single question it is quicker with one than with several
-        (data,) = folder.glob("data-*")
-        table = lancedb.connect(str(data)).open_table("nodes")
-        search = table.search().where("granularity = 'proposition'").select(["id", "passage_id", "vector"])
-        rows: dict[str, int] = {}
-        passages: list[str] = []
-        index = faiss.IndexFlatIP(table.schema.field("vector").type.list_size)
-        for batch in search.to_batches():
-            vectors = batch.column("vector").flatten().to_numpy().reshape(batch.num_rows, -1)
-            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            index.add(vectors / np.maximum(lengths, 1e-9))
-            rows.update(zip(batch.column("id").to_pylist(), range(len(rows), len(rows) + batch.num_rows), strict=True))
-            passages += batch.column("passage_id").to_pylist()
-        return cls(index, rows, passages)
-
-    def nearest(self, question: QueryBundle, count: int) -> tuple[npt.NDArray[np.float32], list[int]]:
-        """The cosines and rows of the nearest propositions, nearest first."""
-        scores, rows = self.index.search(_unit(question), count)
-        return scores[0], rows[0].tolist()
-
-    def cosines(self, question: QueryBundle, node_ids: Iterable[str]) -> list[float]:
-        """How near some propositions are."""
-        wanted = _unit(question)[0]
-        return [float(self.index.reconstruct(self.rows[node_id]) @ wanted) for node_id in node_ids]
+_ADDED_AT_ONCE = 5_000  # as many as Chroma takes
 
 
 @dataclass(frozen=True)
@@ -77,15 +43,15 @@ class Search:
 
     Args:
         name: What the table calls it.
-        pack: What is searched.
         ask: Searches.
-        beside: The name of the one that its time is compared with.
+        beside: The name of the one that its time is compared with; itself where there is none.
+        every: Of how many questions one is asked, where it takes long.
     """
 
     name: str
-    pack: DenseXRetrievalPack
     ask: Callable[[QueryBundle], object]
     beside: str
+    every: int = 1
 
 
 @dataclass(frozen=True)
@@ -96,67 +62,134 @@ class Times:
     cores: list[float] = field(default_factory=list)
 
 
-def searches(
-    store: str, folder: Path, shown: str, embed_model: BaseEmbedding, exact: Exact, top_k: int
-) -> Iterator[Search]:
-    """The yardstick of a store, then the pack's default search, then others."""
-    place = given(store, folder)
-    place.pop("persist_dir")
+@dataclass(frozen=True)
+class Propositions:
+    """The propositions of an index.
 
-    def opened(**options: Any) -> DenseXRetrievalPack:
-        return DenseXRetrievalPack.load(
-            folder, query_llm="none", embed_model=embed_model, **place, **{"mode": "recursive", **options}
-        )
+    Args:
+        nodes: As LlamaIndex's stores take them, with their embeddings.
+        vectors: The embeddings, at length 1.
+    """
 
-    def way(name: str, pack: DenseXRetrievalPack, filters: MetadataFilters | None = None) -> Search:
-        ask = lambda question: pack.retrieve(question, similarity_top_k=top_k, filters=filters)  # noqa: E731
-        return Search(f"{shown}: {name}", pack, ask, yardstick)
+    nodes: list[TextNode]
+    vectors: npt.NDArray[np.float32]
 
-    default = opened()
-    nodes = default._index.nodes.store
+    @classmethod
+    def of(cls, pack: DenseXRetrievalPack) -> Propositions:
+        """Those of an index that was opened."""
+        store = _store_of(pack)
+        with store.client.reading() as connection:
+            vectors = dict(connection.execute("SELECT id, vector FROM nodes JOIN vectors USING (row)"))
+        nodes = []
+        for node in store.get_nodes():
+            if node.metadata[GRANULARITY_KEY] == "proposition":
+                embedding = np.frombuffer(vectors[node.node_id], np.float32).tolist()
+                metadata = {key: node.metadata[key] for key in ("title", "shelf", "room", "source")}
+                text = node.get_content()
+                nodes.append(TextNode(id_=node.node_id, text=text, metadata=metadata, embedding=embedding))
+        matrix = np.array([node.embedding for node in nodes], np.float32)
+        return cls(nodes, matrix / np.linalg.norm(matrix, axis=1, keepdims=True))
 
-    def scan_and_fetch(question: QueryBundle) -> object:
-        _, (row,) = exact.nearest(question, 1)
-        return nodes.fetch([exact.passages[row]])
+    def cosines(self, question: QueryBundle) -> npt.NDArray[np.float32]:
+        """How near each is to a question."""
+        embedding = np.asarray(question.embedding, np.float32)
+        cosines: npt.NDArray[np.float32] = self.vectors @ (embedding / np.linalg.norm(embedding))
+        return cosines
 
-    yardstick = f"{shown}: FAISS scan, one passage read"
-    yield Search(yardstick, default, scan_and_fetch, yardstick)
-    yield way("hybrid (default)", default)
-    yield way("dense", opened(hybrid=False))
-    yield way("auto-merging", opened(mode="auto_merging"))
-    yield way("auto-merging, dense", opened(mode="auto_merging", hybrid=False))
-    for which, condition in FILTERS.items():
+    def recall(self, search: Callable[[QueryBundle], Sequence[str]], questions: Sequence[QueryBundle]) -> float:
+        """The share of the ten nearest that a search has among its ten; others that are as near count too."""
+        places = {node.node_id: place for place, node in enumerate(self.nodes)}
+        near = 0
+        for question in questions:
+            cosines = self.cosines(question)
+            least = np.partition(cosines, -10)[-10] - _AS_NEAR
+            near += sum(cosines[places[node_id]] >= least for node_id in set(search(question)))
+        return near / (10 * len(questions))
+
+
+def pack_searches(folder: Path, corpus: Corpus, top_k: int) -> Iterator[Search]:
+    """The pack's searches of an index."""
+
+    def search(name: str, pack: DenseXRetrievalPack, beside: str, filters: MetadataFilters | None = None) -> Search:
+        return Search(name, lambda query: pack.retrieve(query, similarity_top_k=top_k, filters=filters), beside)
+
+    hybrid = opened(folder, corpus)
+    dense = opened(folder, corpus, hybrid=False)
+    lexical = opened(folder, corpus, dense_weight=0.0)
+    merging = opened(folder, corpus, mode="auto_merging")
+    yield search(HYBRID, hybrid, FUSED)
+    yield search(DENSE, dense, CHROMA)
+    yield search("pack: lexical", lexical, FUSED)
+    yield search(AUTO_MERGING, merging, HYBRID)
+    for documents, condition in FILTERS.items():
         filters = MetadataFilters(filters=[condition])
-        yield way(f"hybrid, {which}", opened(), filters)
-        yield way(f"dense, {which}", opened(hybrid=False), filters)
+        yield search(f"{HYBRID}, {documents}", hybrid, HYBRID, filters)
+        yield search(f"{DENSE}, {documents}", dense, DENSE, filters)
 
 
-def measured(ways: Sequence[Search], questions: Sequence[QueryBundle], warm_up: int) -> dict[str, Times]:
-    """What each way took for each question; every question begins with another way."""
-    times = {way.name: Times() for way in ways}
+def other_searches(texts: Sequence[TextNode], corpus: Corpus, folder: Path, top_k: int) -> Iterator[Search]:
+    """What LlamaIndex's users would take: its default store, Chroma, and Chroma fused with its keyword search."""
+    import chromadb
+    from llama_index.retrievers.bm25 import BM25Retriever
+    from llama_index.vector_stores.chroma import ChromaVectorStore
+
+    default = VectorStoreIndex(list(texts), embed_model=corpus.embed_model).as_retriever(similarity_top_k=top_k)
+    client = chromadb.PersistentClient(str(folder), chromadb.Settings(anonymized_telemetry=False))
+    collection = client.get_or_create_collection("texts", metadata={"hnsw:space": "cosine"})
+    store = ChromaVectorStore(chroma_collection=collection)
+    for start in range(collection.count(), len(texts), _ADDED_AT_ONCE):
+        store.add(list(texts[start : start + _ADDED_AT_ONCE]))
+    index = VectorStoreIndex.from_vector_store(store, embed_model=corpus.embed_model)
+    chroma = index.as_retriever(similarity_top_k=top_k)
+    keywords = BM25Retriever.from_defaults(nodes=list(texts), similarity_top_k=top_k)
+    parts: list[BaseRetriever] = [chroma, keywords]
+    fused = QueryFusionRetriever(
+        parts,
+        llm=MockLLM(),
+        mode=FUSION_MODES.RECIPROCAL_RANK,
+        similarity_top_k=top_k,
+        num_queries=1,
+        use_async=False,
+    )
+    yield Search(FUSED, fused.retrieve, FUSED)
+    yield Search(CHROMA, chroma.retrieve, CHROMA)
+    yield Search("LlamaIndex: SimpleVectorStore (its default)", default.retrieve, FUSED, every=20)
+
+
+def nearest_propositions(pack: DenseXRetrievalPack) -> Callable[[QueryBundle], list[str]]:
+    """The ten nearest propositions by the pack's store, asked for as many nodes as by the pack at least."""
+    store = _store_of(pack)
+
+    def search(question: QueryBundle) -> list[str]:
+        query = VectorStoreQuery(query_embedding=question.embedding, similarity_top_k=LEAST_UNITS)
+        nodes = store.query(query).nodes or []
+        return [node.node_id for node in nodes if node.metadata[GRANULARITY_KEY] == "proposition"][:10]
+
+    return search
+
+
+def _store_of(pack: DenseXRetrievalPack) -> Any:
+    assert pack.vector_index is not None
+    return pack.vector_index.vector_store
+
+
+def measured(searches: Sequence[Search], questions: Sequence[QueryBundle], rounds: int = 1) -> dict[str, Times]:
+    """What each search took for each question, at the least of some rounds; every question begins with another one."""
+    times = {search.name: Times() for search in searches}
     for number, question in enumerate(questions):
-        start = number % len(ways)
-        for way in (*ways[start:], *ways[:start]):
-            bundle = QueryBundle(question.query_str, embedding=question.embedding)
-            clock, cores = time.perf_counter(), time.process_time()
-            way.ask(bundle)
-            times[way.name].cores.append(1000 * (time.process_time() - cores))
-            times[way.name].clock.append(1000 * (time.perf_counter() - clock))
-    return {name: Times(found.clock[warm_up:], found.cores[warm_up:]) for name, found in times.items()}
+        start = number % len(searches)
+        in_turn = [*searches[start:], *searches[:start]]
+        for search in in_turn:
+            if number % search.every == 0:
+                taken = [_time(search, question) for _ in range(rounds)]
+                times[search.name].clock.append(min(clock for clock, _ in taken))
+                times[search.name].cores.append(min(cores for _, cores in taken))
+    return times
 
 
-def recall(pack: DenseXRetrievalPack, exact: Exact, questions: Sequence[QueryBundle], cut: int = 10) -> float:
-    """The share of the nearest propositions that the dense search has among its first ones."""
-    retriever = UnitSearch(pack._index.nodes, granularity=("proposition",))
-    right = 0
-    for question in questions:
-        scores, _ = exact.nearest(question, cut)
-        found = retriever.search(QueryBundle(question.query_str, embedding=question.embedding), cut)
-        ids = [unit.id for hit in found.passages for unit in hit.units]
-        right += sum(cosine >= scores[-1] - _AS_NEAR for cosine in exact.cosines(question, set(ids)))
-    return right / (cut * len(questions))
-
-
-def _unit(question: QueryBundle) -> npt.NDArray[np.float32]:
-    vector = np.asarray(question.embedding, dtype=np.float32)
-    return (vector / np.linalg.norm(vector))[None, :]
+def _time(search: Search, question: QueryBundle) -> tuple[float, float]:
+    query = QueryBundle(question.query_str, embedding=question.embedding)
+    clock = time.perf_counter()
+    cores = time.process_time()
+    search.ask(query)
+    return 1000 * (time.perf_counter() - clock), 1000 * (time.process_time() - cores)

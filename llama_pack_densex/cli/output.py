@@ -206,7 +206,7 @@ def session() -> Iterator[None]:
 def _collect_less_garbage(undo: ExitStack) -> None:
     """Collect garbage less often than Python does, and not at the end of the process.
 
-    torch and LanceDB make millions of objects as they are imported; looking through them again and again took
+    torch and LlamaIndex make millions of objects as they are imported; looking through them again and again took
     a third of the time of a question.
     """
     undo.callback(gc.set_threshold, *gc.get_threshold())

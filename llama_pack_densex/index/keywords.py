@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS totals (field INTEGER PRIMARY KEY, texts INTEGER NOT 
 """
 
 _K1 = 1.2
-_B = 0.75  # both as Lucene, Elasticsearch and LanceDB have them
+_B = 0.75  # both as Lucene and Elasticsearch have them
 _ROWS_A_BLOCK = 4_096
 _ENTRY = np.dtype([("place", "<u2"), ("count", "<u2"), ("length", "<u2")])
 _FEW = 10  # places, to look for which one by one takes a tenth of the time of `np.isin`

@@ -8,7 +8,7 @@ import re
 import shlex
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -121,7 +121,7 @@ class Manifest:
 
     def as_text(self) -> str:
         """As JSON."""
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False)
+        return json.dumps(vars(self), indent=2, ensure_ascii=False)
 
     def write(self, folder: Path) -> None:
         """Write the manifest; the folder's data changes over to `data` in this one step.

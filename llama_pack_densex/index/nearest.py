@@ -49,6 +49,7 @@ _MOST_CANDIDATES = 0.25  # of all rows; instead of more, all of them are compare
 _EXPANSION_ADD = 64  # of usearch: candidates that are looked at
 _BUILDING = {"connectivity": 16, "expansion_add": _EXPANSION_ADD}
 _EXPANSION_SEARCH = 1.25  # the same when searching, for each of the nearest that are wanted
+_LEAST_EXPANSION = 200  # the same at least: of 64, the ten nearest of 50,000 are found to 0.93, of 200 to 0.99
 _ROWS_A_PAGE = 4_096
 _NOTE = "graph"
 _SUFFIX = ".hnsw"
@@ -199,7 +200,7 @@ class VectorTable:
                 candidates = candidates[np.argpartition(-cosines, limit)[:limit]]
             if graph is None:
                 return candidates
-            graph.expansion_search = max(int(limit * _EXPANSION_SEARCH), _EXPANSION_ADD)
+            graph.expansion_search = max(int(limit * _EXPANSION_SEARCH), _LEAST_EXPANSION)
             matches = graph.search(embedding, limit, threads=1)
             return np.concatenate([matches.keys.astype(np.int64), candidates])
 
