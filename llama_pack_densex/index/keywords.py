@@ -236,26 +236,26 @@ def _scored(
     if total is None or not total[1]:
         return
     texts, all_tokens = total
-    mean = all_tokens / texts
-    blocks = ""
+    select = "SELECT block, entries FROM postings WHERE field = ? AND token = ?"
     if wanted is not None:
-        blocks = f" AND block IN ({', '.join(map(str, np.unique(wanted // _ROWS_A_BLOCK).tolist()))})"
+        select += f" AND block IN ({', '.join(map(str, np.unique(wanted // _ROWS_A_BLOCK).tolist()))})"
     for token, times in Counter(tokens).items():
-        key = (field, token)
-        # to tell the length of a blob, SQLite reads no more than its first page
-        size = "SELECT total(length(entries)) FROM postings WHERE field = ? AND token = ?"
-        frequency = connection.execute(size, key).fetchone()[0] / _ENTRY.itemsize
-        found = connection.execute(
-            f"SELECT block, entries FROM postings WHERE field = ? AND token = ?{blocks}", key
-        ).fetchall()
-        entries = np.frombuffer(b"".join(content for _, content in found), _ENTRY)
-        sizes = [len(content) // _ENTRY.itemsize for _, content in found]
-        firsts = np.repeat(np.array([block for block, _ in found], np.int64) * _ROWS_A_BLOCK, sizes)
+        blocks = connection.execute(select, (field, token)).fetchall()
+        entries = np.frombuffer(b"".join(content for _, content in blocks), _ENTRY)
+        sizes = [len(content) // _ENTRY.itemsize for _, content in blocks]
+        firsts = np.repeat(np.array([block for block, _ in blocks], np.int64) * _ROWS_A_BLOCK, sizes)
+        frequency = len(entries) if wanted is None else _frequency(connection, field, token)
         rarity = np.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
         counts = entries["count"].astype(np.float64)
         lengths = entries["length"].astype(np.float64)
-        weights = counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths / mean))
+        weights = counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths * texts / all_tokens))
         yield firsts + entries["place"], times * rarity * weights
+
+
+def _frequency(connection: sqlite3.Connection, field: int, token: str) -> float:
+    """In how many texts a token is; to tell the length of a blob, SQLite reads no more than its first page."""
+    select = "SELECT total(length(entries)) FROM postings WHERE field = ? AND token = ?"
+    return float(connection.execute(select, (field, token)).fetchone()[0]) / _ENTRY.itemsize
 
 
 def _tokens_in(words: str) -> list[str]:
