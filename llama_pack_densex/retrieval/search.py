@@ -134,9 +134,8 @@ class UnitSearch:
             query.embedding = in_time(model, lambda: model.get_agg_embedding_from_queries(_embeddable(query)))
         if not math.isfinite(sum(query.embedding)):
             raise ValueError("the embedding of the question is not finite: look into the embedding model")
-        # other nodes are dropped: there is a passage for every few units, and a section for every few
-        # passages
-        limit = k + 4 + k // 2
+        # other nodes are dropped: there is a passage for every few units
+        limit = k + 4 + k // 4
         if "passage" in self._granularity:
             limit = max(k + 4 + k // 8, LEAST_UNITS)
         return self._enough(query, k, limit)
