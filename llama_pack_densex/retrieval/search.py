@@ -324,22 +324,26 @@ def find_by_words(
     tokens = words.tokens(question)
     tokens = [token for token in tokens if token not in _ASKING] or tokens
     single = {token for token in tokens if words.pairs and len(token) == 1 and IS_CJK.match(token)}
-    longer = [token for token in tokens if token not in single]
+    question_tokens = list(tokens)
     with database.reading() as connection:
         allowed = None if passing is None else _rows_of(passing, database, connection)
         passages, has_more = _best_passages(connection, tokens, k, allowed)
-        best_tokens = _tokens_of(connection, passages[:1])
-        if single and best_tokens.isdisjoint(longer) and not _best_passages(connection, longer, 1, allowed)[0]:
+        if single and not _is_any_known(connection, [token for token in tokens if token not in single], allowed):
             # a single character may be hidden in the pairs of others; where nothing else is known, these are
             # searched for
             tokens += [token for token in keywords.tokens_with(connection, single) if len(token) == 2]
             passages, has_more = _best_passages(connection, tokens, k, allowed)
-            best_tokens = _tokens_of(connection, passages[:1])
+        if not passages:
+            return _NOTHING
+        best_tokens = _tokens_of(connection, passages[:1])
         units = _matching_units(connection, tokens, passages, granularity)
-    if not passages:
-        return _NOTHING
     hits = tuple(PassageHit(passage.id, score, tuple(units[passage.id])) for passage, score in passages)
-    return SearchResult(hits, not has_more, _coverage(content_words([*longer, *single]), single, best_tokens))
+    return SearchResult(hits, not has_more, _coverage(content_words(question_tokens), single, best_tokens))
+
+
+def _is_any_known(connection: sqlite3.Connection, tokens: Sequence[str], allowed: keywords.Rows | None) -> bool:
+    """Whether a passage that is searched has any of some tokens."""
+    return bool(_best_passages(connection, tokens, 1, allowed)[0])
 
 
 def _coverage(content: set[str], single: set[str], tokens: set[str]) -> float:
