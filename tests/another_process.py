@@ -10,7 +10,7 @@ from pathlib import Path
 
 PRELOADED = [
     "bm25s", "llama_index.llms.openai", "llama_pack_densex.propositionizers.llm", "nltk", "pandas",
-    "sqlalchemy.ext.asyncio", "typer", "usearch.index",
+    "sqlalchemy.ext.asyncio", "typer",
 ]  # fmt: skip
 """What a process of `forks` has imported already."""
 

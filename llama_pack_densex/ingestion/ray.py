@@ -242,6 +242,7 @@ class _Shards:
             failed |= batch.failed
             usage += batch.usage
         self._nodes.replace(ids, nodes)
+        self._nodes.store.commit()
         result = ShardResult(
             number=next(self._numbers),
             documents=len(ids),
