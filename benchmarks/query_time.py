@@ -5,7 +5,7 @@ usage: OMP_NUM_THREADS=1 python benchmarks/query_time.py [--dir FOLDER] [--propo
 The index is that of benchmarks/stores.py with `--corpus made-up`, and is made where it is not there yet. A question is
 embedded before the clock starts. Times are of the CPU, so that other work disturbs them less; each part is the time
 within its own code, at the median of some rounds over the questions. The profiler makes Python slower, and SQLite and
-numpy hardly: what a question takes without it stands below. Figures are in docs/measurements.md.
+numpy hardly: what a question takes without it stands below. Figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ llama-index-retrievers-bm25) get the propositions, with the same texts, vectors 
 Building, opening and changing happen in a process of its own each (store_bench/process.py); memory is what the system
 says of it. All searches take turns, question by question, in one process. A text is embedded before the clock starts.
 recall@10: the share of the ten propositions nearest by an exact scan that the store has among its first ten; others
-that are as near count too. Figures are in docs/measurements.md.
+that are as near count too. Figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from llama_pack_densex.evaluation.runs import require
+
 
 class DatasetError(ValueError):
     """A dataset is malformed; the message names the file, the place in it, and what is expected."""
@@ -178,11 +180,10 @@ def _is_question(row: Sequence[str]) -> bool:
 
 
 def _parquet_rows(path: Path) -> Iterator[Record]:
-    import pyarrow
-    import pyarrow.parquet
-
+    pyarrow = require("pyarrow", "pyarrow", f"{path} is a Parquet file, which")
+    parquet = require("pyarrow.parquet", "pyarrow", f"{path} is a Parquet file, which")
     try:
-        rows = pyarrow.parquet.read_table(path).to_pylist()
+        rows = parquet.read_table(path).to_pylist()
     except pyarrow.ArrowInvalid as error:
         raise DatasetError(f"{path}: expected a Parquet file ({error})") from error
     for number, fields in enumerate(rows, 1):

@@ -213,8 +213,7 @@ def _unpack(path: Path) -> tuple[bytes, bool]:
     data = path.read_bytes()
     is_cbor = False
     while compression := _COMPRESSIONS.get(data[:4], _COMPRESSIONS.get(data[:2])):
-        import pyarrow
-
+        pyarrow = require("pyarrow", "pyarrow", f"{path} is compressed, which")
         try:
             data = pyarrow.input_stream(pyarrow.BufferReader(data), compression=compression).read()
         except OSError as error:

@@ -13,6 +13,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 from pydantic import Field, SerializeAsAny
 
 from llama_pack_densex.evaluation.baselines import BASELINES
+from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.models import NONE
@@ -268,8 +269,7 @@ class _Ranker(BaseRetriever):
         self._embed_model = None if dense_weight == 0 else corpus.embed_model
         self.texts = [document.get_content(MetadataMode.EMBED) for document in corpus.documents]
         self._tokens = [tokenize(text) for text in self.texts]
-        import bm25s
-
+        bm25s = require("bm25s", "bm25s", "A strategy that searches by words")
         self._bm25 = bm25s.BM25(k1=1.2, b=0.75)
         self._bm25.index(self._tokens, show_progress=False)
         self._vectors = self._embed_model and of_length_one(

@@ -24,7 +24,8 @@ _BUSY_SECONDS = 30.0  # how long a second writer waits for the first one's commi
 _PAGE_CACHE_KIB = 32 * 1024  # for each connection
 _MOST_IDLE = 8  # connections that are kept open for the next readers
 _ROWS_A_PAGE = 1_000
-_LARGE_LOG = 4 * 2**20  # bytes, with which SQLite itself takes it over but leaves its length
+_PAGES_OF_LOG = 4_000  # of 4 KiB, with which SQLite takes the log over into the file
+_LARGE_LOG = 4_096 * _PAGES_OF_LOG  # bytes; taken over, it keeps its length
 _NUMBERS_A_QUERY = 1_000
 _TEXTS_A_QUERY = 500  # fewer than SQLite takes arguments
 _ABOUT_SCHEMA = "CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
@@ -352,8 +353,8 @@ def _connect(file: Path | str) -> sqlite3.Connection:
         uri=isinstance(file, Path) and not _is_writable(file),
     )
     connection.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_OF_LOG}")
     connection.execute("PRAGMA synchronous = FULL")  # a commit outlasts a power failure
-    connection.execute("PRAGMA secure_delete = ON")  # what is deleted leaves no trace in the file
     return connection
 
 

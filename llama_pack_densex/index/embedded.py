@@ -28,7 +28,6 @@ from llama_pack_densex.index.node_store import (
     NodeStore,
     check_question,
     kept_as_json,
-    look_further,
     same_dimension,
 )
 from llama_pack_densex.index.words import Words, words_in
@@ -347,33 +346,20 @@ class EmbeddedNodes(NodeStore):
             return [_record_of(values) for values in select_by_text(connection, select, texts)]
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
-        embedding = question.query_embedding
-        wanted = question.similarity_top_k
-        with self.database.reading() as connection:
+        with self.database.reading():
             passing = self.passing(question.filters)
-            if passing is None:
-                return self.nearest_nodes(embedding, wanted)
-            if not passing.ids:
-                return []
-            if passing.few:
-                units = [row.row for row in rows.units_of_passages(connection, passing.ids)]
-                return self.nearest_nodes(embedding, wanted, np.array([*units, *passing.rows]))
-
-            def find(limit: int) -> tuple[list[FoundNode], int]:
-                hits = self.nearest_nodes(embedding, limit)
-                return [hit for hit in hits if hit.leads_to in passing.ids], len(hits)
-
-            return look_further(find, wanted, passing.fetched(wanted))
+            allowed = None if passing is None else passing.rows
+            return self.nearest_nodes(question.query_embedding, question.similarity_top_k, allowed)
 
     def nearest_nodes(
-        self, embedding: Sequence[float] | None, limit: int, candidates: Rows | None = None
+        self, embedding: Sequence[float] | None, limit: int, allowed: Rows | None = None
     ) -> list[FoundNode]:
         """The nodes nearest to an embedding, of any granularity, nearest first.
 
         Args:
             embedding: Of the dimension of those that are there.
             limit: How many.
-            candidates: The rows to look among; None means all.
+            allowed: The rows to look among, in order; None means all.
 
         Raises:
             ValueError: There is no embedding, or it has another dimension.
@@ -385,7 +371,7 @@ class EmbeddedNodes(NodeStore):
             if embedding is None or dimension is None:
                 raise ValueError("a vector query needs a query embedding, and a store whose nodes have embeddings")
             check_question(embedding, dimension)
-            numbers, cosines = self._vectors.search(connection, np.asarray(embedding, np.float32), limit, candidates)
+            numbers, cosines = self._vectors.search(connection, np.asarray(embedding, np.float32), limit, allowed)
             nodes = rows.read_rows(connection, numbers.tolist())
         return [
             FoundNode(nodes[row].id, nodes[row].granularity, nodes[row].passage_id, cosine, cosine)
@@ -498,7 +484,7 @@ class EmbeddedNodes(NodeStore):
         if filters is None or not filters.filters:
             return None
         key = repr(filters)
-        passing = self._passing_now(filters, self._passing.pop(key, Passing(frozenset(), 0.0)))
+        passing = self._passing_now(filters, self._passing.pop(key, Passing()))
         self._passing[key] = passing
         if len(self._passing) > _MOST_PASSING:
             self._passing.pop(next(iter(self._passing)), None)
@@ -507,27 +493,26 @@ class EmbeddedNodes(NodeStore):
     def _passing_now(self, filters: MetadataFilters, earlier: Passing) -> Passing:
         """What passes filters, some of which was read earlier: rows do not change, so that only later ones are read.
 
-        Rows that went since are among them, and do no harm; a node that was written again has a later row.
+        Rows that went since are among them, and do no harm; a passage that was written again has a later row.
         """
         select = (
             "SELECT row, id, metadata FROM nodes JOIN contents USING (row) "
             "WHERE granularity = 'passage' AND row > ? ORDER BY row"
         )
-        last_row = earlier.read_to
-        ids = set(earlier.ids)
-        numbers = []
         with self.database.reading() as connection:
+            version = self.version
+            if version == earlier.version:
+                return earlier
+            later = connection.execute(select, (earlier.read_to,)).fetchall()
             (count,) = connection.execute("SELECT count(*) FROM nodes WHERE granularity = 'passage'").fetchone()
-            for row, node_id, metadata in connection.execute(select, (earlier.read_to,)):
-                last_row = row
-                ids.discard(node_id)
-                if matches(json.loads(metadata), filters):
-                    ids.add(node_id)
-                    numbers.append(row)
-        if last_row == earlier.read_to:
-            return earlier
-        all_rows = np.concatenate([earlier.rows, np.array(numbers, np.int64)])
-        return Passing(frozenset(ids), len(ids) / max(1, count), all_rows, last_row)
+            passed = {node_id: row for row, node_id, metadata in later if matches(json.loads(metadata), filters)}
+            written_again = earlier.ids.intersection(node_id for _, node_id, _ in later)
+            of_earlier = [unit.row for unit in rows.units_of_passages(connection, written_again)]
+            of_later = [unit.row for unit in rows.units_of_passages(connection, passed)]
+        ids = (earlier.ids - written_again).union(passed)
+        all_rows = np.union1d(np.setdiff1d(earlier.rows, of_earlier), np.array([*passed.values(), *of_later], np.int64))
+        last_row = later[-1][0] if later else earlier.read_to
+        return Passing(ids, len(ids) / max(1, count), all_rows, self.database, version, last_row)
 
     def read_about(self) -> str | None:
         return self._note(_MANIFEST) or None

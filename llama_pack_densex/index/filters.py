@@ -98,9 +98,6 @@ _OPERATORS: dict[FilterOperator, Any] = {
 }
 
 
-_FEW = 0.05
-
-
 @dataclass(frozen=True)
 class Passing:
     """The passages that pass filters.
@@ -108,19 +105,18 @@ class Passing:
     Args:
         ids: Their ids.
         share: How many they are of all.
-        rows: Their rows, in order, where the store has any.
-        read_to: The last row that was looked at.
+        rows: In the embedded store, their rows and those of their units, in order.
+        database: What these are rows of; None elsewhere.
+        version: The state of the store that was read.
+        read_to: The last row that was read.
     """
 
-    ids: frozenset[str]
-    share: float
+    ids: frozenset[str] = frozenset()
+    share: float = 0.0
     rows: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64), compare=False)
+    database: object = None
+    version: str = ""
     read_to: int = 0
-
-    @property
-    def few(self) -> bool:
-        """Whether a search is better told them than left to find them among all."""
-        return self.share <= _FEW
 
     def fetched(self, wanted: int) -> int:
         """How many to look for among all, so that about as many as are wanted pass; none where none passes."""

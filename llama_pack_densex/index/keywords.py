@@ -9,10 +9,12 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from llama_index.core.utils import iter_batch
 
 from llama_pack_densex.index.database import number_lists
 
@@ -37,6 +39,7 @@ _K1 = 1.2
 _B = 0.75  # both as Lucene and Elasticsearch have them
 _ROWS_A_BLOCK = 4_096
 _ENTRY = np.dtype([("place", "<u2"), ("count", "<u2"), ("length", "<u2")])
+_KEYS_A_QUERY = 300  # of three values each
 _FEW = 10  # places, to look for which one by one takes a tenth of the time of `np.isin`
 _MOST = 65_535  # that an entry can tell, of both
 
@@ -88,27 +91,40 @@ def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
         totals[field, "tokens"] -= len(tokens)
         for token in set(tokens):
             places[field, token, block].append(place)
-    for key, removed in sorted(places.items()):
-        _remove_entries(connection, key, removed)
+    _remove_entries(connection, places)
     for numbers in number_lists(rows):
         connection.execute(f"DELETE FROM words WHERE row IN ({numbers})")
     _count(connection, totals)
 
 
-def _remove_entries(connection: sqlite3.Connection, key: Block, places: Sequence[int]) -> None:
-    """Remove the entries of some places from a block of postings."""
+def _remove_entries(connection: sqlite3.Connection, places: Mapping[Block, Sequence[int]]) -> None:
+    """Remove the entries of some places from each of some blocks of postings."""
+    changed: list[tuple[bytes, int, str, int]] = []
+    emptied: list[Block] = []
+    for keys in iter_batch(sorted(places), _KEYS_A_QUERY):
+        values = ", ".join(["(?, ?, ?)"] * len(keys))
+        # the keys first, each of which is then looked up
+        select = (
+            f"WITH keys (field, token, block) AS (VALUES {values}) "
+            "SELECT field, token, block, entries FROM keys CROSS JOIN postings USING (field, token, block)"
+        )
+        for field, token, block, content in connection.execute(select, list(chain.from_iterable(keys))):
+            left = _without(np.frombuffer(content, _ENTRY), places[field, token, block])
+            if len(left):
+                changed.append((left.tobytes(), field, token, block))
+            else:
+                emptied.append((field, token, block))
     condition = "field = ? AND token = ? AND block = ?"
-    (content,) = connection.execute(f"SELECT entries FROM postings WHERE {condition}", key).fetchone()
-    entries = np.frombuffer(content, _ENTRY)
+    connection.executemany(f"UPDATE postings SET entries = ? WHERE {condition}", changed)
+    connection.executemany(f"DELETE FROM postings WHERE {condition}", emptied)
+
+
+def _without(entries: npt.NDArray[Any], places: Sequence[int]) -> npt.NDArray[Any]:
     if len(places) > _FEW:
-        entries = entries[~np.isin(entries["place"], places)]
-    else:
-        for place in places:
-            entries = entries[entries["place"] != place]
-    if len(entries):
-        connection.execute(f"UPDATE postings SET entries = ? WHERE {condition}", (entries.tobytes(), *key))
-    else:
-        connection.execute(f"DELETE FROM postings WHERE {condition}", key)
+        return entries[~np.isin(entries["place"], places)]
+    for place in places:
+        entries = entries[entries["place"] != place]
+    return entries
 
 
 def clear_words(connection: sqlite3.Connection) -> None:
@@ -220,26 +236,26 @@ def _scored(
     if total is None or not total[1]:
         return
     texts, all_tokens = total
-    mean = all_tokens / texts
-    blocks = ""
+    select = "SELECT block, entries FROM postings WHERE field = ? AND token = ?"
     if wanted is not None:
-        blocks = f" AND block IN ({', '.join(map(str, np.unique(wanted // _ROWS_A_BLOCK).tolist()))})"
+        select += f" AND block IN ({', '.join(map(str, np.unique(wanted // _ROWS_A_BLOCK).tolist()))})"
     for token, times in Counter(tokens).items():
-        key = (field, token)
-        # to tell the length of a blob, SQLite reads no more than its first page
-        size = "SELECT total(length(entries)) FROM postings WHERE field = ? AND token = ?"
-        frequency = connection.execute(size, key).fetchone()[0] / _ENTRY.itemsize
-        found = connection.execute(
-            f"SELECT block, entries FROM postings WHERE field = ? AND token = ?{blocks}", key
-        ).fetchall()
-        entries = np.frombuffer(b"".join(content for _, content in found), _ENTRY)
-        sizes = [len(content) // _ENTRY.itemsize for _, content in found]
-        firsts = np.repeat(np.array([block for block, _ in found], np.int64) * _ROWS_A_BLOCK, sizes)
+        blocks = connection.execute(select, (field, token)).fetchall()
+        entries = np.frombuffer(b"".join(content for _, content in blocks), _ENTRY)
+        sizes = [len(content) // _ENTRY.itemsize for _, content in blocks]
+        firsts = np.repeat(np.array([block for block, _ in blocks], np.int64) * _ROWS_A_BLOCK, sizes)
+        frequency = len(entries) if wanted is None else _frequency(connection, field, token)
         rarity = np.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
         counts = entries["count"].astype(np.float64)
         lengths = entries["length"].astype(np.float64)
-        weights = counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths / mean))
+        weights = counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths * texts / all_tokens))
         yield firsts + entries["place"], times * rarity * weights
+
+
+def _frequency(connection: sqlite3.Connection, field: int, token: str) -> float:
+    """In how many texts a token is; to tell the length of a blob, SQLite reads no more than its first page."""
+    select = "SELECT total(length(entries)) FROM postings WHERE field = ? AND token = ?"
+    return float(connection.execute(select, (field, token)).fetchone()[0]) / _ENTRY.itemsize
 
 
 def _tokens_in(words: str) -> list[str]:

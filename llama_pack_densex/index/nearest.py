@@ -112,7 +112,7 @@ class VectorTable:
             set_note(connection, _NOTE, json.dumps(asdict(replace(note, removed=note.removed + len(in_graph)))))
 
     def search(
-        self, connection: sqlite3.Connection, embedding: Vectors, limit: int, rows: Rows | None = None
+        self, connection: sqlite3.Connection, embedding: Vectors, limit: int, allowed: Rows | None = None
     ) -> tuple[Rows, Cosines]:
         """The rows nearest to an embedding, and the cosines, nearest first.
 
@@ -120,19 +120,25 @@ class VectorTable:
             connection: A connection that is reading.
             embedding: Of the dimension of those that are there.
             limit: How many; fewer are returned only where there are no more.
-            rows: The rows to compare with, one by one; None means all.
+            allowed: The rows to look among, in order; None means all.
         """
         embedding = embedding / (np.linalg.norm(embedding) or 1.0)
-        if rows is not None:
-            return _best(*_compare(connection, embedding, rows), limit)
-        wanted = limit
-        while (candidates := self._candidates(connection, embedding, wanted)) is not None:
+        with self._lock:
+            self._catch_up(connection)
+            size = len(self._rows) + (0 if self._graph is None else len(self._graph))
+        share = 1.0 if allowed is None else len(allowed) / max(1, size)
+        wanted = limit if share >= 1 else int(1.2 * limit / max(share, 1e-9)) + 8
+        while wanted <= min(_MOST_CANDIDATES, share) * size:
+            candidates = self._candidates(embedding, wanted)
+            if allowed is not None:
+                candidates = candidates[np.isin(candidates, allowed)]
             best = _best(*_compare(connection, embedding, candidates), limit)
             if len(best[0]) == limit:
                 return best
             wanted *= 4
-        every_row = np.array([row for (row,) in connection.execute("SELECT row FROM vectors")], np.int64)
-        return _best(*_compare(connection, embedding, every_row), limit)
+        if allowed is None:
+            allowed = np.array([row for (row,) in connection.execute("SELECT row FROM vectors")], np.int64)
+        return _best(*_compare(connection, embedding, allowed), limit)
 
     def maintain(self, midway: bool = False) -> bool:
         """Build the graph, or add to it what came later, if that is due; whether it was done.
@@ -186,18 +192,14 @@ class VectorTable:
                 if (note is None or file.name != note.name) and file.stat().st_mtime <= latest:
                     file.unlink()
 
-    def _candidates(self, connection: sqlite3.Connection, embedding: Vectors, limit: int) -> Rows | None:
-        """Rows that are likely to be the nearest, deleted ones among them; None if that would be many of all rows."""
+    def _candidates(self, embedding: Vectors, limit: int) -> Rows:
+        """Rows that are likely to be the nearest, deleted ones among them."""
         with self._lock:
-            self._catch_up(connection)
-            graph = self._graph
-            size = 0 if graph is None else len(graph)
-            if limit > _MOST_CANDIDATES * (size + len(self._rows)):
-                return None
             candidates = self._rows
             if len(candidates) > limit:
                 cosines = self._vectors @ embedding
                 candidates = candidates[np.argpartition(-cosines, limit)[:limit]]
+            graph = self._graph
             if graph is None:
                 return candidates
             graph.expansion_search = max(int(limit * _EXPANSION_SEARCH), _LEAST_EXPANSION)

@@ -414,23 +414,23 @@ class NodeIndex:
             ValueError: An embedding is not finite, or has another dimension than those that are there.
         """
         missing = [node for node in nodes if node.embedding is None]
-        sections = [node for node in missing if node.metadata.get(GRANULARITY_KEY) == "section"]
         searched = [node for node in missing if node.metadata.get(GRANULARITY_KEY) != "section"]
         if self.embed_model is not None:
             for batch in iter_batch(searched, _EMBEDDED_AT_ONCE):
                 self._embed_batch(self.embed_model, batch)
         embedded = [node for node in nodes if node.embedding is not None]
-        for node in embedded:
-            if not np.isfinite(np.sum(node.get_embedding())):
-                where = f"of document {node.ref_doc_id!r}"
-                raise ValueError(f"the embedding of a text {where} is not finite: look into the embedding model")
+        _require_finite(embedded)
         if embedded and not self.store.is_embedded:
-            dimensions = {str(len(node.get_embedding())) for node in embedded}
-            if self.store.dimension is not None:
-                dimensions.add(str(self.store.dimension))
-            dimension = same_dimension(dimensions)
-            for node in sections:  # nobody searches them, but other stores want an embedding of each node
-                node.embedding = nowhere(int(dimension or 0))
+            dimension = self._dimension_of(embedded)
+            for node in missing:
+                if node.embedding is None:  # nobody searches sections, but other stores want an embedding of each node
+                    node.embedding = nowhere(dimension)
+
+    def _dimension_of(self, embedded: Sequence[BaseNode]) -> int:
+        dimensions = {str(len(node.get_embedding())) for node in embedded}
+        if self.store.dimension is not None:
+            dimensions.add(str(self.store.dimension))
+        return int(same_dimension(dimensions) or 0)
 
     def _embed_batch(self, embed_model: BaseEmbedding, nodes: Sequence[BaseNode]) -> None:
         texts = [embedded_text(node) for node in nodes]
@@ -444,6 +444,13 @@ class NodeIndex:
                 object.__setattr__(node, "embedding", np.asarray(embedding, np.float32))
             else:
                 node.embedding = embedding
+
+
+def _require_finite(embedded: Sequence[BaseNode]) -> None:
+    for node in embedded:
+        if not np.isfinite(np.sum(node.get_embedding())):
+            where = f"of document {node.ref_doc_id!r}"
+            raise ValueError(f"the embedding of a text {where} is not finite: look into the embedding model")
 
 
 def about(store: NodeStore) -> Manifest | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from llama_index.core.schema import IndexNode
+from llama_index.core.schema import BaseNode, IndexNode
 
 from llama_pack_densex.index.folder import REPLIES_FILE, IndexFolder, folder_at
 from llama_pack_densex.index.manifest import InvalidIndexError, Manifest, while_it_changes
@@ -131,22 +131,37 @@ def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
     for node in nodes.all_nodes():
         document = node.ref_doc_id or ""
         if node.metadata.get(GRANULARITY_KEY) in UNITS:
-            passage = node.index_id if isinstance(node, IndexNode) else ""
-            if granularities.get(passage) != "passage":
-                wrong["link", "units lead to passages that are not there"][node.node_id] = document
-            continue
-        children = [child.node_id for child in node.child_nodes or []]
-        above = [] if node.parent_node is None else [node.parent_node.node_id]
-        if any(node_id not in granularities for node_id in (*children, *above)):
-            wrong["link", "passages and sections have parts that are not there"][node.node_id] = document
-        # one without a status is of an index whose units are passages or sentences
-        if node.metadata.get(GRANULARITY_KEY) == "passage" and STATUS_KEY in node.metadata and not children:
-            wrong["passage", "passages have no proposition"][node.node_id] = document
-        found = str(node.metadata.get(DOCUMENT_HASH_KEY, ""))
-        if PIECE not in found and hashes.setdefault(document, found) != found:
-            wrong["version", "nodes are of another version of their document than others"][node.node_id] = document
+            finding = _wrong_unit(node, granularities)
+        else:
+            finding = _wrong_base_node(node, granularities)
+            document_hash = str(node.metadata.get(DOCUMENT_HASH_KEY, ""))
+            if PIECE not in document_hash and hashes.setdefault(document, document_hash) != document_hash:
+                what = "nodes are of another version of their document than others"
+                wrong["version", what][node.node_id] = document
+        if finding is not None:
+            wrong[finding][node.node_id] = document
     for (kind, what), documents in wrong.items():
         yield _fault(kind, what, documents)
+
+
+def _wrong_unit(node: BaseNode, granularities: Mapping[str, str]) -> tuple[str, str] | None:
+    """What is wrong with a unit's link: the kind of fault, and a description."""
+    passage = node.index_id if isinstance(node, IndexNode) else ""
+    if granularities.get(passage) != "passage":
+        return "link", "units lead to passages that are not there"
+    return None
+
+
+def _wrong_base_node(node: BaseNode, granularities: Mapping[str, str]) -> tuple[str, str] | None:
+    """What is wrong with the links of a passage or section."""
+    children = [child.node_id for child in node.child_nodes or []]
+    parents = [] if node.parent_node is None else [node.parent_node.node_id]
+    if any(node_id not in granularities for node_id in (*children, *parents)):
+        return "link", "passages and sections have parts that are not there"
+    # one without a status is of an index whose units are passages or sentences
+    if node.metadata.get(GRANULARITY_KEY) == "passage" and STATUS_KEY in node.metadata and not children:
+        return "passage", "passages have no proposition"
+    return None
 
 
 def _fault(kind: str, what: str, documents: Mapping[str, str]) -> Fault:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections import Counter
@@ -409,8 +408,6 @@ class _ReportFile:
             fields = asdict(summary)
             del fields["report"]
             self._file.write('\n],\n"summary": ' + json.dumps(fields, ensure_ascii=False, indent=2) + "}\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
         self._part.replace(self.path)
 
 

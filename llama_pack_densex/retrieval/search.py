@@ -14,6 +14,7 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.index import keywords
+from llama_pack_densex.index.database import Database
 from llama_pack_densex.index.filters import Passing
 from llama_pack_densex.index.node_index import NodeIndex
 from llama_pack_densex.index.node_store import FoundNode
@@ -133,9 +134,8 @@ class UnitSearch:
             query.embedding = in_time(model, lambda: model.get_agg_embedding_from_queries(_embeddable(query)))
         if not math.isfinite(sum(query.embedding)):
             raise ValueError("the embedding of the question is not finite: look into the embedding model")
-        # other nodes are dropped: there is a passage for every few units, and a section for every few
-        # passages
-        limit = k + 4 + k // 2
+        # other nodes are dropped: there is a passage for every few units
+        limit = k + 4 + k // 4
         if "passage" in self._granularity:
             limit = max(k + 4 + k // 8, LEAST_UNITS)
         return self._enough(query, k, limit)
@@ -151,8 +151,8 @@ class UnitSearch:
 
         def find() -> SearchResult:
             passing = self._index.store.passing(self._filters)
-            with self._index.searched_by_words().reading() as connection:
-                return find_by_words(connection, words, query.query_str, k, self._granularity, passing)
+            database = self._index.searched_by_words()
+            return find_by_words(database, words, query.query_str, k, self._granularity, passing)
 
         return self._index.reading(find)
 
@@ -300,7 +300,7 @@ def _fused(sides: Sequence[Mapping[str, float]], head: int, dense_weight: float)
 
 
 def find_by_words(
-    connection: sqlite3.Connection,
+    database: Database,
     words: Words,
     question: str,
     k: int,
@@ -310,7 +310,7 @@ def find_by_words(
     """Find passages by BM25, and rank each found passage's units among themselves.
 
     Args:
-        connection: Reads the tokens of nodes.
+        database: Has the tokens of nodes.
         words: How the question is split.
         question: The question.
         k: How many passages to return at most.
@@ -324,21 +324,26 @@ def find_by_words(
     tokens = words.tokens(question)
     tokens = [token for token in tokens if token not in _ASKING] or tokens
     single = {token for token in tokens if words.pairs and len(token) == 1 and IS_CJK.match(token)}
-    longer = [token for token in tokens if token not in single]
-    allowed = None if passing is None else _rows_of(connection, passing)
-    passages, has_more = _best_passages(connection, tokens, k, allowed)
-    best_tokens = _tokens_of(connection, passages[:1])
-    if single and best_tokens.isdisjoint(longer) and not _best_passages(connection, longer, 1, allowed)[0]:
-        # a single character may be hidden in the pairs of others; where nothing else is known, these are
-        # searched for
-        tokens += [token for token in keywords.tokens_with(connection, single) if len(token) == 2]
+    question_tokens = list(tokens)
+    with database.reading() as connection:
+        allowed = None if passing is None else _rows_of(passing, database, connection)
         passages, has_more = _best_passages(connection, tokens, k, allowed)
+        if single and not _is_any_known(connection, [token for token in tokens if token not in single], allowed):
+            # a single character may be hidden in the pairs of others; where nothing else is known, these are
+            # searched for
+            tokens += [token for token in keywords.tokens_with(connection, single) if len(token) == 2]
+            passages, has_more = _best_passages(connection, tokens, k, allowed)
+        if not passages:
+            return _NOTHING
         best_tokens = _tokens_of(connection, passages[:1])
-    if not passages:
-        return _NOTHING
-    units = _matching_units(connection, tokens, passages, granularity)
+        units = _matching_units(connection, tokens, passages, granularity)
     hits = tuple(PassageHit(passage.id, score, tuple(units[passage.id])) for passage, score in passages)
-    return SearchResult(hits, not has_more, _coverage(content_words([*longer, *single]), single, best_tokens))
+    return SearchResult(hits, not has_more, _coverage(content_words(question_tokens), single, best_tokens))
+
+
+def _is_any_known(connection: sqlite3.Connection, tokens: Sequence[str], allowed: keywords.Rows | None) -> bool:
+    """Whether a passage that is searched has any of some tokens."""
+    return bool(_best_passages(connection, tokens, 1, allowed)[0])
 
 
 def _coverage(content: set[str], single: set[str], tokens: set[str]) -> float:
@@ -348,8 +353,9 @@ def _coverage(content: set[str], single: set[str], tokens: set[str]) -> float:
     return len(content & (tokens | in_pairs)) / len(content)
 
 
-def _rows_of(connection: sqlite3.Connection, passing: Passing) -> keywords.Rows:
-    if len(passing.rows) == len(passing.ids):
+def _rows_of(passing: Passing, database: Database, connection: sqlite3.Connection) -> keywords.Rows:
+    """The rows of the passages that pass, in the database that is searched by words."""
+    if passing.database is database:
         return passing.rows
     return np.array(sorted(row.row for row in rows_with_ids(connection, passing.ids)), np.int64)
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Any
 
-from bm25s.stopwords import STOPWORDS_EN_PLUS
-
 _HAN_RANGES = "々〆〇ヶ㐀-䶿一-鿿\uf900-\ufaff\U00020000-\U0003ffff"
 _KATAKANA_RANGES = "ァ-ヺー-ヿㇰ-ㇿ"
 
@@ -80,7 +78,19 @@ _ENTRY = re.compile(
     rf"(?m)^[ \t]*(?:\d|[A-Z]\.\d|第|Chapter|Appendix|付録|附录).*?{LEADER}(?:(\d{{1,4}})|[ivxlc]{{1,7}})[ \t\r]*$"
 )
 _DIGIT_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-STOP_WORDS = frozenset(STOPWORDS_EN_PLUS)
+_FUNCTION_WORDS = """
+a about above after again against ain all am an and any are aren aren't as at be because been before
+being below between both but by can couldn couldn't d did didn didn't do does doesn doesn't doing
+don don't down during each few for from further had hadn hadn't has hasn hasn't have haven haven't
+having he her here hers herself him himself his how i if in into is isn isn't it it's its itself
+just ll m ma me mightn mightn't more most mustn mustn't my myself needn needn't no nor not now o of
+off on once only or other our ours ourselves out over own re s same shan shan't she she's should
+should've shouldn shouldn't so some such t than that that'll the their theirs them themselves then
+there these they this those through to too under until up ve very was wasn wasn't we were weren
+weren't what when where which while who whom why will with won won't wouldn wouldn't y you you'd
+you'll you're you've your yours yourself yourselves
+"""
+STOP_WORDS = frozenset(_FUNCTION_WORDS.split())  # of English, as NLTK lists them
 # What an apostrophe leaves of a word is no token there, and elsewhere a letter as another: vitamin d, a T
 # cell.
 _DROPPED = STOP_WORDS - {"d", "ll", "m", "o", "re", "s", "t", "ve", "y"}

@@ -74,8 +74,7 @@ def search(
     granularity: tuple[str, ...] = ALL,
     passing: Passing | None = None,
 ) -> SearchResult:
-    with database.reading() as connection:
-        return find_by_words(connection, words, query, k, granularity, passing)
+    return find_by_words(database, words, query, k, granularity, passing)
 
 
 @pytest.fixture(scope="module")
