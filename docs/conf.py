@@ -114,12 +114,11 @@ def name_the_language(app: Sphinx, page: str, template: str, context: dict[str, 
 
 
 def serve_everyone(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """What the theme leaves out: levels of headings, what the keyboard can scroll, names of frames."""
+    """What the theme leaves out: levels of headings, what the keyboard can scroll."""
     tree = context.get("furo_navigation_tree", "")
     context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
     body = context.get("body", "").replace("<pre", '<pre tabindex="0"')
-    body = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
-    context["body"] = body.replace("<iframe ", '<iframe title="A report" ')
+    context["body"] = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
 
 
 def write_llms_txt(app: Sphinx, error: Exception | None) -> None:

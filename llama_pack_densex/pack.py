@@ -72,7 +72,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             `OPENAI_API_KEY` is set, else sentences stand in for propositions. "none" means sentences.
         query_llm: The LLM that answers; None means the same defaults, without which answers are quotations. "none"
             means quotations. For both, a name such as "gpt-4o-mini" means that model of OpenAI, and "ollama:qwen3:8b"
-            one of another provider (docs/ingestion.md).
+            one of another provider (docs/models.md).
         embed_model: The embedding model: an object, "minilm", "none" (search by words), a model folder, a retriever as
             "contriever" or "ruri" (see `models.RETRIEVERS`), or a name as "openai:text-embedding-3-small". None means
             `Settings.embed_model` if it is set, else multilingual-e5-small if it is on this machine, else none.

@@ -165,7 +165,7 @@ class ChatCommand(Searching):
 class McpCommand(Opening):
     """Serve an index to agents as tools: the Model Context Protocol over standard input and output.
 
-    An agent's program starts this command itself: see docs/serving.md.
+    An agent's program starts this command itself: see docs/agents.md.
     """
 
 

@@ -212,7 +212,7 @@ class Ingesting(WithPrices):
         f'--llm --llm-model NAME  Makes propositions: {HELP_LLM}; "none": sentences. Default: gpt-4o-mini.'
     )
     questions: bool | None = option(
-        "--questions  Have the LLM write questions too, by which passages are found: half the price again."
+        "--questions  The LLM writes questions too, which find passages: +33 % cost, in Japanese +45 %."
     )
     include: list[str] = option("GLOB  Read such files too, though they are code or data: '*.csv'.", [])
     exclude: list[str] = option("GLOB  Leave out such files and folders: 'drafts', 'notes/*.txt'.", [])
