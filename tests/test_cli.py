@@ -430,9 +430,10 @@ def test_a_folder_that_is_no_index_is_an_error_that_says_how_to_make_one(tmp_pat
 )
 @pytest.mark.parametrize("pattern", ["densex.json", "data-*/nodes.db"])
 def test_a_damaged_index_is_an_error(docs: Path, index: Path, command: list[str], pattern: str) -> None:
-    for file in index.glob(pattern):
+    damaged = shutil.copytree(index, index.parent / "damaged")  # which no connection of this process has open
+    for file in damaged.glob(pattern):
         file.write_bytes(b"garbage")
-    names = {"FOLDER": str(index), "DOCS": str(docs)}
+    names = {"FOLDER": str(damaged), "DOCS": str(docs)}
     code, output = run(*[names.get(part, part) for part in command])
     assert code == 1
     assert "is damaged" in output

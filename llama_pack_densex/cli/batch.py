@@ -60,7 +60,7 @@ def _print_export(report: Json) -> None:
     files = report["files"]
     write_list(f"{file.path}: {many(file.requests, 'request')}, {decimal(file.bytes)}" for file in files)
     if files:
-        write("Upload them, have a batch made of each, and download the results (docs/ingestion.md). Then:")
+        write("Upload them, have a batch made of each, and download the results (docs/batch.md). Then:")
         _print_command("batch", "import", "RESULTS...", "--to", report["index"])
     else:
         write("There is nothing to ask for.")

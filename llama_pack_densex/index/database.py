@@ -211,7 +211,8 @@ class Database:
         """The error that says that the file is damaged."""
         return InvalidIndexError(
             f"the index in {self._where} cannot be read: a file in it is damaged or missing ({finding}). "
-            "If it was copied while it was written to, copy it again; otherwise build it anew, or restore a backup."
+            "If it was copied while it was written to, copy it again; otherwise restore a backup, or remove it and "
+            "build it anew (kept replies of an LLM are used again)."
         )
 
     def explained(self, error: sqlite3.DatabaseError) -> Exception:
