@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
-from llama_index.core.schema import BaseNode
+from llama_index.core.constants import DATA_KEY
+from llama_index.core.schema import BaseNode, NodeRelationship
 from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
@@ -24,6 +25,7 @@ from llama_pack_densex.index.node_store import (
     DocumentRecord,
     FoundNode,
     KnownDocuments,
+    NodeLinks,
     NodeRecord,
     NodeStore,
     check_question,
@@ -327,10 +329,16 @@ class EmbeddedNodes(NodeStore):
         self._vectors.copy_graph(folder)
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
-        with self.database.reading() as connection:
-            select = "SELECT id, node FROM nodes JOIN contents USING (row) WHERE id IN"
-            contents = dict(select_by_text(connection, select, node_ids))
+        contents = self._contents(node_ids)
         return {node_id: _node_of(contents[node_id]) for node_id in node_ids if node_id in contents}
+
+    def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
+        return {node_id: _links_of(content) for node_id, content in self._contents(node_ids).items()}
+
+    def _contents(self, node_ids: Sequence[str]) -> dict[str, str]:
+        select = "SELECT id, node FROM nodes JOIN contents USING (row) WHERE id IN"
+        with self.database.reading() as connection:
+            return dict(select_by_text(connection, select, node_ids))
 
     def records_with_ids(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
         records = self._records_selected("id IN", node_ids)
@@ -581,3 +589,11 @@ def _content_of(node: BaseNode) -> str:
 
 def _node_of(content: str) -> BaseNode:
     return json_to_doc(json.loads(content))
+
+
+def _links_of(content: str) -> NodeLinks:
+    """The links of a node, of which nothing else is parsed into objects."""
+    relationships = json.loads(content)[DATA_KEY]["relationships"]
+    parent = relationships.get(NodeRelationship.PARENT.value)
+    children = relationships.get(NodeRelationship.CHILD.value) or ()
+    return NodeLinks(parent and parent["node_id"], tuple(child["node_id"] for child in children))

@@ -27,6 +27,7 @@ from llama_pack_densex.index.node_store import (
     DocumentRecord,
     FoundNode,
     IndexCounts,
+    NodeLinks,
     NodeRecord,
     NodeStore,
     check_question,
@@ -171,6 +172,10 @@ class NodeIndex:
         """Read nodes in one batch; ids that are not there are left out."""
         # several vector stores return everything for an empty list
         return self.reading(lambda: self.store.fetch(node_ids)) if node_ids else {}
+
+    def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
+        """What is above and below some nodes, by id; ids that are not there are left out."""
+        return self.reading(lambda: self.store.links(node_ids)) if node_ids else {}
 
     def read(
         self, node_ids: Sequence[str], record_ids: Sequence[str]

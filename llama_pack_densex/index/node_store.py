@@ -159,6 +159,10 @@ class NodeStore(ABC):
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read whole nodes in one batch."""
 
+    def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
+        """What is above and below some nodes, by id; the nodes need not be read whole for it."""
+        return {node_id: NodeLinks.of(node) for node_id, node in self.fetch(node_ids).items()} if node_ids else {}
+
     def records_with_ids(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
         """Nodes in short, by id."""
         nodes = self.fetch(node_ids) if node_ids else {}  # several vector stores return everything for an empty list
@@ -399,6 +403,24 @@ class KnownDocuments:
         if record is not None:
             del self._by_hash[record.hash][document_id]
             del self._by_file[record.file][document_id]
+
+
+class NodeLinks(NamedTuple):
+    """What is above and below a node.
+
+    Args:
+        parent_id: The id of the node above it; None at the top.
+        child_ids: The ids of those below it, in order.
+    """
+
+    parent_id: str | None
+    child_ids: tuple[str, ...]
+
+    @classmethod
+    def of(cls, node: BaseNode) -> NodeLinks:
+        """The links of a node."""
+        parent = node.parent_node
+        return cls(parent.node_id if parent else None, tuple(child.node_id for child in node.child_nodes or []))
 
 
 class FoundNode(NamedTuple):

@@ -97,7 +97,8 @@ _COURTESY = re.compile(
 BudgetUnit = Literal["words", "tokens", "characters"]
 _A_WORD: dict[BudgetUnit, float] = {"words": 1, "tokens": 4 / 3, "characters": 6}  # about its length
 
-_WORD = re.compile(rf"(?P<cjk>[{CJK}])|[^\W_{CJK}]+(?:['’.,-][^\W_{CJK}]+)*")
+_CJK_RUN = re.compile(f"[{CJK}]+")
+_WORD = re.compile(r"[^\W_]+(?:['’.,-][^\W_]+)*")
 
 GAP = "\n…\n"
 """What stands for the sentences left out between two that are shown."""
@@ -195,11 +196,9 @@ class _Context:
         self._between = 0 if unit == "words" else _BETWEEN_NODES
         self._room = math.inf if limit is None else limit + self._between
 
-    def _cost(self, *nodes: NodeWithScore) -> float:
-        """How much of the budget some nodes take, with what stands before them."""
-        if self._limit is None:
-            return 0.0
-        return sum(size_of(node.get_content(MetadataMode.LLM), self._unit) + self._between for node in nodes)
+    def _cost(self, text: str) -> float:
+        """How much of the budget the text of a node takes, with what stands before it."""
+        return 0.0 if self._limit is None else size_of(text, self._unit) + self._between
 
     def add(self, nodes: Sequence[NodeWithScore]) -> None:
         """Add nodes, whole or as many of their first sentences as fit."""
@@ -210,7 +209,7 @@ class _Context:
 
     def _add_whole(self, nodes: Sequence[NodeWithScore]) -> bool:
         """Add nodes if all fit."""
-        cost = self._cost(*nodes)
+        cost = sum(self._cost(node.get_content(MetadataMode.LLM)) for node in nodes)
         if cost > self._room:
             return False
         self.nodes += nodes
@@ -227,34 +226,32 @@ class _Context:
             fill: Whether the windows grow, the best unit's first, until nothing more fits.
         """
         sources = {fact.source.node_id: fact.source for fact in reversed(facts)}
-        passages = {node_id: _Passage(source) for node_id, source in sources.items()}
+        passages = {node_id: _Passage(source, self._cost) for node_id, source in sources.items()}
         units = [(passages[fact.source.node_id], fact.unit.text) for fact in facts]
         windows = [(passage, passage.places(text)) for passage, text in units]
-        shown: dict[_Passage, NodeWithScore] = {}
+        shown: dict[_Passage, None] = {}
         grows = True
         while grows:
             grows = False
             for passage, own in windows:
-                if excerpt := self._widened(passage, own, width):
-                    shown[passage] = excerpt
+                if self._widen(passage, own, width):
+                    shown[passage] = None
                     grows = fill
             width += 1
-        self.nodes += shown.values()
+        self.nodes += [passage.excerpt() for passage in shown]
 
-    def _widened(self, passage: _Passage, own: frozenset[int], width: int) -> NodeWithScore | None:
-        """What is shown of a passage with the window around some sentences, or these alone; None if neither
-        fits."""
+    def _widen(self, passage: _Passage, own: frozenset[int], width: int) -> bool:
+        """Show of a passage the window around some sentences, or these alone; whether either is new and fits."""
         for window in (passage.around(own, width), own):
             if window <= passage.shown:
                 continue
-            excerpt = passage.excerpt(passage.shown | window)
-            cost = self._cost(excerpt)
-            if cost <= self._room + passage.cost:
-                self._room += passage.cost - cost
-                passage.cost = cost
-                passage.shown |= window
-                return excerpt
-        return None
+            places = passage.shown | window
+            added = passage.cost_of(places) - passage.cost_of(passage.shown)
+            if added <= self._room:
+                self._room -= added
+                passage.shown = places
+                return True
+        return False
 
     def add_facts_and_passages(
         self,
@@ -268,14 +265,15 @@ class _Context:
         passages = [node for node in nodes if not is_unit(node) or node.node_id not in shown]
         if self._add_whole(passages):
             return
-        facts = [fact for fact in ranked if fact.source in passages]
+        ids = {node.node_id for node in passages}
+        facts = [fact for fact in ranked if fact.source.node_id in ids]
         self.add_windows(facts, width, fill=True)
         around = {fact.source.node_id for fact in facts}  # not those whose units all repeat others
         self.add([node for node in passages if node.node_id not in around])
 
     def add_facts(self, ranked: Sequence[Fact], words: float) -> list[Fact]:
         """Begin with a node of facts, and return them."""
-        facts = choose_facts(ranked, words, lambda facts: self._cost(_facts_node(facts)) <= self._room)
+        facts = choose_facts(ranked, words, lambda facts: self._cost(render_facts(facts)) <= self._room)
         if facts:
             self._add_whole([_facts_node(facts)])
         return facts
@@ -287,6 +285,11 @@ class Fact:
 
     unit: MatchedUnit
     source: NodeWithScore
+
+    @functools.cached_property
+    def tokens(self) -> frozenset[str]:
+        """The tokens of the unit."""
+        return frozenset(tokenize(self.unit.text))
 
 
 def is_unit(node: NodeWithScore) -> bool:
@@ -398,9 +401,9 @@ def says_nothing(text: str) -> bool:
 
 
 def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
-    earlier: list[tuple[set[str], set[str]]] = []
+    earlier: list[tuple[frozenset[str], set[str]]] = []
     for fact in facts:
-        tokens = set(tokenize(fact.unit.text))
+        tokens = fact.tokens
         distinctive = set(_DISTINCTIVE.findall(fact.unit.text.casefold()))
         least = NEAR_DUPLICATE * len(tokens)
         if not any(len(tokens & above) >= least and distinctive <= signs for above, signs in earlier):
@@ -417,11 +420,10 @@ def _one_kind_a_place(facts: Sequence[Fact]) -> list[Fact]:
         unit = fact.unit
         if unit.span and not unit.unverified:
             kinds = tokens_at[fact.source.node_id, unit.span]
-            tokens = set(tokenize(unit.text))
             stated = set().union(*(above for kind, above in kinds.items() if kind != unit.granularity))
-            if len(tokens & stated) >= SAME_PLACE * len(tokens):
+            if len(fact.tokens & stated) >= SAME_PLACE * len(fact.tokens):
                 continue
-            kinds[unit.granularity] |= tokens
+            kinds[unit.granularity] |= fact.tokens
         kept.append(fact)
     return kept
 
@@ -431,16 +433,18 @@ class _Passage:
 
     Attributes:
         shown: The sentences that are shown of it.
-        cost: How much of the budget they take.
     """
 
-    def __init__(self, node: NodeWithScore) -> None:
+    def __init__(self, node: NodeWithScore, cost: Callable[[str], float]) -> None:
         self.shown: frozenset[int] = frozenset()
-        self.cost = 0.0
+        self._cost = cost
+        self._costs = {self.shown: 0.0}
         self._node = node
         self._text = node.get_content()
+        self._is_unit = is_unit(node)
+        self._copy = node.node.model_copy()
         context = context_of(node.node)
-        if is_unit(node):
+        if self._is_unit:
             self._text = "\n".join(unit.text for unit in units_of(node))
             context = ""
         segments = segment(self._text, context)
@@ -487,13 +491,35 @@ class _Passage:
 
     def around(self, places: frozenset[int], width: int) -> frozenset[int]:
         """Sentences with those before and after them; units have no neighbours."""
-        if is_unit(self._node):
+        if self._is_unit:
             return places
-        wanted = (range(place - width, place + width + 1) for place in places)
-        return frozenset().union(*wanted) & {*range(len(self._spans))}
+        last = len(self._spans) - 1
+        wanted = (range(max(place - width, 0), min(place + width, last) + 1) for place in places)
+        return frozenset().union(*wanted)
 
-    def excerpt(self, places: frozenset[int]) -> NodeWithScore:
-        """A copy with some of the sentences and what they need: the header of a table, the line above a list.
+    def cost_of(self, places: frozenset[int]) -> float:
+        """How much of the budget an excerpt with some of the sentences takes."""
+        if places not in self._costs:
+            self._copy.set_content(self._text_of(self._runs_of(places)))
+            self._costs[places] = self._cost(self._copy.get_content(MetadataMode.LLM))
+        return self._costs[places]
+
+    def excerpt(self) -> NodeWithScore:
+        """A copy with the shown sentences and what they need."""
+        runs = self._runs_of(self.shown)
+        copy = self._node.node.model_copy()
+        copy.set_content(self._text_of(runs))
+        copy.embedding = None
+        if isinstance(copy, TextNode):
+            offset = copy.start_char_idx
+            copy.start_char_idx = copy.end_char_idx = None
+            if offset is not None and len(runs) == 1 and self._text == self._node.get_content():
+                copy.start_char_idx = offset + runs[0][0]
+                copy.end_char_idx = offset + runs[0][1]
+        return NodeWithScore(node=copy, score=self._node.score)
+
+    def _runs_of(self, places: frozenset[int]) -> list[tuple[int, int]]:
+        """Where some of the sentences stand with what they need: the header of a table, the line above a list.
 
         Runs of sentences stand as they do in the text.
         """
@@ -506,16 +532,10 @@ class _Passage:
                 start = runs.pop()[0]
             runs.append((start, end))
             last = place
-        copy = self._node.node.model_copy()
-        copy.set_content(GAP.join(self._text[start:end] for start, end in runs))
-        copy.embedding = None
-        if isinstance(copy, TextNode):
-            offset = copy.start_char_idx
-            copy.start_char_idx = copy.end_char_idx = None
-            if offset is not None and len(runs) == 1 and self._text == self._node.get_content():
-                copy.start_char_idx = offset + runs[0][0]
-                copy.end_char_idx = offset + runs[0][1]
-        return NodeWithScore(node=copy, score=self._node.score)
+        return runs
+
+    def _text_of(self, runs: Sequence[tuple[int, int]]) -> str:
+        return GAP.join(self._text[start:end] for start, end in runs)
 
 
 def size_of(text: str, unit: BudgetUnit) -> float:
@@ -530,8 +550,12 @@ def count_words(text: str) -> float:
 
     What stands between two spaces, a dash as well, is at least one word: `len(text.split())` is never more.
     """
-    return sum(max(1.0, _words_of(piece)) for piece in text.split())
+    return sum(map(_words_of, text.split()))
 
 
+@functools.lru_cache(maxsize=4096)  # a context counts the same words again and again
 def _words_of(piece: str) -> float:
-    return sum(0.5 if match["cjk"] else 1.0 for match in _WORD.finditer(piece))
+    """Words of what stands between two spaces."""
+    spaced, runs = _CJK_RUN.subn(" ", piece)
+    cjk_characters = len(piece) - len(spaced) + runs
+    return max(1.0, cjk_characters / 2 + len(_WORD.findall(spaced)))

@@ -15,12 +15,12 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.retrievers import AutoMergingRetriever, RecursiveRetriever
-from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.storage import StorageContext
 from llama_index.core.utils import print_text
 
 from llama_pack_densex.index.node_index import NodeIndex
-from llama_pack_densex.index.node_store import FoundNode
+from llama_pack_densex.index.node_store import FoundNode, NodeLinks
 from llama_pack_densex.node_parsers.metadata import MATCHED_KEY
 from llama_pack_densex.retrieval.context import is_unit
 from llama_pack_densex.retrieval.hits import (
@@ -181,11 +181,7 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
                 break
         results = results[: self._similarity_top_k]
         unit_ids = [unit.id for result in results for unit in result.units]
-        units, records = self._index.read(
-            [result.node_id for result in results if not result.whole],
-            unit_ids,
-        )
-        nodes = merger.nodes | units
+        nodes, records = self._index.read([result.node_id for result in results], unit_ids)
         retrieved: list[NodeWithScore] = []
         for result in results:
             if result.node_id not in nodes:
@@ -212,39 +208,39 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
 
 @dataclass
 class _Merger:
-    """Merges hits into what contains enough of them, and keeps the nodes it reads for that.
+    """Merges hits into what contains enough of them, and keeps the links it reads for that.
 
     Args:
         index: Where they are read.
         ratio_thresh: A parent takes the place of its children where more than this share of them was found.
-        nodes: The passages and sections that were read, by id.
+        links: What is above and below the passages and sections that were met, by id.
         missing: The ids of passages that are not there.
     """
 
     index: NodeIndex
     ratio_thresh: float
-    nodes: dict[str, BaseNode] = field(default_factory=dict)
+    links: dict[str, NodeLinks] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
 
     def merge(self, hits: Sequence[PassageHit], counted: Container[str]) -> list[Merged]:
         """Passages, or what is above or below them, best first; units in `counted` count as found."""
-        self._fetch(hit.passage_id for hit in hits)
-        self.missing |= {hit.passage_id for hit in hits} - self.nodes.keys()
+        self._read_links(hit.passage_id for hit in hits)
+        self.missing |= {hit.passage_id for hit in hits} - self.links.keys()
         results = [
-            merge_units(hit, self.nodes[hit.passage_id], counted, self.ratio_thresh)
+            merge_units(hit, self.links[hit.passage_id], counted, self.ratio_thresh)
             for hit in hits
-            if hit.passage_id in self.nodes
+            if hit.passage_id in self.links
         ]
         while True:
-            self._fetch(result.parent_id for result in results if result.whole)
-            merged = merge_level(results, self.nodes, self.ratio_thresh)
+            self._read_links(result.parent_id for result in results if result.whole)
+            merged = merge_level(results, self.links, self.ratio_thresh)
             if merged == results:
                 return results
             results = merged
 
-    def _fetch(self, node_ids: Iterable[str | None]) -> None:
-        unread = {*filter(None, node_ids)} - self.nodes.keys() - self.missing
-        self.nodes |= self.index.fetch(sorted(unread))
+    def _read_links(self, node_ids: Iterable[str | None]) -> None:
+        unread = {*filter(None, node_ids)} - self.links.keys() - self.missing
+        self.links |= self.index.links(sorted(unread))
 
 
 @dataclass(frozen=True)
@@ -266,7 +262,7 @@ class Merged:
     whole: bool
 
 
-def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], ratio_thresh: float) -> Merged:
+def merge_units(hit: PassageHit, links: NodeLinks, counted: Container[str], ratio_thresh: float) -> Merged:
     """Return a passage where enough of its propositions were found, else its best unit.
 
     The ratio counts propositions alone: sentence units are not among a passage's children. A proposition
@@ -276,7 +272,7 @@ def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], rat
 
     Args:
         hit: The passage with the units that were found.
-        passage: Its node.
+        links: What is above and below it.
         counted: The ids of the units that count as found.
         ratio_thresh: The share of propositions above which the passage is returned.
     """
@@ -285,15 +281,15 @@ def merge_units(hit: PassageHit, passage: BaseNode, counted: Container[str], rat
     if stating is not None:
         best = hit.units[0].score
         is_weak = stating.score < min(best, _STATING_SHARE * best)
-        is_merged = passage.child_nodes and _ratio(passage, present) > ratio_thresh
+        is_merged = links.child_ids and _ratio(links.child_ids, present) > ratio_thresh
         if not is_weak and not is_merged:
-            return Merged(stating.id, _above(passage), hit.score, hit.units, whole=False)
-    return Merged(passage.node_id, _above(passage), hit.score, hit.units, whole=True)
+            return Merged(stating.id, links.parent_id, hit.score, hit.units, whole=False)
+    return Merged(hit.passage_id, links.parent_id, hit.score, hit.units, whole=True)
 
 
 def merge_level(
     results: Sequence[Merged],
-    parents: Mapping[str, BaseNode],
+    parents: Mapping[str, NodeLinks],
     ratio_thresh: float,
 ) -> list[Merged]:
     """Merge base nodes into their parents once, where enough of a parent's children are there.
@@ -303,38 +299,33 @@ def merge_level(
 
     Args:
         results: What there is so far.
-        parents: Parent nodes by id.
+        parents: What is above and below parents, by id.
         ratio_thresh: The share of children above which a parent takes their place.
 
     Returns:
         The results, best first.
     """
-    groups: defaultdict[str | None, list[Merged]] = defaultdict(list)
+    groups: defaultdict[str, list[Merged]] = defaultdict(list)
     for result in results:
-        groups[result.parent_id].append(result)
-    merged: dict[str | None, Merged] = {}
+        groups[result.parent_id or ""].append(result)
+    merged: dict[str, Merged] = {}
     for parent_id, group in groups.items():
-        parent = parents.get(parent_id or "")
+        links = parents.get(parent_id)
         whole = {result.node_id for result in group if result.whole}
-        if parent is not None and whole and _ratio(parent, whole) > ratio_thresh:
-            merged[parent_id] = _merged(parent, group)
-    unmerged = (result for result in results if result.parent_id not in merged)
+        if links is not None and whole and _ratio(links.child_ids, whole) > ratio_thresh:
+            merged[parent_id] = _merged(parent_id, links.parent_id, group)
+    unmerged = (result for result in results if (result.parent_id or "") not in merged)
     return sorted([*unmerged, *merged.values()], key=lambda result: -result.score)
 
 
-def _merged(parent: BaseNode, group: Sequence[Merged]) -> Merged:
+def _merged(node_id: str, parent_id: str | None, group: Sequence[Merged]) -> Merged:
     units = sorted((unit for result in group for unit in result.units), key=lambda unit: -unit.score)
     score = max(result.score for result in group)
-    return Merged(parent.node_id, _above(parent), score, tuple(units), whole=True)
+    return Merged(node_id, parent_id, score, tuple(units), whole=True)
 
 
-def _above(node: BaseNode) -> str | None:
-    return node.parent_node.node_id if node.parent_node else None
-
-
-def _ratio(parent: BaseNode, present: set[str]) -> float:
+def _ratio(children: Sequence[str], present: set[str]) -> float:
     """The share of a node's children that was found; 1 for one without any."""
-    children = [child.node_id for child in parent.child_nodes or []]
     if not children:
         return 1.0
     between = zip(children, children[1:], children[2:], strict=False)

@@ -382,7 +382,19 @@ def test_every_shown_sentence_is_whole(texts: list[str], mode: str, limit: int) 
         assert set(left.replace("Tides", "").replace("…", "")) <= set("- \n")
 
 
-@pytest.mark.parametrize(("text", "words"), [("- one", 2), ("雨 が", 2), ("a – b", 3), ("53.85キロ", 2), (" \n", 0)])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- one", 2),
+        ("雨 が", 2),
+        ("a – b", 3),
+        ("53.85キロ", 2),
+        (" \n", 0),
+        ("don’t e-mail, and/or", 4),
+        ("雨のRiver3川", 2.5),
+        ("snake_case été.", 3),
+    ],
+)
 def test_what_stands_between_spaces_is_one_word_at_least(text: str, words: float) -> None:
     assert count_words(text) == words
 

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from llama_index.core import Document
 from llama_index.core.schema import BaseNode, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters, VectorStoreQuery
 
+from llama_pack_densex import HierarchicalPropositionNodeParser
 from llama_pack_densex.index import nearest
 from llama_pack_densex.index.embedded import EmbeddedNodes
 from llama_pack_densex.index.manifest import InvalidIndexError
-from llama_pack_densex.index.node_store import DocumentRecord, IndexCounts, NodeRecord
+from llama_pack_densex.index.node_store import DocumentRecord, IndexCounts, NodeLinks, NodeRecord
 from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
@@ -491,3 +493,18 @@ def test_a_copy_of_several_states_is_refused(tmp_path: Path, statement: str) -> 
     shutil.copytree(tmp_path / "index", tmp_path / "copy")
     with pytest.raises(InvalidIndexError, match="If it was copied while it was written to, copy it again"):
         EmbeddedVectorStore(tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    "text", ["Tides rise twice a day. The moon pulls them.", "潮は日に二度満ちる。月が引くからだ。"]
+)
+def test_links_are_those_of_the_whole_nodes(text: str) -> None:
+    document = Document(id_="doc", text=f"# A\n\n{text}\n\n# B\n\n{text}")
+    parsed = HierarchicalPropositionNodeParser.from_defaults().get_nodes_from_documents([document])
+    nodes = EmbeddedNodes()
+    nodes.replace(["doc"], parsed)
+    links = nodes.links([*(node.node_id for node in parsed), "not there"])
+    assert links == {node.node_id: NodeLinks.of(node) for node in parsed}
+    assert any(link.parent_id for link in links.values())
+    assert any(link.child_ids for link in links.values())
+    assert nodes.links([]) == {}
