@@ -51,8 +51,7 @@ def table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> st
 
 
 def _row(tag: str, cells: Sequence[object]) -> str:
-    texts = [escape(str(cell)).replace("_", "_<wbr>") for cell in cells]  # names of metrics are long
-    content = "".join(f'<{tag} style="{_CELL}">{text}</{tag}>' for text in texts)
+    content = "".join(f'<{tag} style="{_CELL}">{escape(str(cell))}</{tag}>' for cell in cells)
     return f"<tr>{content}</tr>"
 
 
