@@ -177,7 +177,7 @@ def test_an_empty_tree_is_an_empty_picture() -> None:
 
 
 @pytest.mark.parametrize("name", ["answer_recall@100", "a<b_c", "適合_率"])
-def test_a_wide_table_scrolls_and_the_names_in_it_may_break(name: str) -> None:
+def test_a_wide_table_scrolls_and_keeps_the_names_in_it(name: str) -> None:
     html = markup.table([("densex", 0.9)], ("strategy", name))
     assert html.startswith('<div style="overflow-x:auto">')
-    assert markup.escape(name).replace("_", "_<wbr>") in html
+    assert f">{markup.escape(name)}<" in html
