@@ -162,9 +162,12 @@ class Database:
             connection.execute("COMMIT")
             try:
                 connection.execute("VACUUM")
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
                 self._end_writing()
+        if is_busy:
+            reason = "somebody has been reading for too long, so that what was deleted is still in its files; try again"
+            raise OSError(errno.EBUSY, reason, self._where)
 
     def empty_log(self) -> None:
         """Take over into the file what has gathered in the log beside it, unless somebody is reading that now."""

@@ -15,7 +15,7 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeRelationship, Relat
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex import HierarchicalPropositionNodeParser
-from llama_pack_densex.index import nearest
+from llama_pack_densex.index import database, nearest
 from llama_pack_densex.index.embedded import EmbeddedNodes
 from llama_pack_densex.index.manifest import InvalidIndexError
 from llama_pack_densex.index.node_store import DocumentRecord, IndexCounts, NodeLinks, NodeRecord
@@ -508,3 +508,17 @@ def test_links_are_those_of_the_whole_nodes(text: str) -> None:
     assert any(link.parent_id for link in links.values())
     assert any(link.child_ids for link in links.values())
     assert nodes.links([]) == {}
+
+
+def test_compacting_says_that_somebody_reads_what_was_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.1)
+    store = EmbeddedVectorStore(tmp_path)
+    store.add(document("a", text="SECRET"))
+    reader = EmbeddedVectorStore(tmp_path).nodes
+    with reader.snapshot():
+        assert reader.counts().documents == 1
+        store.delete("a")
+        with pytest.raises(OSError, match="still in its files; try again"):
+            store.nodes.compact()
+    store.nodes.compact()
+    assert b"SECRET" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
