@@ -53,7 +53,8 @@ needs_terminals = pytest.mark.skipif(sys.platform == "win32", reason="it has no 
 
 def in_a_terminal(answer: str, *command: object, **environment: str) -> tuple[int, str]:
     """Run a command in a terminal, and answer if it asks: its exit code and what was to be seen."""
-    code, output, _ = run_program(IN_A_TERMINAL, answer, *command, COLUMNS="300", **environment)
+    terminal = {"COLUMNS": "300", "TERM": "xterm"}
+    code, output, _ = run_program(IN_A_TERMINAL, answer, *command, **terminal, **environment)
     return code, output
 
 

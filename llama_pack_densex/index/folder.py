@@ -93,10 +93,12 @@ class IndexFolder:
             raise InvalidIndexError(
                 f"{self.path} keeps its embeddings in a {manifest.vector_store}; pass it as vector_store=."
             )
-        if vector_store is None:
+        if vector_store is None and manifest.vector_store == SimpleVectorStore.__name__:
+            vector_store = SimpleVectorStore()
+        elif vector_store is None:
             from llama_pack_densex.index.adapters.faiss import exact_store
 
-            vector_store = exact_store(1) if manifest.vector_store.startswith("Faiss") else SimpleVectorStore()
+            vector_store = exact_store(1)
         try:
             store = adapter_for(vector_store, docstore)
             store.reload(self.data, manifest.version)
