@@ -31,6 +31,8 @@ from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
 
+_NOTING = threading.Lock()  # of what a server refuses, by several threads
+
 T = TypeVar("T")
 
 TIME_OUTS = 5
@@ -175,9 +177,11 @@ class _Attempt:
         endpoint = self._endpoint
         endpoint._schema_works = endpoint._schema_works or _SCHEMA in self._settings
         for name in self._newly_refused:
-            if name not in endpoint._refused:  # the first of those under way
+            with _NOTING:
+                is_first = name not in endpoint._refused  # of those under way
+                endpoint._refused.add(name)
+            if is_first:
                 logger.warning("The server takes no %s, and is asked without.", _LABELS.get(name, name))
-            endpoint._refused.add(name)
             endpoint.llm = self._llm
 
     def _refused_name(self, error: Exception) -> str:
