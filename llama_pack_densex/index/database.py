@@ -178,13 +178,16 @@ class Database:
             return
         with self._errors_explained(), self._borrowed() as connection:
             connection.execute("PRAGMA busy_timeout = 0")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            connection.execute(f"PRAGMA busy_timeout = {1000 * _BUSY_SECONDS:.0f}")
+            try:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {1000 * _BUSY_SECONDS:.0f}")
 
     def close(self) -> None:
         """Close the connections that are idle."""
         with self._guard:
-            idle, self._idle = self._idle, []
+            idle = self._idle
+            self._idle = []
         for connection in idle:
             connection.close()
 
@@ -197,7 +200,7 @@ class Database:
             return get_note(connection, _INODE) != _inode_of(self.file)
 
     def check(self) -> None:
-        """Look into all of the file, and note that it was looked into, where it may be written to.
+        """Look into all of the file.
 
         Raises:
             InvalidIndexError: It is damaged.
@@ -206,6 +209,9 @@ class Database:
             (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if finding != "ok":
             raise self.damage(finding)
+
+    def accept_copy(self) -> None:
+        """Take the file for no copy any more, once it was looked into; nothing is noted where it cannot be written."""
         if self.file is not None and _is_writable(self.file):
             _set_inode(self.writing(), self.file)
             self.commit()

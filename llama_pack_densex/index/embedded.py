@@ -125,6 +125,7 @@ class EmbeddedNodes(NodeStore):
         finding = self.inconsistency()
         if finding:
             raise self.database.damage(finding)
+        self.database.accept_copy()
 
     @property
     def vector_store(self) -> EmbeddedVectorStore:  # type: ignore[override]  # not kept: they would keep one another
@@ -327,6 +328,9 @@ class EmbeddedNodes(NodeStore):
     def copy_to(self, folder: Path, version: str) -> None:
         self.database.copy_to(folder / FILE)
         self._vectors.copy_graph(folder)
+        copy = EmbeddedNodes(folder)
+        copy._vectors.leave_no_trace()  # builds the graph that could not be copied
+        copy.database.close()
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         contents = self._contents(node_ids)

@@ -171,6 +171,7 @@ class VectorTable:
             with self._lock:
                 self._hold(None, None)
             self.maintain()
+            self.clean(timedelta(0))
 
     def copy_graph(self, folder: Path) -> None:
         """Copy the graph to a copy of the database, unless it has something of rows that were deleted."""

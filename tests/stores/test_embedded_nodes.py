@@ -326,7 +326,9 @@ def test_a_compacted_folder_is_no_larger_than_one_made_anew(tmp_path: Path) -> N
 @pytest.mark.usefixtures("soon_a_graph")
 @pytest.mark.parametrize("in_memory", [True, False])
 @pytest.mark.parametrize("deleted", [[], ["d7"]])
-def test_a_copy_has_all_nodes_and_its_own_graph(tmp_path: Path, in_memory: bool, deleted: list[str]) -> None:
+def test_a_copy_has_all_nodes_and_its_own_graph(
+    tmp_path: Path, in_memory: bool, deleted: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     nodes = (EmbeddedVectorStore() if in_memory else EmbeddedVectorStore(tmp_path / "source")).nodes
     nodes.replace([], many(0, 150))
     nodes.maintain()
@@ -335,8 +337,10 @@ def test_a_copy_has_all_nodes_and_its_own_graph(tmp_path: Path, in_memory: bool,
     folder = tmp_path / "二 copy"
     folder.mkdir()
     nodes.copy_to(folder, "")
+    assert len(graphs(folder)) == 1
     copy = EmbeddedVectorStore(folder).nodes
     assert list(copy.records()) == list(nodes.records())
+    assert "missing or damaged" not in caplog.text
     assert ids_found(copy, "d3/1", 5) == ids_found(nodes, "d3/1", 5)
     assert not copy.database.is_a_copy
     copy.maintain()
@@ -491,8 +495,9 @@ def test_a_copy_of_several_states_is_refused(tmp_path: Path, statement: str) -> 
         database.commit()
     EmbeddedVectorStore(tmp_path / "index")  # which is not the copy
     shutil.copytree(tmp_path / "index", tmp_path / "copy")
-    with pytest.raises(InvalidIndexError, match="If it was copied while it was written to, copy it again"):
-        EmbeddedVectorStore(tmp_path / "copy")
+    for _ in range(2):
+        with pytest.raises(InvalidIndexError, match="If it was copied while it was written to, copy it again"):
+            EmbeddedVectorStore(tmp_path / "copy")
 
 
 @pytest.mark.parametrize(
@@ -522,3 +527,16 @@ def test_compacting_says_that_somebody_reads_what_was_deleted(tmp_path: Path, mo
             store.nodes.compact()
     store.nodes.compact()
     assert b"SECRET" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("soon_a_graph")
+def test_compacting_leaves_no_graph_of_what_was_deleted(tmp_path: Path) -> None:
+    nodes = EmbeddedVectorStore(tmp_path).nodes
+    nodes.replace([], many(0, 100))
+    nodes.commit()
+    nodes.maintain()
+    (old,) = graphs(tmp_path)
+    nodes.replace(["d3"], [])
+    nodes.compact()
+    assert not old.exists()
+    assert len(graphs(tmp_path)) == 1
