@@ -1,4 +1,5 @@
-"""How well the checks of propositions find what is made wrong on purpose, and how often they accuse what is right.
+"""How well the checks of propositions find what is made wrong on purpose, and how often they accuse what is
+right.
 
 usage: python benchmarks/checks.py coverage [--embeddings] FILE...
        python benchmarks/checks.py spans FILE...
@@ -7,8 +8,8 @@ usage: python benchmarks/checks.py coverage [--embeddings] FILE...
        python benchmarks/checks.py findings FILE...
        python benchmarks/checks.py time FILE...
 
-The files are recorded propositions, as `densex export` prints them. Where a choice was made on one half of a file's
-articles, figures are given for the other half too. Figures are in benchmarks/RESULTS.md.
+The files are recorded propositions, as `densex export` prints them. Where a choice was made on one half of a
+file's articles, figures are given for the other half too. Figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ def by_embeddings(recorded: Sequence[Recorded]) -> Says:
 
 
 def coverage(paths: Sequence[Path], embeddings: bool) -> None:
-    """Print how many sentences are reported whose propositions were removed, and how many of complete sets."""
+    """Print how many sentences are reported whose propositions were removed, and how many of complete
+    sets."""
     print("| file | articles | sentences | reported of complete sets | removed | who says which | reported |")
     print("|---|---|---|---|---|---|---|")
     for path in paths:
@@ -156,7 +158,8 @@ def coverage(paths: Sequence[Path], embeddings: bool) -> None:
 
 
 def _removal(lines: Sequence[Recorded], says: Says) -> tuple[int, int]:
-    """Of a third of each passage's sentences, how many were said, and how many are reported once nothing says them."""
+    """Of a third of each passage's sentences, how many were said, and how many are reported once nothing says
+    them."""
     drawn = random.Random(7)
     removed = found = 0
     for one in lines:
@@ -176,10 +179,10 @@ def _touch(first: Span, second: Span) -> bool:
 
 
 CHECKED = Path(__file__).with_name("spans_checked.jsonl")
-"""Spans that a person has read: of each language 100 propositions, every so many-eth of those of the articles that no
-choice was made on, in the order of the files. `line` and `proposition` count from 1, `spans` are in the passage. They
-are "right" where they are the sentences that say the proposition, or the one with its fact where another only tells who
-or what it is of.
+"""Spans that a person has read: of each language 100 propositions, every so many-eth of those of the articles
+that no choice was made on, in the order of the files. `line` and `proposition` count from 1, `spans` are in
+the passage. They are "right" where they are the sentences that say the proposition, or the one with its fact
+where another only tells who or what it is of.
 """
 
 
@@ -202,7 +205,8 @@ def spans(paths: Sequence[Path]) -> None:
         for one, is_same in zip(listed, same, strict=True):
             if one["verdict"] == "right" and not is_same:
                 print(
-                    f"{path.name}, line {one['line']}, proposition {one['proposition']}: another span", file=sys.stderr
+                    f"{path.name}, line {one['line']}, proposition {one['proposition']}: another span",
+                    file=sys.stderr,
                 )
 
 
@@ -226,7 +230,9 @@ _NUMBERS = {
         r"(?<![\w.,])\d[\d,.]*\d(?![\w])|(?<![\w.,-])\d(?![\w.,])"
         r"|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty)\b"
     ),
-    "ja": re.compile(r"\d[\d,.]*(?:万\d*|億\d*)?|[二三四五六七八九十百]+(?=[つ年月日人回個種代位本台隻度点割倍])"),
+    "ja": re.compile(
+        r"\d[\d,.]*(?:万\d*|億\d*)?|[二三四五六七八九十百]+(?=[つ年月日人回個種代位本台隻度点割倍])"
+    ),
 }
 _NAMES_EN = re.compile(r"(?<=[a-z,] )[A-Z][\w'’-]*[a-z](?: [A-Z][\w-]*[a-z])*")
 
@@ -242,7 +248,8 @@ def dates_in(text: str, language: str) -> list[Span]:
 
 
 def names_in(text: str, language: str) -> list[Span]:
-    """Where a proposition has names: words with capitals inside of it; in Japanese what Sudachi takes for names.
+    """Where a proposition has names: words with capitals inside of it; in Japanese what Sudachi takes for
+    names.
 
     For that one `pip install sudachipy sudachidict_core`.
     """
@@ -265,7 +272,11 @@ def _sudachi() -> Any:
     return Dictionary().tokenizer(mode=SplitMode.C)
 
 
-FINDERS: dict[str, Callable[[str, str], list[Span]]] = {"number": numbers_in, "date": dates_in, "name": names_in}
+FINDERS: dict[str, Callable[[str, str], list[Span]]] = {
+    "number": numbers_in,
+    "date": dates_in,
+    "name": names_in,
+}
 
 
 def with_replacements(
@@ -277,7 +288,8 @@ def with_replacements(
         recorded: The passages, all in one language.
         kind: "number", "date" or "name".
         draw: Chooses what is replaced, and by what.
-        anywhere: Whether what takes its place may stand somewhere in the passage, where it means something else.
+        anywhere: Whether what takes its place may stand somewhere in the passage, where it means something
+            else.
     """
     pools: defaultdict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     places: list[tuple[int, Recorded, int, Span]] = []
@@ -292,8 +304,12 @@ def with_replacements(
         text = one.propositions[index]
         old = text[start:end]
         pool = pools[one.language, _kind_of(old, kind)]
-        others = [other for _ in range(50) for n, other in [draw.choice(pool)] if n != number and other != old]
-        others = [other for other in others if anywhere or other.lower() not in f"{one.title}\n{one.text}".lower()]
+        others = [
+            other for _ in range(50) for n, other in [draw.choice(pool)] if n != number and other != old
+        ]
+        others = [
+            other for other in others if anywhere or other.lower() not in f"{one.title}\n{one.text}".lower()
+        ]
         if others:
             yield Corrupted(one, index, text[:start] + others[0] + text[end:], kind)
 
@@ -340,7 +356,10 @@ def accused_share(recorded: Iterable[Recorded], kind: FindingKind) -> tuple[int,
 _ENGLISH_SUBJECT = re.compile(
     r"(?P<opening>(?:(?:In|On|By|Since|After|During|From) (?:[A-Z][a-z]+ )?(?:\d{1,2}, )?\d{4}, )?)"
     r"(?P<subject>(?:(?:The|A|An) )?(?:[\w'’.-]+ ){0,5}?[\w'’.-]+) (?="
-    r"(?:is|was|are|were|has|had|have|will|would|can|could|did|became|began|made|took|won|led|came|held|[a-z]{3,}ed) )"
+    r"(?:is|was|are|were|has|had|have|will|would|can|could|did|became|began|"
+    r""
+    r""
+    r"made|took|won|led|came|held|[a-z]{3,}ed) )"
 )
 _JAPANESE_SUBJECT = re.compile(
     r"(?P<opening>(?:[0-9０-９]+年[^、はが]{0,6}、)?)(?P<subject>[^、はが「」]{2,25}?)(?=は|が)"
@@ -359,26 +378,32 @@ def with_pronouns(recorded: Sequence[Recorded], draw: random.Random) -> Iterator
             if found := subjects[one.language].match(text):
                 pronoun = draw.choice(_PRONOUNS[one.language])
                 pronoun = pronoun[0].lower() + pronoun[1:] if found["opening"] else pronoun
-                yield Corrupted(one, index, found["opening"] + pronoun + text[found.end("subject") :], "pronoun")
+                yield Corrupted(
+                    one, index, found["opening"] + pronoun + text[found.end("subject") :], "pronoun"
+                )
 
 
 def grounding(paths: Sequence[Path]) -> None:
-    """Print how many replaced numbers, dates and names are found, and how many recorded propositions are accused.
+    """Print how many replaced numbers, dates and names are found, and how many recorded propositions are
+    accused.
 
-    In each proposition by itself one is replaced by another of its kind, drawn from the propositions of other passages
-    in its language, first by one that its passage has not, then ("anywhere") by any.
+    In each proposition by itself one is replaced by another of its kind, drawn from the propositions of other
+    passages in its language, first by one that its passage has not, then ("anywhere") by any.
     """
 
     def made(chosen: Sequence[Recorded], draw: random.Random) -> dict[str, Iterator[Corrupted]]:
         absent = {kind: with_replacements(chosen, kind, draw) for kind in FINDERS}
-        anywhere = {f"{kind}, anywhere": with_replacements(chosen, kind, draw, True) for kind in ("number", "date")}
+        anywhere = {
+            f"{kind}, anywhere": with_replacements(chosen, kind, draw, True) for kind in ("number", "date")
+        }
         return absent | anywhere
 
     _print_found(paths, "grounding", made)
 
 
 def self_containedness(paths: Sequence[Path]) -> None:
-    """Print how many subjects that a pronoun took the place of are found, and how many propositions are accused."""
+    """Print how many subjects that a pronoun took the place of are found, and how many propositions are
+    accused."""
     _print_found(paths, "self_containedness", lambda chosen, draw: {"subject": with_pronouns(chosen, draw)})
 
 
@@ -396,7 +421,10 @@ def _print_found(
             found, all_ = found_share(corrupted, check)
             print(f"| {of} | {language} | {kind} | {found:,} | {all_:,} | {found / max(all_, 1):.1%} |")
         accused, all_ = accused_share(chosen, check)
-        print(f"| {of} | {language} | nothing (accused) | {accused:,} | {all_:,} | {accused / max(all_, 1):.1%} |")
+        print(
+            f"| {of} | {language} | nothing (accused) | {accused:,} | {all_:,} | "
+            f"{accused / max(all_, 1):.1%} |"
+        )
 
 
 def findings(paths: Sequence[Path]) -> None:
@@ -407,7 +435,9 @@ def findings(paths: Sequence[Path]) -> None:
             for finding in check_propositions(recorded.passage, recorded.propositions):
                 counts[finding.kind] += 1
                 if finding.kind in ("grounding", "coverage"):
-                    proposition = "" if finding.proposition is None else recorded.propositions[finding.proposition]
+                    proposition = (
+                        "" if finding.proposition is None else recorded.propositions[finding.proposition]
+                    )
                     print(f"{path.name}, line {recorded.line + 1}: {finding} {proposition}")
         print(path.name, dict(counts))
 
@@ -418,7 +448,9 @@ def timing(paths: Sequence[Path]) -> None:
         lines = read(path)
         best = min(_seconds(lines) for _ in range(5))
         checks = min(_seconds_of_checks(lines) for _ in range(5))
-        print(f"{path.name}: {1000 * best / len(lines):.2f} and {1000 * checks / len(lines):.2f} ms a passage")
+        print(
+            f"{path.name}: {1000 * best / len(lines):.2f} and {1000 * checks / len(lines):.2f} ms a passage"
+        )
 
 
 def _seconds(lines: Sequence[Recorded]) -> float:
@@ -437,11 +469,15 @@ def _seconds_of_checks(lines: Sequence[Recorded]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("coverage", help=coverage.__doc__)
     command.add_argument("files", type=Path, nargs="+")
-    command.add_argument("--embeddings", action="store_true", help="also remove what embeddings say, of English text")
+    command.add_argument(
+        "--embeddings", action="store_true", help="also remove what embeddings say, of English text"
+    )
     command.set_defaults(run=lambda options: coverage(options.files, options.embeddings))
     command = commands.add_parser("spans", help=spans.__doc__)
     command.add_argument("files", type=Path, nargs="+")

@@ -2,11 +2,11 @@
 
 usage: python benchmarks/distributed.py [work | ray] [--passages N] [--workers N ...] [--json FILE] ...
 
-work: CPU time a passage, step by step, with an LLM that answers at once; embedding where all-MiniLM-L6-v2 is installed.
-ray: passages a second through `ingest_shards` by number of workers, on a cluster of this machine (needs the extra
-[ray]), with an LLM that answers at once and with one that takes its time. Without a name both run. Passages are made up
-in the shape of FACTOIDWIKI's (58.5 words, 6.2 propositions), so nothing is downloaded. Figures are in docs/scaling.md;
-benchmarks/factoidwiki_plan.py reckons with them.
+work: CPU time a passage, step by step, with an LLM that answers at once; embedding where all-MiniLM-L6-v2 is
+installed. ray: passages a second through `ingest_shards` by number of workers, on a cluster of this machine
+(needs the extra [ray]), with an LLM that answers at once and with one that takes its time. Without a name
+both run. Passages are made up in the shape of FACTOIDWIKI's (58.5 words, 6.2 propositions), so nothing is
+downloaded. Figures are in docs/scaling.md; benchmarks/factoidwiki_plan.py reckons with them.
 """
 
 from __future__ import annotations
@@ -68,12 +68,17 @@ def made_up(count: int) -> list[Document]:
         place = rng.choice(("Arlen", "Karsted", "Velmoor", "Dunbrae"))
         name = rng.choice(("Ida Brandvold", "Ruth Calder"))
         text = (
-            f"The old bridge of {place} was built in {rng.randint(1500, 1999)} by {name}, an engineer from Tromsø, for "
-            f"the fishermen. It is {rng.randint(12, 999)} metres long and crosses the river near the painted market, "
-            f"which {rng.randint(3, 99)} masons had restored. Her brother drew the plans of lamp {number}, and the "
+            f"The old bridge of {place} was built in {rng.randint(1500, 1999)} by {name}, an engineer from "
+            "Tromsø, for "
+            f"the fishermen. It is {rng.randint(12, 999)} metres long and crosses the river near the painted "
+            "market, "
+            f"which {rng.randint(3, 99)} masons had restored. Her brother drew the plans of lamp {number}, "
+            "and the "
             f"museum, which opened in {rng.randint(1950, 2020)}, still shows them to its visitors on Sundays."
         )
-        documents.append(Document(id_=f"passage-{number}", text=text, metadata={"title": f"Bridge of {place}"}))
+        documents.append(
+            Document(id_=f"passage-{number}", text=text, metadata={"title": f"Bridge of {place}"})
+        )
     return documents
 
 
@@ -107,7 +112,9 @@ def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
     bare = PropositionNodeParser(granularity=())
     asking = LLMPropositionizer(InstantLLM(), max_concurrency=8)
     passages = [passage for document in documents for passage in bare.passages_of(document)]
-    messages = [format_request(default_prompts()[prompt_key("en")], InstantLLM(), one, "") for one in passages]
+    messages = [
+        format_request(default_prompts()[prompt_key("en")], InstantLLM(), one, "") for one in passages
+    ]
     seconds: dict[str, float] = {}
     seconds["splitting, passage nodes"], _ = cpu(lambda: list(bare.stream(documents)))
     alone, _ = cpu(lambda: [InstantLLM().chat(said) for said in messages])
@@ -127,7 +134,9 @@ def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
     for node in nodes:
         node.embedding = node.embedding or [number / 384 for number in range(384)]
     batches = [nodes[start : start + A_BATCH] for start in range(0, len(nodes), A_BATCH)]
-    seconds["nodes written for another process"], pickled = cpu(lambda: [pickle.dumps(some, 5) for some in batches])
+    seconds["nodes written for another process"], pickled = cpu(
+        lambda: [pickle.dumps(some, 5) for some in batches]
+    )
     seconds["nodes read by it"], _ = cpu(lambda: [len(pickle.loads(some)) for some in pickled])
     with tempfile.TemporaryDirectory() as folder:
         stores = iter([EmbeddedVectorStore(Path(folder) / str(number)) for number in range(3)])
@@ -137,12 +146,15 @@ def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
     words = sum(len(passage.text.split()) for passage in passages) / count
     size = sum(map(len, pickled)) / len(nodes)
     note = (
-        f"{count} made-up passages of {words:.1f} words; {len(nodes) / count:.1f} nodes a passage, {size:,.0f} bytes a "
+        f"{count} made-up passages of {words:.1f} words; {len(nodes) / count:.1f} nodes a passage, "
+        f"{size:,.0f} bytes a "
         f"node between processes with its 384 numbers, {kept:,.0f} bytes a kept reply; least of three runs."
     )
     if not embedded:
         note += " Embedding was not measured: all-MiniLM-L6-v2 is not installed, or was left out."
-    yield Figures("work", note, [{"step": name, "CPU, ms a passage": _ms(s / count)} for name, s in seconds.items()])
+    yield Figures(
+        "work", note, [{"step": name, "CPU, ms a passage": _ms(s / count)} for name, s in seconds.items()]
+    )
 
 
 def embed(nodes: Sequence[BaseNode], seconds: dict[str, float]) -> int:
@@ -178,26 +190,35 @@ def measure_ray(options: argparse.Namespace) -> Iterator[Figures]:
         return
     import ray
 
-    environment = {"env_vars": {"PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}", "OPENAI_API_KEY": "sk-stand-in"}}
+    environment = {
+        "env_vars": {"PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}", "OPENAI_API_KEY": "sk-stand-in"}
+    }
     cpus = max(options.workers)
-    ray.init(num_cpus=cpus, include_dashboard=False, object_store_memory=300 * 2**20, logging_level=logging.ERROR,
-             log_to_driver=False, runtime_env=environment)  # fmt: skip
+    ray.init(num_cpus=cpus, include_dashboard=False, object_store_memory=300 * 2**20,
+             logging_level=logging.ERROR, log_to_driver=False, runtime_env=environment)  # fmt: skip
     rows = []
     with StandInLLM(latency=options.latency) as server:
         from llama_index.llms.openai import OpenAI
 
         waiting = OpenAI(model=MODEL, api_base=server.url, api_key="sk-stand-in")
         ways = {
-            "answers at once": LLMPropositionizer(llm_factory="distributed:make_instant_llm", max_concurrency=8),
+            "answers at once": LLMPropositionizer(
+                llm_factory="distributed:make_instant_llm", max_concurrency=8
+            ),
             f"takes {options.latency:g} s, 8 at a time": LLMPropositionizer(waiting, max_concurrency=8),
         }
         for way, propositionizer in ways.items():
             for workers in options.workers:
-                count = options.passages if way == "answers at once" else int(8 * workers / options.latency * 20)
+                count = (
+                    options.passages if way == "answers at once" else int(8 * workers / options.latency * 20)
+                )
                 parser = PropositionNodeParser(propositionizer=propositionizer)
                 rows.append({"LLM": way, "workers": workers, **ray_run(parser, count, workers)})
     ray.shutdown()
-    note = f"`ingest_shards` into the embedded store, no embedding; a cluster of {cpus} CPUs on {os.cpu_count()} cores."
+    note = (
+        f"`ingest_shards` into the embedded store, no embedding; a cluster of {cpus} CPUs on "
+        f"{os.cpu_count()} cores."
+    )
     yield Figures("ray", note, rows)
 
 
@@ -214,7 +235,11 @@ def ray_run(parser: PropositionNodeParser, count: int, workers: int) -> Row:
             times.append((time.perf_counter() - start, result.documents))
     first, last = times[0], times[-1]
     steady = (count - first[1]) / (last[0] - first[0]) if len(times) > 1 else float("nan")
-    return {"passages": count, "first 64 after, s": round(first[0], 1), "then passages a second": round(steady, 1)}
+    return {
+        "passages": count,
+        "first 64 after, s": round(first[0], 1),
+        "then passages a second": round(steady, 1),
+    }
 
 
 def _ms(seconds: float) -> float:
@@ -230,17 +255,22 @@ def show(figures: Figures) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("which", nargs="*", choices=[*MEASUREMENTS, []], default=[])
     parser.add_argument("--passages", type=int, default=2000)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--latency", type=float, default=1.0, help="seconds a reply of the LLM that takes its time")
+    parser.add_argument(
+        "--latency", type=float, default=1.0, help="seconds a reply of the LLM that takes its time"
+    )
     parser.add_argument("--no-embedding", action="store_true")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
     logging.getLogger().setLevel(logging.ERROR)
     print(
-        f"{os.cpu_count()} cores ({platform.processor() or platform.machine()}), Python {platform.python_version()}, "
+        f"{os.cpu_count()} cores ({platform.processor() or platform.machine()}), Python "
+        f"{platform.python_version()}, "
         f"llama-index-core {version('llama-index-core')}"
     )
     found = []

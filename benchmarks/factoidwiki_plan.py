@@ -1,10 +1,12 @@
-"""What a corpus of FACTOIDWIKI's size comes to: tokens, money, GPU hours, bytes, and days by number of workers.
+"""What a corpus of FACTOIDWIKI's size comes to: tokens, money, GPU hours, bytes, and days by number of
+workers.
 
 usage: python benchmarks/factoidwiki_plan.py [--measured FILE ...]
 
-The files are what `python benchmarks/distributed.py --json FILE` wrote; without them there are no days. All else is
-reckoned from published figures and from assumptions, which are the constants below, with their sources, and from the
-prompts of this package, counted with LlamaIndex's tokenizer. The tables are in docs/scaling.md.
+The files are what `python benchmarks/distributed.py --json FILE` wrote; without them there are no days. All
+else is reckoned from published figures and from assumptions, which are the constants below, with their
+sources, and from the prompts of this package, counted with LlamaIndex's tokenizer. The tables are in
+docs/scaling.md.
 """
 
 from __future__ import annotations
@@ -34,21 +36,24 @@ UNITS = PASSAGES + PROPOSITIONS
 
 MODEL = "gpt-4o-mini"
 HEADING_TOKENS = 10  # assumed: a title and a section
-# OpenAI's limits for gpt-4o-mini, highest tier (community.openai.com/t/1269349, 2025); requests in a batch file.
+# OpenAI's limits for gpt-4o-mini, highest tier (community.openai.com/t/1269349, 2025); requests in a batch
+# file.
 REQUESTS_A_MINUTE, QUEUED_TOKENS, REQUESTS_A_FILE = 30_000, 15e9, 50_000
 SECONDS_A_REPLY, CONCURRENCY = 2.0, 32  # assumed: of one request, and requests of one worker at a time
 
 # Flan-T5-large's parameters by its published configuration: encoder; decoder with the output layer.
 T5_ENCODER, T5_DECODER = 0.308e9, 0.442e9
-# Tokens a second of T5-base, 128 texts at a time, FP16, sampling, on a V100: FasterTransformer's docs/t5_guide.md.
-# The larger model is assumed to be slower by the ratio of the decoders' parameters.
+# Tokens a second of T5-base, 128 texts at a time, FP16, sampling, on a V100: FasterTransformer's
+# docs/t5_guide.md. The larger model is assumed to be slower by the ratio of the decoders' parameters.
 T5_BASE_DECODER, T5_BASE_TOKENS = 0.138e9, {"transformers": 956, "FasterTransformer": 8519}
 T5_TOKENS_A_WORD = 1.45  # assumed: subword tokens of the 32,000 of T5, with the quotes and commas of the list
-GPUS = {"V100": (125, 900), "A100 80 GB": (312, 2039), "H100 SXM": (989, 3350)}  # dense FP16 TFLOP/s, GB/s; vendor's
+# dense FP16 TFLOP/s, GB/s; vendor's
+GPUS = {"V100": (125, 900), "A100 80 GB": (312, 2039), "H100 SXM": (989, 3350)}
 UTILISATION = 0.4  # assumed: of the TFLOP/s, at best
 MINILM_TEXTS = 14_200  # texts a second on a V100: sbert.net, "Pretrained Models"
 
-KINDS = {"float32": 4.0, "float16": 2.0, "int8": 1.0, "product, 1/16": 0.25, "binary": 1 / 8}  # bytes a number
+# bytes a number
+KINDS = {"float32": 4.0, "float16": 2.0, "int8": 1.0, "product, 1/16": 0.25, "binary": 1 / 8}
 LINKS = 16 * 2 * 4  # bytes a vector in an HNSW graph: twice m=16 links of four bytes
 
 IN_WORKERS = ("splitting, passage nodes", "proposition nodes and links", "nodes written for another process")
@@ -104,8 +109,10 @@ def money(tokens: Tokens) -> Figures:
         })  # fmt: skip
     files = -(-PASSAGES // REQUESTS_A_FILE)
     note = (
-        f"{MODEL}, list prices of {price.as_of}. Instructions of {tokens.instructions} tokens; {tokens.text_word:.2f} "
-        f"tokens a word of text, {tokens.reply_word:.2f} a word of a reply. The Batch API takes {files} files of "
+        f"{MODEL}, list prices of {price.as_of}. Instructions of {tokens.instructions} tokens; "
+        f"{tokens.text_word:.2f} "
+        f"tokens a word of text, {tokens.reply_word:.2f} a word of a reply. The Batch API takes {files} "
+        "files of "
         f"{REQUESTS_A_FILE:,} requests."
     )
     return Figures("money", note, rows)
@@ -128,8 +135,10 @@ def gpu_hours() -> Figures:
         row["MiniLM, all units, h"] = f"{UNITS / MINILM_TEXTS / bandwidth * GPUS['V100'][1] / 3600:,.1f}"
         rows.append(row)
     note = (
-        f"{sent:.0f} tokens in and {made:.0f} out a passage, {operations:.1e} operations in all. T5-base's published "
-        f"tokens a second on a V100, {slower:.1f} times as slow for the larger decoder; other GPUs by memory bandwidth."
+        f"{sent:.0f} tokens in and {made:.0f} out a passage, {operations:.1e} operations in all. T5-base's "
+        "published "
+        f"tokens a second on a V100, {slower:.1f} times as slow for the larger decoder; other GPUs by memory "
+        "bandwidth."
     )
     return Figures("gpu", note, rows)
 
@@ -149,7 +158,9 @@ def sizes() -> Figures:
                 "with a graph (HNSW, m=16), GB": f"{(vectors + LINKS) * UNITS / 1e9:,.0f}",
                 "Qdrant's rule (x 1.5), GB": f"{vectors * 1.5 * UNITS / 1e9:,.0f}",
             })  # fmt: skip
-    return Figures("sizes", f"{PROPOSITIONS:,} propositions, {UNITS:,} with the passages; 1 GB is 10^9 bytes.", rows)
+    return Figures(
+        "sizes", f"{PROPOSITIONS:,} propositions, {UNITS:,} with the passages; 1 GB is 10^9 bytes.", rows
+    )
 
 
 def days(work: dict[str, float], alone: float) -> Figures:
@@ -179,9 +190,12 @@ def days(work: dict[str, float], alone: float) -> Figures:
             row["embedding on as many cores: days"] = f"{PASSAGES * embedding / 1000 / workers / 86400:,.1f}"
         rows.append(row)
     note = (
-        f"A worker: {own['live']:.2f} ms a passage live, {own['replies kept']:.2f} ms with kept replies; the driver: "
-        f"{driver:.2f} ms for all workers together: {slower:.2f} times the sum of the steps, as one worker took. "
-        f"Live: {CONCURRENCY} requests of a worker at a time, {SECONDS_A_REPLY:g} s a reply, {REQUESTS_A_MINUTE:,} a "
+        f"A worker: {own['live']:.2f} ms a passage live, {own['replies kept']:.2f} ms with kept replies; the "
+        "driver: "
+        f"{driver:.2f} ms for all workers together: {slower:.2f} times the sum of the steps, as one worker "
+        "took. "
+        f"Live: {CONCURRENCY} requests of a worker at a time, {SECONDS_A_REPLY:g} s a reply, "
+        f"{REQUESTS_A_MINUTE:,} a "
         f"minute. A worker takes {worker_memory()} MiB."
     )
     return Figures("days", note, rows)
@@ -198,10 +212,16 @@ def worker_memory() -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measured", type=Path, nargs="+", default=[], help="what benchmarks/distributed.py wrote")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--measured", type=Path, nargs="+", default=[], help="what benchmarks/distributed.py wrote"
+    )
     options = parser.parse_args()
-    measured = {one["name"]: one["rows"] for file in options.measured for one in json.loads(file.read_text("utf-8"))}
+    measured = {
+        one["name"]: one["rows"] for file in options.measured for one in json.loads(file.read_text("utf-8"))
+    }
     tables = [money(tokens_of_corpus()), gpu_hours(), sizes()]
     if measured.keys() >= {"work", "ray"}:
         work = {row["step"]: row["CPU, ms a passage"] for row in measured["work"]}

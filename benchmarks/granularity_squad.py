@@ -1,10 +1,12 @@
-"""Recall@k of passages through the node parser and the recursive retriever, by granularity, without and with BM25.
+"""Recall@k of passages through the node parser and the recursive retriever, by granularity, without and with
+BM25.
 
 usage: python benchmarks/granularity_squad.py SQUAD_JSON PROPOSITIONS_JSONL [--embed-model minilm]
 
 The SQuAD-format file's passages become one document each, kept whole as a passage, without its title; their
-propositions are the recorded ones. A question counts as answered at k if one of the first k distinct passages contains
-one of its answer strings (lower-cased). No parameter is tuned here; figures are in benchmarks/RESULTS.md.
+propositions are the recorded ones. A question counts as answered at k if one of the first k distinct passages
+contains one of its answer strings (lower-cased). No parameter is tuned here; figures are in
+benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ def read_squad(path: Path) -> tuple[list[Document], list[tuple[str, list[str]]]]
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("squad", type=Path)
     arguments.add_argument("propositions", type=Path)
     arguments.add_argument("--embed-model", default="minilm")
@@ -81,8 +85,12 @@ def main() -> None:
         started = time.perf_counter()
         found = dict.fromkeys(CUTS, 0)
         for question, answers in questions:
-            texts = [hit.node.get_content().lower() for hit in pack.retrieve(question, similarity_top_k=max(CUTS))]
-            first = next((i for i, text in enumerate(texts) if any(answer in text for answer in answers)), None)
+            texts = [
+                hit.node.get_content().lower() for hit in pack.retrieve(question, similarity_top_k=max(CUTS))
+            ]
+            first = next(
+                (i for i, text in enumerate(texts) if any(answer in text for answer in answers)), None
+            )
             for cut in CUTS:
                 found[cut] += first is not None and first < cut
         asked = time.perf_counter()

@@ -2,10 +2,10 @@
 
 usage: python benchmarks/ingestion.py [speed | faults | rate | memory] [--passages N] [--json FILE] ...
 
-Passages are made up, half of them in Japanese, and are the same in every run. The LLM is a stand-in that answers each
-request after a second, in a process of its own and over real HTTP, with the limits and faults of real ones
-(tests/stand_in_llm.py); where only the work in this process counts, it is one that answers at once. Without a
-measurement's name all four run, which takes half an hour. Figures are in benchmarks/RESULTS.md.
+Passages are made up, half of them in Japanese, and are the same in every run. The LLM is a stand-in that
+answers each request after a second, in a process of its own and over real HTTP, with the limits and faults of
+real ones (tests/stand_in_llm.py); where only the work in this process counts, it is one that answers at once.
+Without a measurement's name all four run, which takes half an hour. Figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -50,7 +50,13 @@ MODEL = "gpt-4o-mini"
 OLD_WORKERS = 8  # requests at a time in llama-index-packs-dense-x-retrieval
 OLD_SHARE = 8  # it is measured on one passage in eight, since it is so slow
 FAULTS = Faults(
-    rate_limited=0.10, retry_after=1.0, server_error=0.05, timeout=0.02, reset=0.02, malformed=0.05, cut_off=0.03
+    rate_limited=0.10,
+    retry_after=1.0,
+    server_error=0.05,
+    timeout=0.02,
+    reset=0.02,
+    malformed=0.05,
+    cut_off=0.03,
 )
 
 Row = dict[str, Any]
@@ -101,10 +107,14 @@ def warm_up() -> None:
         asyncio.run(ask_bare(server, messages_for(passages), 2))
 
 
-async def ask_bare(server: StandInLLM, conversations: Sequence[Sequence[ChatMessage]], concurrency: int) -> None:
+async def ask_bare(
+    server: StandInLLM, conversations: Sequence[Sequence[ChatMessage]], concurrency: int
+) -> None:
     """Send the same requests by the provider's own client, and do nothing with the replies."""
     slots = asyncio.Semaphore(concurrency)
-    sent: list[Any] = [[{"role": said.role.value, "content": said.content} for said in one] for one in conversations]
+    sent: list[Any] = [
+        [{"role": said.role.value, "content": said.content} for said in one] for one in conversations
+    ]
     async with openai.AsyncOpenAI(base_url=server.url, api_key="sk-stand-in", max_retries=0) as bare:
 
         async def ask(messages: Any) -> None:
@@ -114,7 +124,9 @@ async def ask_bare(server: StandInLLM, conversations: Sequence[Sequence[ChatMess
         await asyncio.gather(*map(ask, sent))
 
 
-async def ask_by_llama_index(server: StandInLLM, conversations: Sequence[Sequence[ChatMessage]], workers: int) -> None:
+async def ask_by_llama_index(
+    server: StandInLLM, conversations: Sequence[Sequence[ChatMessage]], workers: int
+) -> None:
     """Send requests as the old pack did: by LlamaIndex's client, a job each."""
     async with openai.DefaultAsyncHttpxClient() as connections:
         llm = client(server, async_http_client=connections)
@@ -187,7 +199,9 @@ def own_work(passages: Sequence[Passage], concurrency: int) -> Figures:
             "propositionize": lambda: ours().propositionize(passages),
             "apropositionize": lambda: asyncio.run(ours().apropositionize(passages)),
             "stream": lambda: list(ours().stream(passages)),
-            "propositionize, replies kept in a file": lambda: ours(cache=next(files)).propositionize(passages),
+            "propositionize, replies kept in a file": lambda: ours(cache=next(files)).propositionize(
+                passages
+            ),
         }
         found = {name: min(spent(work).cpu for _ in range(3)) for name, work in ways.items()}
     alone = found.pop("the LLM")
@@ -195,7 +209,10 @@ def own_work(passages: Sequence[Passage], concurrency: int) -> Figures:
         {"way": name, "own CPU, ms a passage": round(1000 * (cpu - alone) / len(passages), 2)}
         for name, cpu in found.items()
     ]
-    note = "Work in this process, with an LLM in it that answers at once, less the LLM's; the least of three runs."
+    note = (
+        "Work in this process, with an LLM in it that answers at once, less the LLM's; the least of three "
+        "runs."
+    )
     return Figures("own work", note, rows)
 
 
@@ -204,7 +221,9 @@ def measure_faults(options: argparse.Namespace) -> Iterator[Figures]:
     passages = list(made_up(options.passages, options.japanese))
     warm_up()
     with StandInLLM(latency=options.latency, faults=FAULTS, seed=options.seed) as server:
-        ours = LLMPropositionizer(client(server, timeout=options.timeout), max_concurrency=options.concurrency)
+        ours = LLMPropositionizer(
+            client(server, timeout=options.timeout), max_concurrency=options.concurrency
+        )
         sets: list[PropositionSet] = []
         found = spent(lambda: sets.extend(ours.propositionize(passages)))
         log = server.log()
@@ -229,13 +248,18 @@ def measure_faults(options: argparse.Namespace) -> Iterator[Figures]:
     reasons = Counter(made.reason for made in sets if made.status == "fallback").most_common()
     shares = ", ".join(f"{name} {share:.0%}" for name, share in FAULTS.shares.items() if share)
     note = (
-        f"{shares}; {options.latency:g} s a reply, {options.timeout:g} s to a time-out, {options.concurrency} at a "
+        f"{shares}; {options.latency:g} s a reply, {options.timeout:g} s to a time-out, "
+        f"{options.concurrency} at a "
         f"time: ideally {ideal:.1f} s for the requests to expect, {drawn:.1f} s for those that were made."
     )
     rows = [{"in all": name, "": value} for name, value in row.items()]
     yield Figures("faults", note, rows)
-    yield Figures("faults: requests", "What they were answered with.", [dict(Counter(entry.kind for entry in log))])
-    yield Figures("faults: fallbacks", "Their reasons.", [{"passages": n, "reason": why} for why, n in reasons])
+    yield Figures(
+        "faults: requests", "What they were answered with.", [dict(Counter(entry.kind for entry in log))]
+    )
+    yield Figures(
+        "faults: fallbacks", "Their reasons.", [{"passages": n, "reason": why} for why, n in reasons]
+    )
 
 
 def measure_rate(options: argparse.Namespace) -> Iterator[Figures]:
@@ -259,7 +283,9 @@ def _rate_row(
     options: argparse.Namespace,
 ) -> Row:
     with StandInLLM(latency=options.latency, requests_per_minute=options.rate, limit_kind=kind) as server:
-        ours = LLMPropositionizer(client(server), max_concurrency=options.concurrency, requests_per_minute=given)
+        ours = LLMPropositionizer(
+            client(server), max_concurrency=options.concurrency, requests_per_minute=given
+        )
         sets: list[PropositionSet] = []
         found = spent(lambda: sets.extend(ours.propositionize(passages)))
         log = server.log()
@@ -286,7 +312,9 @@ def measure_memory(options: argparse.Namespace) -> Iterator[Figures]:
             peaks.append(float(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout))
         labels = (f"{options.few} passages, MB", f"{options.passages} passages, MB", "more, MB")
         rows.append({"way": way, **dict(zip(labels, (*peaks, round(peaks[1] - peaks[0], 1)), strict=True))})
-    yield Figures("memory", "Peak memory, with an LLM in the process that answers at once, and no store.", rows)
+    yield Figures(
+        "memory", "Peak memory, with an LLM in the process that answers at once, and no store.", rows
+    )
 
 
 def print_table(figures: Figures) -> None:
@@ -296,7 +324,11 @@ def print_table(figures: Figures) -> None:
         print("None.")
         return
     columns = list(figures.rows[0])
-    for cells in (columns, ["---"] * len(columns), *([row.get(name, "") for name in columns] for row in figures.rows)):
+    for cells in (
+        columns,
+        ["---"] * len(columns),
+        *([row.get(name, "") for name in columns] for row in figures.rows),
+    ):
         print(f"| {' | '.join(map(str, cells))} |")
     sys.stdout.flush()
 
@@ -339,7 +371,8 @@ def main() -> None:
     named = bool(given) and (given[0] in ("-h", "--help") or not given[0].startswith("-"))
     logging.disable(logging.WARNING)
     print(
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, llama-index-core {version('llama-index-core')}, "
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, llama-index-core "
+        f"{version('llama-index-core')}, "
         f"llama-index-llms-openai {version('llama-index-llms-openai')}, openai {version('openai')}."
     )
     for arguments in [given] if named else [[name, *given] for name in ALL]:

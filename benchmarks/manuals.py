@@ -1,19 +1,24 @@
-"""How manuals are read: what their HTML says, found again in their plain text and PDF, in English and Japanese.
+"""How manuals are read: what their HTML says, found again in their plain text and PDF, in English and
+Japanese.
 
 usage: python benchmarks/manuals.py [--root /usr/share]
 
-Needs the extra `files`, and Debian's packages debian-reference-en, debian-reference-ja, debian-faq, debian-faq-ja,
-maint-guide-ja, developers-reference-ja, debian-edu-doc-en and debian-edu-doc-ja (`apt-get download`, `dpkg -x`).
+Needs the extra `files`, and Debian's packages debian-reference-en, debian-reference-ja, debian-faq,
+debian-faq-ja, maint-guide-ja, developers-reference-ja, debian-edu-doc-en and debian-edu-doc-ja (`apt-get
+download`, `dpkg -x`).
 
-The same text is there in three forms. In HTML, paragraphs and headings are marked; in plain text and PDF, lines end
-where the page does. So HTML tells which sentences there are, and which headings:
+The same text is there in three forms. In HTML, paragraphs and headings are marked; in plain text and PDF,
+lines end where the page does. So HTML tells which sentences there are, and which headings:
 
-- sentences: the share of HTML's sentences (of paragraphs; 12 characters and more) that are segments of the other form,
-  of those whose characters are in it at all. White space, and the mark of a list's item, do not count.
-- headings: the share of HTML's headings that are told as headings, and the share of those told that are headings.
-- cut: the share of passages (256 tokens) that end within a sentence; by this package's splitter and by LlamaIndex's.
-- answers: the questions of the FAQ (its headings) asked of an index without any model; the share for which the first
-  sentence below the heading is in the passages found, and in the quotation.
+- sentences: the share of HTML's sentences (of paragraphs; 12 characters and more) that are segments of the
+  other form, of those whose characters are in it at all. White space, and the mark of a list's item, do not
+  count.
+- headings: the share of HTML's headings that are told as headings, and the share of those told that are
+  headings.
+- cut: the share of passages (256 tokens) that end within a sentence; by this package's splitter and by
+  LlamaIndex's.
+- answers: the questions of the FAQ (its headings) asked of an index without any model; the share for which
+  the first sentence below the heading is in the passages found, and in the quotation.
 
 Figures are in benchmarks/RESULTS.md.
 """
@@ -50,7 +55,10 @@ MANUALS = {
     "Edu, en": ("doc/debian-edu-doc-en/*bookworm*.html", "doc/debian-edu-doc-en/debian-edu-bookworm-manual"),
     "Edu, ja": ("doc/debian-edu-doc-ja/*bookworm*.html", "doc/debian-edu-doc-ja/debian-edu-bookworm-manual"),
     "Maintainers' guide, ja": ("doc/maint-guide-ja/html/*.html", "doc/maint-guide-ja/maint-guide.ja"),
-    "Developers' reference, ja": ("developers-reference/ja/*.html", "developers-reference/ja/developers-reference"),
+    "Developers' reference, ja": (
+        "developers-reference/ja/*.html",
+        "developers-reference/ja/developers-reference",
+    ),
 }
 LEAST = 12  # characters of a sentence that is looked for
 ANSWER = 40  # characters of an answer that are looked for
@@ -133,7 +141,9 @@ def answered(documents: Sequence[Document], asked: Sequence[tuple[str, str]]) ->
     """The shares of questions whose answer is in the passages found, and in the quotation."""
     pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
     responses = [(pack.run(question), answer) for question, answer in asked]
-    found = sum(any(answer in letters(node.get_content()) for node in one.source_nodes) for one, answer in responses)
+    found = sum(
+        any(answer in letters(node.get_content()) for node in one.source_nodes) for one, answer in responses
+    )
     return found / len(asked), sum(answer in letters(str(one)) for one, answer in responses) / len(asked)
 
 
@@ -156,7 +166,9 @@ def section_first(documents: Sequence[Document]) -> float:
     return first / max(len(headings), 1)
 
 
-def row(name: str, documents: Sequence[Document], told: tuple[list[str], set[str], list[tuple[str, str]]]) -> str:
+def row(
+    name: str, documents: Sequence[Document], told: tuple[list[str], set[str], list[tuple[str, str]]]
+) -> str:
     """A row of the table; empty where nothing of what HTML says is in the other form."""
     sentences, headings, asked = told
     texts = [document.text for document in documents if document.text.strip()]
@@ -181,7 +193,9 @@ def row(name: str, documents: Sequence[Document], told: tuple[list[str], set[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--root", type=Path, default=Path("/usr/share"), help="where the packages' files are")
     root = parser.parse_args().root
     logging.disable(logging.WARNING)

@@ -1,11 +1,13 @@
 """Where the time of a question goes: in the engine, and in what follows it, by a profiler.
 
-usage: OMP_NUM_THREADS=1 python benchmarks/query_time.py [--dir FOLDER] [--propositions 50000] [--mode auto_merging] ...
+usage: OMP_NUM_THREADS=1 python benchmarks/query_time.py [--dir FOLDER] [--propositions 50000] [--mode
+auto_merging] ...
 
-The index is that of benchmarks/stores.py with `--corpus made-up`, and is made where it is not there yet. A question is
-embedded before the clock starts. Times are of the CPU, so that other work disturbs them less; each part is the time
-within its own code, at the median of some rounds over the questions. The profiler makes Python slower, and SQLite and
-numpy hardly: what a question takes without it stands below. Figures are in benchmarks/RESULTS.md.
+The index is that of benchmarks/stores.py with `--corpus made-up`, and is made where it is not there yet. A
+question is embedded before the clock starts. Times are of the CPU, so that other work disturbs them less;
+each part is the time within its own code, at the median of some rounds over the questions. The profiler makes
+Python slower, and SQLite and numpy hardly: what a question takes without it stands below. Figures are in
+benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ PARTS = {
 
 
 def part_of(file: str, function: str) -> str:
-    """The part that a function belongs to; none for Python's own built-in ones, which belong to their callers."""
+    """The part that a function belongs to; none for Python's own built-in ones, which belong to their
+    callers."""
     name = f"{file} {function}"
     rest = "" if file == "~" else "the rest of Python"
     return next((part for text, part in PARTS.items() if text in name), rest)
@@ -99,7 +102,9 @@ def rows_of(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dir", type=Path, help="as that of benchmarks/stores.py")
     parser.add_argument("--propositions", type=int, default=50_000)
     parser.add_argument("--questions", type=int, default=100)

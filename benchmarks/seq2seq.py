@@ -2,8 +2,9 @@
 
     python benchmarks/seq2seq.py --shape small --device cpu
 
-The model has the shape of a Flan-T5 and random weights, so that nothing is downloaded: it writes nonsense, in the time
-that real propositions of the same length take. Each passage is one sentence of 100 words, each reply 160 tokens long.
+The model has the shape of a Flan-T5 and random weights, so that nothing is downloaded: it writes nonsense, in
+the time that real propositions of the same length take. Each passage is one sentence of 100 words, each reply
+160 tokens long.
 """
 
 from __future__ import annotations
@@ -33,17 +34,21 @@ def save_model(folder: Path, shape: str) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=512, **special).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=512, **special).save_pretrained(
+        folder
+    )
     torch.manual_seed(0)
     config = T5Config(
-        vocab_size=32_128, feed_forward_proj="gated-gelu", tie_word_embeddings=False, decoder_start_token_id=0,
-        **SHAPES[shape],
+        vocab_size=32_128, feed_forward_proj="gated-gelu", tie_word_embeddings=False,
+        decoder_start_token_id=0, **SHAPES[shape],
     )  # fmt: skip
     T5ForConditionalGeneration(config).save_pretrained(folder)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", choices=SHAPES, default="small", help="of which Flan-T5")
     parser.add_argument("--device", help="as of Seq2SeqPropositionizer")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 16])

@@ -2,10 +2,11 @@
 
 usage: python benchmarks/serving.py [--clients 50] [--seconds 60] [--warm-up 10]
 
-A process of its own serves the repository's sample documents; the clients ask it the sample questions in turn, by
-/query, /retrieve and /chat, each waiting for its answer before it asks again. Memory is the server's resident set
-(`ps`), each second from the end of the warm-up on. Ends with exit code 1 where a request failed, the 95th percentile is
-over 5 times the median, or memory grew by more than a tenth. Figures are in benchmarks/RESULTS.md.
+A process of its own serves the repository's sample documents; the clients ask it the sample questions in
+turn, by /query, /retrieve and /chat, each waiting for its answer before it asks again. Memory is the server's
+resident set (`ps`), each second from the end of the warm-up on. Ends with exit code 1 where a request failed,
+the 95th percentile is over 5 times the median, or memory grew by more than a tenth. Figures are in
+benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ DENSEX = "from llama_pack_densex.cli import app; app()"
 
 @dataclass
 class Load:
-    """What came of the requests after the warm-up: seconds by path, failures, and the server's memory in MB."""
+    """What came of the requests after the warm-up: seconds by path, failures, and the server's memory in
+    MB."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: {path: [] for path in PATHS})
     failures: list[str] = field(default_factory=list)
@@ -62,7 +64,9 @@ def server(folder: Path) -> Iterator[tuple[str, int]]:
 
 async def put_load_on(url: str, pid: int, clients: int, seconds: float, warm_up: float) -> Load:
     """Have clients ask for some seconds."""
-    questions = [json.loads(line)["question"] for line in (DATA / "questions.jsonl").read_text("utf-8").splitlines()]
+    questions = [
+        json.loads(line)["question"] for line in (DATA / "questions.jsonl").read_text("utf-8").splitlines()
+    ]
     load = Load()
     begin = time.monotonic() + warm_up
     end = begin + seconds
@@ -75,8 +79,12 @@ async def put_load_on(url: str, pid: int, clients: int, seconds: float, warm_up:
                 if start > end:
                     return
                 try:
-                    response = await client.post(path, json={"question": questions[turn * 7 % len(questions)]})
-                    is_whole = response.status_code == 200 and (path != "/chat" or "event: answer" in response.text)
+                    response = await client.post(
+                        path, json={"question": questions[turn * 7 % len(questions)]}
+                    )
+                    is_whole = response.status_code == 200 and (
+                        path != "/chat" or "event: answer" in response.text
+                    )
                     failure = "" if is_whole else f"{path}: {response.status_code} {response.text[-200:]}"
                 except httpx.HTTPError as error:
                     failure = f"{path}: {error!r}"
@@ -89,7 +97,9 @@ async def put_load_on(url: str, pid: int, clients: int, seconds: float, warm_up:
         while time.monotonic() < end:
             await asyncio.sleep(1)
             if time.monotonic() > begin:
-                weighed = await asyncio.to_thread(subprocess.check_output, ["ps", "-o", "rss=", "-p", str(pid)])
+                weighed = await asyncio.to_thread(
+                    subprocess.check_output, ["ps", "-o", "rss=", "-p", str(pid)]
+                )
                 load.memory.append(int(weighed) / 1024)
 
     await asyncio.gather(weigh(), *map(ask, range(clients)))
@@ -97,7 +107,9 @@ async def put_load_on(url: str, pid: int, clients: int, seconds: float, warm_up:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--warm-up", type=float, default=10)
@@ -105,7 +117,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, server(Path(folder) / "index") as (url, pid):
         load = asyncio.run(put_load_on(url, pid, chosen.clients, chosen.seconds, chosen.warm_up))
     print(
-        f"{chosen.clients} clients, {chosen.seconds:.0f} s, Python {platform.python_version()}, {platform.machine()}\n"
+        f"{chosen.clients} clients, {chosen.seconds:.0f} s, Python {platform.python_version()}, "
+        f"{platform.machine()}\n"
     )
     print(f"{'':10} {'requests':>9} {'a second':>9} {'median':>9} {'95 %':>9} {'ratio':>6}")
     sound = not load.failures
@@ -115,11 +128,15 @@ def main() -> int:
         sound = sound and late <= 5 * middle
         rate = len(times) / chosen.seconds
         print(
-            f"{path:10} {len(times):9,} {rate:9.0f} {middle * 1000:6.0f} ms {late * 1000:6.0f} ms {late / middle:6.1f}"
+            f"{path:10} {len(times):9,} {rate:9.0f} {middle * 1000:6.0f} ms {late * 1000:6.0f} ms "
+            f"{late / middle:6.1f}"
         )
     third = max(len(load.memory) // 3, 1)
     first, last = median(load.memory[:third]), median(load.memory[-third:])
-    print(f"\nmemory: {first:,.0f} MB in the first third, {last:,.0f} MB in the last; failures: {len(load.failures)}")
+    print(
+        f"\nmemory: {first:,.0f} MB in the first third, {last:,.0f} MB in the last; failures: "
+        f"{len(load.failures)}"
+    )
     for failure in load.failures[:5]:
         print(failure)
     return 0 if sound and last <= 1.1 * first else 1

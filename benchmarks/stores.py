@@ -1,20 +1,23 @@
-"""The embedded store, beside what LlamaIndex's users would take instead: building, opening, searching, changing.
+"""The embedded store, beside what LlamaIndex's users would take instead: building, opening, searching,
+changing.
 
-usage: OMP_NUM_THREADS=1 python benchmarks/stores.py [--dir FOLDER] [--propositions 50000] [--parts searching ...]
+usage: OMP_NUM_THREADS=1 python benchmarks/stores.py [--dir FOLDER] [--propositions 50000] [--parts searching
+...]
        ... --dir FOLDER --propositions 50000 1000000 --corpus made-up
        ... --dir FOLDER --propositions 5000 50000 500000 --sentences 5 --corpus made-up --parts changing
 
-Up to 200,000 propositions the corpus is real text with the vectors of all-MiniLM-L6-v2, beyond that made-up text with
-vectors of a mixture (store_bench/corpora.py says how both are made; `--corpus made-up` takes the latter at any size).
-Sentences stand in for propositions, so that no LLM is asked. The nodes are those that a pack makes with its defaults in
-mode "auto_merging" (sections of 2,048 tokens, passages of 256, propositions), so that one index is searched in both
-modes; propositions and passages are searched. LlamaIndex's stores and retrievers (extras `chroma`, and the package
-llama-index-retrievers-bm25) get the propositions, with the same texts, vectors and metadata.
+Up to 200,000 propositions the corpus is real text with the vectors of all-MiniLM-L6-v2, beyond that made-up
+text with vectors of a mixture (store_bench/corpora.py says how both are made; `--corpus made-up` takes the
+latter at any size). Sentences stand in for propositions, so that no LLM is asked. The nodes are those that a
+pack makes with its defaults in mode "auto_merging" (sections of 2,048 tokens, passages of 256, propositions),
+so that one index is searched in both modes; propositions and passages are searched. LlamaIndex's stores and
+retrievers (extras `chroma`, and the package llama-index-retrievers-bm25) get the propositions, with the same
+texts, vectors and metadata.
 
-Building, opening and changing happen in a process of its own each (store_bench/process.py); memory is what the system
-says of it. All searches take turns, question by question, in one process. A text is embedded before the clock starts.
-recall@10: the share of the ten propositions nearest by an exact scan that the store has among its first ten; others
-that are as near count too. Figures are in benchmarks/RESULTS.md.
+Building, opening and changing happen in a process of its own each (store_bench/process.py); memory is what
+the system says of it. All searches take turns, question by question, in one process. A text is embedded
+before the clock starts. recall@10: the share of the ten propositions nearest by an exact scan that the store
+has among its first ten; others that are as near count too. Figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -37,7 +40,14 @@ from typing import Any
 import numpy as np
 from store_bench.corpora import Corpus, corpus_of
 from store_bench.process import opened
-from store_bench.searches import HYBRID, Propositions, measured, nearest_propositions, other_searches, pack_searches
+from store_bench.searches import (
+    HYBRID,
+    Propositions,
+    measured,
+    nearest_propositions,
+    other_searches,
+    pack_searches,
+)
 
 HERE = Path(__file__).resolve().parent
 MOST_REAL = 200_000  # propositions for which there is enough real text
@@ -73,7 +83,9 @@ class Bench:
         """What store_bench/process.py measures."""
         command = [sys.executable, "-m", "store_bench.process", action, folder, "--corpus", self.text]
         command += ["--propositions", self.propositions, "--sentences", self.sentences]
-        done = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True, cwd=HERE)
+        done = subprocess.run(
+            list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True, cwd=HERE
+        )
         measurements: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return measurements
 
@@ -180,14 +192,20 @@ def print_table(title: str, rows: Sequence[Row]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dir", type=Path, help="where to keep text, vectors and indexes for the next run")
     parser.add_argument("--propositions", type=int, nargs="+", default=[50_000], help="one size, or several")
     parser.add_argument("--corpus", choices=("real", "made-up"))
     parser.add_argument("--sentences", type=int, default=80, help="in a made-up document")
     parser.add_argument("--questions", type=int, default=200)
-    parser.add_argument("--warm-up", type=int, default=20, help="of these questions, how many are not counted")
-    parser.add_argument("--rounds", type=int, default=1, help="how often each is asked; the least time counts")
+    parser.add_argument(
+        "--warm-up", type=int, default=20, help="of these questions, how many are not counted"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="how often each is asked; the least time counts"
+    )
     parser.add_argument("--top-k", type=int, default=4)
     parser.add_argument("--alone", action="store_true", help="search the pack's index alone")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what is measured")
@@ -204,7 +222,9 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     for propositions in options.propositions:
         kind = options.corpus or ("real" if propositions <= MOST_REAL else "made-up")
         text = "made-up" if kind == "made-up" else str(folder / f"text-{propositions}")
-        bench = Bench(folder / f"{kind}-{propositions}-{options.sentences}", text, propositions, options.sentences)
+        bench = Bench(
+            folder / f"{kind}-{propositions}-{options.sentences}", text, propositions, options.sentences
+        )
         print(f"\n## {propositions:,} propositions: {bench.corpus().name}")
         table = building(bench)
         if "building" in options.parts:
@@ -214,13 +234,17 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         if "searching" in options.parts:
             rows, default = searching(bench, options)
             medians.append(default)
-            print_table(f"Retrieving {options.top_k} nodes, {options.questions - options.warm_up} questions", rows)
+            print_table(
+                f"Retrieving {options.top_k} nodes, {options.questions - options.warm_up} questions", rows
+            )
         if "changing" in options.parts:
             print_table("Changing a document: median (95 %)", [changing(bench)])
         if "loop" in options.parts:
             print_table("Inserting documents one by one", [looping(bench)])
     if len(medians) > 1:
-        print(f"\nThe default search takes {medians[-1] / medians[0]:.2f} times as long as with the first size.")
+        print(
+            f"\nThe default search takes {medians[-1] / medians[0]:.2f} times as long as with the first size."
+        )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Which modules of the package are passed by a query, by an insert, and by a passage on its way to an LLM and back.
+"""Which modules of the package are passed by a query, by an insert, and by a passage on its way to an LLM and
+back.
 
 usage: python benchmarks/traces.py [--mode auto_merging] [--persist]
 
-Each is done once before it is watched, so that what is only imported, opened or begun at the first time does not count.
-Calls are counted in all threads. The query is by embeddings and by words; the LLM answers at once and its replies are
-kept; of an insert, what makes nodes of documents and tells of it (node_parsers, propositionizers, llm, ingestion) does
-not count.
+Each is done once before it is watched, so that what is only imported, opened or begun at the first time does
+not count. Calls are counted in all threads. The query is by embeddings and by words; the LLM answers at once
+and its replies are kept; of an insert, what makes nodes of documents and tells of it (node_parsers,
+propositionizers, llm, ingestion) does not count.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ MOST = 10
 
 @contextmanager
 def traced() -> Iterator[Counter[str]]:
-    """Count the calls in each module of the package, in this thread, in new ones and on the loop for requests."""
+    """Count the calls in each module of the package, in this thread, in new ones and on the loop for
+    requests."""
     calls: Counter[str] = Counter()
     loop = background_loop()
 
@@ -64,7 +66,9 @@ def traced() -> Iterator[Counter[str]]:
 
 def main() -> None:
     """Print the modules of each with the number of calls in them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--mode", choices=("recursive", "auto_merging"), default="recursive")
     parser.add_argument("--persist", action="store_true", help="keep the index in a folder, not in memory")
     args = parser.parse_args()
@@ -90,7 +94,11 @@ def main() -> None:
     for part in list(insert):
         if part.startswith(PARSING):
             del insert[part]
-    for name, calls in {"query": query, "insert, without parsing": insert, "passage to the LLM": passage}.items():
+    for name, calls in {
+        "query": query,
+        "insert, without parsing": insert,
+        "passage to the LLM": passage,
+    }.items():
         print(f"{name}: {sum(calls.values())} calls in {len(calls)} modules (at most {MOST} wanted)")
         for module, count in sorted(calls.items()):
             print(f"{count:6} {module}")

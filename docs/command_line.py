@@ -12,7 +12,8 @@ from llama_pack_densex.cli import app
 INTRODUCTION = """\
 # Command line
 
-`densex --help` and `densex COMMAND --help` say the same in the terminal. This page is made from the commands while the
+`densex --help` and `densex COMMAND --help` say the same in the terminal. This page is made \
+from the commands while the
 documentation is built.
 """
 

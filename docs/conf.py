@@ -1,7 +1,7 @@
 """How the site is built: `make docs` writes it to build/docs, with every warning an error.
 
-Pages are Markdown that GitHub shows as well. Made while building, and not kept: notebooks with what they print
-(notebooks/), the reference of the command line, and llms.txt.
+Pages are Markdown that GitHub shows as well. Made while building, and not kept: notebooks with what they
+print (notebooks/), the reference of the command line, and llms.txt.
 """
 
 from __future__ import annotations
@@ -60,13 +60,16 @@ linkcheck_ignore = [
 METADATA = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 REPOSITORY = re.search(r'^Repository = "(.*)"$', METADATA, re.MULTILINE)[1]
 LINK_TO_A_NOTEBOOK = re.compile(r"\]\(\.\./(?P<path>(?:\.\./)?notebooks/)")
-LINK_OUT_OF_DOCS = re.compile(r"\]\((?:\.\./)+(?P<path>(?:benchmarks/|tests/|README|CONTRIBUTING|CHANGELOG)[^)]*)\)")
+LINK_OUT_OF_DOCS = re.compile(
+    r"\]\((?:\.\./)+(?P<path>(?:benchmarks/|tests/|README|CONTRIBUTING|CHANGELOG)[^)]*)\)"
+)
 
 
 def setup(app: Sphinx) -> None:
     copy_notebooks(DOCS / "notebooks")
     (DOCS / "reference" / "command-line.md").write_text(reference(), encoding="utf-8")
-    app.connect("autodoc-process-docstring", take_fences_as_code, priority=400)  # before napoleon takes its sections
+    # before napoleon takes its sections
+    app.connect("autodoc-process-docstring", take_fences_as_code, priority=400)
     app.connect("source-read", link_to_the_repository)
     app.connect("html-page-context", name_the_language)
     app.connect("html-page-context", serve_everyone, priority=900)  # after furo's own
@@ -125,7 +128,12 @@ def write_llms_txt(app: Sphinx, error: Exception | None) -> None:
     """The pages and what each is about, for a language model to choose from (https://llmstxt.org)."""
     if error or app.builder.name != "html":
         return
-    lines = [f"# {project}", "", "> Dense X Retrieval for LlamaIndex: search propositions, read their passages.", ""]
+    lines = [
+        f"# {project}",
+        "",
+        "> Dense X Retrieval for LlamaIndex: search propositions, read their passages.",
+        "",
+    ]
     for page in sorted(app.env.found_docs):
         title = app.env.titles[page].astext()
         suffix = Path(app.env.doc2path(page)).suffix

@@ -28,9 +28,13 @@ if TYPE_CHECKING:
     from llama_pack_densex.propositionizers.checks import check_propositions as check_propositions
     from llama_pack_densex.propositionizers.llm import LLMPropositionizer as LLMPropositionizer
     from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer as RecordedPropositionizer
-    from llama_pack_densex.propositionizers.sentences import SentencePropositionizer as SentencePropositionizer
+    from llama_pack_densex.propositionizers.sentences import (
+        SentencePropositionizer as SentencePropositionizer,
+    )
     from llama_pack_densex.propositionizers.seq2seq import Seq2SeqPropositionizer as Seq2SeqPropositionizer
-    from llama_pack_densex.retrieval.context import PropositionContextPostprocessor as PropositionContextPostprocessor
+    from llama_pack_densex.retrieval.context import (
+        PropositionContextPostprocessor as PropositionContextPostprocessor,
+    )
     from llama_pack_densex.retrieval.drawing import draw_tree as draw_tree
     from llama_pack_densex.samples import Sample as Sample
     from llama_pack_densex.samples import load_sample as load_sample
@@ -43,9 +47,19 @@ _NAMES = {
     "evaluation.compare": ["compare"],
     "evaluation.make_questions": ["make_questions"],
     "evaluation.strategy": ["Strategy"],
-    "node_parsers.parsers": ["HierarchicalPropositionNodeParser", "PropositionIngestionCache", "PropositionNodeParser"],
+    "node_parsers.parsers": [
+        "HierarchicalPropositionNodeParser",
+        "PropositionIngestionCache",
+        "PropositionNodeParser",
+    ],
     "pack": ["DenseXRetrievalPack"],
-    "propositionizers.base": ["BudgetExceededError", "Finding", "Passage", "Propositionizer", "PropositionizerError"],
+    "propositionizers.base": [
+        "BudgetExceededError",
+        "Finding",
+        "Passage",
+        "Propositionizer",
+        "PropositionizerError",
+    ],
     "propositionizers.checks": ["check_propositions"],
     "propositionizers.llm": ["LLMPropositionizer"],
     "propositionizers.recorded": ["RecordedPropositionizer"],

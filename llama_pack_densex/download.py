@@ -1,4 +1,5 @@
-"""`download_llama_pack`, the call that LlamaIndex had until llama-index-core 0.14.20, as notebooks still use it."""
+"""`download_llama_pack`, the call that LlamaIndex had until llama-index-core 0.14.20, as notebooks still use
+it."""
 
 from __future__ import annotations
 
@@ -12,15 +13,18 @@ from llama_pack_densex.pack import DenseXRetrievalPack
 
 
 def download_llama_pack(
-    llama_pack_class: str, download_dir: str | Path | None = None, llama_pack_url: str = "", refresh_cache: bool = False
+    llama_pack_class: str,
+    download_dir: str | Path | None = None,
+    llama_pack_url: str = "",
+    refresh_cache: bool = False,
 ) -> Any:
     """Get the pack's class; nothing is downloaded.
 
     Args:
         llama_pack_class: "DenseXRetrievalPack".
-        download_dir: A folder for a copy of the class to edit, in `base.py`, as LlamaIndex's packs had it. A copy
-            that is there is used as it is. It takes and gives the same objects as the installed package, from which it
-            imports everything else. None means the installed class.
+        download_dir: A folder for a copy of the class to edit, in `base.py`, as LlamaIndex's packs had it. A
+            copy that is there is used as it is. It takes and gives the same objects as the installed package,
+            from which it imports everything else. None means the installed class.
         llama_pack_url: Where it was downloaded from; it changes nothing.
         refresh_cache: Whether to copy the class anew, over a copy that is there.
 
@@ -37,7 +41,9 @@ def download_llama_pack(
     folder = Path(download_dir).resolve()
     base = folder / "base.py"
     if folder.is_file() or (folder.is_dir() and not base.exists() and any(folder.iterdir())):
-        raise ValueError(f"{folder} is a file, or holds other things than a copy of the pack: name a folder of its own")
+        raise ValueError(
+            f"{folder} is a file, or holds other things than a copy of the pack: name a folder of its own"
+        )
     if refresh_cache or not base.exists():
         folder.mkdir(parents=True, exist_ok=True)
         base.write_text(inspect.getsource(pack), encoding="utf-8")

@@ -1,4 +1,5 @@
-"""Embedding models of our own, for what LlamaIndex's integrations do not run: ONNX Runtime, and older retrievers."""
+"""Embedding models of our own, for what LlamaIndex's integrations do not run: ONNX Runtime, and older
+retrievers."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.utils import infer_torch_device
 
 Pooling = Literal["cls", "mean", "pooler"]
-"""Of a text's vectors the first, before any pooler; the mean of all; or what the model itself makes of them."""
+"""Of a text's vectors the first, before any pooler; the mean of all; or what the model itself makes of
+them."""
 
 ONNX_FILES = ("onnx/model.onnx", "tokenizer.json")
 _ONNX_TOKENS = 512  # of a text; what comes after them is not embedded
@@ -35,8 +37,8 @@ class OnnxEmbedding(_LocalEmbedding):
     """Embeds texts by ONNX Runtime: each by the mean of its tokens' vectors, with length 1.
 
     Args:
-        model_name: A model on the Hugging Face Hub that has `onnx/model.onnx` and `tokenizer.json`. It is downloaded
-            when it is first used.
+        model_name: A model on the Hugging Face Hub that has `onnx/model.onnx` and `tokenizer.json`. It is
+            downloaded when it is first used.
 
     Raises:
         ImportError: onnxruntime, tokenizers or huggingface-hub is missing.
@@ -104,15 +106,15 @@ def _file_on_hub(repository: str, name: str) -> str:
 class BiEncoderEmbedding(_LocalEmbedding):
     """Embeds texts, and questions by the same encoder or another, with models of transformers.
 
-    For checkpoints that do not say how they are pooled: sentence-transformers takes the mean, and, as transformers'
-    `AutoModel` does, loads DPR's encoder of texts as one of questions, with made-up weights.
+    For checkpoints that do not say how they are pooled: sentence-transformers takes the mean, and, as
+    transformers' `AutoModel` does, loads DPR's encoder of texts as one of questions, with made-up weights.
 
     Args:
         model_name: The encoder's folder, or its name on the Hugging Face Hub.
         pooling: See `Pooling`; "pooler" is for the two encoders of DPR (Karpukhin et al. 2020).
         normalize: Whether vectors get length 1.
-        question_model_name: DPR's encoder of questions. Without it, `model_name` is a folder that holds both encoders,
-            one with "question" in its name, one with "ctx" or "context".
+        question_model_name: DPR's encoder of questions. Without it, `model_name` is a folder that holds both
+            encoders, one with "question" in its name, one with "ctx" or "context".
 
     Raises:
         OSError: There is no such model.
@@ -121,7 +123,9 @@ class BiEncoderEmbedding(_LocalEmbedding):
 
     pooling: Pooling = Field(description="How a text's vectors become one.")
     normalize: bool = Field(default=False, description="Whether vectors get length 1.")
-    question_model_name: str = Field(default="", description="The encoder of questions, where that is another one.")
+    question_model_name: str = Field(
+        default="", description="The encoder of questions, where that is another one."
+    )
     _texts: _Encoder = PrivateAttr()
     _questions: _Encoder = PrivateAttr()
 
@@ -148,7 +152,8 @@ class BiEncoderEmbedding(_LocalEmbedding):
 
 
 class _Encoder:
-    """A model and its tokenizer; of the classes of transformers, the first whose weights the checkpoint has."""
+    """A model and its tokenizer; of the classes of transformers, the first whose weights the checkpoint
+    has."""
 
     def __init__(self, place: str, *kinds: str) -> None:
         import transformers
@@ -187,8 +192,12 @@ class _Encoder:
 def _folder_in(folder: str, *words: str) -> str:
     """The one folder in another whose name has one of these words."""
     matching = [
-        place for place in Path(folder).iterdir() if place.is_dir() and any(word in place.name for word in words)
+        place
+        for place in Path(folder).iterdir()
+        if place.is_dir() and any(word in place.name for word in words)
     ]
     if len(matching) != 1:
-        raise ValueError(f"{folder} holds {len(matching)} folders with {' or '.join(words)} in their names, not 1")
+        raise ValueError(
+            f"{folder} holds {len(matching)} folders with {' or '.join(words)} in their names, not 1"
+        )
     return str(matching[0])

@@ -45,7 +45,8 @@ class Retriever:
     Args:
         checkpoint: Its encoder, by its name on the Hugging Face Hub; where there are two, that of texts.
         pooling: How a text's vectors become one; None where a sentence-transformers model says that itself.
-        normalize: Whether vectors get length 1, as the model was trained to be compared; else by inner products.
+        normalize: Whether vectors get length 1, as the model was trained to be compared; else by inner
+            products.
         questions: Its encoder of questions, where that is another one.
         instructions: What precedes questions, and what precedes texts.
     """
@@ -59,13 +60,20 @@ class Retriever:
 
 RETRIEVERS: Mapping[str, Retriever] = {
     # the six of Dense X Retrieval (section 4.2), each used as its authors do
-    "simcse": Retriever("princeton-nlp/unsup-simcse-bert-base-uncased", "cls"),  # its pooler is for training alone
+    # its pooler is for training alone
+    "simcse": Retriever("princeton-nlp/unsup-simcse-bert-base-uncased", "cls"),
     "contriever": Retriever("facebook/contriever", "mean", normalize=False),
     "dpr": Retriever(
-        "facebook/dpr-ctx_encoder-multiset-base", "pooler", False, "facebook/dpr-question_encoder-multiset-base"
+        "facebook/dpr-ctx_encoder-multiset-base",
+        "pooler",
+        False,
+        "facebook/dpr-question_encoder-multiset-base",
     ),
-    # trained from DPR's own encoders: pyserini (encode/_dpr.py, docs/experiments-ance.md) loads these as DPR's
-    "ance": Retriever("castorini/ance-dpr-context-multi", "pooler", False, "castorini/ance-dpr-question-multi"),
+    # trained from DPR's own encoders: pyserini (encode/_dpr.py, docs/experiments-ance.md) loads these as
+    # DPR's
+    "ance": Retriever(
+        "castorini/ance-dpr-context-multi", "pooler", False, "castorini/ance-dpr-question-multi"
+    ),
     "tas-b": Retriever("sentence-transformers/msmarco-distilbert-base-tas-b", "cls", normalize=False),
     "gtr": Retriever("sentence-transformers/gtr-t5-base"),
     "minilm": Retriever("sentence-transformers/all-MiniLM-L6-v2"),  # English only
@@ -81,12 +89,13 @@ def resolve_llm(llm: LLM | str | None, argument: str) -> tuple[LLM | None, str]:
     """The LLM for what the user gave, and a phrase that says which it is.
 
     Args:
-        llm: An LLM; a name (see `named_llm`); "none"; or None for the default: the user's `Settings.llm` if they set
-            one, else OpenAI's gpt-4o-mini if `OPENAI_API_KEY` is set, else none.
+        llm: An LLM; a name (see `named_llm`); "none"; or None for the default: the user's `Settings.llm` if
+            they set one, else OpenAI's gpt-4o-mini if `OPENAI_API_KEY` is set, else none.
         argument: What it was given as.
 
     Raises:
-        ValueError: It is something else; the message names `argument`. Or there is no LLM of that name, or no key.
+        ValueError: It is something else; the message names `argument`. Or there is no LLM of that name, or no
+            key.
         ImportError: Its package is missing; the message says which.
     """
     if llm is None:
@@ -97,7 +106,9 @@ def resolve_llm(llm: LLM | str | None, argument: str) -> tuple[LLM | None, str]:
         return None, "none, as asked"
     if isinstance(llm, str) and llm:
         return named_llm(llm), llm
-    raise ValueError(f'{argument} must be a LlamaIndex LLM, the name of one, "none" or None, not {shown(llm)}')
+    raise ValueError(
+        f'{argument} must be a LlamaIndex LLM, the name of one, "none" or None, not {shown(llm)}'
+    )
 
 
 def _default_llm() -> tuple[LLM | None, str]:
@@ -117,11 +128,12 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
     """The embedding model for what the user gave.
 
     Args:
-        embed_model: An embedding model; "none", to search by words; "local", multilingual-e5-small without PyTorch; a
-            name of `RETRIEVERS`, with or without the place of its weights ("contriever", "contriever:FOLDER"); the
-            folder of a sentence-transformers model; a name with a provider ("openai:text-embedding-3-small"),
-            "huggingface:BAAI/bge-m3" or "local:BAAI/bge-m3"; or None for the default: the user's
-            `Settings.embed_model` if they set one, else multilingual-e5-small if it is on this machine, else none.
+        embed_model: An embedding model; "none", to search by words; "local", multilingual-e5-small without
+            PyTorch; a name of `RETRIEVERS`, with or without the place of its weights ("contriever",
+            "contriever:FOLDER"); the folder of a sentence-transformers model; a name with a provider
+            ("openai:text-embedding-3-small"), "huggingface:BAAI/bge-m3" or "local:BAAI/bge-m3"; or None for
+            the default: the user's `Settings.embed_model` if they set one, else multilingual-e5-small if it
+            is on this machine, else none.
 
     Returns:
         The model, or None for lexical search, and a phrase that says which.
@@ -162,7 +174,8 @@ def _default_embed_model() -> tuple[BaseEmbedding | None, str]:
     if is_installed("llama_index.embeddings.huggingface") and cached_model(E5) is not None:
         return _retriever("multilingual-e5"), E5
     return None, (
-        f"none ({E5} is not on this machine: {LOCAL_ADVICE}, and pass embed_model={LOCAL!r}, which downloads it; "
+        f"none ({E5} is not on this machine: {LOCAL_ADVICE}, and pass embed_model={LOCAL!r}, which downloads "
+        "it; "
         f"or for PyTorch {HUGGINGFACE_ADVICE}, and get it once with: hf download {E5})"
     )
 
@@ -174,7 +187,8 @@ def _named_embed_model(name: str) -> BaseEmbedding:
     if not is_model_name(name) or not PROVIDERS[provider].embedding:
         providers = ", ".join(name for name, provider in PROVIDERS.items() if provider.embedding)
         raise ValueError(
-            f"{shown(name)} names no embedding model: write PROVIDER:MODEL, where PROVIDER is {providers}; the folder "
+            f"{shown(name)} names no embedding model: write PROVIDER:MODEL, where PROVIDER is {providers}; "
+            "the folder "
             f'of a sentence-transformers model; "{E5}" or "{NONE}"; or a retriever: {", ".join(RETRIEVERS)}'
         )
     return cast(BaseEmbedding, make_named("embeddings", name, {"model_name": model}))
@@ -183,9 +197,9 @@ def _named_embed_model(name: str) -> BaseEmbedding:
 def embed_model_identity(model: BaseEmbedding | None) -> str:
     """A name by which an index recognises the model that made it.
 
-    A model in a folder counts by what the folder holds, wherever it stands: its last part and a hash of the settings
-    and weights in it. Those that this package knows by name keep their name. The same weights with another pooling or
-    other instructions are another model.
+    A model in a folder counts by what the folder holds, wherever it stands: its last part and a hash of the
+    settings and weights in it. Those that this package knows by name keep their name. The same weights with
+    another pooling or other instructions are another model.
 
     Args:
         model: The model; None for none.
@@ -221,7 +235,8 @@ def with_whole_path(name: str) -> str:
 
 
 def is_same_embed_model(made_by: str, identity: str) -> bool:
-    """Whether an index that was made by a model is one of this model, whose folder may have another name by now.
+    """Whether an index that was made by a model is one of this model, whose folder may have another name by
+    now.
 
     Args:
         made_by: The identity that the index has kept.
@@ -230,7 +245,8 @@ def is_same_embed_model(made_by: str, identity: str) -> bool:
     return _FOLDER.sub("", made_by) == _FOLDER.sub("", identity)
 
 
-_FOLDER = re.compile(r"(?<=: )[^:]*(?= \([0-9a-f]{12}\)$)")  # the name of one, before the hash of what it holds
+# the name of one, before the hash of what it holds
+_FOLDER = re.compile(r"(?<=: )[^:]*(?= \([0-9a-f]{12}\)$)")
 _OF_A_MODEL = (".json", ".txt", ".model", ".safetensors", ".bin", ".pt")
 _OTHER_FORMS = ("onnx", "openvino")  # the same model for other machines
 _SAMPLES = 1024
@@ -238,7 +254,8 @@ _SAMPLE = 4096
 
 
 def _content_of(folder: Path) -> str:
-    """A hash of a model's settings, and of 4 MiB from all over its weights: two models of one shape differ all over."""
+    """A hash of a model's settings, and of 4 MiB from all over its weights: two models of one shape differ
+    all over."""
     digest = hashlib.sha256()
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder)
@@ -258,12 +275,14 @@ def _content_of(folder: Path) -> str:
 
 
 def cached_model(repository: str) -> Path | None:
-    """The folder of a Hugging Face model that was downloaded earlier, with its weights; None where it is not here."""
+    """The folder of a Hugging Face model that was downloaded earlier, with its weights; None where it is not
+    here."""
     try:
         from huggingface_hub import try_to_load_from_cache
     except ImportError:
         return None
-    # huggingface_hub's own cache, wherever its environment variables put it; where HuggingFaceEmbedding downloads to
+    # huggingface_hub's own cache, wherever its environment variables put it; where HuggingFaceEmbedding
+    # downloads to
     for cache in (None, get_cache_dir()):
         for weights in ("model.safetensors", "pytorch_model.bin"):
             file = try_to_load_from_cache(repository, weights, cache_dir=cache)
@@ -295,7 +314,8 @@ def _retriever(name: str, place: str = "") -> BaseEmbedding:
         checkpoints = " and ".join(filter(None, (retriever.checkpoint, retriever.questions)))
         both = ", a folder that holds both" if retriever.questions else ""
         raise ValueError(
-            f"{full_name!r} cannot be made: {_reason(error)}. Where there is no network, get {checkpoints} with "
+            f"{full_name!r} cannot be made: {_reason(error)}. Where there is no network, get {checkpoints} "
+            "with "
             f"`hf download`, and write {name}:FOLDER{both}"
         ) from None
 

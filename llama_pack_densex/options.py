@@ -1,8 +1,8 @@
 """What a user chooses about a pack.
 
-The signature and the docstring of `DenseXRetrievalPack` are what people, Jupyter and the documentation read of an
-option. Here are its type, for an index that is opened, what is allowed, and whether an index keeps it; a test holds
-them together.
+The signature and the docstring of `DenseXRetrievalPack` are what people, Jupyter and the documentation read
+of an option. Here are its type, for an index that is opened, what is allowed, and whether an index keeps it;
+a test holds them together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,15 @@ SearchedGranularity = Literal["proposition", "sentence", "passage", "question"]
 Hybrid = bool | Literal["store"]
 RerankedUnit = Literal["passage", "proposition"]
 
-OF_THE_INDEX = ("mode", "granularity", "similarity_top_k", "hybrid", "dense_weight", "embed_metadata", "llm_metadata")
+OF_THE_INDEX = (
+    "mode",
+    "granularity",
+    "similarity_top_k",
+    "hybrid",
+    "dense_weight",
+    "embed_metadata",
+    "llm_metadata",
+)
 """What an index keeps of the options of who made it, for who opens it: fields of `Manifest`."""
 DEFAULT_GRANULARITY: tuple[SearchedGranularity, ...] = ("proposition", "sentence", "passage", "question")
 
@@ -92,14 +100,17 @@ _Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 
 
 class PackOptions(BaseModel, frozen=True):
-    """What is neither documents nor models among the arguments of `DenseXRetrievalPack`, which says what they mean.
+    """What is neither documents nor models among the arguments of `DenseXRetrievalPack`, which says what they
+    mean.
 
     Raises:
         ValueError: A value is out of range; the message says which and what is allowed.
     """
 
     mode: Annotated[Mode, BeforeValidator(_underscored)] = "recursive"
-    granularity: Annotated[tuple[SearchedGranularity, ...], _Listed, Field(min_length=1)] = DEFAULT_GRANULARITY
+    granularity: Annotated[tuple[SearchedGranularity, ...], _Listed, Field(min_length=1)] = (
+        DEFAULT_GRANULARITY
+    )
     similarity_top_k: _Count = 4
     fetch_k: _Count | None = None
     simple_ratio_thresh: _Share = DEFAULT_RATIO_THRESH
@@ -110,7 +121,9 @@ class PackOptions(BaseModel, frozen=True):
     languages: Annotated[tuple[_Language, ...], _Listed] = ()
     embed_metadata: Annotated[tuple[str, ...], _Listed] = EMBED_METADATA
     llm_metadata: Annotated[tuple[str, ...], _Listed] = LLM_METADATA
-    context: Annotated[PropositionContextPostprocessor, BeforeValidator(_of_mode)] = PropositionContextPostprocessor()
+    context: Annotated[PropositionContextPostprocessor, BeforeValidator(_of_mode)] = (
+        PropositionContextPostprocessor()
+    )
     rerank: RerankedUnit = "passage"
     rerank_k: _Count | None = None
 
@@ -118,5 +131,7 @@ class PackOptions(BaseModel, frozen=True):
         try:
             super().__init__(**chosen)
         except ValidationError as error:
-            problems = [f"{wrong['loc'][0]}={shown(wrong['input'])}: {wrong['msg']}" for wrong in error.errors()]
+            problems = [
+                f"{wrong['loc'][0]}={shown(wrong['input'])}: {wrong['msg']}" for wrong in error.errors()
+            ]
             raise ValueError("; ".join(problems)) from None

@@ -61,55 +61,63 @@ except ImportError:
 
 
 class DenseXRetrievalPack(_Base):  # type: ignore[misc]
-    """Searches propositions and answers from the passages they came from (Dense X Retrieval, Chen et al., 2023).
+    """Searches propositions and answers from the passages they came from (Dense X Retrieval, Chen et al.,
+    2023).
 
-    Documents are split into passages, passages into propositions; a question finds propositions, and what is read are
-    they and their passages. Without any model it searches by words and quotes what it finds.
+    Documents are split into passages, passages into propositions; a question finds propositions, and what is
+    read are they and their passages. Without any model it searches by words and quotes what it finds.
 
     Args:
         documents: Documents to index: any iterable, which is read as their turn comes.
-        proposition_llm: The LLM that makes propositions; None means `Settings.llm` if it is set, else OpenAI if
-            `OPENAI_API_KEY` is set, else sentences stand in for propositions. "none" means sentences.
-        query_llm: The LLM that answers; None means the same defaults, without which answers are quotations. "none"
-            means quotations. For both, a name such as "gpt-4o-mini" means that model of OpenAI, and "ollama:qwen3:8b"
-            one of another provider (docs/models.md).
-        embed_model: The embedding model: an object, "minilm", "none" (search by words), a model folder, a retriever as
-            "contriever" or "ruri" (see `models.RETRIEVERS`), or a name as "openai:text-embedding-3-small". None means
-            `Settings.embed_model` if it is set, else multilingual-e5-small if it is on this machine, else none.
+        proposition_llm: The LLM that makes propositions; None means `Settings.llm` if it is set, else OpenAI
+            if `OPENAI_API_KEY` is set, else sentences stand in for propositions. "none" means sentences.
+        query_llm: The LLM that answers; None means the same defaults, without which answers are quotations.
+            "none" means quotations. For both, a name such as "gpt-4o-mini" means that model of OpenAI, and
+            "ollama:qwen3:8b" one of another provider (docs/models.md).
+        embed_model: The embedding model: an object, "minilm", "none" (search by words), a model folder, a
+            retriever as "contriever" or "ruri" (see `models.RETRIEVERS`), or a name as
+            "openai:text-embedding-3-small". None means `Settings.embed_model` if it is set, else
+            multilingual-e5-small if it is on this machine, else none.
         text_splitter: The node parser that makes the passages; the default cuts at sentence ends, 256 tokens.
-        similarity_top_k: Nodes that a query returns where it does not say: distinct passages, or what they merged into.
+        similarity_top_k: Nodes that a query returns where it does not say: distinct passages, or what they
+            merged into.
         streaming: Whether answers come as a stream.
         mode: "recursive" or "auto_merging".
         propositionizer: What makes propositions, in place of `proposition_llm`.
-        vector_store: A LlamaIndex vector store to keep nodes in; the default is an embedded SQLite database. If it
-            holds an index, that is opened, and only documents that are new or changed are indexed.
-        docstore: Where whole nodes are kept beside a vector store that cannot give them back, such as FAISS; None
-            means one in memory, written to `persist_dir`.
-        persist_dir: A folder to keep the index in. If it holds one, that is opened, and only documents that are new
-            or changed are indexed.
-        granularity: The units that embeddings are searched for: any of "proposition", "sentence", "passage" and, where
-            the propositionizer wrote any, "question".
-        hybrid: Whether search by embeddings is fused with search by words (BM25 over passages). "store" leaves that to
-            the hybrid mode of `vector_store`. Without an embedding model, search is by words in any case.
-        dense_weight: The embeddings' share in hybrid search, from 0 to 1. None leaves it to each question: the words
-            count as much as embeddings where the best passage holds all of them, half as much where it holds half;
-            and alone in a language that the embedding model turned out not to know.
-        languages: Languages that it does know, whatever was measured: "ja", "en" and others, see `languages` below.
-        embed_metadata: The metadata keys that are embedded with each text, none by default; "title" and "section" are
-            known of any document. Filters see all metadata.
-        llm_metadata: The metadata keys that the LLM reads with each text: by default title, section, file and page.
+        vector_store: A LlamaIndex vector store to keep nodes in; the default is an embedded SQLite database.
+            If it holds an index, that is opened, and only documents that are new or changed are indexed.
+        docstore: Where whole nodes are kept beside a vector store that cannot give them back, such as FAISS;
+            None means one in memory, written to `persist_dir`.
+        persist_dir: A folder to keep the index in. If it holds one, that is opened, and only documents that
+            are new or changed are indexed.
+        granularity: The units that embeddings are searched for: any of "proposition", "sentence", "passage"
+            and, where the propositionizer wrote any, "question".
+        hybrid: Whether search by embeddings is fused with search by words (BM25 over passages). "store"
+            leaves that to the hybrid mode of `vector_store`. Without an embedding model, search is by words
+            in any case.
+        dense_weight: The embeddings' share in hybrid search, from 0 to 1. None leaves it to each question:
+            the words count as much as embeddings where the best passage holds all of them, half as much where
+            it holds half; and alone in a language that the embedding model turned out not to know.
+        languages: Languages that it does know, whatever was measured: "ja", "en" and others, see `languages`
+            below.
+        embed_metadata: The metadata keys that are embedded with each text, none by default; "title" and
+            "section" are known of any document. Filters see all metadata.
+        llm_metadata: The metadata keys that the LLM reads with each text: by default title, section, file and
+            page.
         context: What the LLM reads: "propositions+passages", "propositions", "passages", "window", or a
             `PropositionContextPostprocessor`, which has a budget too.
         reranker: Any LlamaIndex node postprocessor that scores nodes anew, a cross-encoder for one.
-        rerank: Whether it scores each "passage", or each matched "proposition" (and sentence); the best one counts.
+        rerank: Whether it scores each "passage", or each matched "proposition" (and sentence); the best one
+            counts.
         rerank_k: Nodes that it scores; None means five times those asked for, at least 20.
-        tokenizer: Splits texts and questions for search by words: "bigrams" (words, and pairs of characters where
-            words have no spaces between them), or a function from a text to its tokens. None means what the index was
-            made with, "bigrams" at first.
+        tokenizer: Splits texts and questions for search by words: "bigrams" (words, and pairs of characters
+            where words have no spaces between them), or a function from a text to its tokens. None means what
+            the index was made with, "bigrams" at first.
         node_parser: A proposition node parser of your own, in place of `text_splitter`, `propositionizer` and
             `proposition_llm`.
         fetch_k: Units in the first round of a search; it grows until there are `similarity_top_k` results.
-        simple_ratio_thresh: In mode "auto_merging", the share of children above which their parent is returned.
+        simple_ratio_thresh: In mode "auto_merging", the share of children above which their parent is
+            returned.
         show_progress: Whether to show the progress while indexing.
         verbose: Whether retrievers print what they do.
 
@@ -178,9 +186,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Args:
             persist_dir: The folder.
-            **arguments: Those of the constructor: `vector_store` where the nodes are in one of the user's own. `mode`,
-                `similarity_top_k`, `granularity`, `hybrid`, `dense_weight`, `embed_metadata` and `llm_metadata` are
-                what the index was made with, unless they are given.
+            **arguments: Those of the constructor: `vector_store` where the nodes are in one of the user's
+                own. `mode`, `similarity_top_k`, `granularity`, `hybrid`, `dense_weight`, `embed_metadata` and
+                `llm_metadata` are what the index was made with, unless they are given.
 
         Raises:
             InvalidIndexError: The folder is no index, is damaged, or was made with another embedding model.
@@ -188,23 +196,28 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """
         given = _given(arguments)
         # which says so where there is no index, before anything is made
-        return while_it_changes(folder_at(persist_dir), lambda: cls._over(open_store(persist_dir, given), given))
+        return while_it_changes(
+            folder_at(persist_dir), lambda: cls._over(open_store(persist_dir, given), given)
+        )
 
     @classmethod
-    def from_vector_store(cls, vector_store: BasePydanticVectorStore, **arguments: Unpack[PackArguments]) -> Self:
-        """Open an index from its vector store alone; nothing is asked of an LLM or embedded for its documents.
+    def from_vector_store(
+        cls, vector_store: BasePydanticVectorStore, **arguments: Unpack[PackArguments]
+    ) -> Self:
+        """Open an index from its vector store alone; nothing is asked of an LLM or embedded for its
+        documents.
 
-        Passages and sections are read back by id from the store. Search by words needs all texts once, which are read
-        at the first question; with `hybrid=False` they are not.
+        Passages and sections are read back by id from the store. Search by words needs all texts once, which
+        are read at the first question; with `hybrid=False` they are not.
 
         Args:
-            vector_store: Where a pack has written its nodes, in this process or another, or any pipeline with one of
-                our node parsers.
+            vector_store: Where a pack has written its nodes, in this process or another, or any pipeline with
+                one of our node parsers.
             **arguments: As for `load`.
 
         Raises:
-            InvalidIndexError: There is no node of ours in the store, or the index was made with another embedding
-                model.
+            InvalidIndexError: There is no node of ours in the store, or the index was made with another
+                embedding model.
             ValueError: An argument is out of range.
         """
         given = _given({**arguments, "vector_store": vector_store})
@@ -244,7 +257,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         sources = (proposition_source, self._index.embedding_source, answering_source)
         self._choices = wiring.describe_choices(options.hybrid, *sources)
         used = {"embed_model": self._index.nodes.embed_model, "query_llm": query_llm}
-        if any(part is None and given.get(name) is None for name, part in used.items()):  # which nobody left out
+        # which nobody left out
+        if any(part is None and given.get(name) is None for name, part in used.items()):
             logger.warning("%s", wiring.describe_lacks(*sources))
         else:
             logger.info("%s", self._choices)
@@ -264,7 +278,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     @property
     def languages(self) -> dict[str, LanguageTrust]:
-        """What was found out about the embedding model by the languages of the documents; see `LanguageTrust`."""
+        """What was found out about the embedding model by the languages of the documents; see
+        `LanguageTrust`."""
         return dict(self._index.trust)
 
     def get_modules(self) -> dict[str, Any]:
@@ -321,8 +336,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             filters: Only documents whose metadata pass are searched; None means all.
 
         Returns:
-            Passages, or what they merged into, best first; each carries the units that found it under the metadata
-            key `densex_matched`.
+            Passages, or what they merged into, best first; each carries the units that found it under the
+            metadata key `densex_matched`.
         """
         return self.as_retriever(similarity_top_k, filters).retrieve(_asked(query))
 
@@ -352,7 +367,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         if similarity_top_k is None and filters is None:
             return self.query_engine
         retriever = self.as_retriever(similarity_top_k, filters)
-        return PropositionQueryEngine(retriever, self._synthesizer, callback_manager=wiring.callback_manager())
+        return PropositionQueryEngine(
+            retriever, self._synthesizer, callback_manager=wiring.callback_manager()
+        )
 
     def as_chat_engine(
         self,
@@ -395,16 +412,16 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     def insert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
         """Index documents; one whose id is there is replaced.
 
-        Documents are read as their turn comes. One that fails is logged and reported (see `ingestion`), and leaves
-        what the index has of it; the others go on.
+        Documents are read as their turn comes. One that fails is logged and reported (see `ingestion`), and
+        leaves what the index has of it; the others go on.
 
         Args:
             documents: Any iterable of documents.
             show_progress: Whether to show the progress, in the notebook or on stderr.
 
         Raises:
-            PropositionizerError: No more propositions can be had: the key, the model, the quota or the budget is at
-                fault. The documents that were whole are in the index.
+            PropositionizerError: No more propositions can be had: the key, the model, the quota or the budget
+                is at fault. The documents that were whole are in the index.
             ValueError: Something is no document, or every document failed.
         """
         self._ingest(documents, show_progress, only_changed=False)
@@ -414,9 +431,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     ) -> list[bool]:
         """Index those documents that are new or changed; the others cost nothing.
 
-        Documents whose ids LlamaIndex made up, which are others whenever they are read, are told by their text, and
-        replace what the index has of their file else; so do those whose ids are their file's path. So all documents of
-        a file belong into one call. A node of another parser is a document of its own.
+        Documents whose ids LlamaIndex made up, which are others whenever they are read, are told by their
+        text, and replace what the index has of their file else; so do those whose ids are their file's path.
+        So all documents of a file belong into one call. A node of another parser is a document of its own.
 
         Args:
             documents: Any iterable of documents.
@@ -430,7 +447,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             PropositionizerError: As `insert`.
             ValueError: As `insert`.
         """
-        return self._ingest(documents, show_progress, only_changed=True, gone=[gone] if isinstance(gone, str) else gone)
+        return self._ingest(
+            documents, show_progress, only_changed=True, gone=[gone] if isinstance(gone, str) else gone
+        )
 
     async def ainsert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
         """What `insert` does, without blocking the event loop."""
@@ -451,10 +470,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Args:
             documents: The documents; nodes of another parser that were given as such, too.
-            purge: Whether their text is erased from the reply cache, from recordings and from the files of the embedded
-                store as well; another process that has the index open has to load it again. Of a document that is given
-                whole, what is kept of it is found also where the index does not have it. What is kept of earlier
-                versions is not found: give the cache a `max_age`.
+            purge: Whether their text is erased from the reply cache, from recordings and from the files of
+                the embedded store as well; another process that has the index open has to load it again. Of a
+                document that is given whole, what is kept of it is found also where the index does not have
+                it. What is kept of earlier versions is not found: give the cache a `max_age`.
 
         Returns:
             How many of them were there.
@@ -466,14 +485,17 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         is_one = isinstance(documents, (str, BaseNode)) or not isinstance(documents, Iterable)
         given: list[Any] = [documents] if is_one else list(documents)
         if wrong := [one for one in given if not isinstance(one, (str, BaseNode))]:
-            raise TypeError(f"give the documents to delete, or their ids: a {type(wrong[0]).__name__} is neither")
+            raise TypeError(
+                f"give the documents to delete, or their ids: a {type(wrong[0]).__name__} is neither"
+            )
         return self._index.delete(given, purge)
 
     def compact(self) -> None:
         """Give back the space of what was deleted and replaced, and erase it from the files of the index.
 
-        What the embedded store, the words of other stores and a FAISS index keep is written anew. A store on a server
-        does that in its own way. Other processes that have the index open go on with what there is now.
+        What the embedded store, the words of other stores and a FAISS index keep is written anew. A store on
+        a server does that in its own way. Other processes that have the index open go on with what there is
+        now.
 
         Raises:
             IndexInUseError: Somebody else is writing to the index folder.
@@ -482,7 +504,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     @property
     def missing_links(self) -> int:
-        """How often a found unit led to a node that is not in the index; each time cost a hit, not the query."""
+        """How often a found unit led to a node that is not in the index; each time cost a hit, not the
+        query."""
         return self._index.nodes.missing_links
 
     @property
@@ -499,7 +522,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return self._index.failed
 
     def documents(self) -> dict[str, DocumentRecord]:
-        """The documents of the index by id, each with the hash of what it was like and the file it was read from."""
+        """The documents of the index by id, each with the hash of what it was like and the file it was read
+        from."""
         return self._index.nodes.documents()
 
     def metadata_values(self) -> dict[str, list[Any]]:
@@ -555,7 +579,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         given: Iterable[BaseNode] = checked_documents(documents)
         if isinstance(documents, (BaseNode, Sequence)):
             given = list(given)  # says what is no document before anything is done
-        total = len(documents) if isinstance(documents, Sized) else 1 if isinstance(documents, BaseNode) else None
+        total = (
+            len(documents) if isinstance(documents, Sized) else 1 if isinstance(documents, BaseNode) else None
+        )
         return self._index.ingest(given, only_changed, gone, display_for(show_progress), total)
 
 
@@ -588,7 +614,9 @@ def _given(arguments: Mapping[str, Any]) -> Given:
 def _options(manifest: Manifest | None, given: Given) -> PackOptions:
     """What the user chose, and where they chose nothing, what the index was made with."""
     made_with = {} if manifest is None else {name: getattr(manifest, name) for name in OF_THE_INDEX}
-    chosen = {name: value for name, value in given.items() if name in PackOptions.model_fields and value is not None}
+    chosen = {
+        name: value for name, value in given.items() if name in PackOptions.model_fields and value is not None
+    }
     return PackOptions(**{**made_with, **chosen})
 
 

@@ -21,8 +21,8 @@ class Sample:
     Attributes:
         language: "en" or "ja".
         documents: Seven articles; their ids are file names, such as "en/eiffel-tower.md".
-        questions: Thirty questions, each with its right answers and the id of the document that has them. `compare`
-            takes them as they are.
+        questions: Thirty questions, each with its right answers and the id of the document that has them.
+            `compare` takes them as they are.
         recordings: A file with the propositions of every passage, for `--propositionizer recorded:FILE`.
     """
 
@@ -54,7 +54,9 @@ def load_sample(language: str = "en") -> Sample:
         >>> pack.run(sample.questions[0].text)
     """
     if language not in LANGUAGES:
-        raise ValueError(f"there is no sample in {language!r}: there are samples in {' and '.join(LANGUAGES)}")
+        raise ValueError(
+            f"there is no sample in {language!r}: there are samples in {' and '.join(LANGUAGES)}"
+        )
     folder = Path(str(files("llama_pack_densex"))) / "samples"
     dataset = read_dataset(folder / "questions.jsonl", folder, language=language)
     documents = [document for document in dataset.documents if document.id_.startswith(f"{language}/")]

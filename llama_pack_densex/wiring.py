@@ -65,7 +65,9 @@ def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositio
         ValueError: Two arguments say different things about the same part.
     """
     if (node_parser := given.get("node_parser")) is not None:
-        if any(given.get(part) is not None for part in ("text_splitter", "propositionizer", "proposition_llm")):
+        if any(
+            given.get(part) is not None for part in ("text_splitter", "propositionizer", "proposition_llm")
+        ):
             raise ValueError("node_parser brings its own text_splitter and propositionizer: pass it alone")
         return node_parser, f"propositions by {node_parser.propositionizer.class_name()}"
     propositionizer, source = _make_propositionizer(given)
@@ -110,12 +112,14 @@ def _make_propositionizer(given: Given) -> tuple[Propositionizer, str]:
 
 
 def _report_unused_settings() -> None:
-    """Say where the user's Settings would make other passages; what it makes up when it is read does not count."""
+    """Say where the user's Settings would make other passages; what it makes up when it is read does not
+    count."""
     chosen = [getattr(Settings, "_node_parser", None), *(getattr(Settings, "_transformations", None) or ())]
     sizes = {type(part).__name__: getattr(part, "chunk_size", None) for part in chosen if part is not None}
     if sizes.items() - {("SentenceSplitter", constants.DEFAULT_CHUNK_SIZE)}:
         logger.warning(
-            "What Settings says of splitting (%s) is not used: passages end at sentence ends and have up to %d tokens. "
+            "What Settings says of splitting (%s) is not used: passages end at sentence ends and have up to "
+            "%d tokens. "
             "Pass text_splitter=, Settings.node_parser for one, to have others.",
             ", ".join(sizes), DEFAULT_CHUNK_SIZE,
         )  # fmt: skip
@@ -145,7 +149,8 @@ def embed_model_for(
     identity = embed_model_identity(model)
     if not is_same_embed_model(manifest.embed_model, identity):
         raise InvalidIndexError(
-            f"{where} was made with the embedding model {manifest.embed_model!r}, not {identity!r}: pass that one as "
+            f"{where} was made with the embedding model {manifest.embed_model!r}, not {identity!r}: pass "
+            "that one as "
             "embed_model=, or build the index anew."
         )
     return model, source
@@ -162,7 +167,8 @@ def _refuse_unnamed_place(model: str, where: str) -> None:
     if model.isprintable():  # else the line would steer the terminal
         advice += f", at the command line: --embed-model {shlex.quote(model)}"
     raise UnnamedModelError(
-        f"{where} says that its embedding model is at {place!r}. To use it would {consequence}, and only whoever made "
+        f"{where} says that its embedding model is at {place!r}. To use it would {consequence}, and only "
+        "whoever made "
         f"the index has named that place. If you trust it, {advice}",
         model,
     )
@@ -183,7 +189,8 @@ def describe_choices(hybrid: Hybrid, propositions: str, embedding: str, answerin
 
 
 def describe_lacks(propositions: str, embedding: str, answering: str) -> str:
-    """A line that says what a pack works with where models are lacking; arguments as for `describe_choices`."""
+    """A line that says what a pack works with where models are lacking; arguments as for
+    `describe_choices`."""
     lacks = []
     if "LLM for propositions: none" in propositions:
         lacks.append("sentences stand in for propositions")
@@ -214,7 +221,9 @@ class RetrieverMaker:
     trust: Mapping[str, LanguageTrust]
     reranker: BaseNodePostprocessor | None
 
-    def __call__(self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None) -> BaseRetriever:
+    def __call__(
+        self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
+    ) -> BaseRetriever:
         """Make one.
 
         Raises:
@@ -259,7 +268,9 @@ class RetrieverMaker:
         return UnitSearch(self.nodes, options.granularity, filters, weight, store_query)
 
 
-def make_synthesizer(options: PackOptions, trust: Mapping[str, LanguageTrust], llm: LLM | None) -> SourcedSynthesizer:
+def make_synthesizer(
+    options: PackOptions, trust: Mapping[str, LanguageTrust], llm: LLM | None
+) -> SourcedSynthesizer:
     """What answers: an LLM over the assembled context, or quotations."""
     callbacks = callback_manager()
     if llm is not None:
@@ -275,7 +286,9 @@ def make_vector_index(index: NodeIndex, parser: BasePropositionNodeParser) -> Ve
     positions = {} if store.vector_store.stores_text else store.positions()
     return VectorStoreIndex(
         index_struct=IndexDict(nodes_dict=positions),
-        storage_context=StorageContext.from_defaults(vector_store=store.vector_store, docstore=store.docstore),
+        storage_context=StorageContext.from_defaults(
+            vector_store=store.vector_store, docstore=store.docstore
+        ),
         # given here, so that core neither reads nor fills in Settings
         embed_model=index.embed_model,
         transformations=[parser],

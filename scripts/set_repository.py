@@ -2,7 +2,8 @@
 
     python scripts/set_repository.py OWNER/NAME
 
-The release workflow runs it for the repository that it runs in, so that what is on PyPI links to where it came from.
+The release workflow runs it for the repository that it runs in, so that what is on PyPI links to where it
+came from.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def set_repository(new: str) -> list[str]:
     """Write another OWNER/NAME; returns the files that changed."""
     old = current_repository()
     listed = subprocess.run(
-        ["git", "grep", "--files-with-matches", "--fixed-strings", old], cwd=ROOT, capture_output=True, text=True
+        ["git", "grep", "--files-with-matches", "--fixed-strings", old],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     names = listed.stdout.splitlines()
     for name in names:

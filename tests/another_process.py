@@ -16,7 +16,8 @@ PRELOADED = [
 
 
 def forks() -> multiprocessing.context.ForkServerContext:
-    """Starts processes as forks of one that has imported `PRELOADED`, and nothing else of what this process did."""
+    """Starts processes as forks of one that has imported `PRELOADED`, and nothing else of what this process
+    did."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     return context
@@ -48,7 +49,9 @@ def run_program(program: str, *arguments: object, **environment: str) -> tuple[i
 def _run(program: str, arguments: tuple[str, ...], environment: dict[str, str], *files: str) -> None:
     for descriptor, file in zip((1, 2), files, strict=True):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), descriptor)
-    sys.stdout, sys.stderr = (os.fdopen(descriptor, "w", encoding="utf-8", closefd=False) for descriptor in (1, 2))
+    sys.stdout, sys.stderr = (
+        os.fdopen(descriptor, "w", encoding="utf-8", closefd=False) for descriptor in (1, 2)
+    )
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["-c", *arguments]

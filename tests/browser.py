@@ -1,4 +1,5 @@
-"""A real browser for tests: Chromium without a window, spoken to over its DevTools pipe; no driver is needed."""
+"""A real browser for tests: Chromium without a window, spoken to over its DevTools pipe; no driver is
+needed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
+)
 
 _FLAGS = (
     "--headless=new",
@@ -56,7 +59,11 @@ class Page:
     def open(self, place: Path | str, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
         """Load a file, or an address, and wait until it is there."""
         self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
         )
         self.send(
             "Emulation.setEmulatedMedia",
@@ -80,7 +87,9 @@ class Page:
         deadline = time.monotonic() + 60
         while not self.run(f"Boolean({expression})"):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"never true: {expression}; the page: {self.run('document.body.innerText')}")
+                raise TimeoutError(
+                    f"never true: {expression}; the page: {self.run('document.body.innerText')}"
+                )
             time.sleep(0.02)
 
     def click(self, selector: str) -> None:
@@ -154,7 +163,11 @@ class Page:
             case "Page.javascriptDialogOpening":
                 self.dialogs.append(params["message"])
                 self._sent += 1
-                close = {"id": self._sent, "method": "Page.handleJavaScriptDialog", "params": {"accept": True}}
+                close = {
+                    "id": self._sent,
+                    "method": "Page.handleJavaScriptDialog",
+                    "params": {"accept": True},
+                }
                 os.write(self._outgoing, json.dumps({**close, "sessionId": self._session}).encode() + b"\0")
             case "Network.requestWillBeSent":
                 self.requests.append(params["request"]["url"])

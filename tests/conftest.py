@@ -32,7 +32,8 @@ os.environ["HF_HUB_CACHE"] = str(make_hub_cache(ROOT / ".pytest_cache" / "hub"))
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_certificate(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Have clients trust one authority: to read all of them takes 20 ms for each client, and no test needs any."""
+    """Have clients trust one authority: to read all of them takes 20 ms for each client, and no test needs
+    any."""
     end = "-----END CERTIFICATE-----\n"
     file = tmp_path_factory.mktemp("certificate") / "one.pem"
     file.write_text(certifi.contents().partition(end)[0] + end, encoding="utf-8")
@@ -140,7 +141,8 @@ SLOW: dict[str, tuple[str, ...]] = {
 
 STORES = ("chroma", "embedded", "faiss", "milvus", "postgres", "qdrant")
 
-# Where several processes run the tests, one runs those of a file, and these together: they share what is dear.
+# Where several processes run the tests, one runs those of a file, and these together: they share what is
+# dear.
 TOGETHER = {
     **{f"tests/integration/stores/*[[]{store}*": store for store in STORES},
     "tests/evaluation/test_proposition_scores.py::test_nothing*": "forks",
@@ -180,7 +182,8 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave files unread that have slow tests only, where these are not wanted: Ray takes a second to import."""
+    """Leave files unread that have slow tests only, where these are not wanted: Ray takes a second to
+    import."""
     file = f"tests/{collection_path.relative_to(Path(__file__).parent).as_posix()}"
     patterns = (pattern for pattern, kept in SLOW.items() if pattern.endswith(".py::*") and not kept)
     if config.option.markexpr != "not slow":
@@ -264,19 +267,26 @@ def documents() -> list[Document]:
         Document(
             id_="tides",
             text=(
-                "# Tides\n\n## Cause\n\nThe Moon pulls the ocean towards itself. Its pull raises two bulges.\n\n"
+                "# Tides\n\n## Cause\n\nThe Moon pulls the ocean towards itself. Its pull raises two "
+                "bulges.\n\n"
                 "## Records\n\nThe Bay of Fundy has the highest tides. They reach 16 metres there."
             ),
             metadata={"topic": "sea", "tags": ["moon", "water"]},
         ),
         Document(
             id_="bridges",
-            text="The Akashi Bridge opened in 1998. Its main span is 1,991 metres long. It crosses a busy strait.",
+            text=(
+                "The Akashi Bridge opened in 1998. Its main span is 1,991 metres long. It crosses a busy "
+                "strait."
+            ),
             metadata={"topic": "building"},
         ),
         Document(
             id_="鉄道",
-            text="新幹線は1964年に開業した。最初の路線は東京と新大阪を結んだ。「夢の超特急」と呼ばれ、時速210キロで走った。",
+            text=(
+                "新幹線は1964年に開業した。最初の路線は東京と新大阪を結んだ。「夢の超特急」と呼ばれ、"
+                "時速210キロで走った。"
+            ),
             metadata={"topic": "鉄道"},
         ),
     ]

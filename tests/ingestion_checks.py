@@ -17,7 +17,9 @@ def holds(passage: Passage, made: PropositionSet) -> bool:
     """Whether a set says all of its passage, and nothing of another one."""
     parts = [part for part in re.split(r"[,、.。]\s*", passage.text) if part]
     said = "\n".join(made.texts)
-    return all(part in said for part in parts) and all(any(part in text for part in parts) for text in made.texts)
+    return all(part in said for part in parts) and all(
+        any(part in text for part in parts) for text in made.texts
+    )
 
 
 def unreported(passage: Passage, made: PropositionSet) -> bool:
@@ -34,8 +36,15 @@ def twice(log: Sequence[Answered]) -> int:
 
 
 def expected_of(faults: Faults, latency: float, timeout: float) -> tuple[float, float]:
-    """Requests to expect for a passage, and the seconds that they take where no wait keeps others from being sent."""
-    again = faults.rate_limited + faults.server_error + faults.timeout + faults.reset + faults.malformed * UNREADABLE
+    """Requests to expect for a passage, and the seconds that they take where no wait keeps others from being
+    sent."""
+    again = (
+        faults.rate_limited
+        + faults.server_error
+        + faults.timeout
+        + faults.reset
+        + faults.malformed * UNREADABLE
+    )
     requests = 1 / (1 - again - 2 * faults.cut_off)  # what was cut off is asked for in two halves
     at_once = faults.rate_limited + faults.reset
     return requests, requests * (latency * (1 - at_once - faults.timeout) + timeout * faults.timeout)

@@ -27,8 +27,12 @@ def document(number: int, version: int) -> Document:
     """A version of a document, which says in each sentence which one it is."""
     place = PLACES[number % len(PLACES)]
     says = f"{place} number{number} is in version{version}x."
-    sentences = [f"{says} Sentence {i} of it says {place} {i * number}." for i in range(3 + (number + version) % 5)]
-    return Document(id_=f"doc-{number}", text=" ".join(sentences), metadata={"number": number, "version": version})
+    sentences = [
+        f"{says} Sentence {i} of it says {place} {i * number}." for i in range(3 + (number + version) % 5)
+    ]
+    return Document(
+        id_=f"doc-{number}", text=" ".join(sentences), metadata={"number": number, "version": version}
+    )
 
 
 def arguments() -> dict[str, object]:

@@ -1,4 +1,5 @@
-"""An OpenAI-compatible server on the loopback interface, and Ollama's: real HTTP, with replies that a test decides.
+"""An OpenAI-compatible server on the loopback interface, and Ollama's: real HTTP, with replies that a test
+decides.
 
 with OpenAIServer(held({"Miso is salty.": ["Miso is salty."]})) as server:
     llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0)
@@ -104,7 +105,9 @@ class OpenAIServer:
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.owner = self
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
 
     @property
     def url(self) -> str:
@@ -118,7 +121,9 @@ class OpenAIServer:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -145,7 +150,8 @@ def held(
     style: Callable[[list[str]], str] = lambda texts: json.dumps(texts, ensure_ascii=False),
     delay: float = 0.0,
 ) -> Responder:
-    """Hold the right propositions and answer with those of the sentences (or passages) that are in the request.
+    """Hold the right propositions and answer with those of the sentences (or passages) that are in the
+    request.
 
     Args:
         propositions: The propositions of each sentence or passage.
@@ -166,7 +172,8 @@ def held(
 
 
 def in_turn(*replies: Reply | str | Responder) -> Responder:
-    """Answer the first request for a content with the first reply, the second with the second; the last one stays."""
+    """Answer the first request for a content with the first reply, the second with the second; the last one
+    stays."""
     asked: Counter[str] = Counter()
     lock = threading.Lock()
 
@@ -215,8 +222,12 @@ STYLES: dict[str, Callable[[list[str]], str]] = {
     "unescaped quotes": lambda texts: "[" + ", ".join(f'"{text}"' for text in texts) + "]",
     "nested arrays": lambda texts: json.dumps([texts[:1], [texts[1:]]], ensure_ascii=False),
     "duplicated entries": lambda texts: json.dumps([*texts, *texts], ensure_ascii=False),
-    "a <think> block": lambda texts: f'<think>\nLet me see: ["one", "two"] ...\n</think>\n\n{json.dumps(texts)}',
-    "objects in the array": lambda texts: json.dumps([{"id": n, "proposition": text} for n, text in enumerate(texts)]),
+    "a <think> block": lambda texts: (
+        f'<think>\nLet me see: ["one", "two"] ...\n</think>\n\n{json.dumps(texts)}'
+    ),
+    "objects in the array": lambda texts: json.dumps(
+        [{"id": n, "proposition": text} for n, text in enumerate(texts)]
+    ),
     "JSON lines": lambda texts: "\n".join(json.dumps({"proposition": text}) for text in texts),
     "a string a line": lambda texts: ",\n".join(json.dumps(text, ensure_ascii=False) for text in texts),
     "a JSON string": lambda texts: json.dumps(json.dumps(texts)),
@@ -279,7 +290,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_text(self, status: int, text: str, content_type: str, headers: Mapping[str, str]) -> None:
         data = text.encode("utf-8", "surrogatepass")
         self.send_response(status)
-        for name, value in {"Content-Type": content_type, "Content-Length": str(len(data)), **headers}.items():
+        for name, value in {
+            "Content-Type": content_type,
+            "Content-Length": str(len(data)),
+            **headers,
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         try:
@@ -321,10 +336,15 @@ def _tool_calls(reply: Reply) -> dict[str, Any]:
 
 
 def _ollama_lines(body: Mapping[str, Any], reply: Reply) -> Iterator[dict[str, Any]]:
-    """Ollama's reply, which ends where its options say: after num_predict tokens, or where num_ctx is full."""
+    """Ollama's reply, which ends where its options say: after num_predict tokens, or where num_ctx is
+    full."""
     options = body.get("options") or {}
     sent = sum(len(get_tokenizer()(message["content"])) for message in body["messages"])
-    room = [limit for limit in (options.get("num_predict"), options.get("num_ctx", 4096) - sent) if limit is not None]
+    room = [
+        limit
+        for limit in (options.get("num_predict"), options.get("num_ctx", 4096) - sent)
+        if limit is not None
+    ]
     text = cut_to_tokens(reply.content or "", max(min(room), 0))
     finish = reply.finish_reason if text == reply.content else "length"
     counts = {"prompt_eval_count": sent, "eval_count": len(get_tokenizer()(text)), "total_duration": 1}
@@ -383,7 +403,9 @@ def _counted(text: str) -> tuple[float, ...]:
     normal = f" {' '.join(text.lower().split())} "
     for size in (1, 2, 3):
         for start in range(len(normal) - size + 1):
-            digest = hashlib.blake2b(normal[start : start + size].encode("utf-8", "replace"), digest_size=4).digest()
+            digest = hashlib.blake2b(
+                normal[start : start + size].encode("utf-8", "replace"), digest_size=4
+            ).digest()
             vector[digest[0] % EMBEDDING_DIMENSION] += 1.0 if digest[1] & 1 else -1.0
     length = math.sqrt(sum(value * value for value in vector)) or 1.0
     return tuple(value / length for value in vector)

@@ -9,8 +9,9 @@ In a page, a comment above a block says how it is to be taken:
     mkdir documents
     -->
 
-`python`, `bash` and `console` blocks are run, and a `text` block is what the Python above it prints: "…" stands for
-anything, on a line of its own for lines. All Python of a page is one program. Files (`toml`, `json`) are parsed.
+`python`, `bash` and `console` blocks are run, and a `text` block is what the Python above it prints: "…"
+stands for anything, on a line of its own for lines. All Python of a page is one program. Files (`toml`,
+`json`) are parsed.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Block:
         if self.note.startswith("no-run"):
             return self.note.removeprefix("no-run").removeprefix(":").strip()
         if self.note.startswith("needs: "):
-            missing = [name for name in self.note.removeprefix("needs: ").split(", ") if find_spec(name) is None]
+            missing = [
+                name for name in self.note.removeprefix("needs: ").split(", ") if find_spec(name) is None
+            ]
             return f"not installed: {', '.join(missing)}" if missing else None
         return None
 
@@ -78,7 +81,9 @@ class Reader:
         llm: What the environment has besides where a stand-in for an LLM answers.
     """
 
-    def __init__(self, page: Path, folder: Path, environment: Mapping[str, str], llm: Mapping[str, str]) -> None:
+    def __init__(
+        self, page: Path, folder: Path, environment: Mapping[str, str], llm: Mapping[str, str]
+    ) -> None:
         self._page = page
         self._folder = folder
         self._environment = environment
@@ -144,12 +149,16 @@ class Reader:
             stderr=subprocess.STDOUT,
             encoding="utf-8",
         )
-        assert process.returncode == 0, f"{self._page.name}, line {block.line}\n{command[-1]}\n{process.stdout}"
+        assert process.returncode == 0, (
+            f"{self._page.name}, line {block.line}\n{command[-1]}\n{process.stdout}"
+        )
         return process.stdout
 
 
 def assert_prints(expected: str, printed: str) -> None:
     lines = [line.rstrip() for line in expected.rstrip().splitlines()]
-    pattern = "".join("(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + " *\n" for line in lines)
+    pattern = "".join(
+        "(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + " *\n" for line in lines
+    )
     whole = f"{printed.rstrip()}\n" if printed.strip() else ""
     assert re.fullmatch(pattern, whole), f"the page has:\n{expected}\nprinted:\n{printed}"

@@ -32,10 +32,13 @@ def table_drawing(
             if text:
                 code = text.encode("utf-16-be").hex()
                 shown = f"({text.translate(_ESCAPES)})" if text.isascii() else f"<{code}>"
-                drawing += f"BT /{'F1' if text.isascii() else 'F2'} 12 Tf {at:.2f} {upper - 12} Td {shown} Tj ET\n"
+                drawing += (
+                    f"BT /{'F1' if text.isascii() else 'F2'} 12 Tf {at:.2f} {upper - 12} Td {shown} Tj ET\n"
+                )
             if ruled:
                 drawing += (
-                    f"{left} {upper} m {right} {upper} l S {left} {upper - height} m {right} {upper - height} l S\n"
+                    f"{left} {upper} m {right} {upper} l S {left} {upper - height} m {right} "
+                    f"{upper - height} l S\n"
                 )
                 drawing += f"{left} {upper} m {left} {upper - height} l S\n" if text or not x else ""
         if ruled:
@@ -45,7 +48,8 @@ def table_drawing(
 
 _ESCAPES = str.maketrans({"(": r"\(", ")": r"\)"})
 _JAPANESE_FONT = (
-    "<< /Type /Font /Subtype /Type0 /BaseFont /HeiseiKakuGo-W5 /Encoding /UniJIS-UCS2-H /DescendantFonts [ << "
+    "<< /Type /Font /Subtype /Type0 /BaseFont /HeiseiKakuGo-W5 /Encoding /UniJIS-UCS2-H /DescendantFonts [ "
+    "<< "
     "/Type /Font /Subtype /CIDFontType0 /BaseFont /HeiseiKakuGo-W5 /CIDSystemInfo << /Registry (Adobe) "
     "/Ordering (Japan1) /Supplement 2 >> /DW 1000 >> ] >>"
 )
@@ -64,7 +68,9 @@ def text_drawing(lines: Sequence[tuple[float, float, str]], upright: bool = Fals
     return drawing
 
 
-def form_field(kind: str, name: str, x: float, y: float, value: str = "", width: float = 200, more: str = "") -> str:
+def form_field(
+    kind: str, name: str, x: float, y: float, value: str = "", width: float = 200, more: str = ""
+) -> str:
     """A field of a form: Tx for text, Ch for a choice, Btn for a box that is ticked if it has a value."""
     about = f"/T <feff{name.encode('utf-16-be').hex()}> /Rect [{x} {y} {x + width} {y + 16}] {more}"
     if kind == "Btn":
@@ -116,10 +122,14 @@ def pdf_bytes(
         ]
     if bookmarks:
         last = outline + len(bookmarks)
-        objects.append(f"<< /Type /Outlines /First {outline + 1} 0 R /Last {last} 0 R /Count {len(bookmarks)} >>")
+        objects.append(
+            f"<< /Type /Outlines /First {outline + 1} 0 R /Last {last} 0 R /Count {len(bookmarks)} >>"
+        )
     for number, (said, page) in enumerate(bookmarks, outline + 1):
         following = f" /Next {number + 1} 0 R" if number < last else ""
-        objects.append(f"<< /Title ({said}) /Parent {outline} 0 R /Dest [{4 + 2 * page} 0 R /Fit]{following} >>")
+        objects.append(
+            f"<< /Title ({said}) /Parent {outline} 0 R /Dest [{4 + 2 * page} 0 R /Fit]{following} >>"
+        )
     objects += [f"<< /Title ({title}) >>"] if title else []
     about = f" /Info {len(objects)} 0 R" if title else ""
     data, offsets = b"%PDF-1.4\n", []

@@ -1,4 +1,5 @@
-"""A process that reads an index beside writers that are killed, until a line comes in; then it says what failed.
+"""A process that reads an index beside writers that are killed, until a line comes in; then it says what
+failed.
 
 usage: python -m tests.reader_of_a_killed_writer FOLDER
 """

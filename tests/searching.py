@@ -13,12 +13,21 @@ from tests.embedding import TrigramEmbedding
 from tests.openai_server import embed
 
 ENGLISH = {
-    "tides": "The Moon pulls the ocean towards itself. Its pull raises two bulges. The Bay of Fundy has high tides.",
-    "bridge": "The Akashi Bridge opened in 1998. Its main span is 1,991 metres long. It crosses a busy strait.",
+    "tides": (
+        "The Moon pulls the ocean towards itself. Its pull raises two bulges. "
+        "The Bay of Fundy has high tides."
+    ),
+    "bridge": (
+        "The Akashi Bridge opened in 1998. Its main span is 1,991 metres long. It crosses a busy strait."
+    ),
     "miso": "Miso is made of fermented soybeans. Salt and koji are added. Its colour differs by region.",
-    "chess": "Chess is played by two people. Each of them has sixteen pieces. A captured piece is gone for good.",
+    "chess": (
+        "Chess is played by two people. Each of them has sixteen pieces. A captured piece is gone for good."
+    ),
     "glass": "Glass is melted from sand. Soda lowers the heat that is needed. Lime makes it durable.",
-    "lighthouse": "The lighthouse stands on a cliff. Its lamp turns every ten seconds. Sailors know its red stripe.",
+    "lighthouse": (
+        "The lighthouse stands on a cliff. Its lamp turns every ten seconds. Sailors know its red stripe."
+    ),
 }
 JAPANESE = {
     "琵琶湖": "琵琶湖は滋賀県にある。日本で最も大きい湖である。多くの固有種が住む。",
@@ -73,7 +82,9 @@ QUESTIONS = {
 def documents(*corpora: dict[str, str], **metadata: Any) -> list[Document]:
     """A document for each text, with its key as id."""
     return [
-        Document(id_=name, text=text, metadata=dict(metadata)) for corpus in corpora for name, text in corpus.items()
+        Document(id_=name, text=text, metadata=dict(metadata))
+        for corpus in corpora
+        for name, text in corpus.items()
     ]
 
 

@@ -1,12 +1,13 @@
-"""A stand-in for an LLM provider, in a process of its own: real HTTP, with latency, limits and faults as they are set.
+"""A stand-in for an LLM provider, in a process of its own: real HTTP, with latency, limits and faults as they
+are set.
 
 with StandInLLM(latency=1.0, requests_per_minute=600, faults=Faults(server_error=0.05)) as server:
     llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0)
 
-It answers OpenAI's chat completions with each sentence of the passage and a second statement made of it, or with
-recorded propositions. What becomes of a request hangs on its passage and on how often that was asked for, and not on
-the order in which requests come. By hand, `python -m tests.stand_in_llm --latency 1` prints its port and serves until
-the process that started it ends; flags are the names below.
+It answers OpenAI's chat completions with each sentence of the passage and a second statement made of it, or
+with recorded propositions. What becomes of a request hangs on its passage and on how often that was asked
+for, and not on the order in which requests come. By hand, `python -m tests.stand_in_llm --latency 1` prints
+its port and serves until the process that started it ends; flags are the names below.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Faults:
         server_error: Status 500 after the latency.
         timeout: Accepted and never answered.
         reset: The connection is reset once the request has been read.
-        malformed: A reply that is not JSON: by turns a Python list without one of its commas, and prose without a list.
+        malformed: A reply that is not JSON: by turns a Python list without one of its commas, and prose
+            without a list.
         cut_off: The first half of the reply, with the finish reason "length".
         refusal: A refusal in place of the content.
         content_filter: No content, with the finish reason "content_filter".
@@ -56,7 +58,9 @@ class Faults:
 
     def __post_init__(self) -> None:
         if min(self.shares.values()) < 0 or sum(self.shares.values()) > 1 + 1e-9:
-            raise ValueError(f"the shares of faults must be 0 or more and at most 1 together, not {self.shares}")
+            raise ValueError(
+                f"the shares of faults must be 0 or more and at most 1 together, not {self.shares}"
+            )
 
     @property
     def shares(self) -> dict[str, float]:
@@ -64,7 +68,8 @@ class Faults:
         return {name: share for name, share in vars(self).items() if name != "retry_after"}
 
     def draw(self, seed: int, asked: str, attempt: int) -> tuple[str, bool]:
-        """Choose what becomes of a request ("ok" or a kind of fault), and which of its two forms a fault has."""
+        """Choose what becomes of a request ("ok" or a kind of fault), and which of its two forms a fault
+        has."""
         drawn = blake2b(f"{seed}:{asked}:{attempt}".encode(), digest_size=8).digest()
         place = int.from_bytes(drawn[:7], "big") / 256**7
         for name, share in self.shares.items():
@@ -83,8 +88,8 @@ class Answered:
         start: The first 40 characters of the first of them.
         arrived: When it had been read, by `time.monotonic`, which the processes of a machine share.
         ended: When the server was done with it; None while it is not.
-        kind: "ok", the name of a fault, "over_limit" or "too_many" (refused by a limit), "gone" (the client hung up),
-            or "pending".
+        kind: "ok", the name of a fault, "over_limit" or "too_many" (refused by a limit), "gone" (the client
+            hung up), or "pending".
         in_flight: Requests that were being answered when it came, itself included.
         input_tokens: Tokens of its messages.
         output_tokens: Tokens of the reply; 0 where there was none.
@@ -123,11 +128,11 @@ class Settings:
 
     Args:
         latency: Seconds before each reply.
-        requests_per_minute: Requests over this get status 429 and the time to wait, in Retry-After (whole seconds)
-            and retry-after-ms as OpenAI sends it; they do not count.
+        requests_per_minute: Requests over this get status 429 and the time to wait, in Retry-After (whole
+            seconds) and retry-after-ms as OpenAI sends it; they do not count.
         tokens_per_minute: The same for the tokens of requests and replies.
-        limit_kind: "bucket" (refilled continuously), "sliding" (so many in any window) or "fixed" (so many in each
-            window from the server's start on).
+        limit_kind: "bucket" (refilled continuously), "sliding" (so many in any window) or "fixed" (so many in
+            each window from the server's start on).
         window: Seconds of a window.
         burst: How many seconds' allowance a bucket holds.
         max_in_flight: Requests at the same time; more get status 429 and no time to wait.
@@ -152,7 +157,9 @@ class Settings:
         flat = {**asdict(self), **asdict(self.faults)}
         del flat["faults"]
         # an empty value stands for None
-        return [f"--{name.replace('_', '-')}={'' if value is None else value}" for name, value in flat.items()]
+        return [
+            f"--{name.replace('_', '-')}={'' if value is None else value}" for name, value in flat.items()
+        ]
 
     @classmethod
     def from_arguments(cls, arguments: Sequence[str]) -> tuple[Settings, int]:
@@ -183,7 +190,9 @@ class StandInLLM(Settings):
         self._pid, self._port = _forks().start(self.as_arguments())
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         os.kill(self._pid, signal.SIGKILL)
 
     def log(self) -> list[Answered]:
@@ -195,7 +204,8 @@ class StandInLLM(Settings):
         return Totals(**self._get("totals"))
 
     def reset(self) -> None:
-        """Forget all requests, and how often each passage was asked for; limits remember what they let through."""
+        """Forget all requests, and how often each passage was asked for; limits remember what they let
+        through."""
         self._get("reset")
 
     def _get(self, path: str) -> Any:
@@ -204,7 +214,8 @@ class StandInLLM(Settings):
 
 
 class _Forks:
-    """A process that forks each server, so that only one has to import what servers need, and that ends with ours."""
+    """A process that forks each server, so that only one has to import what servers need, and that ends with
+    ours."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -240,10 +251,15 @@ def sentences_of(text: str) -> list[str]:
 
 
 def propositions_of(text: str) -> list[str]:
-    """What the server makes of a text: every sentence, and a second statement made of it in the text's own script."""
+    """What the server makes of a text: every sentence, and a second statement made of it in the text's own
+    script."""
     letters = {lead: len(script.findall(text)) for lead, script in _LEADS.items()}
     lead = max(letters, key=lambda name: letters[name])
-    return [made for n, sentence in enumerate(sentences_of(text), 1) for made in (sentence, lead.format(n) + sentence)]
+    return [
+        made
+        for n, sentence in enumerate(sentences_of(text), 1)
+        for made in (sentence, lead.format(n) + sentence)
+    ]
 
 
 _SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|[。！？]|\Z)", re.DOTALL)

@@ -1,4 +1,5 @@
-"""The process behind `tests.stand_in_llm.StandInLLM`: a small HTTP/1.1 server on asyncio, on the loopback interface.
+"""The process behind `tests.stand_in_llm.StandInLLM`: a small HTTP/1.1 server on asyncio, on the loopback
+interface.
 
 It imports no llama_index, which takes longer than all the rest of its start.
 """
@@ -180,7 +181,8 @@ class _Server:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._count = _token_counter()
-        self._count_again = lru_cache(maxsize=64)(self._count)  # what stands before a passage is always the same
+        # what stands before a passage is always the same
+        self._count_again = lru_cache(maxsize=64)(self._count)
         self._held = _read_held(settings.held)
         limits = {"requests": settings.requests_per_minute, "tokens": settings.tokens_per_minute}
         given = {name: limit for name, limit in limits.items() if limit is not None}
@@ -227,7 +229,9 @@ class _Server:
         tokens = sum(map(self._count_again, before)) + self._count(last) + 3 * (len(before) + 1) + 3
         request = _Request([*map(digest, texts)], texts[0][:40], now, self._in_flight + 1, tokens)
         lists = [self._held.get(text) or propositions_of(text) for text in texts]
-        reply = json.dumps(dict(zip(numbers, lists, strict=True)) if numbers else lists[0], ensure_ascii=False)
+        reply = json.dumps(
+            dict(zip(numbers, lists, strict=True)) if numbers else lists[0], ensure_ascii=False
+        )
         self._requests.append(request)
         self._in_flight += 1
         try:
@@ -245,9 +249,13 @@ class _Server:
                 return None
             request.kind = kind
             if kind == "server_error":
-                return self._error(500, "server_error", "The server had an error while processing your request.")
+                return self._error(
+                    500, "server_error", "The server had an error while processing your request."
+                )
             choice = _choice(kind, reply, [text for made in lists for text in made], form)
-            request.output_tokens = self._count(choice["message"]["content"] or choice["message"]["refusal"] or "")
+            request.output_tokens = self._count(
+                choice["message"]["content"] or choice["message"]["refusal"] or ""
+            )
             return _Response(_completion(body, choice, request), headers=self._headers)
         finally:
             self._in_flight -= 1
@@ -270,10 +278,14 @@ class _Server:
             limit.take(costs[name], request.arrived)
         return None
 
-    async def _fail(self, kind: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Response | None:
+    async def _fail(
+        self, kind: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> _Response | None:
         """Fail without a reply."""
         if kind == "rate_limited":
-            return self._error(429, "rate_limit_exceeded", "Rate limit reached.", self._settings.faults.retry_after)
+            return self._error(
+                429, "rate_limit_exceeded", "Rate limit reached.", self._settings.faults.retry_after
+            )
         if kind == "reset":
             linger = struct.pack("ii", 1, 0)  # closing then sends RST, and what was not sent is dropped
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
@@ -285,7 +297,9 @@ class _Server:
 
     def _error(self, status: int, code: str, message: str, wait: float | None = None) -> _Response:
         retry = (
-            {} if wait is None else {"retry-after": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(1000 * wait))}
+            {}
+            if wait is None
+            else {"retry-after": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(1000 * wait))}
         )
         error = {"message": message, "type": code, "param": None, "code": code}
         return _Response({"error": error}, status, {**self._headers, **retry})

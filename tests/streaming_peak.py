@@ -1,6 +1,7 @@
 """How much memory streaming takes at most: `python -m tests.streaming_peak parse 100000` prints megabytes.
 
-A process of its own, since a peak does not fall again. The LLM is in it and answers at once; there is no store.
+A process of its own, since a peak does not fall again. The LLM is in it and answers at once; there is no
+store.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Documents come, change and go in any order, and now and then something breaks: an index has what it is to have."""
+"""Documents come, change and go in any order, and now and then something breaks: an index has what it is to
+have."""
 
 from __future__ import annotations
 
@@ -46,13 +47,21 @@ class Written:
     def changed(self, choice: random.Random) -> Written:
         place = choice.randrange(len(self.sentences))
         before, after = self.sentences[:place], self.sentences[place:]
-        of_text = [(*before, sentence(choice), *after), self.sentences + before, (*before, *after[1:]) or after]
-        return choice.choice([replace(self, year=self.year + 1), *(replace(self, sentences=one) for one in of_text)])
+        of_text = [
+            (*before, sentence(choice), *after),
+            self.sentences + before,
+            (*before, *after[1:]) or after,
+        ]
+        return choice.choice(
+            [replace(self, year=self.year + 1), *(replace(self, sentences=one) for one in of_text)]
+        )
 
     @property
     def document(self) -> Document:
         parts = (self.sentences[start : start + 7] for start in range(0, len(self.sentences), 7))
-        text = "".join(f"## Part {i}\n\n{''.join(one for _, one in part)}\n\n" for i, part in enumerate(parts))
+        text = "".join(
+            f"## Part {i}\n\n{''.join(one for _, one in part)}\n\n" for i, part in enumerate(parts)
+        )
         return Document(text=text, id_=self.id, metadata={"year": self.year, "of": [1, {"x": None}]})
 
 
@@ -132,11 +141,15 @@ def test_an_index_has_what_it_would_have_if_it_were_made_anew(store: str, seed: 
         return [Written.anew(choice, document_id) for document_id in choice.sample(IDS, number)]
 
     held = {one.id: one for one in new(4)}
-    pack = DenseXRetrievalPack([one.document for one in held.values()], persist_dir=folder, **options, **of_store())
+    pack = DenseXRetrievalPack(
+        [one.document for one in held.values()], persist_dir=folder, **options, **of_store()
+    )
     gone: set[str] = set()
     for _ in range(STEPS):
         before = {word for one in held.values() for word, _ in one.sentences}
-        step = choice.choice(["insert", "refresh", "refresh", "delete", "purge", "break", "stop", "open", "compact"])
+        step = choice.choice(
+            ["insert", "refresh", "refresh", "delete", "purge", "break", "stop", "open", "compact"]
+        )
         if step == "insert":
             some = new(choice.randint(1, 3))
             pack.insert([one.document for one in some])

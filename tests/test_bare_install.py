@@ -23,8 +23,10 @@ from llama_index.core import Document
 import llama_pack_densex
 for name in llama_pack_densex.__all__:
     getattr(llama_pack_densex, name)
-pack = llama_pack_densex.DenseXRetrievalPack([Document(text="The lamp is red. 灯りは赤い。")], persist_dir=sys.argv[2])
-print(json.dumps([str(pack.run("lamp")), str(llama_pack_densex.DenseXRetrievalPack.load(sys.argv[2]).run("灯り"))]))
+pack = llama_pack_densex.DenseXRetrievalPack(\
+[Document(text="The lamp is red. 灯りは赤い。")], persist_dir=sys.argv[2])
+print(json.dumps([str(pack.run("lamp")), \
+str(llama_pack_densex.DenseXRetrievalPack.load(sys.argv[2]).run("灯り"))]))
 """
 
 
@@ -40,7 +42,10 @@ def needed_by(requirement: Requirement, seen: set[str]) -> set[str]:
         return seen
     seen |= {key, name}
     for need in needs:
-        if any(need.marker is None or need.marker.evaluate({"extra": extra}) for extra in ("", *requirement.extras)):
+        if any(
+            need.marker is None or need.marker.evaluate({"extra": extra})
+            for extra in ("", *requirement.extras)
+        ):
             needed_by(need, seen)
     return seen
 

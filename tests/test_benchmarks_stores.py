@@ -20,8 +20,20 @@ def _benchmarks_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_measures_a_small_index_with_exact_recall(tmp_path: Path) -> None:
     command = [sys.executable, BENCHMARKS / "stores.py", "--dir", tmp_path, "--corpus", "made-up", "--alone"]
-    command += ["--propositions", "160", "--questions", "4", "--warm-up", "1", "--parts", "building", "searching"]
-    done = subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True, env=dict(os.environ))
+    command += [
+        "--propositions",
+        "160",
+        "--questions",
+        "4",
+        "--warm-up",
+        "1",
+        "--parts",
+        "building",
+        "searching",
+    ]
+    done = subprocess.run(
+        list(map(str, command)), check=True, capture_output=True, text=True, env=dict(os.environ)
+    )
     assert "recall@10 of the store: 1.0000" in done.stdout
     assert "| pack: hybrid (default) |" in done.stdout
 
@@ -29,9 +41,30 @@ def test_it_measures_a_small_index_with_exact_recall(tmp_path: Path) -> None:
 def test_it_measures_what_users_of_llama_index_would_take(tmp_path: Path) -> None:
     pytest.importorskip("llama_index.retrievers.bm25")
     pytest.importorskip("llama_index.vector_stores.chroma")
-    command = [sys.executable, BENCHMARKS / "stores.py", "--dir", tmp_path, "--corpus", "made-up", "--sentences", "5"]
-    command += ["--propositions", "40", "--questions", "2", "--warm-up", "1", "--parts", "searching", "changing"]
-    done = subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True, env=dict(os.environ))
+    command = [
+        sys.executable,
+        BENCHMARKS / "stores.py",
+        "--dir",
+        tmp_path,
+        "--corpus",
+        "made-up",
+        "--sentences",
+        "5",
+    ]
+    command += [
+        "--propositions",
+        "40",
+        "--questions",
+        "2",
+        "--warm-up",
+        "1",
+        "--parts",
+        "searching",
+        "changing",
+    ]
+    done = subprocess.run(
+        list(map(str, command)), check=True, capture_output=True, text=True, env=dict(os.environ)
+    )
     for row in ("| LlamaIndex: Chroma and BM25Retriever, fused |", "| LlamaIndex: Chroma |", "| 8 |"):
         assert row in done.stdout
 

@@ -32,7 +32,9 @@ MODELS: dict[str, Any] = {"proposition_llm": "none", "query_llm": "none"}
 def new_index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("new") / "index"
     corpus = documents(ENGLISH, JAPANESE)
-    DenseXRetrievalPack(corpus, persist_dir=folder, embed_model=ShortEmbedding(), mode=request.param, **MODELS)
+    DenseXRetrievalPack(
+        corpus, persist_dir=folder, embed_model=ShortEmbedding(), mode=request.param, **MODELS
+    )
     return folder
 
 
@@ -174,16 +176,22 @@ def test_the_command_says_what_is_wrong_and_how_to_mend_it(index: Path) -> None:
 
 
 def test_a_new_index_has_nothing_that_compacting_would_give_back(tmp_path: Path) -> None:
-    texts = {str(n): f"Lamp {n} hangs in hall {n}. It was lit in {1000 + n}. 灯{n}は赤い。" for n in range(500)}
+    texts = {
+        str(n): f"Lamp {n} hangs in hall {n}. It was lit in {1000 + n}. 灯{n}は赤い。" for n in range(500)
+    }
     DenseXRetrievalPack(documents(texts), persist_dir=tmp_path / "i", embed_model=ShortEmbedding(), **MODELS)
     compaction = compact_index(tmp_path / "i")
     assert compaction.bytes_before <= 1.1 * compaction.bytes_after
 
 
 def test_compacting_gives_back_the_space_of_what_was_deleted(tmp_path: Path) -> None:
-    half = {f"{n}": f"Lamp {n} hangs in hall {n}. It was lit in {1000 + n}. 灯{n}は赤い。" for n in range(160)}
+    half = {
+        f"{n}": f"Lamp {n} hangs in hall {n}. It was lit in {1000 + n}. 灯{n}は赤い。" for n in range(160)
+    }
     rest = {name: text for name, text in half.items() if int(name) % 2}
-    pack = DenseXRetrievalPack(documents(half), persist_dir=tmp_path / "i", embed_model=ShortEmbedding(), **MODELS)
+    pack = DenseXRetrievalPack(
+        documents(half), persist_dir=tmp_path / "i", embed_model=ShortEmbedding(), **MODELS
+    )
     pack.delete([name for name in half if name not in rest])
     compaction = compact_index(tmp_path / "i")
     assert compaction.bytes_after < compaction.bytes_before
@@ -194,7 +202,9 @@ def test_compacting_gives_back_the_space_of_what_was_deleted(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("change", ["compact", "insert", "tokenizer"])
-def test_a_pack_that_has_not_read_for_long_keeps_what_others_wrote_into_its_store(tmp_path: Path, change: str) -> None:
+def test_a_pack_that_has_not_read_for_long_keeps_what_others_wrote_into_its_store(
+    tmp_path: Path, change: str
+) -> None:
     arguments: dict[str, Any] = {"embed_model": "none", **MODELS}
     DenseXRetrievalPack(
         documents({"a": "Foxes run in the snow."}), vector_store=EmbeddedVectorStore(tmp_path), **arguments
@@ -214,7 +224,9 @@ def test_a_pack_that_has_not_read_for_long_keeps_what_others_wrote_into_its_stor
     assert set(opened(**others).documents()) == ({"b"} if change == "compact" else {"b", "c"})
 
 
-def test_a_purge_that_fails_leaves_the_document_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_purge_that_fails_leaves_the_document_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = {"a": "Foxes run in the snow.", "b": "熊は冬に眠る。"}
     pack = DenseXRetrievalPack(documents(texts), persist_dir=tmp_path / "i", embed_model="none", **MODELS)
 
@@ -232,7 +244,9 @@ def test_a_purge_that_fails_leaves_the_document_whole(tmp_path: Path, monkeypatc
 
 
 def test_what_is_done_with_an_index_whose_table_is_gone_names_the_index(tmp_path: Path) -> None:
-    pack = DenseXRetrievalPack(documents({"a": "Foxes."}), persist_dir=tmp_path / "i", embed_model="none", **MODELS)
+    pack = DenseXRetrievalPack(
+        documents({"a": "Foxes."}), persist_dir=tmp_path / "i", embed_model="none", **MODELS
+    )
     for table in (tmp_path / "i").glob("data-*/nodes.db"):
         table.unlink()
     for work in (lambda: pack.insert(documents({"b": "Bears."})), lambda: pack.delete("a")):
@@ -335,7 +349,9 @@ def test_an_index_without_propositions_is_whole(granularity: Any, tmp_path: Path
 @pytest.mark.parametrize("mode", ["recursive", "auto_merging"])
 def test_documents_that_were_given_in_pieces_are_whole(mode: Any, tmp_path: Path) -> None:
     pieces = SentenceWindowNodeParser().get_nodes_from_documents(documents(ENGLISH))
-    DenseXRetrievalPack(pieces, persist_dir=tmp_path / "index", embed_model=ShortEmbedding(), mode=mode, **MODELS)
+    DenseXRetrievalPack(
+        pieces, persist_dir=tmp_path / "index", embed_model=ShortEmbedding(), mode=mode, **MODELS
+    )
     assert check_index(tmp_path / "index", repair=True).faults == ()
     assert load(tmp_path / "index").counts().passages == len(pieces)
 

@@ -44,7 +44,9 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def index_naming(model: str, folder: Path) -> Path:
     """An index whose manifest was changed to name an embedding model."""
     documents = [Document(id_="a", text="The Eiffel Tower was finished in 1889.")]
-    DenseXRetrievalPack(documents, embed_model="none", proposition_llm="none", query_llm="none", persist_dir=folder)
+    DenseXRetrievalPack(
+        documents, embed_model="none", proposition_llm="none", query_llm="none", persist_dir=folder
+    )
     manifest = json.loads((folder / "densex.json").read_text())
     manifest |= {"embed_model": "OpenAIEmbedding: x", "embed_spec": model}
     (folder / "densex.json").write_text(json.dumps(manifest))
@@ -135,11 +137,17 @@ def test_an_address_that_the_user_names_is_asked(tmp_path: Path) -> None:
         model = f"openai:text-embedding-3-small@{server.url}"
         documents = [Document(id_="a", text="The Eiffel Tower was finished in 1889.")]
         DenseXRetrievalPack(
-            documents, embed_model=model, proposition_llm="none", query_llm="none", persist_dir=tmp_path / "index"
+            documents,
+            embed_model=model,
+            proposition_llm="none",
+            query_llm="none",
+            persist_dir=tmp_path / "index",
         )
         with pytest.raises(ValueError, match="embed_model="):
             DenseXRetrievalPack.load(tmp_path / "index", query_llm="none")
-        code, output = run("query", tmp_path / "index", QUESTION, "--query-llm", "none", "--embed-model", model)
+        code, output = run(
+            "query", tmp_path / "index", QUESTION, "--query-llm", "none", "--embed-model", model
+        )
     assert code == 0, output
     assert server.embedded[-1] == QUESTION
 
@@ -154,20 +162,24 @@ def test_an_address_of_the_environment_is_the_users(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     "model",
-    ["openai:text-embedding-3-small", "ollama:bge-m3", "google:gemini-embedding-001", "huggingface:BAAI/bge-m3",
-     "local:BAAI/bge-m3", "minilm", "ruri:cl-nagoya/ruri-v3-30m"],
+    ["openai:text-embedding-3-small", "ollama:bge-m3", "google:gemini-embedding-001",
+     "huggingface:BAAI/bge-m3", "local:BAAI/bge-m3", "minilm", "ruri:cl-nagoya/ruri-v3-30m"],
 )  # fmt: skip
 def test_names_of_a_providers_own_models_are_allowed(model: str) -> None:
     assert unnamed_place(model, RETRIEVERS) == ""
 
 
 @pytest.mark.parametrize("before", ["", "huggingface:", "local:", "contriever:"])
-@pytest.mark.parametrize("place", ["/tmp/model", "../model", "./model", "~/model", "\\\\server\\share", "C:\\model"])
+@pytest.mark.parametrize(
+    "place", ["/tmp/model", "../model", "./model", "~/model", "\\\\server\\share", "C:\\model"]
+)
 def test_folders_of_an_index_are_not_allowed(before: str, place: str) -> None:
     assert unnamed_place(before + place, RETRIEVERS) == place
 
 
-def test_a_folder_that_looks_like_a_name_on_the_hub_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_looks_like_a_name_on_the_hub_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "BAAI" / "bge-m3").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert unnamed_place("huggingface:BAAI/bge-m3", RETRIEVERS) == "BAAI/bge-m3"
@@ -280,7 +292,11 @@ print(LLMPropositionizer.from_dict(json.load(open(sys.argv[1]))).class_name())
 
 @pytest.mark.parametrize(
     ("setting", "variable"),
-    [("api_base", "OPENAI_API_BASE"), ("api_base of a server", "OPENAI_BASE_URL"), ("base_url", "OLLAMA_HOST")],
+    [
+        ("api_base", "OPENAI_API_BASE"),
+        ("api_base of a server", "OPENAI_BASE_URL"),
+        ("base_url", "OLLAMA_HOST"),
+    ],
 )
 def test_an_address_of_the_environment_is_the_users_in_a_dictionary_too(
     setting: str, variable: str, tmp_path: Path

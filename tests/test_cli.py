@@ -74,7 +74,12 @@ def run_process(*arguments: str | Path, **environment: str) -> subprocess.Comple
     """Run a command as a user does."""
     command = [sys.executable, "-c", "from llama_pack_densex.cli import app; app()", *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, encoding="utf-8", env={**os.environ, **environment}, check=False
+        command,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, **environment},
+        check=False,
     )
 
 
@@ -234,7 +239,9 @@ def test_what_may_not_be_read_is_named_and_skipped(docs: Path, index: Path) -> N
     }  # what is in the index of them stays
 
 
-def test_rows_of_a_table_are_indexed_with_their_header_when_they_are_asked_for(faulty: Path, tmp_path: Path) -> None:
+def test_rows_of_a_table_are_indexed_with_their_header_when_they_are_asked_for(
+    faulty: Path, tmp_path: Path
+) -> None:
     run("index", faulty, "--to", tmp_path / "index", "--include", "*.csv", "--exclude", "tea.*")
     assert indexed(tmp_path / "index") == {"琵琶湖.md", "価格.csv"}
     (found, *_) = run_json("query", tmp_path / "index", "番茶の価格")["results"]
@@ -270,9 +277,13 @@ def test_where_nothing_can_be_read_that_is_the_error(tmp_path: Path) -> None:
 
 def test_a_title_is_the_front_matters_the_first_headings_or_the_files(docs: Path, tmp_path: Path) -> None:
     (docs / "a.md").write_text("---\ntitle: 茶の本\n---\n# Tea\n\nMatcha is ground.", encoding="utf-8")
-    (docs / "b.md").write_text("Before it.\n\n## **湖**の話 ##\n\nThe lake is deep.\n\n# Later", encoding="utf-8")
+    (docs / "b.md").write_text(
+        "Before it.\n\n## **湖**の話 ##\n\nThe lake is deep.\n\n# Later", encoding="utf-8"
+    )
     (docs / "c.txt").write_text("# No heading\n\nRice grows.", encoding="utf-8")
-    (docs / "d.html").write_text("<svg><title>Icon</title></svg><h1>船の話</h1><p>The ship sails.", encoding="utf-8")
+    (docs / "d.html").write_text(
+        "<svg><title>Icon</title></svg><h1>船の話</h1><p>The ship sails.", encoding="utf-8"
+    )
     (docs / "e.rst").write_text("Trains\n======\n\nThe train leaves.", encoding="utf-8")
     (docs / "f.adoc").write_text("= 塔の話\n\n塔は高い。", encoding="utf-8")
     run("index", docs, "--to", tmp_path / "index")
@@ -296,7 +307,12 @@ def test_what_is_indexed_of_a_file_stays_while_it_cannot_be_read(docs: Path, ind
 
 def test_recorded_propositions_are_used(tmp_path: Path) -> None:
     code, output = run(
-        "index", DATA / "ja", "--to", tmp_path / "index", "--propositionizer", f"recorded:{DATA / 'propositions.jsonl'}"
+        "index",
+        DATA / "ja",
+        "--to",
+        tmp_path / "index",
+        "--propositionizer",
+        f"recorded:{DATA / 'propositions.jsonl'}",
     )
     assert code == 0
     assert "RecordedPropositionizer" in output
@@ -381,7 +397,9 @@ def test_a_query_prints_the_answer_and_the_passages_with_what_found_them(index: 
 
 
 def test_of_many_units_that_found_a_passage_the_best_three_are_shown(tmp_path: Path) -> None:
-    (tmp_path / "lamps.txt").write_text(" ".join(f"Lamp {n} hangs in hall {n}." for n in range(1, 7)), encoding="utf-8")
+    (tmp_path / "lamps.txt").write_text(
+        " ".join(f"Lamp {n} hangs in hall {n}." for n in range(1, 7)), encoding="utf-8"
+    )
     run("index", tmp_path / "lamps.txt", "--to", tmp_path / "index")
     code, output = run("query", tmp_path / "index", "Where do the lamps hang?")
     assert code == 0
@@ -411,7 +429,9 @@ def test_a_question_that_nothing_matches_is_said_to_have_no_answer(index: Path) 
 
 
 @pytest.mark.parametrize("command", [["query", "FOLDER", "tea"], ["inspect", "FOLDER"]])
-def test_a_folder_that_is_no_index_is_an_error_that_says_how_to_make_one(tmp_path: Path, command: list[str]) -> None:
+def test_a_folder_that_is_no_index_is_an_error_that_says_how_to_make_one(
+    tmp_path: Path, command: list[str]
+) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         code, output = run(*[str(folder) if part == "FOLDER" else part for part in command])
         assert code == 1
@@ -440,7 +460,9 @@ def test_a_damaged_index_is_an_error(docs: Path, index: Path, command: list[str]
 
 
 def test_what_would_steer_the_terminal_is_not_printed(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("Tea is \x1b[31mred\x1b]0;title\x07. [bold]Tea[/bold] is old.", encoding="utf-8")
+    (tmp_path / "a.txt").write_text(
+        "Tea is \x1b[31mred\x1b]0;title\x07. [bold]Tea[/bold] is old.", encoding="utf-8"
+    )
     run("index", tmp_path / "a.txt", "--to", tmp_path / "index")
     output = run("query", tmp_path / "index", "tea")[1]
     assert "\x1b" not in output
@@ -498,7 +520,9 @@ def test_an_index_that_the_system_does_not_let_be_read_is_not_called_damaged(ind
 
 def reply_with_facts(body: dict[str, Any]) -> str:
     content = asked_content(body)
-    return json.dumps([f"Fact: {content}"], ensure_ascii=False) if content else "It is written by the model.[^1]"
+    return (
+        json.dumps([f"Fact: {content}"], ensure_ascii=False) if content else "It is written by the model.[^1]"
+    )
 
 
 @pytest.fixture
@@ -548,7 +572,9 @@ def test_an_index_made_by_an_llm_is_not_continued_by_something_else_unasked(
     assert "--propositionizer" in output
 
 
-def test_a_refused_key_is_an_error_that_does_not_show_it(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_key_is_an_error_that_does_not_show_it(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refusal = Reply("Incorrect API key provided: sk-secret-1", status=401, code="invalid_api_key")
     with OpenAIServer(lambda body: refusal) as server:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-1")
@@ -579,7 +605,13 @@ def test_an_llm_without_a_key_is_an_error(docs: Path, index: Path, arguments: li
 def test_inspect_shows_passages_with_their_propositions_and_statuses(index: Path) -> None:
     code, output = run("inspect", index)
     assert code == 0
-    for shown in ("tea.md", "琵琶湖.md", "status ok", "- Green tea is steamed.", "- 琵琶湖は日本最大の湖である。"):
+    for shown in (
+        "tea.md",
+        "琵琶湖.md",
+        "status ok",
+        "- Green tea is steamed.",
+        "- 琵琶湖は日本最大の湖である。",
+    ):
         assert shown in output
 
 
@@ -643,7 +675,12 @@ def test_what_is_for_folders_says_so_of_a_stores_url(
     command: list[str], docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    names = {"URL": "chroma://store", "DOCS": str(docs), "OUT": str(tmp_path / "out"), "DOCS/tea.md": docs / "tea.md"}
+    names = {
+        "URL": "chroma://store",
+        "DOCS": str(docs),
+        "OUT": str(tmp_path / "out"),
+        "DOCS/tea.md": docs / "tea.md",
+    }
     code, output = run(*[names.get(part, part) for part in command])
     assert (code, "check, compact and batch are for folders" in " ".join(output.split())) == (1, True)
     assert [path.name for path in tmp_path.iterdir()] == ["docs"]
@@ -681,7 +718,9 @@ def test_a_file_is_read_once(docs: Path) -> None:
     assert len(documents) == 2
 
 
-@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that nobody can read, root included")
+@pytest.mark.skipif(
+    not Path("/proc/self/mem").exists(), reason="needs a file that nobody can read, root included"
+)
 def test_what_looks_like_a_dataset_and_cannot_be_read_is_skipped_too(docs: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.json").symlink_to("/proc/self/mem")
     code, output = run("index", docs, tmp_path / "rows.json", "--to", tmp_path / "index")
@@ -691,7 +730,8 @@ def test_what_looks_like_a_dataset_and_cannot_be_read_is_skipped_too(docs: Path,
 
 
 def test_a_wrong_url_is_not_taken_for_an_index_that_is_not_there_yet(docs: Path, tmp_path: Path) -> None:
-    (docs / "minutes.doc").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")  # it would be named if files were read before
+    # it would be named if files were read before
+    (docs / "minutes.doc").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")
     code, output = run("index", docs, "--to", f"chroma://{tmp_path / 'chroma'}?colour=red")
     assert code == 1
     assert "colour=red" in " ".join(output.split())
@@ -723,7 +763,9 @@ def test_scores_of_run_files_import_neither_llamaindex_nor_a_store(tmp_path: Pat
     (tmp_path / "run").write_text("1 Q0 d1 1 2.0 a\n", encoding="utf-8")
     arguments = ["score", "--qrels", str(tmp_path / "qrels"), "--run", str(tmp_path / "run")]
     command = f"from llama_pack_densex.cli import app\napp({arguments}, standalone_mode=False)"
-    assert not {"usearch", "pyarrow", "torch", "llama_index", "openai", "scipy.stats"} & modules_after(command)
+    assert not {"usearch", "pyarrow", "torch", "llama_index", "openai", "scipy.stats"} & modules_after(
+        command
+    )
 
 
 @pytest.mark.slow
@@ -750,7 +792,9 @@ def test_a_failure_prints_nothing_on_stdout_and_no_traceback(tmp_path: Path) -> 
 
 def test_a_reader_that_leaves_early_is_no_error(index: Path) -> None:
     command = f"{sys.executable} -c 'from llama_pack_densex.cli import app; app()' inspect {index} | head -1"
-    process = subprocess.run(command, shell=True, capture_output=True, text=True, encoding="utf-8", check=True)
+    process = subprocess.run(
+        command, shell=True, capture_output=True, text=True, encoding="utf-8", check=True
+    )
     assert process.stdout == "tea.md\n"
     assert process.stderr == ""
 
@@ -842,17 +886,27 @@ def test_help_has_the_commands_in_groups() -> None:
     headings = ["Make an index", "Ask it", "Serve it", "Look inside and keep it in order", "Measure"]
     places = [output.index(f" {heading} ") for heading in headings]
     assert places == sorted(places)
-    assert places[0] < output.index("│ index ") < output.index("│ batch ") < places[1] < output.index("│ query ")
+    assert (
+        places[0] < output.index("│ index ") < output.index("│ batch ") < places[1] < output.index("│ query ")
+    )
 
 
 @pytest.mark.parametrize(
     ("typed", "completed"), [("densex ev", "evaluate"), ("densex index --propo", "--propositionizer")]
 )
 def test_a_shell_completes_commands_and_options(typed: str, completed: str) -> None:
-    variables = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1), "_DENSEX_COMPLETE": "complete_bash"}
-    program = "import sys; sys.argv[0] = 'densex'; from llama_pack_densex.cli import app; app(prog_name='densex')"
+    variables = {
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(len(typed.split()) - 1),
+        "_DENSEX_COMPLETE": "complete_bash",
+    }
+    program = (
+        "import sys; sys.argv[0] = 'densex'; from llama_pack_densex.cli import app; app(prog_name='densex')"
+    )
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **variables}, check=False
+    )
     assert done.stdout.split() == [completed]
 
 
@@ -878,7 +932,9 @@ def test_demo_prints_json() -> None:
 
 def test_compare_prints_json(docs: Path, tmp_path: Path) -> None:
     questions = tmp_path / "q.jsonl"
-    questions.write_text('{"question": "琵琶湖の面積は？", "answers": ["約670平方キロメートル"]}', encoding="utf-8")
+    questions.write_text(
+        '{"question": "琵琶湖の面積は？", "answers": ["約670平方キロメートル"]}', encoding="utf-8"
+    )
     given = ("--documents", docs, "--embed-model", "none", "--strategies", "densex-sentences")
     result = run_json("compare", questions, *given)
     assert [strategy["name"] for strategy in result["strategies"]] == ["densex-sentences"]

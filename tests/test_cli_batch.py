@@ -58,7 +58,9 @@ def docs(tmp_path: Path) -> Path:
 
 def export(docs: Path, tmp_path: Path, *options: str | Path) -> list[Request]:
     """Export to fresh files, and return the requests in them."""
-    code, output = run("batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out", *options)
+    code, output = run(
+        "batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out", *options
+    )
     assert code == 0, output
     return requests_in(tmp_path / "out")
 
@@ -86,11 +88,16 @@ def done(request: Request, reply: Reply | str) -> dict[str, Any]:
 
 
 def expired(request: Request) -> dict[str, Any]:
-    error = {"code": "batch_expired", "message": "This request could not be executed before the window expired."}
+    error = {
+        "code": "batch_expired",
+        "message": "This request could not be executed before the window expired.",
+    }
     return {"id": "batch_req_1", "custom_id": request["custom_id"], "response": None, "error": error}
 
 
-def answer(requests: Iterable[Request], responder: Callable[[dict[str, Any]], Reply | str]) -> list[dict[str, Any]]:
+def answer(
+    requests: Iterable[Request], responder: Callable[[dict[str, Any]], Reply | str]
+) -> list[dict[str, Any]]:
     return [done(request, responder(request["body"])) for request in requests]
 
 
@@ -100,7 +107,9 @@ def write_results(file: Path, results: Sequence[Mapping[str, Any]], *others: str
     return file
 
 
-def index(docs: Path, tmp_path: Path, server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, *options: str) -> set[str]:
+def index(
+    docs: Path, tmp_path: Path, server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, *options: str
+) -> set[str]:
     """Run `densex index`, and return all propositions of the index."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     monkeypatch.setenv("OPENAI_API_BASE", server.url)
@@ -139,12 +148,22 @@ def test_a_request_is_what_the_live_path_sends(
 @pytest.mark.parametrize(
     "llm",
     [
-        OpenAI(model="gpt-4o-mini", max_tokens=300, temperature=0.7, additional_kwargs={"seed": 7}, api_key="sk-test"),
+        OpenAI(
+            model="gpt-4o-mini",
+            max_tokens=300,
+            temperature=0.7,
+            additional_kwargs={"seed": 7},
+            api_key="sk-test",
+        ),
         OpenAI(model="o3-mini", max_tokens=300, reasoning_effort="low", api_key="sk-test"),
         OpenAI(
             model="gpt-4o-mini",
             system_prompt="日本語で。",
-            additional_kwargs={"extra_body": {"top_k": 1}, "extra_headers": {"X-Secret": "sk-x"}, "timeout": 9.0},
+            additional_kwargs={
+                "extra_body": {"top_k": 1},
+                "extra_headers": {"X-Secret": "sk-x"},
+                "timeout": 9.0,
+            },
             api_key="sk-test",
         ),
     ],
@@ -160,7 +179,9 @@ def test_settings_of_the_llm_are_in_the_body_as_it_sends_them(llm: OpenAI) -> No
     assert {**body_maker(llm, propositionizer.form)(messages), "stream": False} == sent.body
 
 
-def test_the_mode_decides_the_passages_as_in_densex_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mode_decides_the_passages_as_in_densex_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
     paragraphs = ["".join(f"第{n}文は短い。" for n in range(20 * k, 20 * k + 20)) for k in range(30)]
@@ -186,18 +207,30 @@ def test_passages_with_a_kept_reply_are_left_out(docs: Path, tmp_path: Path) -> 
     assert export(docs, tmp_path, "--force") == requests[1:]
 
 
-def test_documents_that_the_index_has_are_left_out(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_that_the_index_has_are_left_out(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with OpenAIServer(held(FACTS)) as server:
         index(docs, tmp_path, server, monkeypatch, "--llm-model", "gpt-4o-mini")
     for file in (tmp_path / "index").glob("replies.db*"):
         file.unlink()
     (docs / "新しい.md").write_text("味噌は大豆から作られる。", encoding="utf-8")
-    assert [asked_content(request["body"]) for request in export(docs, tmp_path)] == ["味噌は大豆から作られる。"]
+    assert [asked_content(request["body"]) for request in export(docs, tmp_path)] == [
+        "味噌は大豆から作られる。"
+    ]
 
 
 def test_files_hold_no_more_requests_than_asked_for(docs: Path, tmp_path: Path) -> None:
     report = run_json(
-        "batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out", "--requests-per-file", "2"
+        "batch",
+        "export",
+        docs,
+        "--to",
+        tmp_path / "index",
+        "--out",
+        tmp_path / "out",
+        "--requests-per-file",
+        "2",
     )
     assert [file["requests"] for file in report["files"]] == [2, 2, 1]
 
@@ -216,7 +249,10 @@ def test_an_export_says_what_to_do_next(docs: Path, tmp_path: Path) -> None:
     assert code == 0
     assert re.search(r"requests +5 +to gpt-4o-mini", output)
     assert f"densex batch import RESULTS... --to '{tmp_path / 'my index'}'" in output
-    assert f"densex index PATH... --to '{tmp_path / 'my index'}' --propositionizer llm --llm gpt-4o-mini" in output
+    assert (
+        f"densex index PATH... --to '{tmp_path / 'my index'}' --propositionizer llm --llm gpt-4o-mini"
+        in output
+    )
 
 
 def test_an_export_tells_tokens_and_the_price_of_a_batch(docs: Path, tmp_path: Path) -> None:
@@ -260,7 +296,9 @@ def test_request_files_do_not_get_into_the_way_of_the_index(docs: Path, tmp_path
     assert (code, "5 indexed" in output) == (0, True)
 
 
-def test_an_unreadable_file_stops_a_strict_export_and_is_skipped_by_others(docs: Path, tmp_path: Path) -> None:
+def test_an_unreadable_file_stops_a_strict_export_and_is_skipped_by_others(
+    docs: Path, tmp_path: Path
+) -> None:
     (docs / "壊れた.md").write_bytes(b"\0\1\2")
     arguments = ("batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out")
     code, output = run(*arguments, "--strict")
@@ -336,7 +374,10 @@ def test_a_second_import_changes_nothing(requests: list[Request], tmp_path: Path
 
 
 def test_of_two_results_for_a_request_the_first_counts(requests: list[Request], tmp_path: Path) -> None:
-    results = [*answer(requests[:1], lambda body: '["first"]'), *answer(requests[:1], lambda body: '["second"]')]
+    results = [
+        *answer(requests[:1], lambda body: '["first"]'),
+        *answer(requests[:1], lambda body: '["second"]'),
+    ]
     report = imported(tmp_path, write_results(tmp_path / "results.jsonl", results))
     assert (report["imported"], report["already_there"]) == (1, 1)
     kept = ReplyCache(tmp_path / "index" / "replies.db").get(requests[0]["custom_id"])
@@ -390,7 +431,9 @@ def test_an_import_says_how_to_finish(requests: list[Request], tmp_path: Path) -
 
 
 def test_a_file_without_any_result_is_an_error(requests: list[Request], tmp_path: Path) -> None:
-    code, output = run("batch", "import", tmp_path / "out" / "requests-0001.jsonl", "--to", tmp_path / "index")
+    code, output = run(
+        "batch", "import", tmp_path / "out" / "requests-0001.jsonl", "--to", tmp_path / "index"
+    )
     assert code == 1
     assert "5: the line is damaged, or no result but a request" in output
 
@@ -400,7 +443,9 @@ def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
     assert not (tmp_path / "index").exists()
 
 
-def test_replies_are_not_put_into_a_folder_of_other_things(requests: list[Request], docs: Path, tmp_path: Path) -> None:
+def test_replies_are_not_put_into_a_folder_of_other_things(
+    requests: list[Request], docs: Path, tmp_path: Path
+) -> None:
     file = write_results(tmp_path / "results.jsonl", answer(requests, held(FACTS)))
     code, output = run("batch", "import", file, "--to", docs)
     assert code == 1
@@ -416,7 +461,9 @@ def test_index_asks_for_nothing_where_all_came_back(
 ) -> None:
     with OpenAIServer() as server:
         monkeypatch.setenv("OPENAI_API_BASE", server.url)  # replies are kept by server
-        imported(tmp_path, write_results(tmp_path / "results.jsonl", answer(export(docs, tmp_path), held(FACTS))))
+        imported(
+            tmp_path, write_results(tmp_path / "results.jsonl", answer(export(docs, tmp_path), held(FACTS)))
+        )
         assert index(docs, tmp_path, server, monkeypatch, "--llm-model", "gpt-4o-mini") == ALL_FACTS
         assert server.requests == []
 
@@ -433,7 +480,10 @@ def test_index_asks_only_for_what_is_missing_or_cannot_be_used(
         done(tea, right(tea["body"])),
         done(lake, Reply('["琵琶湖は日本最大の湖である。", "琵琶湖の面', finish_reason="length")),
         done(miso, "味噌についての文章ですね。"),  # no list: asked again
-        done(trains, '```json\n["新幹線は1964年に開業した。", "新幹線の最初の路線は東京と新大阪を結んだ。",]\n```'),
+        done(
+            trains,
+            '```json\n["新幹線は1964年に開業した。", "新幹線の最初の路線は東京と新大阪を結んだ。",]\n```',
+        ),
     ]
     random.Random(0).shuffle(output)
     files = [

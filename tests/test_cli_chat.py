@@ -25,13 +25,19 @@ LAKE = "琵琶湖は滋賀県にある。日本で最も大きい湖である。
 def index(tmp_path: Path) -> Path:
     documents = [Document(id_="tides.md", text=TIDES), Document(id_="湖.md", text=LAKE)]
     DenseXRetrievalPack(
-        documents, proposition_llm="none", query_llm="none", embed_model="none", persist_dir=tmp_path / "index"
+        documents,
+        proposition_llm="none",
+        query_llm="none",
+        embed_model="none",
+        persist_dir=tmp_path / "index",
     )
     return tmp_path / "index"
 
 
 def said(index: Path, *lines: str, options: tuple[str, ...] = ("--query-llm", "none")) -> Any:
-    return CliRunner().invoke(app, ["chat", str(index), *options], input="\n".join(lines) + "\n", env={"COLUMNS": "80"})
+    return CliRunner().invoke(
+        app, ["chat", str(index), *options], input="\n".join(lines) + "\n", env={"COLUMNS": "80"}
+    )
 
 
 def test_a_conversation_over_a_pipe(index: Path) -> None:
@@ -64,7 +70,9 @@ def test_a_question_that_the_llm_fails_at_ends_neither_the_conversation_nor_in_a
     index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    replies = iter([Reply("no such model", status=404, code="model_not_found"), Reply("In the Bay of Fundy.[^1]")])
+    replies = iter(
+        [Reply("no such model", status=404, code="model_not_found"), Reply("In the Bay of Fundy.[^1]")]
+    )
     with OpenAIServer(lambda body: next(replies)) as server:
         options = ("--query-llm", "openai-like:some", "--api-base", server.url)
         result = said(index, "Which bay has the highest tides?", "Which bay has them?", options=options)
@@ -96,7 +104,9 @@ def test_a_page_in_place_of_a_stream_is_no_answer_that_was_not_found(index: Path
 
 
 @pytest.mark.parametrize("command", [["query", "INDEX", "Which bay?"], ["chat", "INDEX"]])
-def test_a_reply_without_choices_is_told(index: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+def test_a_reply_without_choices_is_told(
+    index: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     with OpenAIServer(lambda body: Reply(body_override='{"choices": []}')) as server:
         options = ["--query-llm", "openai-like:some", "--api-base", server.url]

@@ -62,7 +62,16 @@ def test_an_earlier_report_is_none_of_the_documents_that_it_stands_among(tmp_pat
     (tmp_path / "lamp.md").write_text("The lamp is red.", encoding="utf-8")
     asked = '{"question": "What colour is the lamp?", "answers": ["red"], "document": "lamp.md"}'
     (tmp_path / "q.jsonl").write_text(asked, encoding="utf-8")
-    given = ("compare", tmp_path / "q.jsonl", "--documents", tmp_path, "--strategies", "bm25", "--embed-model", "none")
+    given = (
+        "compare",
+        tmp_path / "q.jsonl",
+        "--documents",
+        tmp_path,
+        "--strategies",
+        "bm25",
+        "--embed-model",
+        "none",
+    )
     for _ in range(2):
         assert "1 question about 1 document in" in run(*given, "--out", tmp_path / "report")[1]
     assert run(*given, "--out", tmp_path)[0] == 0
@@ -86,7 +95,11 @@ def test_a_table_and_three_files_come_out(squad: Path, tmp_path: Path) -> None:
     assert any(line.startswith("densex ") for line in lines)
     assert any(line.startswith("bm25 ") for line in lines)
     assert "Left out: " in output
-    assert {file.name for file in (tmp_path / "out").iterdir()} == {"report.json", "report.csv", "report.html"}
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {
+        "report.json",
+        "report.csv",
+        "report.html",
+    }
     report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
     assert {"densex", "densex-sentences", "bm25"} <= {strategy["name"] for strategy in report["strategies"]}
 
@@ -116,15 +129,21 @@ def test_an_unknown_strategy_is_named_with_what_there_is(tmp_path: Path) -> None
 
 def test_questions_of_ones_own_over_a_folder(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "tea.md").write_text("# Tea\n\nGreen tea is steamed. Black tea is oxidised.", encoding="utf-8")
+    (tmp_path / "docs" / "tea.md").write_text(
+        "# Tea\n\nGreen tea is steamed. Black tea is oxidised.", encoding="utf-8"
+    )
     questions = tmp_path / "questions.jsonl"
-    questions.write_text('{"question": "What is done to green tea?", "answers": ["steamed"]}\n', encoding="utf-8")
+    questions.write_text(
+        '{"question": "What is done to green tea?", "answers": ["steamed"]}\n', encoding="utf-8"
+    )
     code, output = run("compare", questions, "--documents", tmp_path / "docs", "--embed-model", "none")
     assert code == 0, output
     assert "1 question about 1 document" in " ".join(output.split())
 
 
-def test_the_samples_questions_give_a_report_for_each_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_samples_questions_give_a_report_for_each_language(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = ("--embed-model", "none", "--strategies", "densex-sentences,bm25")
     monkeypatch.chdir(DATA)
     code, output = run("compare", "questions.jsonl", *options, "--out", tmp_path / "out")
@@ -189,7 +208,14 @@ def test_an_llm_makes_propositions_when_asked_to(tmp_path: Path, monkeypatch: py
 
 def test_where_no_answer_could_be_had_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    ask = ["compare", write_squad(tmp_path, "en"), "--embed-model", "none", "--strategies", "densex-sentences"]
+    ask = [
+        "compare",
+        write_squad(tmp_path, "en"),
+        "--embed-model",
+        "none",
+        "--strategies",
+        "densex-sentences",
+    ]
     for status, expected in ((401, 1), (200, 0)):
         with OpenAIServer(lambda request, status=status: Reply("1889", status=status)) as server:
             monkeypatch.setenv("OPENAI_API_BASE", server.url)
@@ -200,7 +226,9 @@ def test_where_no_answer_could_be_had_it_fails(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_llm_without_a_key_is_an_error(tmp_path: Path) -> None:
-    code, output = run("compare", write_squad(tmp_path, "en"), "--embed-model", "none", "--reader-model", "gpt-4o-mini")
+    code, output = run(
+        "compare", write_squad(tmp_path, "en"), "--embed-model", "none", "--reader-model", "gpt-4o-mini"
+    )
     assert code == 1
     assert "OPENAI_API_KEY" in output
 

@@ -16,7 +16,9 @@ from tests.test_cli_spending import in_a_terminal, needs_terminals
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with two documents."""
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "tea.md").write_text("Green tea is steamed. Black tea is oxidised.", encoding="utf-8")
+    (tmp_path / "docs" / "tea.md").write_text(
+        "Green tea is steamed. Black tea is oxidised.", encoding="utf-8"
+    )
     (tmp_path / "docs" / "湖.md").write_text("琵琶湖は日本最大の湖である。", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -29,7 +31,10 @@ def configure(folder: Path, text: str) -> Path:
 
 
 def test_the_file_sets_options_and_is_shown(place: Path) -> None:
-    configure(place, '[index]\nto = "索引"\nembed-model = "none"\nexclude = ["湖.md"]\n[query]\ntop-k = 1\njson = true')
+    configure(
+        place,
+        '[index]\nto = "索引"\nembed-model = "none"\nexclude = ["湖.md"]\n[query]\ntop-k = 1\njson = true',
+    )
     result = invoke("index", "docs", COLUMNS="200")
     assert result.exit_code == 0, result.output
     assert result.stderr.splitlines()[0].startswith('densex.toml, [index]: to = "索引", embed-model = "none"')
@@ -48,7 +53,11 @@ def test_the_command_line_comes_before_the_environment_and_that_before_the_file(
 
 
 def test_a_list_in_the_environment_is_divided_at_spaces(place: Path) -> None:
-    variables = {"DENSEX_INDEX_TO": "index", "DENSEX_INDEX_EMBED_MODEL": "none", "DENSEX_INDEX_EXCLUDE": "湖.md x"}
+    variables = {
+        "DENSEX_INDEX_TO": "index",
+        "DENSEX_INDEX_EMBED_MODEL": "none",
+        "DENSEX_INDEX_EXCLUDE": "湖.md x",
+    }
     assert "1 indexed" in run("index", "docs", **variables)[1]
 
 
@@ -95,7 +104,9 @@ def test_an_address_in_the_working_directory_s_file_is_not_trusted(
         assert (server.requests, server.embedded) == ([], [])
 
 
-@pytest.mark.parametrize("store", ["postgresql://user:hunter2@db.example/x", "qdrant://:hunter2@db.example/x"])
+@pytest.mark.parametrize(
+    "store", ["postgresql://user:hunter2@db.example/x", "qdrant://:hunter2@db.example/x"]
+)
 def test_nor_is_a_store_s_which_is_shown_without_its_password(store: str, place: Path) -> None:
     configure(place, f'[index]\nto = "{store}"')
     code, output = run("index", "docs")
@@ -104,10 +115,14 @@ def test_nor_is_a_store_s_which_is_shown_without_its_password(store: str, place:
     assert "hunter2" not in output
 
 
-def test_a_file_that_the_environment_names_is_the_user_s_own(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_the_environment_names_is_the_user_s_own(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     with OpenAIServer(lambda body: '["Tea is made."]') as server:
-        own = configure(place / "docs", f'[index]\nllm = "openai-like:qwen3@{server.url}"\nembed-model = "none"')
+        own = configure(
+            place / "docs", f'[index]\nllm = "openai-like:qwen3@{server.url}"\nembed-model = "none"'
+        )
         own = own.rename(place / "own.toml")
         code, output = run("index", "docs", "--to", "index", DENSEX_CONFIG=str(own))
         assert code == 0, output
@@ -136,7 +151,9 @@ def test_an_index_s_folder_is_never_read_as_configuration(
 
 
 @needs_terminals
-def test_the_working_directory_s_file_cannot_agree_to_a_price(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_working_directory_s_file_cannot_agree_to_a_price(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     configure(place, '[index]\nmax-cost = 100\nembed-model = "none"')
     with OpenAIServer() as server:

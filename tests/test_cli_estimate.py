@@ -52,7 +52,9 @@ def test_it_fits_into_a_narrow_terminal() -> None:
 
 
 def test_json_has_all_figures(folder: Path) -> None:
-    found = estimated(folder, "--embed-model", "minilm", "--granularity", "proposition", "--tokens-per-minute", "1000")
+    found = estimated(
+        folder, "--embed-model", "minilm", "--granularity", "proposition", "--tokens-per-minute", "1000"
+    )
     assert (found["documents"], found["requests"], found["model"]) == (12, 12, "gpt-4o-mini")
     assert found["units"] == 12 + found["propositions"]
     assert (found["embed_model"], found["embedding_cost"]) == ("minilm", 0.0)
@@ -108,7 +110,16 @@ def test_what_is_in_a_store_does_not_count_either(
     pytest.importorskip("chromadb")
     monkeypatch.chdir(tmp_path)
     assert (
-        run("index", folder, "--to", "chroma://store", "--propositionizer", "sentence", "--embed-model", "minilm")[0]
+        run(
+            "index",
+            folder,
+            "--to",
+            "chroma://store",
+            "--propositionizer",
+            "sentence",
+            "--embed-model",
+            "minilm",
+        )[0]
         == 0
     )
     found = estimated(folder, "--to", "chroma://store", "--llm-model", "none")
@@ -132,12 +143,16 @@ def test_the_replies_to_a_sample_are_kept_for_the_index(
         monkeypatch.setenv("OPENAI_API_BASE", server.url)
         code, output = run("estimate", folder, "--to", index, "--sample", "12")
         assert code == 0, output
-        assert "Corrected by 12 passages that were really asked for, which count too" in " ".join(output.split())
+        assert "Corrected by 12 passages that were really asked for, which count too" in " ".join(
+            output.split()
+        )
         assert (index / REPLIES_FILE).stat().st_mode & 0o077 == 0
         assert sum(server.totals().kinds.values()) == 12
         code, output = run("estimate", folder, "--to", index)
         assert "replies kept before" in output
-        assert run("index", folder, "--to", index, "--propositionizer", "llm", "--embed-model", "none")[0] == 0
+        assert (
+            run("index", folder, "--to", index, "--propositionizer", "llm", "--embed-model", "none")[0] == 0
+        )
         assert sum(server.totals().kinds.values()) == 12
 
 

@@ -26,7 +26,14 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for title, texts in {**ENGLISH, **JAPANESE}.items():
         (folder / "docs" / f"{title}.md").write_text("\n\n".join(texts), encoding="utf-8")
     code, output = run(
-        "index", folder / "docs", "--to", folder / "index", "--propositionizer", "sentence", "--embed-model", "none"
+        "index",
+        folder / "docs",
+        "--to",
+        folder / "index",
+        "--propositionizer",
+        "sentence",
+        "--embed-model",
+        "none",
     )
     assert code == 0, output
     return folder / "index"
@@ -73,7 +80,11 @@ def test_answers_are_judged_and_a_second_run_asks_nothing(
     assert (found["context_relevance"], found["groundedness"], found["answer_relevance"]) == (0.75, 1.0, 1.0)
     assert {"em@100", "f1@500", "str_em", "answer_recall@100"} <= found.keys()
     assert (found["failed"], found["questions"], found["language"]) == ({}, 4, "ja")
-    assert {file.name for file in (tmp_path / "out").glob("report.*")} == {"report.json", "report.csv", "report.html"}
+    assert {file.name for file in (tmp_path / "out").glob("report.*")} == {
+        "report.json",
+        "report.csv",
+        "report.html",
+    }
     asked = Counter(kind_of(seen.body) for seen in server.requests)
     assert asked["answer"] >= 4
     code, output = run(*arguments)
@@ -86,7 +97,9 @@ def test_an_estimate_asks_nothing_and_tells_what_is_asked(
 ) -> None:
     said = {text: ENGLISH[title][place] for text, _, title, place in QUESTIONS["en"]}
     server.responder = judging(
-        answer=lambda body: next(f"{passage}[^1]" for text, passage in said.items() if text in json.dumps(body))
+        answer=lambda body: next(
+            f"{passage}[^1]" for text, passage in said.items() if text in json.dumps(body)
+        )
     )
     # one question of each document: two may be answered by the same quotation, which is judged once
     lines = questions.read_text(encoding="utf-8").splitlines()
@@ -115,10 +128,16 @@ def test_an_estimate_asks_nothing_and_tells_what_is_asked(
     assert "LLM of" in output
 
 
-def test_each_language_has_its_own_figures(index: Path, questions: Path, server: OpenAIServer, tmp_path: Path) -> None:
+def test_each_language_has_its_own_figures(
+    index: Path, questions: Path, server: OpenAIServer, tmp_path: Path
+) -> None:
     code, output = run("evaluate", index, questions, "--query-llm", "none", "--out", tmp_path / "out")
     assert code == 0, output
-    assert output.index("\nen\n") < output.index("\nja\n") if output.startswith("\n") else output.startswith("en\n")
+    assert (
+        output.index("\nen\n") < output.index("\nja\n")
+        if output.startswith("\n")
+        else output.startswith("en\n")
+    )
     assert {path.parent.name for path in (tmp_path / "out").glob("*/report.json")} == {"en", "ja"}
     found = json.loads(run("evaluate", index, questions, "--query-llm", "none", "--json")[1])
     assert [found[language]["questions"] for language in ("en", "ja")] == [4, 4]
@@ -189,7 +208,9 @@ def test_compare_judges_too(tmp_path: Path, server: OpenAIServer) -> None:
     from tests.test_cli_compare import write_squad
 
     squad = write_squad(tmp_path, "en")
-    code, output = run("compare", squad, "--embed-model", "none", "--strategies", "bm25,densex-sentences", *MODELS)
+    code, output = run(
+        "compare", squad, "--embed-model", "none", "--strategies", "bm25,densex-sentences", *MODELS
+    )
     assert code == 0, output
     assert "grounded" in output
     assert all(cell_len(line) <= 80 for line in output.splitlines())

@@ -121,20 +121,29 @@ def swap(docs: Path) -> None:
     (docs / "tea.md").write_text(TEXTS["lakes/Geneva.md"], encoding="utf-8")
 
 
-CHANGES: list[tuple[Callable[[Path], None], dict[str, str], int]] = [  # a change, what becomes of whom, requests
+# a change, what becomes of whom, requests
+CHANGES: list[tuple[Callable[[Path], None], dict[str, str], int]] = [
     (touch, {}, 0),
     (change, {"tea.md": "changed"}, 1),
     (add, {"lakes/摩周湖.md": "done"}, 1),
     (delete, {"港.txt": "deleted"}, 0),
     (move, {"tea.md": "deleted", "lakes/tea.md": "done"}, 0),
-    (rename, {"tea.md": "deleted", "drinks.md": "done"}, 1),  # the file's name is the title that the LLM is told
+    # the file's name is the title that the LLM is told
+    (rename, {"tea.md": "deleted", "drinks.md": "done"}, 1),
     (swap, {"tea.md": "changed", "lakes/Geneva.md": "changed"}, 2),
 ]
 
 
-@pytest.mark.parametrize(("happens", "became", "requests"), CHANGES, ids=[case[0].__name__ for case in CHANGES])
+@pytest.mark.parametrize(
+    ("happens", "became", "requests"), CHANGES, ids=[case[0].__name__ for case in CHANGES]
+)
 def test_the_next_time_only_what_changed_is_touched(
-    server: OpenAIServer, docs: Path, to: Path, happens: Callable[[Path], None], became: dict[str, str], requests: int
+    server: OpenAIServer,
+    docs: Path,
+    to: Path,
+    happens: Callable[[Path], None],
+    became: dict[str, str],
+    requests: int,
 ) -> None:
     index(docs, "--to", to)
     server.requests.clear()
@@ -193,7 +202,9 @@ def test_a_passage_that_could_not_be_asked_for_is_asked_for_the_next_time(
     server: OpenAIServer, docs: Path, to: Path
 ) -> None:
     server.responder = lambda body: (
-        Reply("no", status=409, headers={"retry-after-ms": "1"}) if "琵琶湖" in asked_content(body) else echo(body)
+        Reply("no", status=409, headers={"retry-after-ms": "1"})
+        if "琵琶湖" in asked_content(body)
+        else echo(body)
     )
     assert index(docs, "--to", to).exit_code == 0
     server.responder = echo
@@ -251,13 +262,17 @@ def test_what_the_index_has_stays_where_nothing_came_of_a_change(
     assert (result.exit_code, said in result.stderr) == (1, True)
     failed = {"tea.md": "failed", "lakes/摩周湖.md": "failed"}
     assert states(to) == {"lakes/琵琶湖.md": "unchanged", "lakes/Geneva.md": "unchanged", **failed}
-    passages = {node.get_content() for node in DenseXRetrievalPack.load(to, proposition_llm="none").nodes("passage")}
+    passages = {
+        node.get_content() for node in DenseXRetrievalPack.load(to, proposition_llm="none").nodes("passage")
+    }
     assert passages == {*TEXTS.values()}
     server.responder = echo
     server.requests.clear()
     assert index(docs, "--to", to).exit_code == 0
     assert len(server.requests) == 2
-    assert states(to) == unchanged_but(**{"tea.md": "changed", "lakes/摩周湖.md": "done", "港.txt": "deleted"})
+    assert states(to) == unchanged_but(
+        **{"tea.md": "changed", "lakes/摩周湖.md": "done", "港.txt": "deleted"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -290,7 +305,9 @@ def test_a_provider_that_is_silent_when_the_rest_was_kept_is_an_error(
     assert states(to) == {**dict.fromkeys(TEXTS, "done"), "lakes/摩周湖.md": "failed"}
 
 
-def test_a_provider_that_is_silent_for_long_is_reported_too(server: OpenAIServer, docs: Path, to: Path) -> None:
+def test_a_provider_that_is_silent_for_long_is_reported_too(
+    server: OpenAIServer, docs: Path, to: Path
+) -> None:
     server.responder = silent
     written(docs, {f"{number:02}.md": f"第{number}の文書である。" for number in range(20)})
     result = index(docs, "--to", to)
@@ -313,7 +330,11 @@ def no_key(body: dict[str, Any]) -> Reply:
     ],
 )
 def test_an_index_that_fails_leaves_nothing_behind(
-    server: OpenAIServer, docs: Path, to: Path, responder: Callable[[dict[str, Any]], Reply], options: tuple[str, ...]
+    server: OpenAIServer,
+    docs: Path,
+    to: Path,
+    responder: Callable[[dict[str, Any]], Reply],
+    options: tuple[str, ...],
 ) -> None:
     server.responder = responder
     assert index(docs, "--to", to, *options).exit_code != 0
@@ -367,7 +388,9 @@ def test_it_ends_with_exit_code_1_and_names_the_documents_that_failed(
     assert states(to)["tea.md"] == "failed"
 
 
-def test_what_failed_is_tried_again_the_next_time_without_a_request(server: OpenAIServer, docs: Path, to: Path) -> None:
+def test_what_failed_is_tried_again_the_next_time_without_a_request(
+    server: OpenAIServer, docs: Path, to: Path
+) -> None:
     Settings.embed_model = RefusingEmbedding()
     index_with_settings(docs, "--to", to)
     server.requests.clear()
@@ -376,7 +399,9 @@ def test_what_failed_is_tried_again_the_next_time_without_a_request(server: Open
     assert server.requests == []
 
 
-def test_an_error_that_stops_it_is_told_without_a_traceback(server: OpenAIServer, docs: Path, to: Path) -> None:
+def test_an_error_that_stops_it_is_told_without_a_traceback(
+    server: OpenAIServer, docs: Path, to: Path
+) -> None:
     server.responder = lambda body: Reply("no such key", status=401, code="invalid_api_key")
     result = index(docs, "--to", to)
     assert result.exit_code == 1
@@ -400,7 +425,9 @@ def test_a_budget_that_is_used_up_is_told_without_a_traceback(
     assert server.requests == []
 
 
-def test_the_command_of_a_user_ends_without_a_traceback_too(server: OpenAIServer, docs: Path, to: Path) -> None:
+def test_the_command_of_a_user_ends_without_a_traceback_too(
+    server: OpenAIServer, docs: Path, to: Path
+) -> None:
     arguments = ["index", docs, "--to", to, "--embed-model", "none", "--max-tokens-total", "1"]
     command = [sys.executable, "-c", "from llama_pack_densex.cli import app; app()", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
@@ -410,7 +437,9 @@ def test_the_command_of_a_user_ends_without_a_traceback_too(server: OpenAIServer
     assert "Traceback" not in done.stderr
 
 
-def test_the_same_command_with_more_money_goes_on_where_it_stopped(server: OpenAIServer, docs: Path, to: Path) -> None:
+def test_the_same_command_with_more_money_goes_on_where_it_stopped(
+    server: OpenAIServer, docs: Path, to: Path
+) -> None:
     # the server counts one token a message and the reply; what is set aside for a request is some 400
     many = written(docs, {f"{number:02}.md": f"第{number}の文書である。" for number in range(20)})
     assert index(many, "--to", to, "--max-concurrency", "1", "--max-tokens-total", "500").exit_code == 1
@@ -421,7 +450,9 @@ def test_the_same_command_with_more_money_goes_on_where_it_stopped(server: OpenA
     assert len(asked) == len(set(asked)) == 24
 
 
-def test_a_run_that_overlaps_another_says_so_in_one_message(server: OpenAIServer, docs: Path, to: Path) -> None:
+def test_a_run_that_overlaps_another_says_so_in_one_message(
+    server: OpenAIServer, docs: Path, to: Path
+) -> None:
     assert index(docs, "--to", to).exit_code == 0
     with writing_to(to):
         result = index(docs, "--to", to)
@@ -441,7 +472,8 @@ def hangup() -> Iterator[None]:
 @pytest.mark.skipif(os.name == "nt", reason="there are no such signals")
 @pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize(
-    ("stop", "told"), [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "SystemExit: 143"), ("SIGHUP", "SystemExit: 143")]
+    ("stop", "told"),
+    [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "SystemExit: 143"), ("SIGHUP", "SystemExit: 143")],
 )
 def test_an_interruption_leaves_an_index_that_the_next_run_completes(
     server: OpenAIServer, docs: Path, to: Path, stop: str, told: str
@@ -511,12 +543,16 @@ LIMITS = [
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=[limit[0] for limit in LIMITS])
-@pytest.mark.parametrize("options", [(), ("--propositionizer", "sentence"), ("--propositionizer", "recorded:FILE")])
+@pytest.mark.parametrize(
+    "options", [(), ("--propositionizer", "sentence"), ("--propositionizer", "recorded:FILE")]
+)
 def test_limits_of_an_llm_are_a_usage_error_where_none_is_asked(
     docs: Path, to: Path, tmp_path: Path, limit: tuple[str, str], options: tuple[str, ...]
 ) -> None:
     (tmp_path / "made.jsonl").write_text('{"text": "x", "propositions": ["x"]}\n', encoding="utf-8")
-    result = index(docs, "--to", to, *(part.replace("FILE", str(tmp_path / "made.jsonl")) for part in options), *limit)
+    result = index(
+        docs, "--to", to, *(part.replace("FILE", str(tmp_path / "made.jsonl")) for part in options), *limit
+    )
     assert result.exit_code == 2
     assert limit[0] in result.stderr
     assert "it is for --propositionizer llm" in result.stderr

@@ -1,4 +1,5 @@
-"""Looking into an index at the command line: `densex inspect`, `delete`, `export`, and what `query` can be told."""
+"""Looking into an index at the command line: `densex inspect`, `delete`, `export`, and what `query` can be
+told."""
 
 from __future__ import annotations
 
@@ -31,7 +32,14 @@ DOCUMENTS = [
     Document(
         id_="琵琶湖.md",
         text=f"# 琵琶湖\n\n{LAKE}",
-        metadata={"year": 2024, "lang": "ja", "tags": ["湖"], "page_label": "10", "draft": False, "県": "滋賀"}
+        metadata={
+            "year": 2024,
+            "lang": "ja",
+            "tags": ["湖"],
+            "page_label": "10",
+            "draft": False,
+            "県": "滋賀",
+        }
         | {"at": {"x": 1}},
     ),
     Document(id_="a.pdf#page=1", text="The cat sat on the mat.", metadata={"year": 2021.5, "lang": "en"}),
@@ -59,7 +67,9 @@ class Telling(Propositionizer):
 @pytest.fixture(scope="module")
 def new_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("new") / "index"
-    DenseXRetrievalPack(DOCUMENTS, propositionizer=Telling(), embed_model="none", query_llm="none", persist_dir=folder)
+    DenseXRetrievalPack(
+        DOCUMENTS, propositionizer=Telling(), embed_model="none", query_llm="none", persist_dir=folder
+    )
     return folder
 
 
@@ -192,12 +202,18 @@ def test_an_index_made_from_an_export_has_the_same_propositions(index: Path, tmp
 
 def test_passages_of_equal_text_keep_their_own_propositions(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"embed_model": "none", "query_llm": "none"}
-    documents = [Document(id_=name, text=LAKE, metadata={"title": name, "section": "湖"}) for name in ("春", "秋")]
-    pack = DenseXRetrievalPack(documents, propositionizer=Telling(), persist_dir=tmp_path / "index", **settings)
+    documents = [
+        Document(id_=name, text=LAKE, metadata={"title": name, "section": "湖"}) for name in ("春", "秋")
+    ]
+    pack = DenseXRetrievalPack(
+        documents, propositionizer=Telling(), persist_dir=tmp_path / "index", **settings
+    )
     export(tmp_path / "index", tmp_path / "export.jsonl")
     recorded = RecordedPropositionizer(tmp_path / "export.jsonl")
     again = DenseXRetrievalPack(documents, propositionizer=recorded, **settings)
-    assert [node.text for node in again.nodes("proposition")] == [node.text for node in pack.nodes("proposition")]
+    assert [node.text for node in again.nodes("proposition")] == [
+        node.text for node in pack.nodes("proposition")
+    ]
     assert recorded.propositionize([Passage(LAKE, "冬")])[0].texts[0].startswith("秋")
 
 
@@ -254,9 +270,20 @@ def test_query_filters_by_metadata(index: Path, conditions: list[str], documents
         ("tags!=leaf", {"longer", "number", "numbers", "none"}), ("tags=leaflet", {"longer"}),
     ],
 )  # fmt: skip
-def test_a_filter_finds_a_value_alone_and_in_lists(tmp_path: Path, condition: str, documents: set[str]) -> None:
-    tags = {"one": "leaf", "both": ["leaf", "x"], "longer": "leaflet", "number": 2, "numbers": [2, 3], "none": None}
-    given = [Document(id_=id_, text=f"Tea of {id_}.", metadata={"tags": value}) for id_, value in tags.items()]
+def test_a_filter_finds_a_value_alone_and_in_lists(
+    tmp_path: Path, condition: str, documents: set[str]
+) -> None:
+    tags = {
+        "one": "leaf",
+        "both": ["leaf", "x"],
+        "longer": "leaflet",
+        "number": 2,
+        "numbers": [2, 3],
+        "none": None,
+    }
+    given = [
+        Document(id_=id_, text=f"Tea of {id_}.", metadata={"tags": value}) for id_, value in tags.items()
+    ]
     DenseXRetrievalPack(given, embed_model="none", query_llm="none", persist_dir=tmp_path)
     answer = run_json("query", tmp_path, "tea", "--top-k", "10", "--llm-model", "none", "--filter", condition)
     assert {result["document"] for result in answer["results"]} == documents
@@ -295,7 +322,9 @@ def test_query_shows_what_an_llm_reads(index: Path) -> None:
     answer = run_json("query", index, "steamed", "--context", "propositions")
     assert answer["context"]
     assert all(GREEN not in text for text in answer["context"])
-    assert any(GREEN in text for text in run_json("query", index, "steamed", "--context", "passages")["context"])
+    assert any(
+        GREEN in text for text in run_json("query", index, "steamed", "--context", "passages")["context"]
+    )
     assert "What an LLM reads" in run("query", index, "琵琶湖", "--context", "window")[1]
     assert "context" not in run_json("query", index, "steamed")
 
@@ -334,7 +363,9 @@ def test_query_reranks_by_a_cross_encoder(index: Path, cross_encoder: Path) -> N
     from sentence_transformers import CrossEncoder
 
     question = "tea lake cat 湖"
-    answer = json.loads(invoke("query", index, question, "--rerank", cross_encoder, "--top-k", "10", "--json").stdout)
+    answer = json.loads(
+        invoke("query", index, question, "--rerank", cross_encoder, "--top-k", "10", "--json").stdout
+    )
     texts = [result["text"] for result in answer["results"]]
     assert len(texts) == 4
     scores = CrossEncoder(str(cross_encoder), device="cpu").predict([(question, text) for text in texts])
@@ -355,10 +386,16 @@ def test_reranking_without_its_package_names_it(index: Path, monkeypatch: pytest
 
 def test_a_pack_and_its_ingestion_print_for_people(tmp_path: Path) -> None:
     pack = DenseXRetrievalPack(
-        DOCUMENTS, propositionizer=Telling(), embed_model="none", query_llm="none", persist_dir=tmp_path / "index"
+        DOCUMENTS,
+        propositionizer=Telling(),
+        embed_model="none",
+        query_llm="none",
+        persist_dir=tmp_path / "index",
     )
     assert "4 documents, 4 passages" in str(pack)
-    lines = dict(line.split(maxsplit=1) for line in str(pack.ingestion).splitlines() if not line.startswith(" "))
+    lines = dict(
+        line.split(maxsplit=1) for line in str(pack.ingestion).splitlines() if not line.startswith(" ")
+    )
     assert lines["Documents"] == "4 done"
     assert lines["Passages"] == "4: 3 ok, 1 fallback"
     assert lines["Report"] == str(tmp_path / "index" / "ingestion_report.json")
@@ -383,7 +420,12 @@ def test_a_file_is_known_by_its_name_however_a_system_writes_it(tmp_path: Path) 
     """macOS, and archives made there, write ガ as two characters; people, and their questions, as one."""
     (tmp_path / "docs").mkdir()
     split = unicodedata.normalize("NFD", "ガイド.md")
-    for name in (split, unicodedata.normalize("NFD", "ポスト.md"), unicodedata.normalize("NFD", "é.md"), "é.md"):
+    for name in (
+        split,
+        unicodedata.normalize("NFD", "ポスト.md"),
+        unicodedata.normalize("NFD", "é.md"),
+        "é.md",
+    ):
         (tmp_path / "docs" / name).write_text("灯台の高さは30メートルである。", encoding="utf-8")
     index = tmp_path / "index"
     run("index", tmp_path / "docs", "--to", index)

@@ -103,7 +103,9 @@ def test_a_terminal_asks_before_anything_is_sent(
 
 @needs_terminals
 @pytest.mark.parametrize("option", [["--yes"], ["-y"], ["--max-cost", "1"]])
-def test_who_has_said_so_is_not_asked(option: list[str], server: OpenAIServer, docs: Path, tmp_path: Path) -> None:
+def test_who_has_said_so_is_not_asked(
+    option: list[str], server: OpenAIServer, docs: Path, tmp_path: Path
+) -> None:
     command = ("index", docs, "--to", tmp_path / "index", "--embed-model", "none", *option)
     code, output = in_a_terminal("n", *command)
     assert code == 0, output
@@ -123,7 +125,8 @@ def test_what_is_cached_is_not_asked_about(server: OpenAIServer, docs: Path, tmp
     command = ("index", docs, "--to", tmp_path / "index", "--embed-model", "none")
     assert run(*command)[0] == 0
     sent = len(server.requests)
-    for change in ([], ["--mode", "auto_merging"]):  # nothing to do, and all to do again with the same replies
+    # nothing to do, and all to do again with the same replies
+    for change in ([], ["--mode", "auto_merging"]):
         _, output = in_a_terminal("n", *command, *change)
         assert "[y/N]" not in output
         assert "requests" not in output
@@ -142,17 +145,23 @@ def test_only_new_documents_count(server: OpenAIServer, docs: Path, tmp_path: Pa
 
 @needs_terminals
 @pytest.mark.parametrize("llm", ["none", "openai-like:qwen3", "ollama:qwen3"])
-def test_what_costs_nothing_is_not_asked_about(llm: str, server: OpenAIServer, docs: Path, tmp_path: Path) -> None:
+def test_what_costs_nothing_is_not_asked_about(
+    llm: str, server: OpenAIServer, docs: Path, tmp_path: Path
+) -> None:
     if llm.startswith("ollama"):
         pytest.importorskip("llama_index.llms.ollama")
         llm = f"{llm}@{server.ollama_url}"
-    code, output = in_a_terminal("n", "index", docs, "--to", tmp_path / "i", "--embed-model", "none", "--llm", llm)
+    code, output = in_a_terminal(
+        "n", "index", docs, "--to", tmp_path / "i", "--embed-model", "none", "--llm", llm
+    )
     assert "[y/N]" not in output
     assert llm.startswith("ollama") or code == 0, output
 
 
 @needs_terminals
-def test_an_embedding_model_that_costs_is_asked_about(server: OpenAIServer, docs: Path, tmp_path: Path) -> None:
+def test_an_embedding_model_that_costs_is_asked_about(
+    server: OpenAIServer, docs: Path, tmp_path: Path
+) -> None:
     command = ["index", docs, "--to", tmp_path / "i", "--llm", "none"]
     code, output = in_a_terminal("n", *command, "--embed-model", "openai:text-embedding-3-small")
     assert code == 1
@@ -221,7 +230,9 @@ def test_evaluate_says_it_without_a_terminal(index: Path, questions: Path, serve
     ],
     ids=["openai", "openai-like", "embedding"],
 )
-def test_index_says_at_once_that_nothing_listens(options: list[str], dead: str, docs: Path, tmp_path: Path) -> None:
+def test_index_says_at_once_that_nothing_listens(
+    options: list[str], dead: str, docs: Path, tmp_path: Path
+) -> None:
     code, output = run("index", docs, "--to", tmp_path / "index", *options, OPENAI_API_BASE=dead)
     assert code == 1
     assert dead in "".join(output.split())
@@ -230,8 +241,12 @@ def test_index_says_at_once_that_nothing_listens(options: list[str], dead: str, 
 
 
 @pytest.mark.parametrize("command", ["query", "evaluate", "chat", "serve"])
-def test_who_asks_hears_at_once_that_nothing_listens(command: str, dead: str, index: Path, questions: Path) -> None:
-    arguments = {"query": ["green tea?"], "evaluate": [questions], "chat": [], "serve": ["--port", "0"]}[command]
+def test_who_asks_hears_at_once_that_nothing_listens(
+    command: str, dead: str, index: Path, questions: Path
+) -> None:
+    arguments = {"query": ["green tea?"], "evaluate": [questions], "chat": [], "serve": ["--port", "0"]}[
+        command
+    ]
     code, output = run(command, index, *arguments, OPENAI_API_BASE=dead)
     assert code == 1
     assert dead in "".join(output.split())
@@ -252,7 +267,16 @@ def test_compare_asks_before_anything_is_sent(
 ) -> None:
     (tmp_path / "q.jsonl").write_text('{"question": "How is green tea made?", "answers": ["steamed"]}')
     strategies = [] if "--strategies" in options else ["--strategies", "bm25"]
-    command = ["compare", tmp_path / "q.jsonl", "--documents", docs, "--embed-model", "none", *strategies, *options]
+    command = [
+        "compare",
+        tmp_path / "q.jsonl",
+        "--documents",
+        docs,
+        "--embed-model",
+        "none",
+        *strategies,
+        *options,
+    ]
     code, output = in_a_terminal("n", *command)
     assert code == 1, output
     assert told in output
@@ -288,8 +312,14 @@ def test_compare_does_not_ask_about_replies_that_it_has(
         (["estimate", "DOCS", "--sample", "2", "--embed-model", "none"], "about 2 requests"),
         (["estimate", "DOCS", "--sample", "9", "--embed-model", "none", "--to", "INDEX"], "about 3 requests"),
         (["questions", "DOCS", "--out", "OUT"], "about 4 requests"),
-        (["score-propositions", "--predicted", "llm", "--reference", "RECORDED", *EMBEDDED], "about 2 requests"),
-        (["score-propositions", "--predicted", "RECORDED", "--reference", "RECORDED", *EMBEDDED], "small: about embed"),
+        (
+            ["score-propositions", "--predicted", "llm", "--reference", "RECORDED", *EMBEDDED],
+            "about 2 requests",
+        ),
+        (
+            ["score-propositions", "--predicted", "RECORDED", "--reference", "RECORDED", *EMBEDDED],
+            "small: about embed",
+        ),
         (
             ["compare", "QUESTIONS", "--documents", "DOCS", "--strategies", "densex-sentences", *EMBEDDED],
             "small: about embed",
@@ -320,7 +350,9 @@ def test_each_command_that_costs_asks_once(
 
 
 @needs_terminals
-def test_a_sample_that_was_asked_for_is_not_asked_about(server: OpenAIServer, docs: Path, tmp_path: Path) -> None:
+def test_a_sample_that_was_asked_for_is_not_asked_about(
+    server: OpenAIServer, docs: Path, tmp_path: Path
+) -> None:
     command = ("estimate", docs, "--sample", "2", "--embed-model", "none", "--to", tmp_path / "index")
     assert in_a_terminal("y", *command)[0] == 0
     code, output = in_a_terminal("n", *command)

@@ -278,7 +278,9 @@ async def test_an_agent_gets_all_names_of_a_wide_table() -> None:
     rows = "".join(f"| 部品{n} |{' 値 |' * 29}\n" for n in range(30))
     table = f"|{names}\n{'|---' * 30}|\n{rows}"
     text = f"# Parts\n\n{'It is a long story of parts. ' * 9}Here they are:\n\n{table}"
-    async with Client(make_mcp_server(DenseXRetrievalPack([Document(text=text)], "none", "none", "none"))) as client:
+    async with Client(
+        make_mcp_server(DenseXRetrievalPack([Document(text=text)], "none", "none", "none"))
+    ) as client:
         found = await client.call_tool("search", {"question": "部品29", "top_k": 1})
     (passage,) = found.structured_content["passages"]
     assert f"|{names}\n" in passage["context"]

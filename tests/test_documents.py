@@ -210,7 +210,10 @@ def test_an_item_has_the_items_around_it_and_its_lead_in_above_it(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("a.md", "# FAQ\n\n<details>\n<summary>返品できますか？</summary>\n\n30日以内なら可能。\n\n</details>\n"),
+        (
+            "a.md",
+            "# FAQ\n\n<details>\n<summary>返品できますか？</summary>\n\n30日以内なら可能。\n\n</details>\n",
+        ),
         ("a.md", "# FAQ\n\n**返品できますか？**\n\n30日以内なら可能。\n"),
         ("a.html", "<h1>FAQ</h1><details><summary>返品できますか？</summary><p>30日以内なら可能。</details>"),
         ("a.html", "<h1>FAQ</h1><p><b>返品できますか？</b><p>30日以内なら可能。"),
@@ -251,7 +254,8 @@ STRUCK_HTML = (
 )
 STRUCK_MARKDOWN = (
     "# Fees\n\nThe yearly fee for members is ~~80\neuros~~ 70 euros. ~~Dogs may come. Cats too.~~\n\n"
-    "会費は~~八千円~~七千円である。<s>犬も来てよい。</s>\n\n- ~~Lockers are free.~~\n- Lockers cost 5 euros.\n\n"
+    "会費は~~八千円~~七千円である。<s>犬も来てよい。</s>\n\n- ~~Lockers are free.~~\n- Lockers cost 5 "
+    "euros.\n\n"
     "| Item | Price |\n|---|---|\n| Key | ~~20~~ 25 |\n| ~~Hat~~ | ~~3~~ |\n"
 )
 

@@ -78,7 +78,12 @@ def asking(url: str, **settings: Any) -> LLMPropositionizer:
 def pack_of(given: Any, folder: Path | None = None, **options: Any) -> DenseXRetrievalPack:
     """A pack that is searched by words, whose propositions are sentences, but for what is said."""
     propositions = {} if "propositionizer" in options else {"proposition_llm": "none"}
-    defaults: dict[str, Any] = {"query_llm": "none", "embed_model": "none", "persist_dir": folder, **propositions}
+    defaults: dict[str, Any] = {
+        "query_llm": "none",
+        "embed_model": "none",
+        "persist_dir": folder,
+        **propositions,
+    }
     return DenseXRetrievalPack(given, **{**defaults, **options})
 
 
@@ -127,7 +132,11 @@ def test_a_generator_may_make_the_next_document_of_the_same_object() -> None:
 
     pack = pack_of(reused("Miso is salty.", "Tea is hot.", "Rice is white."))
     assert pack.refresh(reused("Miso is sweet.", "Tea is cold.", "Rice is white.")) == [True, True, False]
-    assert sorted(node.text for node in pack.nodes("passage")) == ["Miso is sweet.", "Rice is white.", "Tea is cold."]
+    assert sorted(node.text for node in pack.nodes("passage")) == [
+        "Miso is sweet.",
+        "Rice is white.",
+        "Tea is cold.",
+    ]
 
 
 def test_the_index_is_the_same_for_a_generator_and_a_list() -> None:
@@ -177,7 +186,9 @@ def test_what_is_no_document_is_named_with_its_place(as_generator: bool) -> None
     assert set(pack.documents()) == ({"文書0", "文書1"} if as_generator else {"文書0"})
 
 
-def test_documents_that_came_before_an_error_in_reading_them_are_indexed(server: OpenAIServer, tmp_path: Path) -> None:
+def test_documents_that_came_before_an_error_in_reading_them_are_indexed(
+    server: OpenAIServer, tmp_path: Path
+) -> None:
     def broken() -> Iterator[Document]:
         yield from numbered(5)
         raise OSError("the network drive is gone")
@@ -284,13 +295,17 @@ def test_a_document_that_fails_stops_no_other_one(fields: dict[str, Any], place:
 def test_a_document_that_fails_is_reported_with_its_error(
     fields: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pack = pack_of([*documents(ENGLISH), failing(fields)], tmp_path / "index", embed_model=RefusingEmbedding())
+    pack = pack_of(
+        [*documents(ENGLISH), failing(fields)], tmp_path / "index", embed_model=RefusingEmbedding()
+    )
     assert pack.ingestion is not None
     assert pack.ingestion.documents == {"done": 6, "failed": 1}
     assert pack.ingestion.state == "finished"
     (failed,) = pack.failed_documents
     assert failed.error
-    assert [outcome for outcome in report_in(tmp_path / "index").documents if outcome.state == "failed"] == [failed]
+    assert [outcome for outcome in report_in(tmp_path / "index").documents if outcome.state == "failed"] == [
+        failed
+    ]
     assert "Document '壊れた文書' was not indexed" in caplog.text
 
 
@@ -345,14 +360,18 @@ def test_an_embedding_model_that_always_fails_stops_the_ingestion_before_its_end
 
 def test_documents_apart_from_each_other_that_fail_do_not_stop_an_ingestion() -> None:
     good = documents(ENGLISH)
-    given = [each for n, document in enumerate(good) for each in (document, failing(UNEMBEDDABLE, f"bad {n}"))]
+    given = [
+        each for n, document in enumerate(good) for each in (document, failing(UNEMBEDDABLE, f"bad {n}"))
+    ]
     pack = pack_of(given, embed_model=RefusingEmbedding())
     assert set(pack.documents()) == set(ENGLISH)
 
 
 def test_neighbours_that_are_refused_do_not_stop_an_ingestion() -> None:
     bad = [failing(UNEMBEDDABLE, f"bad {number}") for number in range(5)]
-    pack = pack_of([*documents(ENGLISH), *bad, *documents(JAPANESE)], embed_model=RefusingEmbedding(error=ValueError))
+    pack = pack_of(
+        [*documents(ENGLISH), *bad, *documents(JAPANESE)], embed_model=RefusingEmbedding(error=ValueError)
+    )
     assert set(pack.documents()) == {*ENGLISH, *JAPANESE}
 
 
@@ -372,7 +391,9 @@ def test_embeddings_that_are_fewer_than_the_texts_are_taken_for_no_other_text() 
         assert found.score == pytest.approx(1)
 
 
-def test_an_embedding_model_that_fails_beside_the_nodes_costs_no_document(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_embedding_model_that_fails_beside_the_nodes_costs_no_document(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     # whether it knows the language is measured on sentences
     class OnlyPassages(ShortEmbedding):
         def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
@@ -418,7 +439,9 @@ def test_a_document_with_a_refused_passage_is_done(server: OpenAIServer, tmp_pat
 def test_a_passage_that_could_not_be_asked_for_is_asked_for_the_next_time_and_only_it(
     server: OpenAIServer, tmp_path: Path
 ) -> None:
-    server.responder = lambda body: Reply("overloaded", status=503) if "番号は3" in asked_content(body) else echo(body)
+    server.responder = lambda body: (
+        Reply("overloaded", status=503) if "番号は3" in asked_content(body) else echo(body)
+    )
     pack_of(numbered(6), tmp_path / "index", propositionizer=asking(server.url))
     server.responder = echo
     server.requests.clear()
@@ -436,7 +459,9 @@ def test_of_a_document_with_such_a_passage_the_others_are_not_asked_for_again(
 ) -> None:
     text = " ".join(f"Sentence {number} tells of place number {number}." for number in range(120))
     down = "place number 60."
-    server.responder = lambda body: Reply("overloaded", status=503) if down in asked_content(body) else echo(body)
+    server.responder = lambda body: (
+        Reply("overloaded", status=503) if down in asked_content(body) else echo(body)
+    )
     long = Document(id_="long", text=text)
     pack_of([long], tmp_path / "index", propositionizer=asking(server.url))
     assert len(server.requests) > 3
@@ -462,30 +487,41 @@ def test_a_provider_that_is_down_stops_the_ingestion_and_the_next_run_goes_on(
     assert pack.counts().statuses == {"ok": 40}
 
 
-def test_a_first_run_that_made_nothing_is_no_obstacle_to_the_next(server: OpenAIServer, tmp_path: Path) -> None:
+def test_a_first_run_that_made_nothing_is_no_obstacle_to_the_next(
+    server: OpenAIServer, tmp_path: Path
+) -> None:
     server.responder = lambda body: Reply("no such key", status=401, code="invalid_api_key")
     with pytest.raises(PropositionizerError, match="API key"):
         pack_of(numbered(3), tmp_path / "index", propositionizer=asking(server.url))
     server.responder = echo
-    assert pack_of(numbered(3), tmp_path / "index", propositionizer=asking(server.url)).counts().documents == 3
+    assert (
+        pack_of(numbered(3), tmp_path / "index", propositionizer=asking(server.url)).counts().documents == 3
+    )
 
 
 # the budget
 
 
 LONG = [
-    Document(id_=f"記事 {n}", text=" ".join(f"Article {n} has line {line}. 第{line}行である。" for line in range(40)))
+    Document(
+        id_=f"記事 {n}",
+        text=" ".join(f"Article {n} has line {line}. 第{line}行である。" for line in range(40)),
+    )
     for n in range(12)
 ]
 
 
-def test_a_budget_stops_the_ingestion_with_whole_documents_in_the_index(provider: StandInLLM, tmp_path: Path) -> None:
+def test_a_budget_stops_the_ingestion_with_whole_documents_in_the_index(
+    provider: StandInLLM, tmp_path: Path
+) -> None:
     in_full = pack_of(LONG, propositionizer=asking(provider.url))
     with pytest.raises(BudgetExceededError):
         pack_of(LONG, tmp_path / "index", propositionizer=asking(provider.url, max_tokens_total=30_000))
     stopped = DenseXRetrievalPack.load(tmp_path / "index", propositionizer=asking(provider.url))
     assert 0 < len(stopped.documents()) < len(LONG)
-    assert node_ids(stopped) == set().union(*(node_ids(in_full, document_id) for document_id in stopped.documents()))
+    assert node_ids(stopped) == set().union(
+        *(node_ids(in_full, document_id) for document_id in stopped.documents())
+    )
 
 
 def test_the_error_of_a_budget_has_the_summary(provider: StandInLLM, tmp_path: Path) -> None:
@@ -494,12 +530,15 @@ def test_the_error_of_a_budget_has_the_summary(provider: StandInLLM, tmp_path: P
     summary = stopped.value.ingestion
     assert summary.state == "stopped"
     assert summary.why_stopped.startswith("BudgetExceededError: The budget does not allow another request")
-    assert 0 < summary.requests.usage.total_tokens < 35_000  # replies may be longer than was set aside for them
+    # replies may be longer than was set aside for them
+    assert 0 < summary.requests.usage.total_tokens < 35_000
     assert report_in(tmp_path / "index").summary == summary
 
 
 @pytest.mark.parametrize("limit", [{"max_tokens_total": 30_000}, {"max_cost": 0.005}])
-def test_after_a_budget_only_the_rest_is_asked_for(provider: StandInLLM, tmp_path: Path, limit: dict[str, Any]) -> None:
+def test_after_a_budget_only_the_rest_is_asked_for(
+    provider: StandInLLM, tmp_path: Path, limit: dict[str, Any]
+) -> None:
     provider.reset()
     with pytest.raises(BudgetExceededError):
         pack_of(LONG, tmp_path / "index", propositionizer=asking(provider.url, **limit))
@@ -522,8 +561,12 @@ def test_the_report_has_each_document_as_often_as_it_was_given(tmp_path: Path) -
     assert reported == sorted(document.id_ for document in given)
 
 
-def test_the_report_tells_new_changed_unchanged_blank_failed_and_deleted_documents_apart(tmp_path: Path) -> None:
-    pack = pack_of(documents({"kept": "Rain fell.", "改": "雨が降った。", "gone": "Snow fell."}), tmp_path / "index")
+def test_the_report_tells_new_changed_unchanged_blank_failed_and_deleted_documents_apart(
+    tmp_path: Path,
+) -> None:
+    pack = pack_of(
+        documents({"kept": "Rain fell.", "改": "雨が降った。", "gone": "Snow fell."}), tmp_path / "index"
+    )
     given = documents({"kept": "Rain fell.", "改": "雪が降った。", "new": "Hail fell.", "blank": ""})
     pack.refresh([*given, failing(UNREADABLE)], gone=["gone", "never there"])
     assert states_in(tmp_path / "index") == {
@@ -562,11 +605,20 @@ def test_the_documents_of_a_file_may_be_inserted_one_by_one() -> None:
     pack = pack_of(documents({"天気": "雨が降った。"}))
     for text in ("Miso is salty.", "茶は熱い。", "Miso is salty."):
         pack.insert(Document(text=text, metadata={"file_path": "/docs/a.md"}))
-    assert sorted(node.text for node in pack.nodes("passage")) == ["Miso is salty.", "茶は熱い。", "雨が降った。"]
+    assert sorted(node.text for node in pack.nodes("passage")) == [
+        "Miso is salty.",
+        "茶は熱い。",
+        "雨が降った。",
+    ]
 
 
-def test_files_that_are_named_by_their_paths_replace_what_was_read_of_them_under_random_ids(tmp_path: Path) -> None:
-    for name, text in (("a.md", "# Miso\n\nMiso is salty.\n\n# Tea\n\nTea is hot."), ("b.txt", "Rice is white.")):
+def test_files_that_are_named_by_their_paths_replace_what_was_read_of_them_under_random_ids(
+    tmp_path: Path,
+) -> None:
+    for name, text in (
+        ("a.md", "# Miso\n\nMiso is salty.\n\n# Tea\n\nTea is hot."),
+        ("b.txt", "Rice is white."),
+    ):
         (tmp_path / name).write_text(text, encoding="utf-8")
 
     def read(**options: bool) -> list[Document]:
@@ -624,7 +676,9 @@ def test_a_loaded_pack_has_no_ingestion(tmp_path: Path) -> None:
 
 
 def test_keys_and_texts_do_not_get_into_the_report(server: OpenAIServer, tmp_path: Path) -> None:
-    server.responder = lambda body: Reply(f"cannot read {asked_content(body)}", status=400, code="content_filter")
+    server.responder = lambda body: Reply(
+        f"cannot read {asked_content(body)}", status=400, code="content_filter"
+    )
     with pytest.raises(PropositionizerError, match="None of the passages came to propositions") as error:
         pack_of(numbered(2), tmp_path / "index", propositionizer=asking(server.url))
     assert error.value.ingestion.state == "stopped"

@@ -1,4 +1,5 @@
-"""An ingestion that is killed, and started again until it ends: nothing is lost, and nothing is asked for twice."""
+"""An ingestion that is killed, and started again until it ends: nothing is lost, and nothing is asked for
+twice."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ SENTENCES = (
 
 
 def corpus() -> list[Document]:
-    """40 documents of two or three passages, half of them in Japanese: more nodes than are written at a time."""
+    """40 documents of two or three passages, half of them in Japanese: more nodes than are written at a
+    time."""
     return [
         Document(
             id_=f"{IN_TURN[number % 4]}/{number}.md",
@@ -114,7 +116,9 @@ def wait_for(condition: Callable[[], bool], process: BaseProcess, seconds: float
 
 def contents(folder: Path) -> dict[str, tuple[str, str, Any]]:
     """Each node's document and text, and its metadata but for where and when its file was read."""
-    pack = DenseXRetrievalPack.load(folder, propositionizer=asking("http://127.0.0.1:9/v1"), **embedding_of(folder))
+    pack = DenseXRetrievalPack.load(
+        folder, propositionizer=asking("http://127.0.0.1:9/v1"), **embedding_of(folder)
+    )
     left_out = ("file_path", "creation_date", "last_modified_date", "last_accessed_date")
     return {
         node.node_id: (

@@ -29,11 +29,21 @@ NotebookClient(notebook, kernel_name="python3", timeout=900).execute()
 
 def run(*command: object, folder: Path, **environment: str) -> str:
     """Run a program without what this process has of the repository and of models; it has to succeed."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "OPENAI_", "HF_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHONPATH", "OPENAI_", "HF_"))
+    }
     done = subprocess.run(
         list(map(str, command)),
         cwd=folder,
-        env={**kept, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder.parent / "hf"), "PYTHONUTF8": "1", **environment},
+        env={
+            **kept,
+            "HF_HUB_OFFLINE": "1",
+            "HF_HOME": str(folder.parent / "hf"),
+            "PYTHONUTF8": "1",
+            **environment,
+        },
         capture_output=True,
         encoding="utf-8",
     )
@@ -58,7 +68,18 @@ def environment(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempP
     run(sys.executable, "-m", "venv", folder / "venv", folder=folder)
     programs = next(path for path in (folder / "venv" / "bin", folder / "venv" / "Scripts") if path.exists())
     reached = subprocess.run(
-        [programs / "python", "-m", "pip", "download", "-q", "--no-deps", *INDEX_IS_SLOW, "-d", folder, "hatchling"],
+        [
+            programs / "python",
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            *INDEX_IS_SLOW,
+            "-d",
+            folder,
+            "hatchling",
+        ],
         capture_output=True,
     )
     if reached.returncode:
@@ -66,7 +87,18 @@ def environment(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempP
     wheel, _ = distributions
     wanted = (f"{wheel}[evaluation,local]", "ipykernel", "nbclient")
     constraints = ROOT / "constraints.txt"
-    run(programs / "python", "-m", "pip", "install", "-q", *INDEX_IS_SLOW, "-c", constraints, *wanted, folder=folder)
+    run(
+        programs / "python",
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        *INDEX_IS_SLOW,
+        "-c",
+        constraints,
+        *wanted,
+        folder=folder,
+    )
     return programs
 
 
@@ -103,7 +135,8 @@ def test_the_wheels_demo_answers_questions(environment: Path, empty: Path) -> No
 def test_the_wheels_sample_is_loaded(environment: Path, empty: Path, language: str) -> None:
     program = (
         "import json; from llama_pack_densex import load_sample; "
-        f"sample = load_sample({language!r}); print(json.dumps([len(sample.documents), len(sample.questions)]))"
+        f"sample = load_sample({language!r}); print(json.dumps([len(sample.documents), "
+        "len(sample.questions)]))"
     )
     assert json.loads(run(environment / "python", "-c", program, folder=empty)) == [7, 30]
 
@@ -116,7 +149,9 @@ def test_a_notebook_runs_as_it_stands(environment: Path, empty: Path, notebook: 
     assert [*empty.iterdir()] == []
 
 
-def test_the_sdist_installs_and_answers(distributions: tuple[Path, Path], environment: Path, empty: Path) -> None:
+def test_the_sdist_installs_and_answers(
+    distributions: tuple[Path, Path], environment: Path, empty: Path
+) -> None:
     """The last of these tests: it takes the place of the wheel."""
     _, sdist = distributions
     options = ("-q", *INDEX_IS_SLOW, "--no-deps", "--force-reinstall")

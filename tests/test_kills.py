@@ -57,7 +57,8 @@ def test_an_index_is_whole_and_has_all_that_was_written_after_each_of_many_kills
         if not readers:
             command = [sys.executable, "-m", "tests.reader_of_a_killed_writer", str(folder)]
             readers = [
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in "123"
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                for _ in "123"
             ]
         pack = DenseXRetrievalPack.load(folder, **arguments())  # type: ignore[arg-type]
         assert check_index(folder).faults == (), f"after kill {kill}"

@@ -33,7 +33,9 @@ class KilledWhileEmbedding(ShortEmbedding):
 
 
 def document(number: int, version: str) -> Document:
-    return Document(id_=f"d{number}", text=f"Number{number} was {version}{number}x. Its lamp is red. It hangs high.")
+    return Document(
+        id_=f"d{number}", text=f"Number{number} was {version}{number}x. Its lamp is red. It hangs high."
+    )
 
 
 def chroma(folder: Path) -> Any:
@@ -42,11 +44,15 @@ def chroma(folder: Path) -> Any:
 
     client = chromadb.PersistentClient(path=str(folder / "chroma"))
     return ChromaVectorStore(
-        chroma_collection=client.get_or_create_collection("lamps", configuration={"hnsw": {"space": "cosine"}})
+        chroma_collection=client.get_or_create_collection(
+            "lamps", configuration={"hnsw": {"space": "cosine"}}
+        )
     )
 
 
-def pack_over(folder: Path, model: ShortEmbedding, documents: list[Document], kind: str) -> DenseXRetrievalPack:
+def pack_over(
+    folder: Path, model: ShortEmbedding, documents: list[Document], kind: str
+) -> DenseXRetrievalPack:
     store = chroma(folder) if kind == "chroma" else None
     return DenseXRetrievalPack(
         documents, vector_store=store, persist_dir=folder / "index", embed_model=model,
@@ -75,7 +81,9 @@ def found_by_words(pack: DenseXRetrievalPack, version: str) -> set[int]:
     """The documents that are found first by a word that only they have; others have parts of it."""
     words = {number: f"{version}{number}x" for number in range(DOCUMENTS)}
     hits = {number: pack.retrieve(word)[:1] for number, word in words.items()}
-    return {number for number, best in hits.items() if any(words[number] in hit.get_content() for hit in best)}
+    return {
+        number for number, best in hits.items() if any(words[number] in hit.get_content() for hit in best)
+    }
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
@@ -91,13 +99,18 @@ def test_whatever_is_in_the_store_is_found_by_words_after_a_kill(kind: str, tmp_
         embed_model=KilledWhileEmbedding(model_name="short"), proposition_llm="none", query_llm="none",
     )  # fmt: skip
     there = {
-        name for name in range(DOCUMENTS) if any(f"new{name}x" in n.get_content() for n in reader.nodes("passage"))
+        name
+        for name in range(DOCUMENTS)
+        if any(f"new{name}x" in n.get_content() for n in reader.nodes("passage"))
     }
     assert found_by_words(reader, "new") == there
     assert 0 < len(there) < DOCUMENTS
     assert found_by_words(reader, "old") == set(range(DOCUMENTS)) - there
     again = pack_over(
-        tmp_path, KilledWhileEmbedding(model_name="short"), [document(n, "new") for n in range(DOCUMENTS)], kind
+        tmp_path,
+        KilledWhileEmbedding(model_name="short"),
+        [document(n, "new") for n in range(DOCUMENTS)],
+        kind,
     )
     assert found_by_words(again, "new") == set(range(DOCUMENTS))
     assert found_by_words(again, "old") == set()

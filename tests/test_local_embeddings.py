@@ -1,4 +1,5 @@
-"""`embed_model="local"`: multilingual-e5-small by ONNX Runtime, here with a tiny model in its place in the cache."""
+"""`embed_model="local"`: multilingual-e5-small by ONNX Runtime, here with a tiny model in its place in the
+cache."""
 
 from __future__ import annotations
 
@@ -39,7 +40,11 @@ def make_model(folder: Path) -> None:
             helper.make_tensor_value_info(name, onnx.TensorProto.INT64, ["texts", "tokens"])
             for name in ("input_ids", "attention_mask")
         ],
-        [helper.make_tensor_value_info("last_hidden_state", onnx.TensorProto.FLOAT, ["texts", "tokens", len(WORDS)])],
+        [
+            helper.make_tensor_value_info(
+                "last_hidden_state", onnx.TensorProto.FLOAT, ["texts", "tokens", len(WORDS)]
+            )
+        ],
         [vectors],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -110,8 +115,13 @@ def test_an_empty_text_has_a_vector(model: OnnxEmbedding) -> None:
 
 
 def test_an_index_remembers_the_model(model: OnnxEmbedding, tmp_path: Path) -> None:
-    documents = [Document(text="The lamp is red.", id_="lamp"), Document(text="The tower is high.", id_="tower")]
-    pack = DenseXRetrievalPack(documents, embed_model="local", query_llm="none", persist_dir=tmp_path / "index")
+    documents = [
+        Document(text="The lamp is red.", id_="lamp"),
+        Document(text="The tower is high.", id_="tower"),
+    ]
+    pack = DenseXRetrievalPack(
+        documents, embed_model="local", query_llm="none", persist_dir=tmp_path / "index"
+    )
     assert pack.retrieve("tower")[0].node.ref_doc_id == "tower"
     loaded = DenseXRetrievalPack.load(tmp_path / "index", query_llm="none")
     assert isinstance(loaded.get_modules()["embed_model"], OnnxEmbedding)
@@ -136,13 +146,17 @@ def test_a_folder_of_that_name_does_not_change_what_it_means(
 ) -> None:
     (tmp_path / "local").mkdir()
     monkeypatch.chdir(tmp_path)
-    DenseXRetrievalPack([Document(text="The lamp is red.")], embed_model="local", persist_dir=tmp_path / "index")
+    DenseXRetrievalPack(
+        [Document(text="The lamp is red.")], embed_model="local", persist_dir=tmp_path / "index"
+    )
     pack = DenseXRetrievalPack.load(tmp_path / "index", query_llm="none")
     assert isinstance(pack.get_modules()["embed_model"], OnnxEmbedding)
 
 
 def test_a_model_that_is_not_here_is_an_error_that_says_how_to_get_it(cache: Path) -> None:
-    with pytest.raises(ValueError, match=rf"'local' cannot be made.*hf download {E5} onnx/model.onnx tokenizer.json"):
+    with pytest.raises(
+        ValueError, match=rf"'local' cannot be made.*hf download {E5} onnx/model.onnx tokenizer.json"
+    ):
         resolve_embed_model("local")
 
 

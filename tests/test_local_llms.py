@@ -1,4 +1,5 @@
-"""LLMs on one's own machine, asked by their real clients: Ollama by its own API, vLLM and llama.cpp by OpenAI's."""
+"""LLMs on one's own machine, asked by their real clients: Ollama by its own API, vLLM and llama.cpp by
+OpenAI's."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ pytest.importorskip("llama_index.llms.openai_like", reason="the extra [dev] is n
 FACTS = {
     "Green tea is steamed.": ["Green tea is steamed."],
     "琵琶湖は日本最大の湖である。": ["琵琶湖は日本最大の湖である。"],
-    **{f"Lamp {number} is red.": [f"Lamp {number} is red.", f"Lamp {number} has a colour."] for number in range(8)},
+    **{
+        f"Lamp {number} is red.": [f"Lamp {number} is red.", f"Lamp {number} has a colour."]
+        for number in range(8)
+    },
 }
 TEA, LAKE = (Passage(text) for text in list(FACTS)[:2])
 LAMPS = Passage(" ".join(text for text in FACTS if "Lamp" in text), title="Lamps")
@@ -79,7 +83,9 @@ def test_a_reply_that_the_server_cut_off_is_asked_for_in_parts(
 
 
 def test_what_is_set_of_it_is_the_same_where_it_is_unpickled(server: OpenAIServer) -> None:
-    asking = LLMPropositionizer(ollama(server, thinking=False, temperature=0.0, context_window=8192, keep_alive="1h"))
+    asking = LLMPropositionizer(
+        ollama(server, thinking=False, temperature=0.0, context_window=8192, keep_alive="1h")
+    )
     again = pickle.loads(pickle.dumps(asking))
     assert (again.llm.thinking, again.llm.temperature, again.llm.keep_alive) == (False, 0.0, "1h")
     assert again.propositionize([TEA]) == asking.propositionize([TEA])
@@ -105,7 +111,9 @@ def test_a_model_on_ones_own_machine_has_no_price_but_ones_own() -> None:
     assert LLMPropositionizer("ollama:deepseek-r1:8b").figures.cost is None
     with pytest.raises(ValueError, match="max_cost needs the price"):
         LLMPropositionizer("ollama:deepseek-r1:8b", max_cost=1)
-    assert LLMPropositionizer("ollama:deepseek-r1:8b", prices={"deepseek-r1:8b": {"input": 1}}).figures.cost == 0
+    assert (
+        LLMPropositionizer("ollama:deepseek-r1:8b", prices={"deepseek-r1:8b": {"input": 1}}).figures.cost == 0
+    )
 
 
 def test_ollama_at_the_command_line(server: OpenAIServer, tmp_path: Path) -> None:

@@ -73,5 +73,7 @@ def test_the_citation_has_the_packages_version() -> None:
 
 def test_workflows_try_every_python_of_the_classifiers() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))
-    named = [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d+$", text)]
+    named = [
+        text.rpartition(" ")[2] for text in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d+$", text)
+    ]
     assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == named

@@ -43,7 +43,9 @@ VALUES = [
 
 @pytest.mark.parametrize(("value", "kept"), VALUES)
 def test_what_has_a_plain_form_is_kept_as_that(value: Any, kept: Any) -> None:
-    nodes = PropositionNodeParser().get_nodes_from_documents([Document(text="雨が降った。", metadata={"k": value})])
+    nodes = PropositionNodeParser().get_nodes_from_documents(
+        [Document(text="雨が降った。", metadata={"k": value})]
+    )
     assert [node.metadata["k"] for node in nodes] == [kept] * len(nodes)
 
 
@@ -66,15 +68,21 @@ def test_a_pack_keeps_it_and_knows_it_again(tmp_path: Path) -> None:
     ],
 )
 def test_filters_compare_dates(operator: FilterOperator, value: Any, passing: list[str]) -> None:
-    documents = [Document(text="トンネル", id_=str(y), metadata={"day": date(y, 5, 1)}) for y in (2021, 2022, 2023)]
+    documents = [
+        Document(text="トンネル", id_=str(y), metadata={"day": date(y, 5, 1)}) for y in (2021, 2022, 2023)
+    ]
     pack = DenseXRetrievalPack(documents, embed_model="none", query_llm="none")
-    condition = MetadataFilter.model_construct(key="day", operator=operator, value=value)  # core's takes no dates
+    # core's takes no dates
+    condition = MetadataFilter.model_construct(key="day", operator=operator, value=value)
     results = pack.retrieve("トンネル", similarity_top_k=9, filters=MetadataFilters(filters=[condition]))
     assert sorted(str(result.node.ref_doc_id) for result in results) == passing
 
 
 def test_times_of_different_zones_are_compared_as_moments() -> None:
-    at = {"tokyo": datetime(2024, 5, 1, 12, tzinfo=JAPAN), "utc": datetime(2024, 5, 1, 4, tzinfo=timezone.utc)}
+    at = {
+        "tokyo": datetime(2024, 5, 1, 12, tzinfo=JAPAN),
+        "utc": datetime(2024, 5, 1, 4, tzinfo=timezone.utc),
+    }
     documents = [Document(text="Tunnel", id_=name, metadata={"at": moment}) for name, moment in at.items()]
     pack = DenseXRetrievalPack(documents, embed_model="none", query_llm="none")
     late = MetadataFilter(key="at", operator=FilterOperator.GT, value="2024-05-01T03:30:00Z")
@@ -82,7 +90,9 @@ def test_times_of_different_zones_are_compared_as_moments() -> None:
     assert [result.node.ref_doc_id for result in results] == ["utc"]
 
 
-def test_what_has_none_is_told_with_key_and_type_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_has_none_is_told_with_key_and_type_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     documents = [
         Document(text="Tunnel", id_="bad", metadata={"raw": b"x"}),
         Document(text="Tunnel", id_="half", metadata={"name": "\ud800"}),

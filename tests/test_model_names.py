@@ -1,4 +1,5 @@
-"""One kind of name for any model, at the command line and in Python; two providers with their real clients."""
+"""One kind of name for any model, at the command line and in Python; two providers with their real
+clients."""
 
 from __future__ import annotations
 
@@ -17,7 +18,14 @@ from llama_index.core import Document
 from llama_index.core.llms import CustomLLM, LLMMetadata
 
 from llama_pack_densex import DenseXRetrievalPack, LLMPropositionizer, Passage
-from llama_pack_densex.llm.names import ASSUMED_WINDOW, PROVIDERS, named_llm, parse_name, with_address, with_provider
+from llama_pack_densex.llm.names import (
+    ASSUMED_WINDOW,
+    PROVIDERS,
+    named_llm,
+    parse_name,
+    with_address,
+    with_provider,
+)
 from llama_pack_densex.models import resolve_embed_model
 from tests.evaluation.judges import judging
 from tests.openai_server import OpenAIServer, asked_content
@@ -86,13 +94,17 @@ def test_a_name_has_a_provider_a_model_and_perhaps_an_address(name: str, parts: 
 
 @pytest.mark.parametrize("name", ["openia:gpt-4o", "qwen3:8b", "openai:", ":x", ""])
 def test_a_wrong_name_is_an_error_that_says_what_is_allowed(name: str) -> None:
-    with pytest.raises(ValueError, match="PROVIDER is openai, openai-like, ollama, anthropic, google, huggingface"):
+    with pytest.raises(
+        ValueError, match="PROVIDER is openai, openai-like, ollama, anthropic, google, huggingface"
+    ):
         parse_name(name)
 
 
 @pytest.mark.parametrize("name", ["BAAI/bge-m3", "text-embedding-3-small", "anthropic:claude-haiku-4-5"])
 def test_an_embedding_model_that_is_none_is_an_error_that_says_what_is_allowed(name: str) -> None:
-    with pytest.raises(ValueError, match=r"names no embedding model.*openai, openai-like, ollama, google.* minilm,"):
+    with pytest.raises(
+        ValueError, match=r"names no embedding model.*openai, openai-like, ollama, google.* minilm,"
+    ):
         resolve_embed_model(name)
 
 
@@ -115,7 +127,9 @@ def test_an_address_is_for_the_models_of_ones_own_server_first() -> None:
 @pytest.mark.parametrize(
     ("llm", "address"), [("google:gemini-2.5-flash", "http://y"), ("openai-like:a", "localhost:1")]
 )
-def test_an_address_that_nothing_can_use_is_an_error(llm: str, address: str, docs: Path, tmp_path: Path) -> None:
+def test_an_address_that_nothing_can_use_is_an_error(
+    llm: str, address: str, docs: Path, tmp_path: Path
+) -> None:
     code, output = run("index", docs, "--to", tmp_path / "index", "--llm", llm, "--api-base", address)
     assert code == 1
     assert "as openai-like:qwen3:8b" in squeezed(output)
@@ -129,14 +143,25 @@ def test_an_address_that_nothing_can_use_is_an_error(llm: str, address: str, doc
         ["estimate", "DOCS", "--llm", "nobody:x"],
         ["estimate", "DOCS", "--embed-model", "nobody:x"],
         ["query", "INDEX", "tea", "--query-llm", "nobody:x"],
-        ["compare", "QUESTIONS", "--documents", "DOCS", "--reader-model", "nobody:x", "--embed-model", "none"],
+        [
+            "compare",
+            "QUESTIONS",
+            "--documents",
+            "DOCS",
+            "--reader-model",
+            "nobody:x",
+            "--embed-model",
+            "none",
+        ],
         ["batch", "export", "DOCS", "--to", "NEW", "--out", "OUT", "--llm", "nobody:x"],
     ],
 )
 def test_every_option_takes_such_names(arguments: list[str], docs: Path, tmp_path: Path) -> None:
     places = {"DOCS": docs, "NEW": tmp_path / "new", "INDEX": tmp_path / "index", "OUT": tmp_path / "out"}
     places["QUESTIONS"] = tmp_path / "questions.jsonl"
-    places["QUESTIONS"].write_text('{"question": "What is steamed?", "answers": ["green tea"], "document": "tea.md"}\n')
+    places["QUESTIONS"].write_text(
+        '{"question": "What is steamed?", "answers": ["green tea"], "document": "tea.md"}\n'
+    )
     if "INDEX" in arguments:
         run("index", docs, "--to", places["INDEX"], "--propositionizer", "sentence", "--embed-model", "none")
     code, output = run(*(places.get(part, part) for part in arguments))
@@ -181,8 +206,14 @@ def test_a_missing_key_is_named_by_its_variable(kind: str, provider: str) -> Non
     ("name", "settings"),
     [
         ("openai:gpt-4o-mini", {"model": "gpt-4o-mini"}),
-        ("openai-like:qwen3:8b@http://127.0.0.1:1/v1", {"api_base": "http://127.0.0.1:1/v1", "is_chat_model": True}),
-        ("ollama:qwen3:8b", {"model": "qwen3:8b", "base_url": "http://localhost:11434", "context_window": 8192}),
+        (
+            "openai-like:qwen3:8b@http://127.0.0.1:1/v1",
+            {"api_base": "http://127.0.0.1:1/v1", "is_chat_model": True},
+        ),
+        (
+            "ollama:qwen3:8b",
+            {"model": "qwen3:8b", "base_url": "http://localhost:11434", "context_window": 8192},
+        ),
         ("ollama:qwen3:8b@http://127.0.0.1:1", {"base_url": "http://127.0.0.1:1"}),
         ("anthropic:claude-haiku-4-5", {"model": "claude-haiku-4-5", "max_tokens": 4096}),
         ("google:gemini-2.5-flash", {"model": "gemini-2.5-flash"}),
@@ -202,7 +233,8 @@ def test_an_llm_is_of_its_providers_class_here_and_where_it_is_unpickled(
     assert "sk-test" not in saved
     again = (pickle.loads(pickle.dumps(asking)), LLMPropositionizer.from_dict(json.loads(saved)))
     assert {one.fingerprint for one in again} == {asking.fingerprint}
-    assert LLMPropositionizer(named_llm(name, asked=False)).fingerprint == asking.fingerprint  # as an estimate has it
+    # as an estimate has it
+    assert LLMPropositionizer(named_llm(name, asked=False)).fingerprint == asking.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -253,7 +285,10 @@ def test_so_is_one_of_another_providers_class(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-test")
     newer = named_llm("anthropic:claude-of-tomorrow")
     assert isinstance(newer, StandIn)
-    assert (newer.metadata.context_window, newer.metadata.model_name) == (ASSUMED_WINDOW, "claude-of-tomorrow")
+    assert (newer.metadata.context_window, newer.metadata.model_name) == (
+        ASSUMED_WINDOW,
+        "claude-of-tomorrow",
+    )
     assert named_llm("anthropic:claude-of-today").metadata.context_window == 200_000
 
 
@@ -297,7 +332,9 @@ def test_propositions_and_answers_by_name_at_the_command_line(
         name = f"{provider}:{model}".removeprefix(":")
         llm = name if by_option else f"{name}@{server.url}"
         where = ["--api-base", server.url] if by_option else []
-        code, output = run("index", docs, "--to", tmp_path / "index", "--embed-model", "none", "--llm", llm, *where)
+        code, output = run(
+            "index", docs, "--to", tmp_path / "index", "--embed-model", "none", "--llm", llm, *where
+        )
         assert code == 0, output
         shown = run_json("inspect", tmp_path / "index")["shown"]
         texts = {unit["text"] for passage in shown for unit in passage["propositions"]}
@@ -345,7 +382,9 @@ def test_an_index_is_asked_with_its_embedding_model_by_its_name_and_address(
         pack = DenseXRetrievalPack.load(folder, embed_model=f"openai-like:bge-m3@{server.url}")
         assert pack.retrieve(question)
         assert run("index", docs, "--to", folder, "--propositionizer", "sentence", *named)[0] == 0
-    assert json.loads((folder / "densex.json").read_text())["embed_spec"] == f"openai-like:bge-m3@{server.url}"
+    assert (
+        json.loads((folder / "densex.json").read_text())["embed_spec"] == f"openai-like:bge-m3@{server.url}"
+    )
     assert found["results"][0]["document"] == ("tea.md" if "tea" in question else "琵琶湖.md")
 
 
@@ -382,7 +421,11 @@ def test_names_in_python(tmp_path: Path) -> None:
         llm = f"openai-like:qwen3:8b@{server.url}"
         embed_model = f"openai-like:bge-m3@{server.url}"
         pack = DenseXRetrievalPack(
-            documents, proposition_llm=llm, query_llm=llm, embed_model=embed_model, persist_dir=tmp_path / "index"
+            documents,
+            proposition_llm=llm,
+            query_llm=llm,
+            embed_model=embed_model,
+            persist_dir=tmp_path / "index",
         )
         assert str(pack.run("琵琶湖は何ですか。")) == "日本最大の湖です。[^1]"
         asked = len(server.requests)
@@ -415,7 +458,9 @@ def test_an_estimate_knows_the_same_names(docs: Path) -> None:
         return run_json("estimate", docs, *arguments)
 
     assert (
-        estimated("--llm", "anthropic:claude-haiku-4-5")["cost"] == estimated("--llm", "claude-haiku-4-5")["cost"] > 0
+        estimated("--llm", "anthropic:claude-haiku-4-5")["cost"]
+        == estimated("--llm", "claude-haiku-4-5")["cost"]
+        > 0
     )
     assert estimated("--llm", "openai:gpt-4o-mini")["cost"] == estimated()["cost"]
     assert estimated("--llm", "google:gemini-2.5-flash")["cost"] > 0
@@ -424,7 +469,9 @@ def test_an_estimate_knows_the_same_names(docs: Path) -> None:
     assert estimated("--embed-model", "openai:text-embedding-3-small")["embedding_cost"] > 0
 
 
-def test_an_estimate_of_an_index_of_a_server_of_ones_own_has_nothing_left_to_ask(docs: Path, tmp_path: Path) -> None:
+def test_an_estimate_of_an_index_of_a_server_of_ones_own_has_nothing_left_to_ask(
+    docs: Path, tmp_path: Path
+) -> None:
     needs_openai_like()
     with answering() as server:
         chosen = ["--to", tmp_path / "index", "--llm", "openai-like:qwen3:8b", "--api-base", server.url]

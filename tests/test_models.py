@@ -24,7 +24,9 @@ from tests.embedding import TrigramEmbedding
 
 
 def needs_huggingface() -> None:
-    pytest.importorskip("llama_index.embeddings.huggingface", reason="the extra [huggingface] is not installed")
+    pytest.importorskip(
+        "llama_index.embeddings.huggingface", reason="the extra [huggingface] is not installed"
+    )
 
 
 def test_without_settings_and_key_there_is_no_llm() -> None:
@@ -34,7 +36,9 @@ def test_without_settings_and_key_there_is_no_llm() -> None:
     assert Settings._llm is None
 
 
-def test_what_settings_disable_is_not_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_settings_disable_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for part in ("_llm", "_embed_model"):  # set back afterwards
         monkeypatch.setattr(Settings, part, None)
     Settings.llm, Settings.embed_model = None, None
@@ -100,7 +104,11 @@ def make_tiny_model(folder: Path) -> None:
     )
     BertTokenizer(str(base / "vocab.txt")).save_pretrained(base)
     config = BertConfig(
-        vocab_size=5 + 2 * len(letters), hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+        vocab_size=5 + 2 * len(letters),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
     )
     BertModel(config).save_pretrained(base)
     transformer = Transformer(str(base))

@@ -1,4 +1,5 @@
-"""What a notebook shows of a pack, an answer, a retrieved node, counts, an ingestion, an estimate and a tree."""
+"""What a notebook shows of a pack, an answer, a retrieved node, counts, an ingestion, an estimate and a
+tree."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ from llama_pack_densex.options import OF_THE_INDEX, Given, PackOptions
 from llama_pack_densex.text import markup
 from tests.embedding import TrigramEmbedding
 
-BRIDGE = "# The bridge\n\nThe bridge of Akashi was opened in 1998. It is 3,911 metres long. Ships pass below it."
+BRIDGE = (
+    "# The bridge\n\nThe bridge of Akashi was opened in 1998. It is 3,911 metres long. Ships pass below it."
+)
 TEMPLE = "# 清水寺\n\n清水寺は京都にある寺である。舞台の高さは約13メートルある。毎年多くの人が訪れる。"
 HOSTILE = '# <script>alert(1)</script>\n\nThe <img src=x onerror=alert(2)> tower has a "bell" & 40 steps.'
 
@@ -79,7 +82,9 @@ def test_the_packs_options_are_in_its_signature_and_its_docstring() -> None:
         ("清水寺の舞台の高さは？", "舞台の高さは約13メートルある。"),
     ],
 )
-def test_a_retrieved_passage_has_what_was_found_marked(pack: DenseXRetrievalPack, question: str, sentence: str) -> None:
+def test_a_retrieved_passage_has_what_was_found_marked(
+    pack: DenseXRetrievalPack, question: str, sentence: str
+) -> None:
     node = pack.retrieve(question)[0]
     assert isinstance(node, NodeWithScore)
     page = Tags(node._repr_html_())

@@ -1,4 +1,5 @@
-"""The notebooks run from top to bottom in a real Jupyter kernel, without a key, and show what their text says."""
+"""The notebooks run from top to bottom in a real Jupyter kernel, without a key, and show what their text
+says."""
 
 from __future__ import annotations
 
@@ -45,12 +46,17 @@ def execute(
 ) -> Shown:
     """Run a notebook in a kernel of the interpreter that runs the tests, perhaps with its settings changed.
 
-    Its first cell, which installs the package, is left out: tests are of what is installed. What the cell does where
-    nothing is, `tests/test_installation.py` tries.
+    Its first cell, which installs the package, is left out: tests are of what is installed. What the cell
+    does where nothing is, `tests/test_installation.py` tries.
     """
-    spec = {"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], "language": "python"}
+    spec = {
+        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "language": "python",
+    }
     (kernels / "tests").mkdir(parents=True, exist_ok=True)
-    (kernels / "tests" / "kernel.json").write_text(json.dumps({**spec, "display_name": "tests"}), encoding="utf-8")
+    (kernels / "tests" / "kernel.json").write_text(
+        json.dumps({**spec, "display_name": "tests"}), encoding="utf-8"
+    )
     manager = AsyncKernelManager(
         kernel_name="tests",
         kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernels)], ensure_native_kernel=False),
@@ -67,7 +73,8 @@ def execute(
 
 
 def shown(cell: Any) -> str:
-    """What a cell shows, as it is read: a kernel sends what is printed in as many pieces as its clock makes of it."""
+    """What a cell shows, as it is read: a kernel sends what is printed in as many pieces as its clock makes
+    of it."""
     text = ""
     for output in cell.outputs:
         if output.get("name") == "stdout":
@@ -123,8 +130,12 @@ def test_a_notebook_is_valid_and_without_outputs(name: str) -> None:
 def test_a_notebook_begins_with_a_badge_and_what_installs_the_package(name: str) -> None:
     title, install, *others = read(name).cells
     repository = REPOSITORY_URL.removeprefix("https://github.com/")
-    assert f"(https://colab.research.google.com/github/{repository}/blob/main/notebooks/{name})" in title.source
-    assert re.search(r'^%pip install -q "?llama-pack-densex(\[evaluation,local\])?"?$', install.source, re.MULTILINE)
+    assert (
+        f"(https://colab.research.google.com/github/{repository}/blob/main/notebooks/{name})" in title.source
+    )
+    assert re.search(
+        r'^%pip install -q "?llama-pack-densex(\[evaluation,local\])?"?$', install.source, re.MULTILINE
+    )
     assert not any("%pip" in cell.source for cell in others)
 
 
@@ -205,11 +216,15 @@ def test_the_horses_documents_are_indexed(executed: Callable[[str], Shown]) -> N
     cells = executed("quickstart_ja.ipynb")
     assert re.search(r"文書2件、パッセージ\d+件、命題\d+件", cells["build-code"])
     first, *others = cells["nodes-code"].splitlines()
-    assert re.fullmatch(r"命題 *\d+件  ドウデュース", first)  # parts of two sections: the title alone is above them
+    # parts of two sections: the title alone is above them
+    assert re.fullmatch(r"命題 *\d+件  ドウデュース", first)
     assert others
     assert all(re.fullmatch(r"命題 *\d+件  ドウデュース, .+", line) for line in others)
     assert "## 主な勝ち鞍" in cells["propositions-code"]
-    assert "・2022年の東京優駿（日本ダービー）は、ドウデュースの主な勝ち鞍の一つである。" in cells["propositions-code"]
+    assert (
+        "・2022年の東京優駿（日本ダービー）は、ドウデュースの主な勝ち鞍の一つである。"
+        in cells["propositions-code"]
+    )
 
 
 @slow
@@ -249,7 +264,9 @@ def test_the_answer_is_explained_in_japanese(executed: Callable[[str], Shown]) -
 @slow
 def test_levels_are_counted(executed: Callable[[str], Shown]) -> None:
     cells = executed(WALKTHROUGH)
-    counts = {level: int(number) for number, level in re.findall(r"(\d+) (\w+) +\d+ words", cells["levels-code"])}
+    counts = {
+        level: int(number) for number, level in re.findall(r"(\d+) (\w+) +\d+ words", cells["levels-code"])
+    }
     assert list(counts) == ["sections", "passages", "propositions"]
     assert counts["sections"] == 2
     listed = [int(number) for number in re.findall(r"(\d+) propositions$", cells["roots-code"], re.MULTILINE)]
@@ -293,7 +310,9 @@ def test_two_passages_merge_and_of_the_others_the_best_proposition_is_returned(
 @slow
 def test_thresholds_decide_what_merges(executed: Callable[[str], Shown]) -> None:
     shown = executed(WALKTHROUGH)["thresholds-code"]
-    results = {line.partition(":")[0].partition("=")[2]: line for line in shown.splitlines() if "thresh=" in line}
+    results = {
+        line.partition(":")[0].partition("=")[2]: line for line in shown.splitlines() if "thresh=" in line
+    }
     assert ": section;" in results["0.2"]
     assert ": passage, proposition, passage, proposition;" in results["0.4"]
     assert ": passage, proposition, proposition, proposition;" in results["0.5"]
@@ -366,12 +385,18 @@ def rows_of(markdown: str) -> list[list[str]]:
 
 
 def test_one_cell_has_all_settings() -> None:
-    others = [cell.source for cell in read(COMPARISON).cells if cell.cell_type == "code" and cell.id != "settings-code"]
+    others = [
+        cell.source
+        for cell in read(COMPARISON).cells
+        if cell.cell_type == "code" and cell.id != "settings-code"
+    ]
     assert not re.findall(
         r"^(?:DOCUMENTS|QUESTIONS|EMBED_MODEL|PROPOSITIONS|STRATEGIES) =", "\n".join(others), re.MULTILINE
     )
     used = next(source for source in others if "compare(" in source)
-    assert all(name in used for name in ("DOCUMENTS", "QUESTIONS", "STRATEGIES", "EMBED_MODEL", "PROPOSITIONS"))
+    assert all(
+        name in used for name in ("DOCUMENTS", "QUESTIONS", "STRATEGIES", "EMBED_MODEL", "PROPOSITIONS")
+    )
 
 
 @slow
@@ -453,7 +478,10 @@ def test_own_documents_take_one_cell(tmp_path: Path) -> None:
     folder = tmp_path / "documents"
     folder.mkdir()
     for name, place in (("miso", "Aichi"), ("sake", "Niigata"), ("tea", "Shizuoka")):
-        text = f"Most {name} is made in the prefecture of {place}. It is sold everywhere.\n\nThere is a museum of it."
+        text = (
+            f"Most {name} is made in the prefecture of {place}. It is sold everywhere.\n\nThere is a museum "
+            "of it."
+        )
         (folder / f"{name}.txt").write_text(text, encoding="utf-8")
     questions = tmp_path / "questions.csv"
     questions.write_text(
@@ -497,7 +525,9 @@ def test_a_notebook_runs_in_an_empty_folder_and_leaves_it_empty(tmp_path: Path) 
 def test_with_a_key_the_llm_makes_propositions_and_answers(tmp_path: Path) -> None:
     def respond(body: dict[str, Any]) -> str:
         asked = asked_content(body)
-        return json.dumps([asked], ensure_ascii=False) if asked else "朝日杯、ダービー、有馬記念などです。[^1]"
+        return (
+            json.dumps([asked], ensure_ascii=False) if asked else "朝日杯、ダービー、有馬記念などです。[^1]"
+        )
 
     with OpenAIServer(respond) as server:
         key = {"OPENAI_API_KEY": "sk-test", "OPENAI_API_BASE": server.url}

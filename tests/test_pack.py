@@ -75,7 +75,9 @@ async def test_the_asynchronous_calls_do_the_same(documents: list[Document], mod
     pack = DenseXRetrievalPack(documents, embed_model=embedding(kind), mode=mode)
     query = "How high are the tides in the Bay of Fundy?"
     assert str(await pack.arun(query, similarity_top_k=2)) == str(pack.run(query, similarity_top_k=2))
-    assert [n.node.node_id for n in await pack.aretrieve(query)] == [n.node.node_id for n in pack.retrieve(query)]
+    assert [n.node.node_id for n in await pack.aretrieve(query)] == [
+        n.node.node_id for n in pack.retrieve(query)
+    ]
 
 
 async def test_it_is_built_and_asked_inside_a_running_event_loop(documents: list[Document]) -> None:
@@ -109,9 +111,13 @@ def test_it_is_a_llama_pack_where_core_has_them(documents: list[Document]) -> No
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", MODELS)
-def test_settings_are_read_and_never_written(documents: list[Document], mode: str, kind: str, tmp_path: Path) -> None:
+def test_settings_are_read_and_never_written(
+    documents: list[Document], mode: str, kind: str, tmp_path: Path
+) -> None:
     before = dict(vars(Settings))
-    pack = DenseXRetrievalPack(documents, embed_model=embedding(kind), mode=mode, persist_dir=tmp_path / "index")
+    pack = DenseXRetrievalPack(
+        documents, embed_model=embedding(kind), mode=mode, persist_dir=tmp_path / "index"
+    )
     pack.run("Akashi Bridge")
     pack.insert(Document(text="Another one.", id_="another"))
     DenseXRetrievalPack.load(tmp_path / "index", embed_model=embedding(kind)).run("Akashi Bridge")
@@ -137,9 +143,13 @@ def test_a_pack_prints_what_is_in_it_and_what_was_chosen(documents: list[Documen
 
 
 def test_documents_of_one_id_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    pack = DenseXRetrievalPack([Document(id_="tea", text=text) for text in ("Green tea.", "緑茶は日本の茶である。")])
+    pack = DenseXRetrievalPack(
+        [Document(id_="tea", text=text) for text in ("Green tea.", "緑茶は日本の茶である。")]
+    )
     assert [node.get_content() for node in pack.nodes("passage")] == ["緑茶は日本の茶である。"]
-    (told,) = [record.getMessage() for record in caplog.records if "given more than once" in record.getMessage()]
+    (told,) = [
+        record.getMessage() for record in caplog.records if "given more than once" in record.getMessage()
+    ]
     assert "'tea'" in told
     pack.insert(Document(id_="tea", text="Black tea."))
     assert sum("given more than once" in record.getMessage() for record in caplog.records) == 1
@@ -150,12 +160,16 @@ def test_settings_that_are_not_used_for_the_passages_are_told(
     documents: list[Document], chosen: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     splitter = SentenceSplitter(chunk_size=64, chunk_overlap=0)
-    setattr(Settings, chosen, {"chunk_size": 64, "node_parser": splitter, "transformations": [splitter]}[chosen])
+    setattr(
+        Settings, chosen, {"chunk_size": 64, "node_parser": splitter, "transformations": [splitter]}[chosen]
+    )
     DenseXRetrievalPack(documents)
     assert "What Settings says of splitting (SentenceSplitter) is not used" in caplog.text
 
 
-def test_settings_that_nobody_chose_are_not_told(documents: list[Document], caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_that_nobody_chose_are_not_told(
+    documents: list[Document], caplog: pytest.LogCaptureFixture
+) -> None:
     assert Settings.chunk_size  # makes a splitter up
     assert Settings.transformations
     DenseXRetrievalPack(documents)
@@ -164,7 +178,9 @@ def test_settings_that_nobody_chose_are_not_told(documents: list[Document], capl
     assert "What Settings says of splitting" not in caplog.text
 
 
-def test_an_opened_index_is_not_said_to_be_of_sentences(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_opened_index_is_not_said_to_be_of_sentences(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     documents = SimpleDirectoryReader(str(DATA / "ja")).load_data()
     made = RecordedPropositionizer(DATA / "propositions.jsonl")
     DenseXRetrievalPack(documents[:1], propositionizer=made, persist_dir=tmp_path / "index")
@@ -180,7 +196,9 @@ def test_a_default_does_not_replace_an_llms_propositions(way: str, tmp_path: Pat
     made = RecordedPropositionizer(DATA / "propositions.jsonl")
     store = EmbeddedVectorStore(tmp_path / "store")
     if way == "folder":
-        DenseXRetrievalPack(documents, propositionizer=made, persist_dir=tmp_path / "index", embed_model="none")
+        DenseXRetrievalPack(
+            documents, propositionizer=made, persist_dir=tmp_path / "index", embed_model="none"
+        )
     else:
         parser = PropositionNodeParser(propositionizer=made)
         store.add(IngestionPipeline(transformations=[parser]).run(documents=documents))
@@ -203,7 +221,8 @@ def test_what_was_chosen_is_said_once(documents: list[Document], caplog: pytest.
         pack.run("Akashi Bridge")
     messages = [record.getMessage() for record in caplog.records if "stand in" in record.getMessage()]
     assert messages == [
-        "Sentences stand in for propositions, search is by words (BM25), answers are quotations; print(pack) says why."
+        "Sentences stand in for propositions, search is by words (BM25), answers are quotations; print(pack) "
+        "says why."
     ]
     assert "answers are quoted propositions" in str(pack)
 
@@ -311,7 +330,9 @@ def test_a_node_parser_of_ones_own_is_used(documents: list[Document]) -> None:
         ({"vector_store": "chroma://papers"}, "vector_store must be a vector store of LlamaIndex, not a str"),
     ],
 )
-def test_a_wrong_argument_is_named(documents: list[Document], arguments: dict[str, object], message: str) -> None:
+def test_a_wrong_argument_is_named(
+    documents: list[Document], arguments: dict[str, object], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         DenseXRetrievalPack(documents, **arguments)  # type: ignore[arg-type]
 
@@ -325,11 +346,19 @@ class KeyedEmbedding(TrigramEmbedding):
     [
         *((name, KeyedEmbedding()) for name in ("query_llm", "proposition_llm")),
         *((name, "sk-proj-0123456789") for name in ("query_llm", "embed_model")),
-        *((name, OpenAI(api_key="sk-proj-0123456789")) for name in ("embed_model", "text_splitter", "reranker")),
-        *((name, OpenAI(api_key="sk-proj-0123456789")) for name in ("mode", "context", "verbose", "granularity")),
+        *(
+            (name, OpenAI(api_key="sk-proj-0123456789"))
+            for name in ("embed_model", "text_splitter", "reranker")
+        ),
+        *(
+            (name, OpenAI(api_key="sk-proj-0123456789"))
+            for name in ("mode", "context", "verbose", "granularity")
+        ),
     ],
 )
-def test_a_model_or_a_key_in_the_place_of_something_else_is_told_without_the_key(name: str, value: Any) -> None:
+def test_a_model_or_a_key_in_the_place_of_something_else_is_told_without_the_key(
+    name: str, value: Any
+) -> None:
     with pytest.raises(ValueError, match=r"a KeyedEmbedding|a OpenAI|\[key\]") as raised:
         DenseXRetrievalPack([Document(text="味噌は塩辛い。")], **{name: value})
     assert "sk-proj" not in str(raised.value)
@@ -362,12 +391,16 @@ def test_a_document_that_is_none_is_named() -> None:
 
 @pytest.mark.parametrize("given", [None, 7, "docs/", Path("docs")])
 def test_what_is_no_documents_at_all_is_named(given: Any) -> None:
-    with pytest.raises(ValueError, match=rf"documents\[0\] is a {type(given).__name__}, .*: wrap text as Document"):
+    with pytest.raises(
+        ValueError, match=rf"documents\[0\] is a {type(given).__name__}, .*: wrap text as Document"
+    ):
         DenseXRetrievalPack(given)
 
 
 @pytest.mark.parametrize("store", [None, SimpleVectorStore])
-@pytest.mark.parametrize("bad", [{"metadata": {"file_path": "/x/\udc83e.txt"}}, {"id_": ""}, {"id_": "\ud83d"}])
+@pytest.mark.parametrize(
+    "bad", [{"metadata": {"file_path": "/x/\udc83e.txt"}}, {"id_": ""}, {"id_": "\ud83d"}]
+)
 def test_a_document_that_stores_cannot_keep_costs_itself_alone(store: Any, bad: dict[str, Any]) -> None:
     given = [Document(id_="cat", text="A cat is here."), Document(**{"text": "An owl is here.", **bad})]
     pack = DenseXRetrievalPack(given, vector_store=store and store(), embed_model=TrigramEmbedding())
@@ -378,7 +411,9 @@ def test_a_document_that_stores_cannot_keep_costs_itself_alone(store: Any, bad: 
 
 @pytest.mark.parametrize("store", [None, SimpleVectorStore])
 def test_half_a_character_in_a_recorded_proposition_does_no_harm(store: Any, tmp_path: Path) -> None:
-    line = '{"text": "A cat is here.", "propositions": ["A cat \\ud83d is in."], "questions": ["Who \\ud83d?"]}'
+    line = (
+        '{"text": "A cat is here.", "propositions": ["A cat \\ud83d is in."], "questions": ["Who \\ud83d?"]}'
+    )
     (tmp_path / "recording.jsonl").write_text(line, encoding="utf-8")
     recorded = RecordedPropositionizer(tmp_path / "recording.jsonl")
     given = [Document(id_="cat", text="A cat is here.")]
@@ -399,9 +434,13 @@ class SometimesWrong(TrigramEmbedding):
 
 @pytest.mark.parametrize("store", [None, SimpleVectorStore])
 @pytest.mark.parametrize("body", ["moon", "sun", "star"])
-def test_an_embedding_that_nothing_can_be_compared_with_costs_its_document_alone(store: Any, body: str) -> None:
+def test_an_embedding_that_nothing_can_be_compared_with_costs_its_document_alone(
+    store: Any, body: str
+) -> None:
     given = [Document(id_=name, text=f"A {name} is seen at night.") for name in ("cat", body, "owl")]
-    pack = DenseXRetrievalPack(given, vector_store=store and store(), embed_model=SometimesWrong(), hybrid=False)
+    pack = DenseXRetrievalPack(
+        given, vector_store=store and store(), embed_model=SometimesWrong(), hybrid=False
+    )
     assert set(pack.documents()) == {"cat", "owl"}
     (failed,) = pack.failed_documents
     assert "not finite" in failed.error or "dimensions" in failed.error
@@ -410,7 +449,9 @@ def test_an_embedding_that_nothing_can_be_compared_with_costs_its_document_alone
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("store", ["embedded", "simple"])
-def test_documents_are_inserted_replaced_and_deleted(documents: list[Document], mode: str, store: str) -> None:
+def test_documents_are_inserted_replaced_and_deleted(
+    documents: list[Document], mode: str, store: str
+) -> None:
     pack = DenseXRetrievalPack(
         documents[:2],
         embed_model=TrigramEmbedding(),
@@ -481,7 +522,9 @@ def test_documents_read_from_any_folder_match_the_recorded_propositions(tmp_path
     folder.mkdir()
     (folder / "equinox.md").write_bytes((DATA / "ja" / "equinox.md").read_bytes())
     documents = SimpleDirectoryReader(folder).load_data()
-    pack = DenseXRetrievalPack(documents, propositionizer=RecordedPropositionizer(DATA / "propositions.jsonl"))
+    pack = DenseXRetrievalPack(
+        documents, propositionizer=RecordedPropositionizer(DATA / "propositions.jsonl")
+    )
     assert pack.counts().statuses == {"ok": 3}
     moved = tmp_path / "moved"
     folder.rename(moved)
@@ -490,7 +533,9 @@ def test_documents_read_from_any_folder_match_the_recorded_propositions(tmp_path
 
 def test_the_racehorse_question_is_answered() -> None:
     documents = SimpleDirectoryReader(DATA / "ja").load_data()
-    pack = DenseXRetrievalPack(documents, propositionizer=RecordedPropositionizer(DATA / "propositions.jsonl"))
+    pack = DenseXRetrievalPack(
+        documents, propositionizer=RecordedPropositionizer(DATA / "propositions.jsonl")
+    )
     answer = str(pack.run("ドウデュースの主な勝ち鞍を教えて。"))
     for race in ("2021年の朝日杯フューチュリティステークス", "2022年の東京優駿", "2023年の有馬記念"):
         assert race in answer
@@ -513,8 +558,13 @@ def test_it_works_after_nest_asyncio_was_applied() -> None:
 
 
 @pytest.mark.parametrize("filters", [None, MetadataFilters(filters=[MetadataFilter(key="shelf", value=2)])])
-def test_retrievers_and_query_engines_of_ones_own_are_those_of_the_pack(filters: MetadataFilters | None) -> None:
-    corpus = [Document(id_=f"d{n}", text=f"Lamp {n} is red. It hangs high.", metadata={"shelf": n}) for n in range(4)]
+def test_retrievers_and_query_engines_of_ones_own_are_those_of_the_pack(
+    filters: MetadataFilters | None,
+) -> None:
+    corpus = [
+        Document(id_=f"d{n}", text=f"Lamp {n} is red. It hangs high.", metadata={"shelf": n})
+        for n in range(4)
+    ]
     pack = DenseXRetrievalPack(corpus, embed_model="none", query_llm="none")
     found = pack.as_retriever(similarity_top_k=2, filters=filters).retrieve("red lamp")
     expected = pack.retrieve("red lamp", similarity_top_k=2, filters=filters)
@@ -544,7 +594,9 @@ async def test_a_question_may_be_called_query_str() -> None:
 
 @pytest.mark.parametrize("wrong", [5, [5], ["a", None]])
 async def test_what_is_no_question_and_no_document_is_said(wrong: Any) -> None:
-    pack = DenseXRetrievalPack([Document(id_="a", text="The lamp is red.")], embed_model="none", query_llm="none")
+    pack = DenseXRetrievalPack(
+        [Document(id_="a", text="The lamp is red.")], embed_model="none", query_llm="none"
+    )
     with pytest.raises(TypeError, match="pass one question, a string"):
         pack.retrieve(wrong)
     with pytest.raises(TypeError, match="pass one question, a string"):
@@ -564,7 +616,10 @@ async def test_what_is_no_question_and_no_document_is_said(wrong: Any) -> None:
 def test_an_llm_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-used")
     pack = DenseXRetrievalPack(
-        [Document(text="The lamp is red.")], proposition_llm="none", query_llm="gpt-4o-mini", embed_model="none"
+        [Document(text="The lamp is red.")],
+        proposition_llm="none",
+        query_llm="gpt-4o-mini",
+        embed_model="none",
     )
     assert pack.get_modules()["query_llm"].model == "gpt-4o-mini"
 
@@ -607,7 +662,9 @@ class Embedded(TrigramEmbedding):
 def test_sections_are_not_embedded_since_nobody_searches_them() -> None:
     text = " ".join(f"Lamp {n} hangs in hall {n}, where it was lit in {1000 + n}." for n in range(120))
     model = Embedded()
-    pack = DenseXRetrievalPack([Document(text=text)], embed_model=model, mode="auto_merging", query_llm="none")
+    pack = DenseXRetrievalPack(
+        [Document(text=text)], embed_model=model, mode="auto_merging", query_llm="none"
+    )
     sections = {node.get_content() for node in pack.nodes("section")}
     assert sections
     assert not [given for given in model._texts if any(section in given for section in sections)]
@@ -648,7 +705,9 @@ def test_the_embeddings_of_a_long_document_take_few_bytes_a_number() -> None:
 
 
 def airship(number: int, version: int = 1) -> Document:
-    english = f"The airship zep{number}v{version}x was built in town{number}x. Its mast stood {number} metres high."
+    english = (
+        f"The airship zep{number}v{version}x was built in town{number}x. Its mast stood {number} metres high."
+    )
     japanese = f"飛行船第{number}号は格納庫{number}番にある。"
     return Document(id_=f"d{number}", text=japanese if number % 2 else english)
 
@@ -667,7 +726,9 @@ def test_whoever_asks_while_an_index_changes_is_answered(airships: DenseXRetriev
     def read(number: int) -> int:
         questions = 0
         while not is_over.is_set() or not questions:
-            assert airships.retrieve(airship(number).text, similarity_top_k=1)[0].node.ref_doc_id == f"d{number}"
+            assert (
+                airships.retrieve(airship(number).text, similarity_top_k=1)[0].node.ref_doc_id == f"d{number}"
+            )
             assert len(airships.get_nodes([record.id for record in airships.records("passage")])) > 0
             questions += 1
         return questions
@@ -686,7 +747,9 @@ def test_whoever_asks_while_an_index_changes_is_answered(airships: DenseXRetriev
 
 
 @pytest.mark.parametrize("scan", [lambda pack: pack.records("passage"), lambda pack: pack.nodes()])
-def test_a_scan_that_has_begun_goes_on_while_an_index_is_compacted(airships: DenseXRetrievalPack, scan: Any) -> None:
+def test_a_scan_that_has_begun_goes_on_while_an_index_is_compacted(
+    airships: DenseXRetrievalPack, scan: Any
+) -> None:
     expected = len(list(scan(airships)))
     scanning = iter(scan(airships))
     first = next(scanning)

@@ -102,7 +102,8 @@ def test_another_process_splits_few_texts_again(tmp_path: Path) -> None:
         "from tests.test_pack_persistence_search import Splitter\n"
         "from llama_pack_densex import DenseXRetrievalPack\n"
         "splitter = Splitter()\n"
-        "pack = DenseXRetrievalPack.load(sys.argv[1], query_llm='none', embed_model='none', tokenizer=splitter)\n"
+        "pack = DenseXRetrievalPack.load(sys.argv[1], query_llm='none', embed_model='none', "
+        "tokenizer=splitter)\n"
         "print(pack.retrieve('灯17')[0].node.ref_doc_id, splitter.texts < 50)\n"
     )
     done = subprocess.run(
@@ -168,7 +169,9 @@ def test_damaged_words_are_found_and_mended(damage: str, tmp_path: Path) -> None
 def test_a_function_must_be_passed_again(tmp_path: Path) -> None:
     splitter = Splitter()
     pack = build("lexical", tmp_path / "index", tokenizer=splitter)
-    with pytest.raises(ValueError, match=r"Splitter, .*: pass that function as tokenizer=, or tokenizer=\"bigrams\""):
+    with pytest.raises(
+        ValueError, match=r"Splitter, .*: pass that function as tokenizer=, or tokenizer=\"bigrams\""
+    ):
         load("lexical", tmp_path / "index")
     assert answers(load("lexical", tmp_path / "index", tokenizer=splitter)) == answers(pack)
     anew = load("lexical", tmp_path / "index", tokenizer="bigrams")
@@ -181,7 +184,9 @@ def test_an_index_of_an_earlier_version_by_sudachi_says_what_to_do(tmp_path: Pat
     splitter = Splitter()
     splitter.__qualname__, splitter.__module__ = "sudachi", ""
     build("lexical", tmp_path / "index", tokenizer=splitter)
-    with pytest.raises(ValueError, match=r"tokenizer sudachi, .*: pass that function .*, or tokenizer=\"bigrams\""):
+    with pytest.raises(
+        ValueError, match=r"tokenizer sudachi, .*: pass that function .*, or tokenizer=\"bigrams\""
+    ):
         load("lexical", tmp_path / "index")
     anew = load("lexical", tmp_path / "index", tokenizer="bigrams")
     assert sources(anew.retrieve("将棋の駒"))[0] == "将棋"
@@ -212,7 +217,8 @@ def test_words_that_came_while_hybrid_search_was_off_are_found_when_it_is_on(tmp
 
 
 @pytest.mark.parametrize(
-    "chosen", [{"hybrid": False}, {"hybrid": True, "dense_weight": 0.25}, {"dense_weight": 0.0}, {"hybrid": True}]
+    "chosen",
+    [{"hybrid": False}, {"hybrid": True, "dense_weight": 0.25}, {"dense_weight": 0.0}, {"hybrid": True}],
 )
 def test_what_was_chosen_for_search_is_remembered(chosen: dict[str, Any], tmp_path: Path) -> None:
     pack = build("hybrid", tmp_path / "index", **chosen)
@@ -236,9 +242,12 @@ def test_what_is_known_of_languages_is_remembered(tmp_path: Path) -> None:
     assert Manifest.read(tmp_path / "copy").languages == first
 
 
-def test_an_index_that_is_only_searched_reads_no_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_is_only_searched_reads_no_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     build("hybrid", tmp_path / "index")
-    monkeypatch.setattr(llama_index.core, "global_tokenizer", None)  # where core keeps the one that it has read
+    # where core keeps the one that it has read
+    monkeypatch.setattr(llama_index.core, "global_tokenizer", None)
     loaded = load("hybrid", tmp_path / "index")
     assert loaded.run("将棋の駒").source_nodes
     assert llama_index.core.global_tokenizer is None

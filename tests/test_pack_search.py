@@ -19,7 +19,16 @@ from llama_pack_densex.options import PackOptions
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor, count_words
 from llama_pack_densex.retrieval.hits import matched_units
 from tests.openai_server import OpenAIServer
-from tests.searching import ENGLISH, JAPANESE, QUESTIONS, ShortEmbedding, documents, identity, passage_of, sources
+from tests.searching import (
+    ENGLISH,
+    JAPANESE,
+    QUESTIONS,
+    ShortEmbedding,
+    documents,
+    identity,
+    passage_of,
+    sources,
+)
 
 MODES = ["recursive", "auto_merging"]
 UNITS = ("proposition", "sentence", "passage")
@@ -39,12 +48,16 @@ SEARCHES: dict[str, dict[str, Any]] = {
         if units == UNITS or (mode, search) in (("recursive", "hybrid"), ("auto_merging", "lexical"))
     ],
 )
-def test_every_choice_of_units_finds_distinct_passages(mode: str, granularity: tuple[str, ...], search: str) -> None:
-    with OpenAIServer(lambda body: '["The thing of this passage is 何か of note.", "It has a second fact."]') as server:
+def test_every_choice_of_units_finds_distinct_passages(
+    mode: str, granularity: tuple[str, ...], search: str
+) -> None:
+    with OpenAIServer(
+        lambda body: '["The thing of this passage is 何か of note.", "It has a second fact."]'
+    ) as server:
         llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
         pack = DenseXRetrievalPack(
-            documents(ENGLISH, JAPANESE), proposition_llm=llm, query_llm="none", mode=mode, granularity=granularity,
-            **SEARCHES[search],
+            documents(ENGLISH, JAPANESE), proposition_llm=llm, query_llm="none",
+            mode=mode, granularity=granularity, **SEARCHES[search],
         )  # fmt: skip
         assert bool(server.requests) == ("proposition" in granularity)
     counts = pack.counts()
@@ -64,7 +77,9 @@ def test_every_choice_of_units_finds_distinct_passages(mode: str, granularity: t
 
 
 def one_long_and_many_short(count: int) -> list[Document]:
-    long = " ".join(f"The red lamp number {n} hangs in the hall. 赤いランプ{n}が廊下にある。" for n in range(100))
+    long = " ".join(
+        f"The red lamp number {n} hangs in the hall. 赤いランプ{n}が廊下にある。" for n in range(100)
+    )
     short = {f"{n}": f"A red lamp of house {n}. 赤いランプが家{n}にある。" for n in range(count)}
     return [Document(id_="long", text=long), *documents(short)]
 
@@ -88,29 +103,38 @@ def test_a_table_of_contents_does_not_stand_before_what_it_leads_to() -> None:
     contents = "\n".join(f"2.{n} {title} . . . . . . . . . {n * 7}" for n, title in enumerate(titles, 1))
     drinks = ("Rum", "Tea", "Ale", "Gin", "Mead")
     prices = "\n".join(f"1.{n} {title} . . . . . . . . . {60 - n}" for n, title in enumerate(drinks, 1))
-    beds = "\n".join(f"{n} {title} . . . . . . . . . {n * 50}" for n, title in enumerate(("Loft", *drinks[1:]), 1))
+    beds = "\n".join(
+        f"{n} {title} . . . . . . . . . {n * 50}" for n, title in enumerate(("Loft", *drinks[1:]), 1)
+    )
     about = "2.2 Wick\nIt is cut each night by the keeper, who has a pair of scissors for nothing else."
     pack = DenseXRetrievalPack(
-        [Document(text=text, id_=name) for name, text in (("c", contents), ("p", prices), ("b", beds), ("a", about))],
+        [
+            Document(text=text, id_=name)
+            for name, text in (("c", contents), ("p", prices), ("b", beds), ("a", about))
+        ],
         proposition_llm="none",
         embed_model="none",
     )
     assert [node.node.ref_doc_id for node in pack.retrieve("wick")] == ["a"]
-    assert [node.node.ref_doc_id for node in pack.retrieve("rum")] == ["p"]  # words and numbers that are of use
+    # words and numbers that are of use
+    assert [node.node.ref_doc_id for node in pack.retrieve("rum")] == ["p"]
     assert [node.node.ref_doc_id for node in pack.retrieve("loft")] == ["b"]
     assert [unit.text for unit in pack.records("proposition") if unit.document_id == "c"] == [contents]
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_passage_with_many_units_does_not_crowd_out_the_others_when_merging(search: str) -> None:
-    pack = DenseXRetrievalPack(one_long_and_many_short(11), mode="auto_merging", fetch_k=1, **SEARCHES[search])
+    pack = DenseXRetrievalPack(
+        one_long_and_many_short(11), mode="auto_merging", fetch_k=1, **SEARCHES[search]
+    )
     found = pack.retrieve("the red lamp of house 3", similarity_top_k=10)
     assert len({passage_of(hit.node) for hit in found}) == len(found) == 10
     assert len(set(sources(found))) > 5
 
 
 @pytest.mark.parametrize(
-    ("said", "asked"), [("Köln liegt am Rhein.", "Koln"), ("Cafe Kowloon", "café"), ("廣島", "広島"), ("広島", "廣島")]
+    ("said", "asked"),
+    [("Köln liegt am Rhein.", "Koln"), ("Cafe Kowloon", "café"), ("廣島", "広島"), ("広島", "廣島")],
 )
 def test_words_are_found_without_their_accents_and_in_old_kanji(said: str, asked: str) -> None:
     pack = DenseXRetrievalPack(documents({"a": said, "b": "Miso is salty."}), "none", "none", "none")
@@ -133,8 +157,12 @@ def test_words_of_scripts_with_signs_or_without_spaces_are_found_whole(said: str
 
 
 def test_identical_passages_of_one_document_are_all_found() -> None:
-    text = "\n\n\n".join(["The lamp is red and hangs in the old hall by the sea, where the keeper lit it."] * 30)
-    pack = DenseXRetrievalPack([Document(text=text)], embed_model=ShortEmbedding(), text_splitter=short_passages())
+    text = "\n\n\n".join(
+        ["The lamp is red and hangs in the old hall by the sea, where the keeper lit it."] * 30
+    )
+    pack = DenseXRetrievalPack(
+        [Document(text=text)], embed_model=ShortEmbedding(), text_splitter=short_passages()
+    )
     assert pack.counts().passages > 10
     found = pack.retrieve("lamp", similarity_top_k=pack.counts().passages)
     assert len({hit.node.node_id for hit in found}) == pack.counts().passages
@@ -152,7 +180,9 @@ def test_equals_come_in_one_order_in_every_store_whatever_was_written_first(mode
     ]
     packs[0].insert(copies[2])
     questions = ("How is miso made?", "koji")
-    first, *others = [[[one[0] for one in identity(pack, question)] for question in questions] for pack in packs]
+    first, *others = [
+        [[one[0] for one in identity(pack, question)] for question in questions] for pack in packs
+    ]
     assert others == [first, first]
 
 
@@ -191,7 +221,9 @@ def reading(server: OpenAIServer, context: Any, **options: Any) -> DenseXRetriev
         ("将棋の駒は何枚か", "駒は四十枚ある。", JAPANESE["将棋"]),
     ],
 )
-async def test_the_llm_reads_what_was_chosen(server: OpenAIServer, question: str, fact: str, passage: str) -> None:
+async def test_the_llm_reads_what_was_chosen(
+    server: OpenAIServer, question: str, fact: str, passage: str
+) -> None:
     read = {}
     for mode in ("passages", "propositions", "propositions+passages", "window"):
         pack = reading(server, mode)
@@ -218,7 +250,9 @@ async def test_the_llm_reads_what_was_chosen(server: OpenAIServer, question: str
         ("tokens", "passages", "auto_merging"),
     ],
 )
-def test_what_the_llm_reads_stays_within_the_budget(server: OpenAIServer, unit: Any, mode: Any, retrieval: str) -> None:
+def test_what_the_llm_reads_stays_within_the_budget(
+    server: OpenAIServer, unit: Any, mode: Any, retrieval: str
+) -> None:
     size = {"words": count_words, "characters": len, "tokens": lambda text: len(text.split())}[unit]
     for budget in (15, 40, 90):
         context = PropositionContextPostprocessor(mode=mode, unit=unit, budget=budget, tokenizer=str.split)
@@ -244,11 +278,13 @@ def test_an_answer_where_nothing_passes_the_filters_asks_no_llm(server: OpenAISe
     [
         ("mode", "both"), ("granularity", ()), ("granularity", ("chunk",)), ("granularity", "sentences"),
         ("granularity", ([],)), ("granularity", 3),
-        ("similarity_top_k", 0), ("similarity_top_k", 2.5), ("similarity_top_k", "4"), ("similarity_top_k", True),
+        ("similarity_top_k", 0), ("similarity_top_k", 2.5),
+        ("similarity_top_k", "4"), ("similarity_top_k", True),
         ("fetch_k", 0), ("fetch_k", -3), ("fetch_k", 2.5), ("fetch_k", "20"), ("fetch_k", True),
         ("rerank_k", 0), ("rerank_k", -1), ("rerank_k", 7.5), ("rerank_k", "20"),
         ("simple_ratio_thresh", 1.1), ("simple_ratio_thresh", -0.1), ("simple_ratio_thresh", "half"),
-        ("dense_weight", 1.01), ("dense_weight", -0.5), ("dense_weight", float("nan")), ("dense_weight", "half"),
+        ("dense_weight", 1.01), ("dense_weight", -0.5),
+        ("dense_weight", float("nan")), ("dense_weight", "half"),
         ("hybrid", "dense"), ("hybrid", 1), ("hybrid", 0), ("hybrid", []),
         ("rerank", "sentence"),
         ("context", "everything"), ("context", 3),
@@ -270,7 +306,8 @@ def test_a_unit_may_be_named_alone() -> None:
 
 @pytest.mark.parametrize("store", ["embedded", "folder", "simple"])
 def test_questions_beside_changes_are_answered_from_whole_indexes(store: str, tmp_path: Path) -> None:
-    """Whatever changes meanwhile, a document that stays is found, and afterwards everything is as it should be."""
+    """Whatever changes meanwhile, a document that stays is found, and afterwards everything is as it should
+    be."""
     pack = DenseXRetrievalPack(
         documents(ENGLISH, place="kept"), embed_model=ShortEmbedding(),
         vector_store=SimpleVectorStore() if store == "simple" else None,
@@ -310,7 +347,9 @@ def test_several_threads_get_what_one_gets() -> None:
     found: list[bool] = []
 
     def ask() -> None:
-        found.extend(identity(pack, question) == expected[question] for question in QUESTIONS for _ in range(5))
+        found.extend(
+            identity(pack, question) == expected[question] for question in QUESTIONS for _ in range(5)
+        )
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:

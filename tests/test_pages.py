@@ -24,7 +24,8 @@ COMPARISONS = {"evaluation.md", "first-day.md", "search.md", "sentence-window.md
 
 
 def reply(request: dict[str, Any]) -> str:
-    """What the stand-in for an LLM answers: a passage's sentences, a tool's call, or an answer with its source."""
+    """What the stand-in for an LLM answers: a passage's sentences, a tool's call, or an answer with its
+    source."""
     passage = asked_content(request)
     if passage:
         sentences = re.findall(r"[^.。]+[.。]", passage.replace("\n", " "))
@@ -87,7 +88,9 @@ def test_links_of_a_page_lead_to_pages_and_headings(page: Path) -> None:
 def headings_of(page: Path) -> set[str]:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", title.replace("`", "").lower()).strip().replace(" ", "-") for title in titles}
+    return {
+        re.sub(r"[^\w -]", "", title.replace("`", "").lower()).strip().replace(" ", "-") for title in titles
+    }
 
 
 def test_every_page_is_in_the_tree_of_the_site() -> None:
@@ -96,7 +99,9 @@ def test_every_page_is_in_the_tree_of_the_site() -> None:
         for tree in re.findall(r"^```\{toctree\}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S):
             names = [line for line in tree.splitlines() if line and not line.startswith(":")]
             listed |= {(page.parent / name.rpartition("<")[2].rstrip(">")).resolve() for name in names}
-    assert [page for page in PAGES[2:] if page.with_suffix("") not in listed and page != DOCS / "index.md"] == []
+    assert [
+        page for page in PAGES[2:] if page.with_suffix("") not in listed and page != DOCS / "index.md"
+    ] == []
 
 
 def test_the_reference_has_every_public_name() -> None:

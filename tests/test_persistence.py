@@ -30,7 +30,10 @@ QUERIES = ["When did the Akashi Bridge open?", "新幹線が開業したのは�
 
 def answers(pack: DenseXRetrievalPack) -> list[object]:
     return [
-        (str(pack.run(query)), [(hit.node.node_id, hit.score, hit.node.metadata) for hit in pack.retrieve(query)])
+        (
+            str(pack.run(query)),
+            [(hit.node.node_id, hit.score, hit.node.metadata) for hit in pack.retrieve(query)],
+        )
         for query in QUERIES
     ]
 
@@ -40,7 +43,9 @@ def answers(pack: DenseXRetrievalPack) -> list[object]:
 def test_a_persisted_pack_answers_the_same_and_embeds_no_document(
     documents: list[Document], mode: str, kind: str, tmp_path: Path
 ) -> None:
-    pack = DenseXRetrievalPack(documents, embed_model=TrigramEmbedding() if kind == "dense" else None, mode=mode)
+    pack = DenseXRetrievalPack(
+        documents, embed_model=TrigramEmbedding() if kind == "dense" else None, mode=mode
+    )
     pack.persist(tmp_path / "index")
     model = TrigramEmbedding()
     loaded = DenseXRetrievalPack.load(tmp_path / "index", embed_model=model if kind == "dense" else None)
@@ -52,7 +57,10 @@ def test_a_persisted_pack_answers_the_same_and_embeds_no_document(
 @pytest.mark.parametrize("store", [None, SimpleVectorStore])
 def test_where_propositions_are_from_is_kept(store: type[SimpleVectorStore] | None, tmp_path: Path) -> None:
     text = "The Akashi Bridge opened in 1998. It crosses a busy strait. Nobody swims there."
-    propositions = ["The Akashi Bridge crosses a busy strait.", "The Akashi Bridge was painted green by Taro Ito."]
+    propositions = [
+        "The Akashi Bridge crosses a busy strait.",
+        "The Akashi Bridge was painted green by Taro Ito.",
+    ]
     recorded = tmp_path / "recorded.jsonl"
     recorded.write_text(json.dumps({"text": text, "propositions": propositions}), encoding="utf-8")
     pack = DenseXRetrievalPack(
@@ -86,11 +94,17 @@ def test_another_process_answers_the_same(documents: list[Document], tmp_path: P
     assert output.splitlines() == "\n".join(str(pack.run(query)) for query in QUERIES).splitlines()
 
 
-def test_an_index_made_by_an_llm_is_loaded_without_one_call(documents: list[Document], tmp_path: Path) -> None:
+def test_an_index_made_by_an_llm_is_loaded_without_one_call(
+    documents: list[Document], tmp_path: Path
+) -> None:
     with OpenAIServer(lambda body: Reply('["A fact about 新幹線 and the bridge, with kana だ。"]')) as server:
         llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
         DenseXRetrievalPack(
-            documents[:2], proposition_llm=llm, query_llm="none", embed_model="none", persist_dir=tmp_path / "index"
+            documents[:2],
+            proposition_llm=llm,
+            query_llm="none",
+            embed_model="none",
+            persist_dir=tmp_path / "index",
         )
         asked = len(server.requests)
         loaded = DenseXRetrievalPack.load(tmp_path / "index", proposition_llm=llm, query_llm="none")
@@ -110,7 +124,9 @@ def test_changes_to_a_pack_with_a_folder_are_there_in_the_next_process(
     assert answers(loaded) == answers(pack)
 
 
-def test_a_pack_over_an_existing_folder_indexes_only_what_changed(documents: list[Document], tmp_path: Path) -> None:
+def test_a_pack_over_an_existing_folder_indexes_only_what_changed(
+    documents: list[Document], tmp_path: Path
+) -> None:
     DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), persist_dir=tmp_path / "index")
     model = TrigramEmbedding()
     again = DenseXRetrievalPack(documents, embed_model=model, persist_dir=tmp_path / "index")
@@ -125,7 +141,9 @@ def test_persisting_again_replaces_the_folders_index(documents: list[Document], 
     assert len([entry for entry in (tmp_path / "index").iterdir() if entry.is_dir()]) == 1
 
 
-def test_a_vector_store_of_the_users_own_is_persisted_with_its_texts(documents: list[Document], tmp_path: Path) -> None:
+def test_a_vector_store_of_the_users_own_is_persisted_with_its_texts(
+    documents: list[Document], tmp_path: Path
+) -> None:
     store = SimpleVectorStore()
     pack = DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), vector_store=store)
     pack.persist(tmp_path / "index")
@@ -144,7 +162,9 @@ def test_an_index_is_in_its_folder_alone_whatever_that_is_called(tmp_path: Path)
     assert set(DenseXRetrievalPack.load(folder).documents()) == {"snow"}
 
 
-def test_a_program_may_go_elsewhere_while_it_has_an_index_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_may_go_elsewhere_while_it_has_an_index_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(tmp_path)
@@ -160,7 +180,9 @@ def test_a_tilde_is_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    pack = DenseXRetrievalPack([Document(text="A red lamp.")], embed_model="none", query_llm="none", persist_dir="~/i")
+    pack = DenseXRetrievalPack(
+        [Document(text="A red lamp.")], embed_model="none", query_llm="none", persist_dir="~/i"
+    )
     pack.persist("~/copy")
     assert {entry.name for entry in tmp_path.iterdir()} == {"i", "copy"}
     for folder in ("~/i", "~/copy"):
@@ -169,7 +191,9 @@ def test_a_tilde_is_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_what_llama_indexs_own_index_changes_is_kept(tmp_path: Path) -> None:
     model = TrigramEmbedding()
-    pack = DenseXRetrievalPack([Document(id_="rain", text="Rain fell.")], persist_dir=tmp_path, embed_model=model)
+    pack = DenseXRetrievalPack(
+        [Document(id_="rain", text="Rain fell.")], persist_dir=tmp_path, embed_model=model
+    )
     assert pack.vector_index is not None
     pack.vector_index.insert(Document(id_="snow", text="Snow fell."))
     assert set(DenseXRetrievalPack.load(tmp_path, embed_model=model).documents()) == {"rain", "snow"}
@@ -182,7 +206,9 @@ def test_what_llama_indexs_own_index_changes_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("other", ["writes", "compacts"])
 def test_llama_indexs_own_index_goes_on_beside_another_writer(other: str, tmp_path: Path) -> None:
     model = TrigramEmbedding()
-    pack = DenseXRetrievalPack([Document(id_="rain", text="Rain fell.")], persist_dir=tmp_path, embed_model=model)
+    pack = DenseXRetrievalPack(
+        [Document(id_="rain", text="Rain fell.")], persist_dir=tmp_path, embed_model=model
+    )
     assert pack.vector_index is not None
     retriever = pack.vector_index.as_retriever()
     writer = DenseXRetrievalPack.load(tmp_path, embed_model=model)
@@ -199,7 +225,11 @@ def test_llama_indexs_own_index_goes_on_beside_another_writer(other: str, tmp_pa
 def test_an_index_whose_files_another_process_replaces_is_not_called_damaged(
     model: Any, asked_before: bool, tmp_path: Path
 ) -> None:
-    options: Any = {"embed_model": model, "query_llm": "none", "dense_weight": 0.5 if model != "none" else None}
+    options: Any = {
+        "embed_model": model,
+        "query_llm": "none",
+        "dense_weight": 0.5 if model != "none" else None,
+    }
     rain = Document(id_="rain", text="Rain fell. It fell all night.")
     writer = DenseXRetrievalPack([rain], persist_dir=tmp_path, **options)
     reader = DenseXRetrievalPack.load(tmp_path, **options)
@@ -215,7 +245,9 @@ def test_an_index_whose_files_another_process_replaces_is_not_called_damaged(
     assert reader.counts().passages == 2
 
 
-def test_files_that_go_while_an_index_is_opened_are_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_go_while_an_index_is_opened_are_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     models: Any = {"embed_model": TrigramEmbedding(), "query_llm": "none"}
     given = {"persist_dir": tmp_path, "vector_store": SimpleVectorStore(), **models}
     writer = DenseXRetrievalPack([Document(id_="rain", text="Rain fell. It fell all night.")], **given)
@@ -242,7 +274,9 @@ def test_a_copy_that_was_made_while_the_index_was_written_to_is_called_so(tmp_pa
 
 
 def test_what_is_damaged_is_called_so(tmp_path: Path) -> None:
-    DenseXRetrievalPack([Document(text="Rain fell.")], persist_dir=tmp_path, embed_model="none", query_llm="none")
+    DenseXRetrievalPack(
+        [Document(text="Rain fell.")], persist_dir=tmp_path, embed_model="none", query_llm="none"
+    )
     reader = DenseXRetrievalPack.load(tmp_path, query_llm="none")
     for file in tmp_path.glob("data-*/nodes.db"):
         file.unlink()
@@ -255,7 +289,9 @@ def test_persist_without_a_folder_says_so(documents: list[Document]) -> None:
         DenseXRetrievalPack(documents).persist()
 
 
-def test_an_index_that_cannot_be_written_to_is_searched_and_says_so(documents: list[Document], tmp_path: Path) -> None:
+def test_an_index_that_cannot_be_written_to_is_searched_and_says_so(
+    documents: list[Document], tmp_path: Path
+) -> None:
     folder = tmp_path / "index"
     DenseXRetrievalPack(documents, persist_dir=folder)
     (folder / "writer.lock").unlink(missing_ok=True)
@@ -296,14 +332,18 @@ def test_what_is_no_index_is_refused_with_a_command_that_a_shell_takes(tmp_path:
     assert shlex.split(str(refused.value).split("`")[1]) == ["densex", "index", "PATH", "--to", str(path)]
 
 
-def test_another_embedding_model_is_refused_with_both_names(documents: list[Document], tmp_path: Path) -> None:
+def test_another_embedding_model_is_refused_with_both_names(
+    documents: list[Document], tmp_path: Path
+) -> None:
     DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), persist_dir=tmp_path / "index")
     other = TrigramEmbedding(model_name="other-trigrams")
     for use in (
         lambda: DenseXRetrievalPack.load(tmp_path / "index", embed_model=other),
         lambda: DenseXRetrievalPack(documents, embed_model=other, persist_dir=tmp_path / "index"),
     ):
-        with pytest.raises(InvalidIndexError, match="'TrigramEmbedding: trigrams', not 'TrigramEmbedding: other-tri"):
+        with pytest.raises(
+            InvalidIndexError, match="'TrigramEmbedding: trigrams', not 'TrigramEmbedding: other-tri"
+        ):
             use()
     Settings.embed_model = other
     with pytest.raises(InvalidIndexError, match="other-trigrams"):
@@ -364,7 +404,9 @@ def test_a_damaged_file_gives_an_error_that_names_the_index(
         if damage == "missing":
             target.unlink()
         else:
-            target.write_bytes(b"\xff\x00garbage" * 20 if damage == "garbage" else content[: len(content) // 2])
+            target.write_bytes(
+                b"\xff\x00garbage" * 20 if damage == "garbage" else content[: len(content) // 2]
+            )
         # a file that no reading needs (a transaction's log) may be damaged without harm
         try:
             found = answers(DenseXRetrievalPack.load(bad, embed_model=TrigramEmbedding()))
@@ -390,7 +432,9 @@ while True:
 
 def test_a_persist_that_is_killed_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> None:
     folder = tmp_path / "index"
-    DenseXRetrievalPack([Document(id_="d0", text="Version 0 of document 0. It is about lamp 0.")]).persist(folder)
+    DenseXRetrievalPack([Document(id_="d0", text="Version 0 of document 0. It is about lamp 0.")]).persist(
+        folder
+    )
     for attempt in range(4):
         process = subprocess.Popen(
             [sys.executable, "-c", BUILDER, str(attempt + 1), str(folder)], stdout=subprocess.PIPE

@@ -27,7 +27,9 @@ from llama_pack_densex.propositionizers.base import Propositionizer
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.searching import ShortEmbedding
 
-SECRET = Document(id_="配合/秘密.md", text="The bitters hold wormwood and quinine. 秘伝の調味料には山椒と陳皮が入る。")
+SECRET = Document(
+    id_="配合/秘密.md", text="The bitters hold wormwood and quinine. 秘伝の調味料には山椒と陳皮が入る。"
+)
 OTHER = Document(id_="天気.md", text="Rain fell on the harbour. 港には霧雨が降った。")
 WORDS = ("wormwood", "quinine", "山椒", "陳皮")
 OTHER_WORDS = ("harbour", "霧雨")
@@ -71,7 +73,10 @@ def found(words: tuple[str, ...], *files: Path) -> set[str]:
     return {
         word
         for word in words
-        if any(form in data for form in (word.encode(), word.encode("utf-16-le"), json.dumps(word)[1:-1].encode()))
+        if any(
+            form in data
+            for form in (word.encode(), word.encode("utf-16-le"), json.dumps(word)[1:-1].encode())
+        )
     }
 
 
@@ -83,7 +88,9 @@ def replies_in(folder: Path) -> list[Path]:
 # the reply cache
 
 
-def test_what_the_llm_said_of_a_document_is_kept_when_it_is_deleted(server: OpenAIServer, folder: Path) -> None:
+def test_what_the_llm_said_of_a_document_is_kept_when_it_is_deleted(
+    server: OpenAIServer, folder: Path
+) -> None:
     pack = pack_of([SECRET, OTHER], folder, asking(server))
     assert pack.delete(SECRET.id_) == 1
     assert found(WORDS, *replies_in(folder)) == set(WORDS)
@@ -92,7 +99,9 @@ def test_what_the_llm_said_of_a_document_is_kept_when_it_is_deleted(server: Open
     assert len(server.requests) == asked
 
 
-def test_purging_leaves_nothing_of_a_document_in_the_files_of_the_cache(server: OpenAIServer, folder: Path) -> None:
+def test_purging_leaves_nothing_of_a_document_in_the_files_of_the_cache(
+    server: OpenAIServer, folder: Path
+) -> None:
     pack = pack_of([SECRET, OTHER], folder, asking(server))
     assert found(WORDS, *replies_in(folder)) == set(WORDS)
     assert pack.delete(SECRET.id_, purge=True) == 1
@@ -203,7 +212,9 @@ def test_purging_reaches_the_replies_of_what_stands_in_for_a_recording(
 def test_a_recording_is_left_alone_where_nothing_is_purged(folder: Path, recording: Path) -> None:
     recording.write_text(json.dumps({"text": SECRET.text, "propositions": ["x"]}) + "\n", encoding="utf-8")
     before = recording.read_bytes()
-    pack = pack_of([SECRET, OTHER], folder, RecordedPropositionizer(recording, otherwise=SentencePropositionizer()))
+    pack = pack_of(
+        [SECRET, OTHER], folder, RecordedPropositionizer(recording, otherwise=SentencePropositionizer())
+    )
     pack.delete(SECRET.id_)
     pack.delete(OTHER.id_, purge=True)
     assert recording.read_bytes() == before
@@ -212,7 +223,9 @@ def test_a_recording_is_left_alone_where_nothing_is_purged(folder: Path, recordi
 # the index's own files
 
 
-def test_purging_leaves_nothing_of_a_document_in_any_file_of_the_index(server: OpenAIServer, folder: Path) -> None:
+def test_purging_leaves_nothing_of_a_document_in_any_file_of_the_index(
+    server: OpenAIServer, folder: Path
+) -> None:
     many = [Document(id_=f"{n}", text=f"Rain fell on day {n}. {n}日に雨が降った。") for n in range(200)]
     pack = pack_of([SECRET, OTHER, *many], folder, SentencePropositionizer())
     assert found(WORDS, *files_in(folder)) >= {"wormwood", "山椒"}

@@ -45,7 +45,9 @@ DOCUMENTS = [Document(id_="miso", text=MISO), Document(id_="tea", text=TEA)]
 
 def answered(body: dict[str, Any]) -> Reply:
     text = asked_content(body)
-    return Reply(json.dumps({"propositions": PROPOSITIONS[text], "questions": QUESTIONS[text]}, ensure_ascii=False))
+    return Reply(
+        json.dumps({"propositions": PROPOSITIONS[text], "questions": QUESTIONS[text]}, ensure_ascii=False)
+    )
 
 
 @pytest.fixture
@@ -70,7 +72,11 @@ def recording(tmp_path: Path) -> Path:
 
 
 def questions_in(nodes: list[BaseNode]) -> list[IndexNode]:
-    return [node for node in nodes if node.metadata["densex_granularity"] == "question" and isinstance(node, IndexNode)]
+    return [
+        node
+        for node in nodes
+        if node.metadata["densex_granularity"] == "question" and isinstance(node, IndexNode)
+    ]
 
 
 def test_one_request_a_passage_brings_both(server: OpenAIServer) -> None:
@@ -78,7 +84,10 @@ def test_one_request_a_passage_brings_both(server: OpenAIServer) -> None:
     assert [list(one.texts) for one in made] == list(PROPOSITIONS.values())
     assert [list(one.questions) for one in made] == list(QUESTIONS.values())
     assert len(server.requests) == 2
-    assert ["質問" in seen.messages[0]["content"] for seen in server.requests] in ([False, True], [True, False])
+    assert ["質問" in seen.messages[0]["content"] for seen in server.requests] in (
+        [False, True],
+        [True, False],
+    )
 
 
 def test_they_are_not_asked_for_unless_wanted_and_node_ids_tell_the_difference(server: OpenAIServer) -> None:
@@ -134,12 +143,16 @@ def test_questions_in_another_language_than_the_passage_are_left_out(server: Ope
 def test_a_model_that_writes_no_questions_loses_no_propositions(server: OpenAIServer) -> None:
     server.responder = lambda body: Reply(json.dumps(PROPOSITIONS[asked_content(body)], ensure_ascii=False))
     made = asking(server).propositionize([Passage(MISO), Passage(TEA)])
-    assert [(list(one.texts), one.questions) for one in made] == [(texts, ()) for texts in PROPOSITIONS.values()]
+    assert [(list(one.texts), one.questions) for one in made] == [
+        (texts, ()) for texts in PROPOSITIONS.values()
+    ]
 
 
 def test_what_an_llm_wrote_is_recorded_and_read_again(server: OpenAIServer, tmp_path: Path) -> None:
     made = asking(server, record_to=tmp_path / "out.jsonl").propositionize([Passage(MISO), Passage(TEA)])
-    assert RecordedPropositionizer(tmp_path / "out.jsonl").propositionize([Passage(MISO), Passage(TEA)]) == made
+    assert (
+        RecordedPropositionizer(tmp_path / "out.jsonl").propositionize([Passage(MISO), Passage(TEA)]) == made
+    )
 
 
 def test_a_question_is_a_node_that_leads_to_its_passage_and_names_what_answers_it(recording: Path) -> None:
@@ -172,7 +185,12 @@ def test_a_passage_is_found_by_its_questions_and_shows_what_answers_them(
     made_by = RecordedPropositionizer(recording)
     arguments: dict[str, Any] = {"embed_model": TrigramEmbedding() if embedded else "none"}
     DenseXRetrievalPack(
-        DOCUMENTS, propositionizer=made_by, query_llm="none", mode=mode, persist_dir=tmp_path / "index", **arguments
+        DOCUMENTS,
+        propositionizer=made_by,
+        query_llm="none",
+        mode=mode,
+        persist_dir=tmp_path / "index",
+        **arguments,
     )
     pack = DenseXRetrievalPack.load(tmp_path / "index", query_llm="none", **arguments)
     assert pack.counts().questions == 4
@@ -238,6 +256,8 @@ def test_questions_come_through_the_batch_api_too(
     results = write_results(tmp_path / "results.jsonl", answer(requests_in(tmp_path / "out"), answered))
     assert run("batch", "import", results, "--to", to)[0] == 0
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
-    code, output = run("index", docs, "--to", to, "--embed-model", "none", "--propositionizer", "llm", "--questions")
+    code, output = run(
+        "index", docs, "--to", to, "--embed-model", "none", "--propositionizer", "llm", "--questions"
+    )
     assert (code, server.requests) == (0, [])
     assert "4 questions" in " ".join(output.split())

@@ -266,7 +266,9 @@ def test_a_file_keeps_the_metadata_of_simple_directory_reader(tmp_path: Path) ->
     assert "file_path" not in document.excluded_llm_metadata_keys
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp932", "euc_jp", "iso2022_jp"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp932", "euc_jp", "iso2022_jp"]
+)
 def test_text_is_read_in_the_encodings_of_japan(tmp_path: Path, encoding: str) -> None:
     file = write(tmp_path / "a.txt", JAPANESE.encode(encoding))
     assert read_file(file, "a.txt")[0].text == JAPANESE
@@ -275,7 +277,9 @@ def test_text_is_read_in_the_encodings_of_japan(tmp_path: Path, encoding: str) -
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp932", "euc_jp"])
 @pytest.mark.parametrize("end", ["---\n", "...\r\n"])
 def test_front_matter_is_metadata_and_not_text(tmp_path: Path, encoding: str, end: str) -> None:
-    front = "---\ntitle: 猫の暮らし\ntags: [猫, 家]\ndate: 2024-05-01\nfile_name: other.md\nyear: 2024\n" + end
+    front = (
+        "---\ntitle: 猫の暮らし\ntags: [猫, 家]\ndate: 2024-05-01\nfile_name: other.md\nyear: 2024\n" + end
+    )
     (document,) = read_file(write(tmp_path / "a.md", f"{front}# 一\n\n{JAPANESE}".encode(encoding)), "a.md")
     assert document.text == f"# 一\n\n{JAPANESE}"
     given_by_user = {"title": "猫の暮らし", "tags": ["猫", "家"], "date": "2024-05-01", "year": 2024}
@@ -300,7 +304,9 @@ def test_front_matter_that_cannot_be_kept_is_named(tmp_path: Path, caplog: pytes
     assert "a.md: its front matter stays in the text: 'key' holds a value of type bytes" in caplog.text
 
 
-@pytest.mark.parametrize("text", ["---\nRain fell.\n---\nIt was cold.", "---\ntitle: a", "Rain.\n---\ntitle: a\n---\n"])
+@pytest.mark.parametrize(
+    "text", ["---\nRain fell.\n---\nIt was cold.", "---\ntitle: a", "Rain.\n---\ntitle: a\n---\n"]
+)
 def test_text_between_rules_is_no_front_matter(tmp_path: Path, text: str) -> None:
     (document,) = read_file(write(tmp_path / "a.md", text), "a.md")
     assert document.text == text
@@ -320,8 +326,15 @@ def test_front_matter_that_is_no_yaml_stays_in_the_text(
 
 
 @pytest.mark.parametrize(("delimiter", "encoding"), [(",", "cp932"), (";", "utf-8-sig"), ("\t", "utf-16")])
-def test_each_row_of_a_table_file_can_be_understood_alone(tmp_path: Path, delimiter: str, encoding: str) -> None:
-    rows = [["商品", "価格", "説明"], [], ["煎茶", "500円", '"蒸して作る。\n緑色。"'], ["番茶", "", "安い|茶。"]]
+def test_each_row_of_a_table_file_can_be_understood_alone(
+    tmp_path: Path, delimiter: str, encoding: str
+) -> None:
+    rows = [
+        ["商品", "価格", "説明"],
+        [],
+        ["煎茶", "500円", '"蒸して作る。\n緑色。"'],
+        ["番茶", "", "安い|茶。"],
+    ]
     text = "\r\n".join(delimiter.join(row) for row in rows)
     (document,) = read_file(write(tmp_path / "a.csv", text.encode(encoding)), "a.csv")
     assert document.text == (
@@ -344,7 +357,10 @@ def test_commas_of_decimals_and_of_a_title_part_no_cells(tmp_path: Path) -> None
     rows = "Prices, in euros\nProduct;Price\nTea;3,50\nCoffee;4,20\n"
     assert read_file(write(tmp_path / "a.csv", rows), "a.csv")[0].text == "\n\n\n".join(
         ["Prices, in euros"]
-        + [record(("Product", name), ("Price", price)) for name, price in (("Tea", "3,50"), ("Coffee", "4,20"))]
+        + [
+            record(("Product", name), ("Price", price))
+            for name, price in (("Tea", "3,50"), ("Coffee", "4,20"))
+        ]
     )
 
 
@@ -390,7 +406,9 @@ def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_r
     long = "It shines. " * 20_000
     rows = ["name,text", f'Lamp,"{long}"', 'Shade,"5"" wide"', 'Rug,"It lies.', "Tea,green"]
     (document,) = read_file(write(tmp_path / "a.csv", "\n".join(rows)), "a.csv")
-    cells = [table.splitlines()[3].split(" | ")[1].removesuffix(" |") for table in document.text.split("\n\n\n")]
+    cells = [
+        table.splitlines()[3].split(" | ")[1].removesuffix(" |") for table in document.text.split("\n\n\n")
+    ]
     assert cells == [long.strip(), '5" wide', '"It lies.', "green"]
 
 
@@ -399,7 +417,10 @@ def test_titles_and_notes_of_a_table_file_are_lines(tmp_path: Path) -> None:
     assert read_file(write(tmp_path / "a.csv", rows), "a.csv")[0].text == (
         "価格表\n\n\n" + record(("商品", "煎茶"), ("価格", "500円"), ("説明", "緑色")) + "\n\n\n※税抜"
     )
-    assert read_file(write(tmp_path / "b.csv", "価格表,\n商品,価格\n"), "b.csv")[0].text == "価格表\n\n\n商品 価格"
+    assert (
+        read_file(write(tmp_path / "b.csv", "価格表,\n商品,価格\n"), "b.csv")[0].text
+        == "価格表\n\n\n商品 価格"
+    )
 
 
 def test_a_row_that_says_the_name_of_a_column_is_a_row(tmp_path: Path) -> None:
@@ -487,7 +508,16 @@ def test_dates_that_were_typed_in_japanese_are_dates(tmp_path: Path, number: int
 
 def test_tables_below_one_another_have_names_of_their_own(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
-    rows = [["店", "電話"], ["渋谷", "03-1111"], [], ["在庫"], ["商品", "数"], ["煎茶", "12個"], [], ["番茶", "3個"]]
+    rows = [
+        ["店", "電話"],
+        ["渋谷", "03-1111"],
+        [],
+        ["在庫"],
+        ["商品", "数"],
+        ["煎茶", "12個"],
+        [],
+        ["番茶", "3個"],
+    ]
     book = openpyxl.Workbook()
     for row in rows:
         book.active.append(row)
@@ -522,7 +552,8 @@ def test_a_sheet_is_cited_by_its_name_once(tmp_path: Path) -> None:
 
 
 def formula_file(path: Path, cells: dict[str, str | int], part: str = "", instead: str = "") -> Path:
-    """A sheet whose formulas have no values, as openpyxl writes it, or with something in place of a part of it."""
+    """A sheet whose formulas have no values, as openpyxl writes it, or with something in place of a part of
+    it."""
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     sheet: Any = book.active
@@ -545,7 +576,9 @@ def test_formulas_without_values_are_told_of(tmp_path: Path, caplog: pytest.LogC
     for row in range(2, 9):
         cells |= {f"A{row}": f"品目{row}", f"B{row}": 40, f"C{row}": f"=B{row}*2"}
     file = formula_file(tmp_path, cells)
-    assert read_file(file, "a.xlsx")[0].text.startswith("# Sheet\n\n" + record(("Item", "品目2"), ("Price", "40")))
+    assert read_file(file, "a.xlsx")[0].text.startswith(
+        "# Sheet\n\n" + record(("Item", "品目2"), ("Price", "40"))
+    )
     assert f"{file}: 7 cells with formulas have no value" in caplog.text
     assert "(Sheet!C2, Sheet!C3, Sheet!C4, Sheet!C5, Sheet!C6, ...)" in caplog.text
 
@@ -605,10 +638,15 @@ def test_rows_are_whole_in_passages_and_units(tmp_path: Path) -> None:
     }
     for number in range(200):
         row = record(
-            ("name", f"Lamp {number}"), ("text", f"It shines. It is no. {number}."), ("price", f"{number} yen")
+            ("name", f"Lamp {number}"),
+            ("text", f"It shines. It is no. {number}."),
+            ("price", f"{number} yen"),
         )
         assert len([text for text in texts["passage"] if row in text]) == 1
-        assert f"name: Lamp {number}; text: It shines. It is no. {number}.; price: {number} yen" in texts["proposition"]
+        assert (
+            f"name: Lamp {number}; text: It shines. It is no. {number}.; price: {number} yen"
+            in texts["proposition"]
+        )
 
 
 @pytest.mark.parametrize("encoding", ["cp932", "euc_jp"])
@@ -639,7 +677,10 @@ def test_shift_jis_and_euc_jp_are_told_apart(text: str) -> None:
         ("Le garçon a mangé des crêpes à la crème brûlée, où l’été s’achève déjà.", "cp1252"),
         ("Die Größe ist müßig.", "latin-1"),
         ("He said “hello” — it’s €5.", "cp1252"),
-        ("Employees’ expenses are refunded within 30 days. The café in the lobby isn’t included: €120.", "cp1252"),
+        (
+            "Employees’ expenses are refunded within 30 days. The café in the lobby isn’t included: €120.",
+            "cp1252",
+        ),
         ("It’s late.", "cp1252"),
         ("20°C ± 2°", "latin-1"),
         ("Size – 5 µm, © Acme™", "cp1252"),
@@ -677,7 +718,12 @@ SHORT_TEXTS = {
 
 @pytest.mark.parametrize(
     ("text", "encoding"),
-    [(text, encoding) for encodings, texts in SHORT_TEXTS.items() for text in texts for encoding in encodings],
+    [
+        (text, encoding)
+        for encodings, texts in SHORT_TEXTS.items()
+        for text in texts
+        for encoding in encodings
+    ],
 )
 def test_a_short_text_is_read_in_the_encoding_in_which_it_is_likeliest(text: str, encoding: str) -> None:
     assert decode(text.encode(encoding)) == text
@@ -715,7 +761,8 @@ def test_a_byte_that_is_wrong_costs_no_other_character(
 
 def test_powers_and_notes_of_a_page_are_no_digits_of_the_number_before_them(tmp_path: Path) -> None:
     page = (
-        "<p>10<sup>6</sup> m<sup>2</sup> of <b>1998</b><sup><a>2</a></sup>, the 1<sup>st</sup>.<a><sup>1</sup></a> No."
+        "<p>10<sup>6</sup> m<sup>2</sup> of <b>1998</b><sup><a>2</a></sup>, the "
+        "1<sup>st</sup>.<a><sup>1</sup></a> No."
     )
     assert html(tmp_path, page) == "10^6 m2 of 1998[2], the 1st.[1] No.\n"
 
@@ -729,7 +776,9 @@ def test_powers_and_notes_of_a_page_are_no_digits_of_the_number_before_them(tmp_
         ("Shift_JIS", "cp932", "①髙島屋"),
     ],
 )
-def test_a_page_is_read_as_browsers_read_what_it_declares(tmp_path: Path, label: str, encoding: str, text: str) -> None:
+def test_a_page_is_read_as_browsers_read_what_it_declares(
+    tmp_path: Path, label: str, encoding: str, text: str
+) -> None:
     page = f'<meta charset="{label}"><p>'.encode() + text.encode(encoding)
     assert read_file(write(tmp_path / "a.html", page), "a.html")[0].text == f"{text}\n"
 
@@ -769,7 +818,10 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
         f'<w:style w:type="paragraph" w:styleId="{key}"><w:name w:val="{name}"/></w:style>'
         for key, name in {"1": "heading 1", "a9": "Title", "11": "toc 1"}.items()
     )
-    level = '<w:abstractNum w:abstractNumId="9"><w:lvl w:ilvl="0"><w:numFmt w:val="decimal"/></w:lvl></w:abstractNum>'
+    level = (
+        '<w:abstractNum w:abstractNumId="9"><w:lvl w:ilvl="0"><w:numFmt '
+        'w:val="decimal"/></w:lvl></w:abstractNum>'
+    )
     numbered = '<w:numPr><w:ilvl w:val="0"/><w:numId w:val="1"/></w:numPr>'
     link = '<w:hyperlink w:anchor="x"><w:r><w:t>It opens.</w:t></w:r></w:hyperlink>'
     deleted = "<w:del><w:r><w:delText>Not.</w:delText></w:r></w:del>"
@@ -786,11 +838,14 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
         word__numbering=word(f'{level}<w:num w:numId="1"><w:abstractNumId w:val="9"/></w:num>', "numbering"),
         word__header1=word(paragraph("Confidential"), "hdr"),
         word__footnotes=word(f'<w:footnote w:id="2">{paragraph("Since 1859.")}</w:footnote>', "footnotes"),
-        docProps__core='<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Rules of 2024</dc:title></c>',
+        docProps__core=(
+            '<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Rules of 2024</dc:title></c>'
+        ),
     )
     (document,) = read_file(file, "a.docx")
     assert document.text == (
-        "# Staff\n\n# Leave\n\n2. Ask.\n3. Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 <a month> |\n\n"
+        "# Staff\n\n# Leave\n\n2. Ask.\n3. Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 <a "
+        "month> |\n\n"
         "It opens.\n\n1. Since 1859.\n"
     )
     assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
@@ -805,7 +860,10 @@ def boxed(*texts: str, shape: str = "drawing") -> str:
 def alternatives(choice: str, fallback: str | None) -> str:
     namespace = "http://schemas.openxmlformats.org/markup-compatibility/2006"
     last = "" if fallback is None else f"<mc:Fallback>{fallback}</mc:Fallback>"
-    return f'<mc:AlternateContent xmlns:mc="{namespace}"><mc:Choice>{choice}</mc:Choice>{last}</mc:AlternateContent>'
+    return (
+        "<mc:AlternateContent "
+        f'xmlns:mc="{namespace}"><mc:Choice>{choice}</mc:Choice>{last}</mc:AlternateContent>'
+    )
 
 
 @pytest.mark.parametrize(
@@ -815,7 +873,9 @@ def alternatives(choice: str, fallback: str | None) -> str:
         boxed("Call 4711.", "火災は119番。", shape="pict"),
         alternatives(boxed("Call 4711.", "火災は119番。"), None),
         alternatives(boxed("Call 4711.", "火災は119番。"), "<w:pict/>"),
-        alternatives(boxed("Call 4711.", "火災は119番。"), boxed("Call 4711.", "火災は119番。", shape="pict")),
+        alternatives(
+            boxed("Call 4711.", "火災は119番。"), boxed("Call 4711.", "火災は119番。", shape="pict")
+        ),
     ],
 )
 def test_text_boxes_of_a_word_file_are_read_once(tmp_path: Path, content: str) -> None:
@@ -850,11 +910,15 @@ def test_hidden_text_of_a_word_file_is_not_read(tmp_path: Path) -> None:
         f"<w:p>{run('Seen.')}{run('Remark.', '<w:vanish/>')}{run('表示。', off)}</w:p>",
         f"<w:p>{run('By style: ')}{run('X.', styled)}</w:p>",
         f'<w:p><w:pPr><w:pStyle w:val="p"/></w:pPr>{run("社外秘。")}{run("公開。", off)}</w:p>',
-        *(f"<w:p><w:pPr>{numbered(0)}<w:rPr>{about}</w:rPr></w:pPr>{run(text, about)}</w:p>" for text, about in items),
+        *(
+            f"<w:p><w:pPr>{numbered(0)}<w:rPr>{about}</w:rPr></w:pPr>{run(text, about)}</w:p>"
+            for text, about in items
+        ),
         f"<w:p><w:pPr><w:rPr><w:vanish/></w:rPr></w:pPr>{run('Its end alone is hidden.')}</w:p>",
         word__styles=word("".join(styles), "styles"),
         word__numbering=word(
-            '<w:abstractNum w:abstractNumId="9"><w:lvl w:ilvl="0"><w:numFmt w:val="decimal"/></w:lvl></w:abstractNum>'
+            '<w:abstractNum w:abstractNumId="9"><w:lvl w:ilvl="0"><w:numFmt '
+            'w:val="decimal"/></w:lvl></w:abstractNum>'
             '<w:num w:numId="1"><w:abstractNumId w:val="9"/></w:num>',
             "numbering",
         ),
@@ -878,14 +942,19 @@ def section(**ids: str) -> str:
 
 def related(**targets: str) -> str:
     """The relationships of a document whose ids lead to these parts."""
-    relations = (f'<Relationship Id="{key}" Type="{MARGIN}/x" Target="{part}"/>' for key, part in targets.items())
+    relations = (
+        f'<Relationship Id="{key}" Type="{MARGIN}/x" Target="{part}"/>' for key, part in targets.items()
+    )
     namespace = "http://schemas.openxmlformats.org/package/2006/relationships"
     return f'<Relationships xmlns="{namespace}">{"".join(relations)}</Relationships>'
 
 
 def test_headers_and_footers_of_a_word_file_are_read_once(tmp_path: Path) -> None:
     pytest.importorskip("mammoth")
-    link = f'<w:p><w:hyperlink xmlns:r="{MARGIN}" r:id="rId99"><w:r><w:t>Owner: 品質課</w:t></w:r></w:hyperlink></w:p>'
+    link = (
+        f'<w:p><w:hyperlink xmlns:r="{MARGIN}" r:id="rId99"><w:r><w:t>Owner: '
+        "品質課</w:t></w:r></w:hyperlink></w:p>"
+    )
     cells = [[paragraph(text) for text in row] for row in (("No.", "QM-0815"), ("Revision", "7"))]
     rows = "".join(f"<w:tr><w:tc>{name}</w:tc><w:tc>{value}</w:tc></w:tr>" for name, value in cells)
     field = '<w:fldSimple w:instr="PAGE"><w:r><w:t>3</w:t></w:r></w:fldSimple>'
@@ -895,7 +964,13 @@ def test_headers_and_footers_of_a_word_file_are_read_once(tmp_path: Path) -> Non
         paragraph("Weigh it."),
         paragraph("", section(header_default="a", footer_default="b")),
         paragraph("Send it back."),
-        section(header_default="c", header_first="unused", header_even="unused", footer_default="b", footer_x="lost"),
+        section(
+            header_default="c",
+            header_first="unused",
+            header_even="unused",
+            footer_default="b",
+            footer_x="lost",
+        ),
         word__header1=word(f"{paragraph('Tanaka Ltd.')}<w:tbl>{rows}</w:tbl>{paragraph('')}", "hdr"),
         word__header2=word(paragraph("Tanaka Ltd.") + paragraph("Part two"), "hdr"),
         word__header3=word(paragraph("An old draft."), "hdr"),
@@ -979,7 +1054,11 @@ def test_hidden_rows_and_texts_of_a_word_file_are_not_read_in_either_form_of_the
 
 @pytest.mark.parametrize(
     ("part", "kind"),
-    [("word__charts__chart1", "charts"), ("word__diagrams__data1", "diagrams"), ("word__comments", "comments")],
+    [
+        ("word__charts__chart1", "charts"),
+        ("word__diagrams__data1", "diagrams"),
+        ("word__comments", "comments"),
+    ],
 )
 def test_what_is_not_read_of_an_office_file_is_told(
     tmp_path: Path, part: str, kind: str, caplog: pytest.LogCaptureFixture
@@ -1012,22 +1091,38 @@ def test_of_readings_above_kanji_and_of_fields_in_a_word_file_the_text_is_read(t
 
 def test_of_powers_and_fractions_in_a_word_file_the_numbers_stay_what_they_are(tmp_path: Path) -> None:
     pytest.importorskip("mammoth")
-    raised = '<w:r><w:t>10</w:t></w:r><w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>6</w:t></w:r>'
-    two, x = (f'<m:r><m:rPr><m:sty m:val="p"/></m:rPr><m:t xml:space="preserve">{one}</m:t></m:r>' for one in "2x")
+    raised = (
+        '<w:r><w:t>10</w:t></w:r><w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>6</w:t></w:r>'
+    )
+    two, x = (
+        f'<m:r><m:rPr><m:sty m:val="p"/></m:rPr><m:t xml:space="preserve">{one}</m:t></m:r>' for one in "2x"
+    )
     power = f"<m:sSup><m:sSupPr/><m:e>{x}</m:e><m:sup>{two}</m:sup></m:sSup>"
     equation = f"<m:oMath><m:f><m:num>{power}</m:num><m:den>{two}</m:den></m:f></m:oMath>"
-    file = word_file(tmp_path / "a.docx", f'<w:p xmlns:m="m">{raised}<w:r><w:t> litres of </w:t></w:r>{equation}</w:p>')
+    file = word_file(
+        tmp_path / "a.docx", f'<w:p xmlns:m="m">{raised}<w:r><w:t> litres of </w:t></w:r>{equation}</w:p>'
+    )
     assert read_file(file, "a.docx")[0].text == "10^6 litres of x^2/2\n"
 
 
 def test_what_a_merged_cell_of_a_word_file_says_each_of_its_rows_says(tmp_path: Path) -> None:
     pytest.importorskip("mammoth")
     begun, on = '<w:tcPr><w:vMerge w:val="restart"/></w:tcPr>', "<w:tcPr><w:vMerge/></w:tcPr>"
-    rows = [("", "区|域", "店"), (begun, "東京", "渋谷"), (on, "", "新宿"), (begun, "大阪|府", "梅田"), (on, "", "堺")]
-    cells = [f"<w:tc>{about}{paragraph(first)}</w:tc><w:tc>{paragraph(second)}</w:tc>" for about, first, second in rows]
+    rows = [
+        ("", "区|域", "店"),
+        (begun, "東京", "渋谷"),
+        (on, "", "新宿"),
+        (begun, "大阪|府", "梅田"),
+        (on, "", "堺"),
+    ]
+    cells = [
+        f"<w:tc>{about}{paragraph(first)}</w:tc><w:tc>{paragraph(second)}</w:tc>"
+        for about, first, second in rows
+    ]
     table = f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in cells)}</w:tbl>"
     assert read_file(word_file(tmp_path / "a.docx", table), "a.docx")[0].text == (
-        "| 区\\|域 | 店 |\n| --- | --- |\n| 東京 | 渋谷 |\n| 東京 | 新宿 |\n| 大阪\\|府 | 梅田 |\n| 大阪\\|府 | 堺 |\n"
+        "| 区\\|域 | 店 |\n| --- | --- |\n| 東京 | 渋谷 |\n| 東京 | 新宿 |\n| 大阪\\|府 | 梅田 |\n| "
+        "大阪\\|府 | 堺 |\n"
     )
 
 
@@ -1044,7 +1139,9 @@ def test_a_book_is_read_in_the_order_of_its_pages_without_contents_and_readings(
     file = archive(
         tmp_path / "a.epub",
         **{
-            "META-INF__container": '<container><rootfiles><rootfile full-path="OPS/p.opf"/></rootfiles></container>',
+            "META-INF__container": (
+                '<container><rootfiles><rootfile full-path="OPS/p.opf"/></rootfiles></container>'
+            ),
             "OPS__p.opf": package,
             "OPS__n.xhtml": "<h1>Contents</h1><ol><li>開港</li></ol>",
             "OPS__text__a.xhtml": f"<title>x</title>{opening}",
@@ -1058,7 +1155,11 @@ def test_a_book_is_read_in_the_order_of_its_pages_without_contents_and_readings(
 
 def test_a_mail_is_its_text_with_subject_sender_and_date(tmp_path: Path) -> None:
     sent = EmailMessage()
-    sent["Subject"], sent["From"], sent["To"] = "灯台の見学について", "鶴田 綾子 <ada@example.jp>", "bo@example.jp"
+    sent["Subject"], sent["From"], sent["To"] = (
+        "灯台の見学について",
+        "鶴田 綾子 <ada@example.jp>",
+        "bo@example.jp",
+    )
     sent["Date"] = "Wed, 1 May 2024 09:30:00 +0900"
     sent.set_content("見学は五月十日です。\n", charset="iso-2022-jp")
     sent.add_alternative("<p>見学は<b>五月十日</b>です。</p>", subtype="html")
@@ -1083,7 +1184,10 @@ def test_subtitles_are_what_is_said(tmp_path: Path) -> None:
     cues = "WEBVTT\n\n00:01.000 --> 00:04.000 align:start\n<v 案内係>この塔は\n1871年に点灯しました。\n"
     (read,) = read_file(write(tmp_path / "字幕.vtt", cues.replace("\n", "\r\n")), "字幕.vtt")
     assert read.text == "案内係: この塔は\n1871年に点灯しました。"
-    cues = "WEBVTT\n\n00:01.000 --> 00:04.000\nIt was built in\n1874\n\n00:05.000 --> 00:06.000\nThen it burned.\n"
+    cues = (
+        "WEBVTT\n\n00:01.000 --> 00:04.000\nIt was built in\n1874\n\n00:05.000 --> 00:06.000\nThen it "
+        "burned.\n"
+    )
     for lines in (cues, cues.replace("\n", "\r\n")):
         (read,) = read_file(write(tmp_path / "unnumbered.vtt", lines), "unnumbered.vtt")
         assert read.text == "It was built in\n1874\nThen it burned."
@@ -1128,7 +1232,8 @@ def test_slides_are_read_below_their_titles_with_groups_tables_and_notes(tmp_pat
     one, two = read_file(tmp_path / "a.pptx", "a.pptx")
     assert (one.id_, one.text) == ("a.pptx#page=1", "# 製品の<案内>\n\n税込です。\n")
     assert two.text == (
-        "# 価格\n\n組の中。\n\n| 型番 | 価格 |\n| --- | --- |\n| A-1 | 500円 |\n| A-1 | 600円 |\n\n実物を見せる。\n"
+        "# 価格\n\n組の中。\n\n| 型番 | 価格 |\n| --- | --- |\n| A-1 | 500円 |\n| A-1 | 600円 |\n\n"
+        "実物を見せる。\n"
     )
     assert two.metadata["page_label"] == "2"
     assert "title" not in two.metadata
@@ -1150,7 +1255,10 @@ def test_a_sheet_whose_columns_are_merged_as_a_whole_is_refused(tmp_path: Path) 
         for name in whole.namelist():
             span = b'</sheetData><mergeCells><mergeCell ref="A1:XFD1048576"/></mergeCells>'
             merged.writestr(
-                name, whole.read(name).replace(b"</sheetData>", span).replace(b"<sheetData />", b"<sheetData>" + span)
+                name,
+                whole.read(name)
+                .replace(b"</sheetData>", span)
+                .replace(b"<sheetData />", b"<sheetData>" + span),
             )
     with pytest.raises(UnreadableFileError, match="whole columns merged"):
         read_file(tmp_path / "b.xlsx", "b.xlsx")
@@ -1181,7 +1289,9 @@ def test_what_is_no_text_is_an_error_that_names_the_file(tmp_path: Path, content
 
 def test_a_mailbox_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFileError, match=r"a mailbox, .* save it as .*\.eml"):
-        read_file(write(tmp_path / "in.mbox", "From ada@example.jp Wed May  1 09:30:00 2024\n\nHello.\n"), "in.mbox")
+        read_file(
+            write(tmp_path / "in.mbox", "From ada@example.jp Wed May  1 09:30:00 2024\n\nHello.\n"), "in.mbox"
+        )
 
 
 def test_a_pipe_is_an_error_and_not_waited_for(tmp_path: Path) -> None:
@@ -1199,13 +1309,15 @@ def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
 # Tables and lists, however the file has them
 
 SALES = (
-    "| Branch | FY2023 Plan | FY2023 Actual | FY2024 Plan | FY2024 Actual |\n| --- | --- | --- | --- | --- |\n"
+    "| Branch | FY2023 Plan | FY2023 Actual | FY2024 Plan | FY2024 Actual |\n| --- | --- | --- | --- | --- "
+    "|\n"
     "| Sapporo | 110 | 118 | 140 | 133 |\n| Naha | 70 | 64 | 75 | 91 |\n"
 )
 
 
 def rows_of(*rows: str, tag: str = "td") -> str:
-    """Rows of an HTML table whose cells are parted by bars; "2*x" is x over two columns, "x/2" over two rows."""
+    """Rows of an HTML table whose cells are parted by bars; "2*x" is x over two columns, "x/2" over two
+    rows."""
     html = ""
     for row in rows:
         html += "<tr>"
@@ -1239,7 +1351,11 @@ def test_titles_units_sections_totals_and_notes_of_a_table(tmp_path: Path) -> No
 
 
 FORM = record(
-    ("申請者", "山本花子"), ("所属", "営業第二課"), ("期間", "6月3日から5日まで"), ("費用", "24000"), ("目的", "説明会")
+    ("申請者", "山本花子"),
+    ("所属", "営業第二課"),
+    ("期間", "6月3日から5日まで"),
+    ("費用", "24000"),
+    ("目的", "説明会"),
 )
 FORM_ROWS = ["申請者|山本花子|所属|営業第二課", "期間|6月3日から5日まで|費用|24000", "目的|3*説明会"]
 
@@ -1250,7 +1366,9 @@ FORM_ROWS = ["申請者|山本花子|所属|営業第二課", "期間|6月3日�
         rows_of(*FORM_ROWS),
         rows_of("申請者|山本花子", "所属|営業第二課", "期間|6月3日から5日まで", "費用|24000", "目的|説明会"),
         rows_of("申請者：|山本花子", "所属：|営業第二課"),
-        "".join(f"<tr><th>{name}<td>{value}" for name, value in (("申請者", "山本花子"), ("所属", "営業第二課"))),
+        "".join(
+            f"<tr><th>{name}<td>{value}" for name, value in (("申請者", "山本花子"), ("所属", "営業第二課"))
+        ),
     ],
 )
 def test_names_beside_values_are_a_record(tmp_path: Path, rows: str) -> None:
@@ -1281,7 +1399,8 @@ def test_a_table_in_the_cell_of_another_is_text_in_it(tmp_path: Path) -> None:
 def test_what_is_struck_out_is_marked_in_html(tmp_path: Path) -> None:
     page = "<p>The fee is <del>80 euros </del>70 <s>dollars</s> <strike>x</strike>"
     page += (
-        "<span style='TEXT-DECORATION: line-through'>9</span> 会費は<s>八千円</s>七千円。</p><del><p>Gone.</p></del>"
+        "<span style='TEXT-DECORATION: line-through'>9</span> 会費は<s>八千円</s>七千円。"
+        "</p><del><p>Gone.</p></del>"
     )
     page += f"<table>{rows_of('Item|Price', tag='th')}<tr><td>Tea<td><s>5</s> 6</table>"
     text = "The fee is ~~80 euros~~ 70 ~~dollars~~ ~~x~~~~9~~ 会費は~~八千円~~七千円。"
@@ -1311,7 +1430,8 @@ def test_lists_within_lists_nest_as_markdown_has_it(tmp_path: Path) -> None:
     text = html(tmp_path, f"<p>Kinds:<ol><li>green{inner}<li><p>black<p>More.<pre>x = 1</pre><li>white</ol>")
     assert text.startswith("Kinds:\n\n1. green\n")
     assert depths(text) == [
-        ("green", 1), ("sencha", 2), ("first", 3), ("second", 3), ("deep", 4), ("black", 1), ("More.", 1), ("white", 1),
+        ("green", 1), ("sencha", 2), ("first", 3), ("second", 3), ("deep", 4),
+        ("black", 1), ("More.", 1), ("white", 1),
     ]  # fmt: skip
     assert "\n   ```\n   x = 1\n   ```\n" in text
 
@@ -1350,7 +1470,9 @@ def numbered(level: int, list_id: int = 1) -> str:
 def test_items_of_word_files_are_numbered_as_word_numbers_them(tmp_path: Path) -> None:
     pytest.importorskip("mammoth")
     kinds = ("decimal", "bullet", "lowerLetter")
-    levels = "".join(f'<w:lvl w:ilvl="{n}"><w:numFmt w:val="{kind}"/></w:lvl>' for n, kind in enumerate(kinds))
+    levels = "".join(
+        f'<w:lvl w:ilvl="{n}"><w:numFmt w:val="{kind}"/></w:lvl>' for n, kind in enumerate(kinds)
+    )
     anew = '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="5"/></w:lvlOverride>'
     numbering = f'<w:abstractNum w:abstractNumId="9">{levels}</w:abstractNum>'
     for list_id, override in (("1", ""), ("2", anew)):
@@ -1360,9 +1482,9 @@ def test_items_of_word_files_are_numbered_as_word_numbers_them(tmp_path: Path) -
         paragraph("With care.", numbered(2)), paragraph("Then:"), paragraph("箱を閉じる。", numbered(0)),
         paragraph("Other:"), paragraph("Fifth.", numbered(0, 2)), paragraph("Sixth.", numbered(0, 2)),
     ]  # fmt: skip
-    text = read_file(word_file(tmp_path / "a.docx", *body, word__numbering=word(numbering, "numbering")), "a.docx")[
-        0
-    ].text
+    text = read_file(
+        word_file(tmp_path / "a.docx", *body, word__numbering=word(numbering, "numbering")), "a.docx"
+    )[0].text
     assert text == (
         "1. Open the box.\n   - Cut the tape.\n     1. With care.\n\nThen:\n\n2. 箱を閉じる。\n\n"
         "Other:\n\n5. Fifth.\n6. Sixth.\n"
@@ -1402,7 +1524,9 @@ def test_slides_have_items_groups_and_struck_out_text(tmp_path: Path) -> None:
     )
 
 
-def slide_texts(path: Path, *boxes: tuple[float, float, float, float, str], vertical: bool = False) -> list[str]:
+def slide_texts(
+    path: Path, *boxes: tuple[float, float, float, float, str], vertical: bool = False
+) -> list[str]:
     """What is read of a slide with a title and these boxes (left, top, width and height in inches)."""
     pptx = pytest.importorskip("pptx")
     show = pptx.Presentation()
@@ -1440,14 +1564,21 @@ def test_years_and_names_on_a_slide_stand_before_what_is_said_of_them(tmp_path: 
     assert slide_texts(tmp_path, *boxes) == ["2020年", "出来事0", "2021年", "出来事1", "2022年", "出来事2"]
 
 
-def test_steps_on_a_slide_are_read_from_left_to_right_and_upright_texts_from_the_right(tmp_path: Path) -> None:
+def test_steps_on_a_slide_are_read_from_left_to_right_and_upright_texts_from_the_right(
+    tmp_path: Path,
+) -> None:
     steps = [(left, 2 + left / 20, 1.5, 1, f"{left}") for left in (4, 0, 2, 6)]
     assert slide_texts(tmp_path, *steps) == ["0", "2", "4", "6"]
     assert slide_texts(tmp_path, *steps, vertical=True) == ["6", "4", "2", "0"]
 
 
 def test_what_stands_on_a_card_of_a_slide_is_read_with_it(tmp_path: Path) -> None:
-    boxes = [(5.2, 2.6, 3, 1, "200円"), (0.7, 2.6, 3, 1, "100円"), (5, 2, 3.5, 3, "番茶"), (0.5, 2, 3.5, 3, "煎茶")]
+    boxes = [
+        (5.2, 2.6, 3, 1, "200円"),
+        (0.7, 2.6, 3, 1, "100円"),
+        (5, 2, 3.5, 3, "番茶"),
+        (0.5, 2, 3.5, 3, "煎茶"),
+    ]
     assert slide_texts(tmp_path, *boxes) == ["煎茶", "100円", "番茶", "200円"]
 
 
@@ -1477,10 +1608,15 @@ def sheet(path: Path, rows: list[list[object]], merged: tuple[str, ...] = ()) ->
 
 
 NAHA = record(
-    ("Branch", "Naha"), ("FY2023 Plan", "70"), ("FY2023 Actual", "64"), ("FY2024 Plan", "75"), ("FY2024 Actual", "91")
+    ("Branch", "Naha"),
+    ("FY2023 Plan", "70"),
+    ("FY2023 Actual", "64"),
+    ("FY2024 Plan", "75"),
+    ("FY2024 Actual", "91"),
 )
 NAHA_ROWS: list[list[object]] = [
-    ["Branch", "FY2023", None, "FY2024", None], [None, "Plan", "Actual", "Plan", "Actual"], ["Naha", 70, 64, 75, 91],
+    ["Branch", "FY2023", None, "FY2024", None], [None, "Plan", "Actual", "Plan", "Actual"],
+    ["Naha", 70, 64, 75, 91],
 ]  # fmt: skip
 
 
@@ -1507,13 +1643,19 @@ def test_names_of_a_sheet_in_three_rows_and_with_units(tmp_path: Path) -> None:
 def test_forms_on_sheets_are_records_of_names_and_values(tmp_path: Path) -> None:
     rows: list[list[object]] = [
         ["出張申請書"], [],
-        ["申請者", None, "山本花子", "所属", "営業第二課"], ["期間", None, "6月3日から5日まで", "費用", 24000],
+        ["申請者", None, "山本花子", "所属", "営業第二課"],
+        ["期間", None, "6月3日から5日まで", "費用", 24000],
         ["目的", None, "説明会", None, None], [],
         ["日当", None, 3000, "宿泊費", 9000], [],
         ["注意: 七日前までに提出すること。"],
     ]  # fmt: skip
     merged = ("A1:E1", "A3:B3", "A4:B4", "A5:B5", "C5:E5", "A7:B7", "A9:E9")
-    blocks = ["出張申請書", FORM, record(("日当", "3000"), ("宿泊費", "9000")), "注意: 七日前までに提出すること。"]
+    blocks = [
+        "出張申請書",
+        FORM,
+        record(("日当", "3000"), ("宿泊費", "9000")),
+        "注意: 七日前までに提出すること。",
+    ]
     assert sheet(tmp_path, rows, merged) == "\n\n\n".join(blocks)
 
 
@@ -1565,7 +1707,8 @@ def test_a_pdf_page_has_the_title_and_the_section_that_it_is_in(tmp_path: Path) 
     pytest.importorskip("pypdfium2")
     marks = [("Crew", 1), ("Flight", 3)]
     file = write(
-        tmp_path / "a.pdf", pdf_bytes(["One.", "Two.", "Three.", "Four.", "Five."], title="Apollo", bookmarks=marks)
+        tmp_path / "a.pdf",
+        pdf_bytes(["One.", "Two.", "Three.", "Four.", "Five."], title="Apollo", bookmarks=marks),
     )
     pages = read_file(file, "a.pdf")
     assert [page.metadata["title"] for page in pages] == ["Apollo"] * 5
@@ -1614,7 +1757,9 @@ def test_the_running_heads_and_the_numbers_of_pages_are_no_text(tmp_path: Path) 
 @pytest.mark.parametrize("label", ["Question {}", "Test case TC-{} (10 points)", "Form No. {}"])
 def test_what_is_counted_as_pages_are_by_chance_stays(tmp_path: Path, label: str) -> None:
     pytest.importorskip("pypdfium2")
-    sheets = [[label.format(n), f"On day {n * n} it rained.", f"Rules of Karsted {n + 4}"] for n in range(1, 9)]
+    sheets = [
+        [label.format(n), f"On day {n * n} it rained.", f"Rules of Karsted {n + 4}"] for n in range(1, 9)
+    ]
     below = ") Tj 0 -14 Td ("
     file = write(tmp_path / "a.pdf", pdf_bytes(["Rules of Karsted", *map(below.join, sheets)]))
     pages = [page.text.split("\n") for page in read_file(file, "a.pdf")[1:]]
@@ -1668,15 +1813,18 @@ def test_lines_of_a_pdf_rule_a_table(tmp_path: Path) -> None:
 def test_a_japanese_form_with_lines_in_a_pdf_is_a_record(tmp_path: Path) -> None:
     rows = [["申請者", "山本花子", "所属", "営業第二課"], ["期間", "六月三日から", "目的", "説明会"]]
     (text,) = drawn(tmp_path, table_drawing(rows, [72, 160, 280, 340, 460], ruled=True))
-    expected = record(("申請者", "山本花子"), ("所属", "営業第二課"), ("期間", "六月三日から"), ("目的", "説明会"))
+    expected = record(
+        ("申請者", "山本花子"), ("所属", "営業第二課"), ("期間", "六月三日から"), ("目的", "説明会")
+    )
     assert text == f"It begins.\n\n{expected}\n\nIt ends."
 
 
 @pytest.mark.parametrize("sign", ["", "$"])
 def test_figures_below_one_another_in_a_pdf_are_a_table(tmp_path: Path, sign: str) -> None:
     rows = [
-        ["", "2024", "2023"], ["Sales", f"{sign}1,204", f"{sign}998"], ["Cost of the sales", "(803)", "(777)"],
-        ["Other", "", ""], ["Interest", "12", "-"], ["Profit", f"{sign}413", f"{sign}221"],
+        ["", "2024", "2023"], ["Sales", f"{sign}1,204", f"{sign}998"],
+        ["Cost of the sales", "(803)", "(777)"], ["Other", "", ""],
+        ["Interest", "12", "-"], ["Profit", f"{sign}413", f"{sign}221"],
     ]  # fmt: skip
     (text,) = drawn(tmp_path, table_drawing(rows, [72, 250, 330, 410], align_right=True))
     table = "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * 3, *rows[1:]])
@@ -1691,7 +1839,9 @@ def test_a_japanese_statement_without_lines_in_a_pdf(tmp_path: Path) -> None:
         ["資産合計", "2,007", "1,775"],
     ]
     (text,) = drawn(tmp_path, table_drawing(rows, [72, 250, 330, 410]))
-    assert "| 科目 | 前期 | 当期 |\n| --- | --- | --- |\n| 現金 | 1,204 | 998 |\n| 売掛金 | 803 | 777 |" in text
+    assert (
+        "| 科目 | 前期 | 当期 |\n| --- | --- | --- |\n| 現金 | 1,204 | 998 |\n| 売掛金 | 803 | 777 |" in text
+    )
 
 
 def test_cells_that_go_on_below_are_whole(tmp_path: Path) -> None:
@@ -1708,7 +1858,11 @@ def test_cells_that_go_on_below_are_whole(tmp_path: Path) -> None:
 
 def test_a_table_that_goes_on_over_pages_has_its_names_on_each(tmp_path: Path) -> None:
     columns = [72, 200, 300]
-    pages = [[["Name", "Town"], ["Ann", "Kobe"]], [["Bob", "Naha"], ["Cy", "Otaru"]], [["Dan", "Kobe"], ["Ed", "Ise"]]]
+    pages = [
+        [["Name", "Town"], ["Ann", "Kobe"]],
+        [["Bob", "Naha"], ["Cy", "Otaru"]],
+        [["Dan", "Kobe"], ["Ed", "Ise"]],
+    ]
     drawings = [table_drawing(rows, columns, top=742, ruled=True) for rows in pages]
     data = pdf_bytes(["", "", ""], drawings=drawings)
     pytest.importorskip("pypdfium2")
@@ -1724,7 +1878,9 @@ LINES = [f"In {1990 + n} the port took {n * 37}" for n in range(9)]
 @pytest.mark.parametrize(
     "drawing",
     [
-        table_drawing([[f"{n}. A chapter", str(n * 7)] for n in range(1, 9)], [72, 400, 440], align_right=True),
+        table_drawing(
+            [[f"{n}. A chapter", str(n * 7)] for n in range(1, 9)], [72, 400, 440], align_right=True
+        ),
         table_drawing(
             [[str(n), f"Chapter {n}", str(n * 7)] for n in range(1, 9)], [72, 100, 400, 440], align_right=True
         ),
@@ -1733,7 +1889,8 @@ LINES = [f"In {1990 + n} the port took {n * 37}" for n in range(9)]
         table_drawing([["A box of text."]], [72, 330], ruled=True),
         table_drawing([["A box of text."], ["Its second part."]], [72, 330], ruled=True),
         table_drawing(
-            [["Harbour Ltd.", "No. 118"], ["12 Quay Street", "1 May 2024"], ["Kobe", "Page 1"]], [72, 330, 500]
+            [["Harbour Ltd.", "No. 118"], ["12 Quay Street", "1 May 2024"], ["Kobe", "Page 1"]],
+            [72, 330, 500],
         ),
     ],
 )
@@ -1767,7 +1924,10 @@ def test_menus_above_the_first_heading_are_left_out_and_other_lists_of_links_are
 
 
 def test_html_becomes_text_without_scripts_styles_and_navigation(tmp_path: Path) -> None:
-    source = "<style>p{}</style><nav>Home</nav><p>Rain &amp; <b>wind</b>.</p><script>x()</script><footer>2020</footer>"
+    source = (
+        "<style>p{}</style><nav>Home</nav><p>Rain &amp; "
+        "<b>wind</b>.</p><script>x()</script><footer>2020</footer>"
+    )
     source += "<div style='color:red;Display: none'><p>Snow.</div><p hidden>Hail."
     source += '<div class="x toc"><p>Contents<ul><li>Rain<li>Wind</ul></div>'
     assert html(tmp_path, source) == "Rain & wind.\n"
@@ -1775,9 +1935,12 @@ def test_html_becomes_text_without_scripts_styles_and_navigation(tmp_path: Path)
 
 def test_html_headings_lists_and_paragraphs_become_markdown(tmp_path: Path) -> None:
     source = (
-        "<h1>Tea</h1><p>Kinds:</p><ul><li>green<ul><li>sencha</ul><li>black</ul><h2>Use</h2><ol><li>boil<li>pour</ol>"
+        "<h1>Tea</h1><p>Kinds:</p><ul><li>green<ul><li>sencha</ul><li>black</ul>"
+        "<h2>Use</h2><ol><li>boil<li>pour</ol>"
     )
-    assert html(tmp_path, source) == ("# Tea\n\nKinds:\n\n- green\n  - sencha\n- black\n\n## Use\n\n1. boil\n2. pour\n")
+    assert html(tmp_path, source) == (
+        "# Tea\n\nKinds:\n\n- green\n  - sencha\n- black\n\n## Use\n\n1. boil\n2. pour\n"
+    )
 
 
 def test_rows_and_cells_that_nothing_ends_are_ended_by_the_next(tmp_path: Path) -> None:
@@ -1804,18 +1967,26 @@ def test_tables_that_only_lay_out_a_page_are_none(tmp_path: Path) -> None:
     assert html(tmp_path, "<table><tr><td>Home<br>News<td>Welcome.</table>") == "Home\nNews\n\nWelcome.\n"
     article = "It rained again. " * 80
     assert "|" not in html(tmp_path, f"<table><tr><td>News<td>{article}<tr><td>Home<td>2020</table>")
-    assert html(tmp_path, "<table><tr><th>Phone<td>03-1234</table>") == "|  |  |\n| --- | --- |\n| Phone | 03-1234 |\n"
+    assert (
+        html(tmp_path, "<table><tr><th>Phone<td>03-1234</table>")
+        == "|  |  |\n| --- | --- |\n| Phone | 03-1234 |\n"
+    )
 
 
 def test_an_html_table_gets_pipes_and_cells_that_span_rows_are_repeated(tmp_path: Path) -> None:
-    source = "<table><tr><th>Lake<th>Year<th>Depth<tr><td rowspan=2>Biwa<td>1990<td>104<tr><td>2000<td>a|b</table>"
+    source = (
+        "<table><tr><th>Lake<th>Year<th>Depth<tr><td rowspan=2>Biwa<td>1990<td>104<tr><td>2000<td>a|b</table>"
+    )
     assert html(tmp_path, source) == (
         "| Lake | Year | Depth |\n| --- | --- | --- |\n| Biwa | 1990 | 104 |\n| Biwa | 2000 | a\\|b |\n"
     )
 
 
 def test_a_table_that_lays_out_a_page_is_no_table(tmp_path: Path) -> None:
-    assert html(tmp_path, "<table><tr><td><h1>Tea</h1><p>Green.</p><td>Aside.</table>") == "# Tea\n\nGreen.\n\nAside.\n"
+    assert (
+        html(tmp_path, "<table><tr><td><h1>Tea</h1><p>Green.</p><td>Aside.</table>")
+        == "# Tea\n\nGreen.\n\nAside.\n"
+    )
 
 
 def test_line_ends_between_japanese_characters_are_no_spaces(tmp_path: Path) -> None:
@@ -1841,7 +2012,10 @@ def test_a_page_that_nests_deeply_is_read(tmp_path: Path, tag: str) -> None:
 
 @pytest.mark.filterwarnings("error::bs4.XMLParsedAsHTMLWarning")
 def test_a_page_that_begins_as_xml_is_read_without_a_warning(tmp_path: Path) -> None:
-    head = '<?xml version="1.0" encoding="UTF-8"?>\n<html xmlns="http://www.w3.org/1999/xhtml"><head><title>港</title>'
+    head = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<html '
+        'xmlns="http://www.w3.org/1999/xhtml"><head><title>港</title>'
+    )
     page = f"{head}</head><body><p>{'函館の港は1859年に開かれた。' * 40}</p></body></html>"
     assert html(tmp_path, page).startswith("函館の港は1859年に開かれた。")
 

@@ -19,7 +19,13 @@ def pages(path: Path, drawings: list[str], fields: list[list[str]] | None = None
 
 
 def test_what_was_filled_into_a_form_stands_beside_its_labels(tmp_path: Path) -> None:
-    labels = [(60, 700, "Name:"), (60, 660, "From:"), (60, 620, "City:"), (60, 580, "Paid"), (60, 540, "End.")]
+    labels = [
+        (60, 700, "Name:"),
+        (60, 660, "From:"),
+        (60, 620, "City:"),
+        (60, 580, "Paid"),
+        (60, 540, "End."),
+    ]
     fields = [
         form_field("Tx", "reason", 150, 656, "3 June 2024"),
         form_field("Tx", "name", 150, 696, "Ichiro Yamada"),
@@ -61,7 +67,9 @@ def test_a_label_may_stand_above_its_field_and_a_field_without_one_has_its_name(
 
 
 def test_what_was_filled_into_a_table_stands_in_its_cells(tmp_path: Path) -> None:
-    drawing = table_drawing([["Item", "Cost"], ["Train", " "], ["Hotel", " "]], [60, 200, 400], ruled=True, height=20)
+    drawing = table_drawing(
+        [["Item", "Cost"], ["Train", " "], ["Hotel", " "]], [60, 200, 400], ruled=True, height=20
+    )
     fields = [form_field("Tx", "train", 210, 662, "52000"), form_field("Tx", "hotel", 210, 642, "24000")]
     (text,) = pages(tmp_path / "a.pdf", [drawing], [fields])
     assert "| Train | 52000 |\n| Hotel | 24000 |" in text
@@ -130,7 +138,9 @@ def across(*columns: list[str], shift: float = 0) -> list[tuple[float, float, st
     [(TOWER, MARKET), (塔, 市)],
 )
 @pytest.mark.parametrize("shift", [0, 6])
-def test_columns_are_read_one_after_another(tmp_path: Path, columns: tuple[list[str], ...], shift: float) -> None:
+def test_columns_are_read_one_after_another(
+    tmp_path: Path, columns: tuple[list[str], ...], shift: float
+) -> None:
     heading = (40, 690, "What there is to see in the old town between the two rivers and on the hill")
     (text,) = pages(tmp_path / "a.pdf", [text_drawing([heading, *across(*columns, shift=shift)])])
     assert text.split("\n") == [heading[2], *(line for column in columns for line in column)]
@@ -147,7 +157,9 @@ def test_three_columns_between_a_heading_and_a_line_below(tmp_path: Path) -> Non
 
 
 def test_a_table_beside_a_column_is_not_cut_apart(tmp_path: Path) -> None:
-    table = table_drawing([["Year", "Guests"], ["2023", "5200"], ["2024", "6100"]], [320, 420, 520], 662, ruled=True)
+    table = table_drawing(
+        [["Year", "Guests"], ["2023", "5200"], ["2024", "6100"]], [320, 420, 520], 662, ruled=True
+    )
     drawing = text_drawing([(40, 650, TOWER[0])]) + table
     drawing += text_drawing([(40, 650 - 16 * row, line) for row, line in enumerate(TOWER) if row])
     (text,) = pages(tmp_path / "a.pdf", [drawing])
@@ -158,7 +170,12 @@ def test_a_table_beside_a_column_is_not_cut_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "rows",
     [
-        [("Name", "Role"), ("Ichiro Yamada", "head of department"), ("Mai Ito", "manager"), ("Ken Sato", "clerk")],
+        [
+            ("Name", "Role"),
+            ("Ichiro Yamada", "head of department"),
+            ("Mai Ito", "manager"),
+            ("Ken Sato", "clerk"),
+        ],
         [("氏名", "所属"), ("山本花子", "営業第二課"), ("鈴木一郎", "総務部"), ("佐藤誠", "経理部")],
     ],
 )

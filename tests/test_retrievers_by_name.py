@@ -113,7 +113,11 @@ def first(folder: Path, text: str) -> list[float]:
 
 @pytest.mark.parametrize(
     ("name", "make", "by_hand"),
-    [("simcse", make_bert, first_of_length_one), ("contriever", make_bert, mean), ("tas-b", make_distilbert, first)],
+    [
+        ("simcse", make_bert, first_of_length_one),
+        ("contriever", make_bert, mean),
+        ("tas-b", make_distilbert, first),
+    ],
 )
 def test_vectors_are_pooled_as_the_retriever_was_trained(
     name: str, make: Callable[[Path], Path], by_hand: Callable[[Path, str], list[float]], tmp_path: Path
@@ -164,7 +168,9 @@ def test_instructions_come_before_questions_and_texts(
     folder = make_sentence_transformer(tmp_path / "model")
     plain, model = named(str(folder)), named(f"{name}:{folder}")
     for text in ("湖", "the lake"):
-        assert model.get_query_embedding(text) == pytest.approx(plain.get_text_embedding(before_questions + text))
+        assert model.get_query_embedding(text) == pytest.approx(
+            plain.get_text_embedding(before_questions + text)
+        )
         assert model.get_text_embedding(text) == pytest.approx(plain.get_text_embedding(before_texts + text))
 
 
@@ -194,7 +200,10 @@ def test_an_index_is_opened_with_the_model_that_made_it(documents: list[Document
 
 def test_another_use_of_the_same_weights_is_another_model(documents: list[Document], tmp_path: Path) -> None:
     folder, index = make_sentence_transformer(tmp_path / "model"), tmp_path / "index"
-    uses = [str(folder), *(f"{name}:{folder}" for name in ("contriever", "simcse", "ruri", "multilingual-e5"))]
+    uses = [
+        str(folder),
+        *(f"{name}:{folder}" for name in ("contriever", "simcse", "ruri", "multilingual-e5")),
+    ]
     assert len({embed_model_identity(named(use)) for use in uses}) == len(uses)
     DenseXRetrievalPack(documents, embed_model=f"ruri:{folder}", query_llm="none", persist_dir=index)
     assert DenseXRetrievalPack.load(index, embed_model=f"ruri:{folder}", query_llm="none").retrieve("tides")
@@ -232,7 +241,9 @@ def test_a_checkpoint_that_was_downloaded_is_found(tmp_path: Path, monkeypatch: 
         (repository / "refs" / "main").write_text("abc")
     model, source = resolve_embed_model("dpr")
     assert source == "dpr (facebook/dpr-ctx_encoder-multiset-base)"
-    assert embed_model_identity(model) == "BiEncoderEmbedding (pooler): facebook/dpr-ctx_encoder-multiset-base"
+    assert (
+        embed_model_identity(model) == "BiEncoderEmbedding (pooler): facebook/dpr-ctx_encoder-multiset-base"
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,16 +268,24 @@ def test_a_folder_of_something_else_is_refused(
 def test_the_command_line_takes_them(tmp_path: Path) -> None:
     docs, index = tmp_path / "docs", tmp_path / "index"
     docs.mkdir()
-    (docs / "tides.md").write_text("The tide rises twice a day. 湖の面積は670平方キロである。", encoding="utf-8")
+    (docs / "tides.md").write_text(
+        "The tide rises twice a day. 湖の面積は670平方キロである。", encoding="utf-8"
+    )
     model = f"contriever:{make_bert(tmp_path / 'model')}"
     code, output = run("index", docs, "--to", index, "--propositionizer", "sentence", "--embed-model", model)
     assert code == 0, output
-    code, output = run("query", index, "When does the tide rise?", "--query-llm", "none", "--embed-model", model)
+    code, output = run(
+        "query", index, "When does the tide rise?", "--query-llm", "none", "--embed-model", model
+    )
     assert code == 0, output
     assert "tides.md" in output
     assert run_json("estimate", docs, "--embed-model", model)["embedding_cost"] == 0.0
     questions = tmp_path / "questions.jsonl"
-    questions.write_text('{"question": "How often does it rise?", "answers": ["twice"], "document": "tides.md"}\n')
-    code, output = run("compare", questions, "--documents", docs, "--strategies", "vector-256", "--embed-model", model)
+    questions.write_text(
+        '{"question": "How often does it rise?", "answers": ["twice"], "document": "tides.md"}\n'
+    )
+    code, output = run(
+        "compare", questions, "--documents", docs, "--strategies", "vector-256", "--embed-model", model
+    )
     assert code == 0, output
     assert "BiEncoderEmbedding (mean): model" in output

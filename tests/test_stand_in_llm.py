@@ -80,7 +80,9 @@ def test_every_sentence_becomes_two_propositions_in_the_passages_script(server: 
     ]
 
 
-@pytest.mark.parametrize("text", [ENGLISH, JAPANESE, "서울은 한국의 수도이다. 인구가 많다.", "Вода кипит. Пар идёт."])
+@pytest.mark.parametrize(
+    "text", [ENGLISH, JAPANESE, "서울은 한국의 수도이다. 인구가 많다.", "Вода кипит. Пар идёт."]
+)
 def test_the_propositionizer_takes_the_replies_as_they_come(server: StandInLLM, text: str) -> None:
     llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0)
     (made,) = LLMPropositionizer(llm).propositionize([Passage(text, title="Arlen")])
@@ -89,7 +91,8 @@ def test_the_propositionizer_takes_the_replies_as_they_come(server: StandInLLM, 
 
 def test_several_numbered_passages_get_an_object_of_lists(server: StandInLLM) -> None:
     several = "\n\n".join(
-        f"### Passage {n}\nTitle: Arlen. Section: . Content: {text}" for n, text in enumerate((ENGLISH, JAPANESE), 1)
+        f"### Passage {n}\nTitle: Arlen. Section: . Content: {text}"
+        for n, text in enumerate((ENGLISH, JAPANESE), 1)
     )
     body = request_for("") | {"messages": [{"role": "user", "content": f"Split these.\n\n{several}"}]}
     response = httpx.post(f"{server.url}/chat/completions", json=body)
@@ -306,7 +309,9 @@ def test_it_ends_when_the_process_that_started_it_is_killed() -> None:
         "with StandInLLM() as server:\n    print(server.url, flush=True)\n    time.sleep(60)"
     )
     root = Path(__file__).parent.parent
-    with subprocess.Popen([sys.executable, "-c", script], cwd=root, stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=root, stdout=subprocess.PIPE, text=True
+    ) as owner:
         assert owner.stdout is not None
         url = owner.stdout.readline().strip()
         assert httpx.get(url.replace("/v1", "/totals")).status_code == 200

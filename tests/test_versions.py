@@ -24,6 +24,9 @@ def test_the_lowest_versions_are_the_lower_bounds() -> None:
     lines = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     bounds = lower_bounds()
-    lowest = {canonicalize_name(pin.name): Version(str(pin.specifier)[2:]) for pin in reversed(pins)}  # a first one
+    # a first one
+    lowest = {canonicalize_name(pin.name): Version(str(pin.specifier)[2:]) for pin in reversed(pins)}
     assert CORE in lowest
-    assert {name: (version, bounds.get(name)) for name, version in lowest.items() if version != bounds.get(name)} == {}
+    assert {
+        name: (version, bounds.get(name)) for name, version in lowest.items() if version != bounds.get(name)
+    } == {}

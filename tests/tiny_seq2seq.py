@@ -1,4 +1,5 @@
-"""A small T5 made here: its tokenizer is trained on a few passages, and its weights learn these by heart in seconds."""
+"""A small T5 made here: its tokenizer is trained on a few passages, and its weights learn these by heart in
+seconds."""
 
 from __future__ import annotations
 
@@ -40,12 +41,18 @@ def make_tokenizer(texts: Sequence[str]) -> Any:
 
     special = ["<pad>", "</s>", "<unk>"]
     tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
+    )
     tokenizer.decoder = decoders.Metaspace()
     tokenizer.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=special))
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>", model_max_length=512
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        model_max_length=512,
     )
 
 
@@ -71,7 +78,9 @@ def save_propositionizer(folder: Path) -> Path:
     wanted = [json.dumps(texts) for texts in passages.values()]
     tokenizer = make_tokenizer([*asked, *wanted])
     model = make_model(len(tokenizer))
-    given, labels = (tokenizer(texts, padding=True, return_tensors="pt")["input_ids"] for texts in (asked, wanted))
+    given, labels = (
+        tokenizer(texts, padding=True, return_tensors="pt")["input_ids"] for texts in (asked, wanted)
+    )
     is_asked, is_wanted = given != tokenizer.pad_token_id, labels != tokenizer.pad_token_id
     tokenizer.model_max_length = given.shape[1]
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)

@@ -1,15 +1,17 @@
-"""What benchmarks/stores.py fills stores with and asks: real text with MiniLM's vectors, or a made-up mixture.
+"""What benchmarks/stores.py fills stores with and asks: real text with MiniLM's vectors, or a made-up
+mixture.
 
-Real text is the prose in the docstrings of Python's standard library and of the installed packages, a document for each
-source file in the order of their paths; a paragraph that reappears is taken once. Every 120th paragraph is left out of
-the corpus, and its first sentence is a question. Text and vectors are kept in a folder, so that all runs that are given
-it have the same, and only the first one needs the model.
+Real text is the prose in the docstrings of Python's standard library and of the installed packages, a
+document for each source file in the order of their paths; a paragraph that reappears is taken once. Every
+120th paragraph is left out of the corpus, and its first sentence is a question. Text and vectors are kept in
+a folder, so that all runs that are given it have the same, and only the first one needs the model.
 
-The mixture: a text's vector is the sum of that of its topic (one of 1,000), that of its document and one of its own,
-with weights of 0.5, 0.5 and 0.71, brought to length 1. Each of these is a normal draw in 384 dimensions whose variance
-falls as 1/i over the axes, turned at random: vectors of texts vary in few directions, here about 26. A question is a
-proposition of the corpus with as much noise that their cosine is 0.75. Text is made up, half of it of English and half
-of Japanese shape, 80 sentences a document where nothing else is asked for.
+The mixture: a text's vector is the sum of that of its topic (one of 1,000), that of its document and one of
+its own, with weights of 0.5, 0.5 and 0.71, brought to length 1. Each of these is a normal draw in 384
+dimensions whose variance falls as 1/i over the axes, turned at random: vectors of texts vary in few
+directions, here about 26. A question is a proposition of the corpus with as much noise that their cosine is
+0.75. Text is made up, half of it of English and half of Japanese shape, 80 sentences a document where nothing
+else is asked for.
 """
 
 from __future__ import annotations
@@ -60,13 +62,15 @@ class Corpus(ABC):
 
 
 def corpus_of(name: str, propositions: int, sentences: int) -> Corpus:
-    """The corpus that a name stands for: "made-up", with so many sentences a document, or a folder for real text."""
+    """The corpus that a name stands for: "made-up", with so many sentences a document, or a folder for real
+    text."""
     return MadeUp(propositions, sentences) if name == "made-up" else RealText(Path(name), propositions)
 
 
 def node_parser() -> HierarchicalPropositionNodeParser:
     """Sections, passages and sentences in place of propositions: one index for both modes."""
-    return HierarchicalPropositionNodeParser.from_defaults(embed_metadata=["title"])  # MixtureEmbedding reads it
+    # MixtureEmbedding reads it
+    return HierarchicalPropositionNodeParser.from_defaults(embed_metadata=["title"])
 
 
 class RealText(Corpus):
@@ -98,7 +102,8 @@ class RealText(Corpus):
         texts = json.loads(self._asked.read_text(encoding="utf-8"))
         step = max(len(texts) // count, 1)
         return [
-            QueryBundle(text, embedding=self.embed_model.get_query_embedding(text)) for text in texts[::step][:count]
+            QueryBundle(text, embedding=self.embed_model.get_query_embedding(text))
+            for text in texts[::step][:count]
         ]
 
     def _collect(self, propositions: int) -> None:
@@ -195,7 +200,8 @@ def _document(source: str, text: str, title: str, number: int) -> Document:
 
 
 def _docstrings() -> Iterator[tuple[str, list[str]]]:
-    """The paragraphs of the docstrings of each source file, each with its path below where Python looks for it."""
+    """The paragraphs of the docstrings of each source file, each with its path below where Python looks for
+    it."""
     paths = sysconfig.get_paths()
     for root in dict.fromkeys((Path(paths["stdlib"]), Path(paths["purelib"]))):
         for file in sorted(root.rglob("*.py")):

@@ -69,7 +69,9 @@ class KeptEmbedding(BaseEmbedding):
         try:
             places = [rows[_key(text)] for text in texts]
         except KeyError:
-            raise ValueError(f"a text is not among those embedded in {self.folder}: remove that folder") from None
+            raise ValueError(
+                f"a text is not among those embedded in {self.folder}: remove that folder"
+            ) from None
         looked_up: list[list[float]] = vectors[places].tolist()
         return looked_up
 

@@ -29,7 +29,9 @@ class Language:
     space: str
     stop: str
     question: str
-    weights: list[float] = field(default_factory=lambda: list(accumulate(1 / (r + 2.7) for r in range(VOCABULARY))))
+    weights: list[float] = field(
+        default_factory=lambda: list(accumulate(1 / (r + 2.7) for r in range(VOCABULARY)))
+    )
 
     def word(self, rng: random.Random) -> str:
         """A word, by Zipf's law with Mandelbrot's shift."""
@@ -41,8 +43,12 @@ class Language:
 
     def fact(self, rng: random.Random, topic: Sequence[str]) -> str:
         """Four to seven words, of which some belong to the document's topic, and as many words of grammar."""
-        words = [rng.choice(topic) if rng.random() < 0.3 else self.word(rng) for _ in range(rng.randint(4, 7))]
-        return self.space.join(part for word in words for part in (word, rng.choice(self.grammar))).capitalize()
+        words = [
+            rng.choice(topic) if rng.random() < 0.3 else self.word(rng) for _ in range(rng.randint(4, 7))
+        ]
+        return self.space.join(
+            part for word in words for part in (word, rng.choice(self.grammar))
+        ).capitalize()
 
 
 @cache
@@ -50,8 +56,26 @@ def english() -> Language:
     """English shape: words of two or three syllables, parted by spaces."""
     rng = random.Random("en")
     syllables = [c + v + e for c in "bcdfghlmnprstvw" for v in "aeiou" for e in ("", "n", "r", "s", "t", "l")]
-    words = dict.fromkeys("".join(rng.choices(syllables, k=rng.choice((2, 2, 3)))) for _ in range(2 * VOCABULARY))
-    grammar = ("the", "of", "and", "in", "to", "was", "is", "for", "as", "on", "with", "by", "that", "from", "it")
+    words = dict.fromkeys(
+        "".join(rng.choices(syllables, k=rng.choice((2, 2, 3)))) for _ in range(2 * VOCABULARY)
+    )
+    grammar = (
+        "the",
+        "of",
+        "and",
+        "in",
+        "to",
+        "was",
+        "is",
+        "for",
+        "as",
+        "on",
+        "with",
+        "by",
+        "that",
+        "from",
+        "it",
+    )
     return Language(grammar, tuple(words)[:VOCABULARY], " ", ". ", "What was {}?")
 
 
@@ -66,8 +90,25 @@ def japanese() -> Language:
     while len(words) < VOCABULARY:
         katakana = rng.random() < 0.15
         parts = (
-            rng.choices(kana, k=4) if katakana else rng.choices(kanji, cum_weights=often, k=rng.choice((1, 2, 2, 3)))
+            rng.choices(kana, k=4)
+            if katakana
+            else rng.choices(kanji, cum_weights=often, k=rng.choice((1, 2, 2, 3)))
         )
         words["".join(parts)] = None
-    grammar = ("は", "が", "を", "に", "の", "で", "と", "した", "された", "から", "まで", "である", "も", "へ")
+    grammar = (
+        "は",
+        "が",
+        "を",
+        "に",
+        "の",
+        "で",
+        "と",
+        "した",
+        "された",
+        "から",
+        "まで",
+        "である",
+        "も",
+        "へ",
+    )
     return Language(grammar, tuple(words), "", "。", "{}何ですか。")

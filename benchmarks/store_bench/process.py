@@ -1,6 +1,8 @@
-"""What benchmarks/stores.py has done in processes of their own, so that time and memory are those of a user's process.
+"""What benchmarks/stores.py has done in processes of their own, so that time and memory are those of a user's
+process.
 
-usage: python -m store_bench.process build|open|change|loop FOLDER --corpus CORPUS ... (see benchmarks/stores.py)
+usage: python -m store_bench.process build|open|change|loop FOLDER --corpus CORPUS ... (see
+benchmarks/stores.py)
 
 Each prints what it measured as one line of JSON; times are in seconds, of what is done often a list.
 """
@@ -77,7 +79,11 @@ def change(folder: Path, corpus: Corpus) -> Measurements:
     pack = opened(folder, corpus)
     documents = [_embedded(corpus, document) for document in islice(corpus.documents(), _CHANGES)]
     questions = corpus.questions(3 * _CHANGES)
-    changes = {"delete": lambda document: pack.delete(document.id_), "insert": pack.insert, "replace": pack.insert}
+    changes = {
+        "delete": lambda document: pack.delete(document.id_),
+        "insert": pack.insert,
+        "replace": pack.insert,
+    }
     times: defaultdict[str, list[float]] = defaultdict(list)
     for document in documents:
         for name, make_change in changes.items():
@@ -131,7 +137,9 @@ def _embedded(corpus: Corpus, document: Document) -> Document:
 def main() -> None:
     from store_bench.corpora import corpus_of
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     actions = {"build": build, "open": open_pack, "change": change, "loop": loop}
     parser.add_argument("action", choices=actions)
     parser.add_argument("folder", type=Path)

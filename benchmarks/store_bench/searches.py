@@ -1,4 +1,5 @@
-"""The searches that benchmarks/stores.py measures: the pack's, and what LlamaIndex's users would take instead."""
+"""The searches that benchmarks/stores.py measures: the pack's, and what LlamaIndex's users would take
+instead."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ from llama_index.core.llms import MockLLM
 from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import QueryBundle, TextNode
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters, VectorStoreQuery
+from llama_index.core.vector_stores.types import (
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+)
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
@@ -56,7 +62,8 @@ class Search:
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds for each question: by the clock, and of all cores together, which other processes disturb less."""
+    """Milliseconds for each question: by the clock, and of all cores together, which other processes disturb
+    less."""
 
     clock: list[float] = field(default_factory=list)
     cores: list[float] = field(default_factory=list)
@@ -96,7 +103,9 @@ class Propositions:
         cosines: npt.NDArray[np.float32] = self.vectors @ (embedding / np.linalg.norm(embedding))
         return cosines
 
-    def recall(self, search: Callable[[QueryBundle], Sequence[str]], questions: Sequence[QueryBundle]) -> float:
+    def recall(
+        self, search: Callable[[QueryBundle], Sequence[str]], questions: Sequence[QueryBundle]
+    ) -> float:
         """The share of the ten nearest that a search has among its ten; others that are as near count too."""
         places = {node.node_id: place for place, node in enumerate(self.nodes)}
         near = 0
@@ -110,8 +119,12 @@ class Propositions:
 def pack_searches(folder: Path, corpus: Corpus, top_k: int) -> Iterator[Search]:
     """The pack's searches of an index."""
 
-    def search(name: str, pack: DenseXRetrievalPack, beside: str, filters: MetadataFilters | None = None) -> Search:
-        return Search(name, lambda query: pack.retrieve(query, similarity_top_k=top_k, filters=filters), beside)
+    def search(
+        name: str, pack: DenseXRetrievalPack, beside: str, filters: MetadataFilters | None = None
+    ) -> Search:
+        return Search(
+            name, lambda query: pack.retrieve(query, similarity_top_k=top_k, filters=filters), beside
+        )
 
     hybrid = opened(folder, corpus)
     dense = opened(folder, corpus, hybrid=False)
@@ -128,12 +141,15 @@ def pack_searches(folder: Path, corpus: Corpus, top_k: int) -> Iterator[Search]:
 
 
 def other_searches(texts: Sequence[TextNode], corpus: Corpus, folder: Path, top_k: int) -> Iterator[Search]:
-    """What LlamaIndex's users would take: its default store, Chroma, and Chroma fused with its keyword search."""
+    """What LlamaIndex's users would take: its default store, Chroma, and Chroma fused with its keyword
+    search."""
     import chromadb
     from llama_index.retrievers.bm25 import BM25Retriever
     from llama_index.vector_stores.chroma import ChromaVectorStore
 
-    default = VectorStoreIndex(list(texts), embed_model=corpus.embed_model).as_retriever(similarity_top_k=top_k)
+    default = VectorStoreIndex(list(texts), embed_model=corpus.embed_model).as_retriever(
+        similarity_top_k=top_k
+    )
     client = chromadb.PersistentClient(str(folder), chromadb.Settings(anonymized_telemetry=False))
     collection = client.get_or_create_collection("texts", metadata={"hnsw:space": "cosine"})
     store = ChromaVectorStore(chroma_collection=collection)
@@ -173,8 +189,11 @@ def _store_of(pack: DenseXRetrievalPack) -> Any:
     return pack.vector_index.vector_store
 
 
-def measured(searches: Sequence[Search], questions: Sequence[QueryBundle], rounds: int = 1) -> dict[str, Times]:
-    """What each search took for each question, at the least of some rounds; every question begins with another one."""
+def measured(
+    searches: Sequence[Search], questions: Sequence[QueryBundle], rounds: int = 1
+) -> dict[str, Times]:
+    """What each search took for each question, at the least of some rounds; every question begins with
+    another one."""
     times = {search.name: Times() for search in searches}
     for number, question in enumerate(questions):
         start = number % len(searches)

@@ -135,7 +135,8 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     if not ranked:  # no proposition found any of them
         for node in nodes[:1]:
             ranked = [
-                _fact(node, statement, 0.0) for statement in statements(node.get_content(), context_of(node.node))
+                _fact(node, statement, 0.0)
+                for statement in statements(node.get_content(), context_of(node.node))
             ]
     paragraphs: defaultdict[str, list[Fact]] = defaultdict(list)
     for fact in choose_facts(ranked, LIST_WORDS, lambda facts: _gains(words, ranked[0], facts)):

@@ -121,7 +121,9 @@ def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         copy.metadata = footnote | copy.metadata | footnote  # first, also in place of an earlier answer's
         if units := copy.metadata.get(MATCHED_KEY):
             texts = (_without_own_footnotes(unit["text"]) for unit in units)
-            copy.metadata[MATCHED_KEY] = [{**unit, "text": text} for unit, text in zip(units, texts, strict=True)]
+            copy.metadata[MATCHED_KEY] = [
+                {**unit, "text": text} for unit, text in zip(units, texts, strict=True)
+            ]
         copy.set_content(_without_own_footnotes(readable_text(copy.get_content())))
         hidden = copy.excluded_llm_metadata_keys
         copy.excluded_llm_metadata_keys = [key for key in hidden if key != FOOTNOTE_KEY]

@@ -136,7 +136,8 @@ class PendingAnswer:
         """
         if self.prompt is not None and self.reply is None:
             raise ConnectionError(
-                "the model could not be asked: nothing of a reply came. See whether the server's address is right."
+                "the model could not be asked: nothing of a reply came. See whether the server's address is "
+                "right."
             )
         last = ""
         if self.reply is not None:

@@ -189,8 +189,11 @@ def _strategies(arguments: Mapping[str, Any], dataset: EvaluationSet) -> Sequenc
     return resolve_strategies(arguments.get("strategies"), ranks)
 
 
-def _count_usages(options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet) -> dict[str, Usage]:
-    """What LLMs are asked beyond the replies of an earlier comparison: counted by one with made-up replies."""
+def _count_usages(
+    options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet
+) -> dict[str, Usage]:
+    """What LLMs are asked beyond the replies of an earlier comparison: counted by one with made-up
+    replies."""
     llms = {
         role: KeptLLM(arguments[role], options.out and options.out / REPLIES, stand_in=_stand_in(role))
         for role in _TASKS
@@ -200,7 +203,9 @@ def _count_usages(options: CompareCommand, arguments: Mapping[str, Any], dataset
     return {role: llm.figures.usage for role, llm in llms.items()}
 
 
-def _guess_usages(options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet) -> dict[str, Usage]:
+def _guess_usages(
+    options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet
+) -> dict[str, Usage]:
     """What LLMs are asked, roughly: the contexts are not known before there are propositions."""
     strategies = _strategies(arguments, dataset)
     answers = len(dataset.questions) * len(strategies)
@@ -308,7 +313,9 @@ def _expenses_of_evaluation(options: EvaluateCommand) -> list[Expense]:
         llms = _llms(options, is_estimate=True)
         _evaluate(options, language, llms)
         expenses += [
-            Expense.of(f"{costly[role]} ({role})", llm.figures) for role, llm in llms.items() if role in costly
+            Expense.of(f"{costly[role]} ({role})", llm.figures)
+            for role, llm in llms.items()
+            if role in costly
         ]
     return expenses
 

@@ -7,9 +7,9 @@
     [query]
     top-k = 8
 
-A file in the working directory may be somebody else's: what it says is shown, it cannot agree to a price, and the
-addresses and folders that it names are used once the user has agreed to them. A file that the environment variable
-DENSEX_CONFIG names is the user's own.
+A file in the working directory may be somebody else's: what it says is shown, it cannot agree to a price, and
+the addresses and folders that it names are used once the user has agreed to them. A file that the environment
+variable DENSEX_CONFIG names is the user's own.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def read_options(path: Path, command: str, options: Mapping[str, Any]) -> dict[s
     for key, value in section.items():
         option = options.get(key.replace("_", "-"))
         if option is None or option.name in _NOT_CONFIGURABLE:
-            raise ValueError(f"{path}: {command} has no option {key!r} that a file may set (densex {command} --help)")
+            raise ValueError(
+                f"{path}: {command} has no option {key!r} that a file may set (densex {command} --help)"
+            )
         values[option.name] = _checked(f"{path}: {key}", value, option.multiple)
     if section:
         shown = ", ".join(f"{key} = {_shown(value)}" for key, value in section.items())
@@ -70,7 +72,8 @@ def read_options(path: Path, command: str, options: Mapping[str, Any]) -> dict[s
     places = [] if is_own else list(_places(values))
     if places:
         warning = (
-            f"{path} leads to {', '.join(places)}. Whoever wrote the file may get your documents, questions and "
+            f"{path} leads to {', '.join(places)}. Whoever wrote the file may get your documents, questions "
+            "and "
             f"keys there; if it is yours, set DENSEX_CONFIG={path}"
         )
         if not is_confirmed(warning, "Use it this time?"):
@@ -91,7 +94,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _checked(place: str, value: Any, is_list: bool) -> Any:
     items = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, (str, int, float)) for item in items) or (isinstance(value, list) and not is_list):
+    if not all(isinstance(item, (str, int, float)) for item in items) or (
+        isinstance(value, list) and not is_list
+    ):
         raise ValueError(f"{place}: {json.dumps(value, default=str)} is no value of this option")
     return items if is_list else value
 

@@ -43,7 +43,8 @@ def run_demo(options: DemoCommand) -> bool:
             "answers": [describe_answer(pack, question, pack.run(question, 2)) for question in _QUESTIONS],
             "questions": {language: len(sample.questions) for language, sample in samples.items()},
             "answered": {
-                language: _count_answered(pack, language, sample.questions) for language, sample in samples.items()
+                language: _count_answered(pack, language, sample.questions)
+                for language, sample in samples.items()
             },
         }
     options.show(report, partial(_print_demo, options.mode))
@@ -52,7 +53,8 @@ def run_demo(options: DemoCommand) -> bool:
 
 def _print_demo(mode: str, report: Json) -> None:
     write(
-        f"An index in memory, nothing is written: {report['counts']}. Propositions are recorded. Mode {mode}; no LLM."
+        f"An index in memory, nothing is written: {report['counts']}. Propositions are recorded. Mode "
+        f"{mode}; no LLM."
     )
     for answer in report["answers"]:
         write()

@@ -116,7 +116,9 @@ def _described(pack: DenseXRetrievalPack, index: IndexPlace, documents: PathDocu
         "ingestion": pack.ingestion,
         "blank": documents.blank,
         "unreadable": [str(file) for file in documents.unreadable],
-        "failed": [{"document": failed.document_id, "error": failed.error} for failed in pack.failed_documents],
+        "failed": [
+            {"document": failed.document_id, "error": failed.error} for failed in pack.failed_documents
+        ],
         "counts": pack.counts(),
         "propositionizer": pack.node_parser.propositionizer.class_name(),
         "embed_model": embed_model_identity(pack.get_modules()["embed_model"]),
@@ -317,7 +319,10 @@ def plan_by_llm(options: EstimateCommand | BatchExportCommand, asks: bool = Fals
         for folder in index.folders if index else ():
             propositionizer = propositionizer.keeping_replies(folder / REPLIES_FILE)
     if index and opened and opened[0].propositionizer != propositionizer.fingerprint:
-        warn(f"the propositions in {one_line(index.name)} were made otherwise, so that all documents count as new")
+        warn(
+            f"the propositions in {one_line(index.name)} were made otherwise, so that all documents count as "
+            "new"
+        )
     plan = plan_ingestion(options, propositionizer, index, opened)
     if not plan.documents:
         raise _nothing_to_read(options.paths)

@@ -28,7 +28,8 @@ HELP_MODE = "How propositions lead to passages: recursive or auto_merging."
 HELP_EMBED = 'PROVIDER:NAME, a folder, "local", "minilm", "ruri" (docs/embeddings.md), or "none": by words.'
 DEFAULT_EMBED = "multilingual-e5-small if it is here, else none."
 HELP_LLM = (
-    "an OpenAI model, or azure:DEPLOYMENT, bedrock:NAME, anthropic:NAME, google:NAME, ollama:NAME, openai-like:NAME, "
+    "an OpenAI model, or azure:DEPLOYMENT, bedrock:NAME, anthropic:NAME, google:NAME, ollama:NAME, "
+    "openai-like:NAME, "
     "huggingface:NAME"
 )
 CONFIGURABLE = ("index", "query")
@@ -129,7 +130,9 @@ def options_of(context: typer.Context, name: str) -> dict[str, Any]:
     group: Any = context.command
     parameters = group.get_command(context, name).params
     options = [parameter for parameter in parameters if parameter.param_type_name == "option"]
-    return {text.removeprefix("--"): option for option in options for text in option.opts if text.startswith("--")}
+    return {
+        text.removeprefix("--"): option for option in options for text in option.opts if text.startswith("--")
+    }
 
 
 def _configured(context: typer.Context) -> set[str]:
@@ -251,7 +254,8 @@ class Spending(Command):
 
 class Ranking(Command):
     keep_identical_ids: bool = option(
-        "--keep-identical-ids  Rank documents that have the question's id, too; they are the question itself.",
+        "--keep-identical-ids  Rank documents that have the question's id, too; they are the question "
+        "itself.",
         False,
     )
 

@@ -206,8 +206,8 @@ def session() -> Iterator[None]:
 def _collect_less_garbage(undo: ExitStack) -> None:
     """Collect garbage less often than Python does, and not at the end of the process.
 
-    torch and LlamaIndex make millions of objects as they are imported; looking through them again and again took
-    a third of the time of a question.
+    torch and LlamaIndex make millions of objects as they are imported; looking through them again and again
+    took a third of the time of a question.
     """
     undo.callback(gc.set_threshold, *gc.get_threshold())
     gc.set_threshold(100_000, 20, 20)

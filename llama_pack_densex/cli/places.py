@@ -162,14 +162,17 @@ class IndexPlace:
 
 
 def check_embedding_server(name: str | None) -> None:
-    """Refuse an embedding model by its name with a provider where the server is not there; see `check_server`."""
-    if name is not None and is_model_name(name) and not name.startswith("huggingface:"):  # whose weights are loaded
+    """Refuse an embedding model by its name with a provider where the server is not there; see
+    `check_server`."""
+    # whose weights are loaded
+    if name is not None and is_model_name(name) and not name.startswith("huggingface:"):
         model, _ = resolve_embed_model(name)
         check_server(model)
 
 
 def check_server(model: Any) -> None:
-    """Refuse a model whose server is not there, which its client would ask again and again for a minute or more.
+    """Refuse a model whose server is not there, which its client would ask again and again for a minute or
+    more.
 
     Nothing is sent. Behind a proxy nothing is checked.
 

@@ -97,7 +97,8 @@ def _is_agreed(options: ScorePropositionsCommand, propositionizer: Propositioniz
     if options.embed_model is not None:
         check_embedding_server(options.embed_model)
         tokens = sum(count_tokens(text) for _, propositions in reference for text in propositions)
-        expenses += expenses_of_embedding(options.embed_model, 2 * tokens)  # those of the other side are as long
+        # those of the other side are as long
+        expenses += expenses_of_embedding(options.embed_model, 2 * tokens)
     return is_agreed(expenses, options)
 
 

@@ -128,7 +128,8 @@ def expenses_of_indexing(
         new = _NewDocuments(documents, parser, indexed)
         step = ceil(new.characters / _SURVEYED) or 1
         report = estimate(new.every(step), parser, embed_model_name=embed_model)
-        if step > 1 and asks_elsewhere and not report.requests:  # all replies of these are there; of the others?
+        # all replies of these are there; of the others?
+        if step > 1 and asks_elsewhere and not report.requests:
             step = 1
             report = estimate(new.every(step), parser, embed_model_name=embed_model)
         scale = new.characters / max(new.characters_of(step), 1)
@@ -143,7 +144,9 @@ def expenses_of_indexing(
 class _NewDocuments:
     """Those documents that an index does not have as they are."""
 
-    def __init__(self, documents: Iterable[BaseNode], parser: BasePropositionNodeParser, indexed: set[str]) -> None:
+    def __init__(
+        self, documents: Iterable[BaseNode], parser: BasePropositionNodeParser, indexed: set[str]
+    ) -> None:
         self._documents = documents
         self._parser = parser
         self._indexed = indexed

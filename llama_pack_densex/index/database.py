@@ -1,8 +1,8 @@
 """An SQLite database as an index needs it: one writer, and readers that each see one whole state meanwhile.
 
-A database in a file is in SQLite's WAL mode: readers go on with the state at their beginning while another process
-writes, and a stop at any moment, also a kill, leaves the last state that was committed. A database in memory has one
-connection, which its threads take in turns.
+A database in a file is in SQLite's WAL mode: readers go on with the state at their beginning while another
+process writes, and a stop at any moment, also a kill, leaves the last state that was committed. A database in
+memory has one connection, which its threads take in turns.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Read one state throughout; within it, and in a thread that is writing, it is the same state again."""
+        """Read one state throughout; within it, and in a thread that is writing, it is the same state
+        again."""
         connection = self._current_connection()
         if connection is not None:
             with self._errors_explained():
@@ -79,12 +80,12 @@ class Database:
     def rows(self, sql: str, arguments: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         """The rows of a query, of which any number takes little memory.
 
-        Of a database in a file all are of one state. One in memory is read in pages, so that others have their turns;
-        so is a state that this thread is in the middle of writing or reading.
+        Of a database in a file all are of one state. One in memory is read in pages, so that others have
+        their turns; so is a state that this thread is in the middle of writing or reading.
 
         Args:
-            sql: Selects rows, the first column of which is their number. It has the conditions `row > ?` and a limit
-                of `?` as its last arguments, in the order of the numbers.
+            sql: Selects rows, the first column of which is their number. It has the conditions `row > ?` and
+                a limit of `?` as its last arguments, in the order of the numbers.
             arguments: Those before.
         """
         if self._memory is None and self._current_connection() is None:
@@ -101,7 +102,8 @@ class Database:
             last_row = page[-1][0]
 
     def writing(self) -> sqlite3.Connection:
-        """The connection to write with, until `commit` or `roll_back`; nobody else sees what it writes until then."""
+        """The connection to write with, until `commit` or `roll_back`; nobody else sees what it writes until
+        then."""
         self._follow_fork()
         if self._is_writing():
             assert self._writer is not None
@@ -166,11 +168,15 @@ class Database:
             finally:
                 self._end_writing()
         if is_busy:
-            reason = "somebody has been reading for too long, so that what was deleted is still in its files; try again"
+            reason = (
+                "somebody has been reading for too long, so that what was deleted is still in its files; "
+                "try again"
+            )
             raise OSError(errno.EBUSY, reason, self._where)
 
     def empty_log(self) -> None:
-        """Take over into the file what has gathered in the log beside it, unless somebody is reading that now."""
+        """Take over into the file what has gathered in the log beside it, unless somebody is reading that
+        now."""
         if self.file is None:
             return
         log = self.file.with_name(f"{self.file.name}-wal")
@@ -193,7 +199,8 @@ class Database:
 
     @property
     def is_a_copy(self) -> bool:
-        """Whether the file is a copy that others made of the one that was written to, perhaps while it was."""
+        """Whether the file is a copy that others made of the one that was written to, perhaps while it
+        was."""
         if self.file is None:
             return False
         with self.reading() as connection:
@@ -211,7 +218,8 @@ class Database:
             raise self.damage(finding)
 
     def accept_copy(self) -> None:
-        """Take the file for no copy any more, once it was looked into; nothing is noted where it cannot be written."""
+        """Take the file for no copy any more, once it was looked into; nothing is noted where it cannot be
+        written."""
         if self.file is not None and _is_writable(self.file):
             _set_inode(self.writing(), self.file)
             self.commit()
@@ -220,7 +228,8 @@ class Database:
         """The error that says that the file is damaged."""
         return InvalidIndexError(
             f"the index in {self._where} cannot be read: a file in it is damaged or missing ({finding}). "
-            "If it was copied while it was written to, copy it again; otherwise restore a backup, or remove it and "
+            "If it was copied while it was written to, copy it again; otherwise restore a backup, or remove "
+            "it and "
             "build it anew (kept replies of an LLM are used again)."
         )
 
@@ -230,9 +239,13 @@ class Database:
         if "disk is full" in text:
             return OSError(errno.ENOSPC, "the disk is full; what was committed before is kept", self._where)
         if "readonly" in text:
-            return OSError(errno.EROFS, "an index can be searched there, but not made or changed", self._where)
+            return OSError(
+                errno.EROFS, "an index can be searched there, but not made or changed", self._where
+            )
         if "locked" in text:
-            return OSError(errno.EBUSY, "another process has been writing to it for too long; try again", self._where)
+            return OSError(
+                errno.EBUSY, "another process has been writing to it for too long; try again", self._where
+            )
         if "unable to open" in text and self.file is not None and self.file.exists():
             return OSError(
                 errno.EACCES,
@@ -250,7 +263,8 @@ class Database:
         self._writing_thread = 0
 
     def _follow_fork(self) -> None:
-        """Open connections anew in a process that was forked: SQLite's must not be carried into it, nor closed."""
+        """Open connections anew in a process that was forked: SQLite's must not be carried into it, nor
+        closed."""
         if self._process == os.getpid():
             return
         self._turns = threading.RLock()
@@ -325,7 +339,8 @@ class Database:
             raise self.explained(error) from error
 
 
-_inherited: list[list[sqlite3.Connection]] = []  # of a parent process: to close them would take its locks away
+# of a parent process: to close them would take its locks away
+_inherited: list[list[sqlite3.Connection]] = []
 
 
 def get_note(connection: sqlite3.Connection, key: str) -> str:
@@ -346,7 +361,9 @@ def number_lists(numbers: Iterable[int]) -> Iterator[str]:
         yield ", ".join(map(str, ordered[start : start + _NUMBERS_A_QUERY]))
 
 
-def select_by_text(connection: sqlite3.Connection, select: str, texts: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+def select_by_text(
+    connection: sqlite3.Connection, select: str, texts: Iterable[str]
+) -> Iterator[tuple[Any, ...]]:
     """What a query selects that ends in `column IN`, for any number of texts."""
     distinct = list(dict.fromkeys(texts))
     for start in range(0, len(distinct), _TEXTS_A_QUERY):

@@ -64,7 +64,8 @@ CREATE INDEX IF NOT EXISTS documents_by_hash ON documents (hash);
 CREATE INDEX IF NOT EXISTS documents_by_file ON documents (file) WHERE file != '';
 """
 _RECORD = (
-    "nodes.row, id, document_id, granularity, passage_id, text, status, section, document_hash, file, metadata, "
+    "nodes.row, id, document_id, granularity, passage_id, text, status, section, document_hash, file, "
+    "metadata, "
     "span_start, span_end, unverified"
 )
 _OURS = "granularity != ''"  # what others wrote into the same database stays out of the index
@@ -239,7 +240,9 @@ class EmbeddedNodes(NodeStore):
         if _is_empty(connection):
             set_note(connection, _DIMENSION, "")
 
-    def _add(self, connection: sqlite3.Connection, records: Sequence[NodeRecord], contents: Sequence[str]) -> list[int]:
+    def _add(
+        self, connection: sqlite3.Connection, records: Sequence[NodeRecord], contents: Sequence[str]
+    ) -> list[int]:
         numbers = rows.add_rows(connection, records)
         values = (
             (
@@ -258,7 +261,9 @@ class EmbeddedNodes(NodeStore):
         connection.executemany(f"INSERT INTO contents VALUES ({', '.join('?' * 10)})", values)
         return numbers
 
-    def _add_vectors(self, connection: sqlite3.Connection, numbers: Sequence[int], nodes: Sequence[BaseNode]) -> None:
+    def _add_vectors(
+        self, connection: sqlite3.Connection, numbers: Sequence[int], nodes: Sequence[BaseNode]
+    ) -> None:
         searched = [
             (number, node.embedding)
             for number, node in zip(numbers, nodes, strict=True)
@@ -294,7 +299,9 @@ class EmbeddedNodes(NodeStore):
 
     def words_database(self, words: Words) -> Database | None:
         with self.database.reading() as connection:
-            is_current = get_note(connection, _TOKENIZER) == words.note and not get_note(connection, _HAS_WORDLESS)
+            is_current = get_note(connection, _TOKENIZER) == words.note and not get_note(
+                connection, _HAS_WORDLESS
+            )
             return self.database if is_current or _is_empty(connection) else None
 
     def update_words(self) -> None:
@@ -307,7 +314,8 @@ class EmbeddedNodes(NodeStore):
             return
         with self._change() as connection:
             keywords.clear_words(connection)
-            for condition in ("passage_id != ''", "granularity = 'passage'"):  # passages have the words of units
+            # passages have the words of units
+            for condition in ("passage_id != ''", "granularity = 'passage'"):
                 records = self._records_by_row(condition)
                 while page := dict(islice(records, _RECORDS_AT_ONCE)):
                     words.add(connection, page)
@@ -381,9 +389,13 @@ class EmbeddedNodes(NodeStore):
                 return []
             dimension = self.dimension
             if embedding is None or dimension is None:
-                raise ValueError("a vector query needs a query embedding, and a store whose nodes have embeddings")
+                raise ValueError(
+                    "a vector query needs a query embedding, and a store whose nodes have embeddings"
+                )
             check_question(embedding, dimension)
-            numbers, cosines = self._vectors.search(connection, np.asarray(embedding, np.float32), limit, allowed)
+            numbers, cosines = self._vectors.search(
+                connection, np.asarray(embedding, np.float32), limit, allowed
+            )
             nodes = rows.read_rows(connection, numbers.tolist())
         return [
             FoundNode(nodes[row].id, nodes[row].granularity, nodes[row].passage_id, cosine, cosine)
@@ -391,7 +403,8 @@ class EmbeddedNodes(NodeStore):
         ]
 
     def rows_of(self, node_ids: Sequence[str] | None, document_ids: Sequence[str] | None) -> Rows | None:
-        """The rows of nodes with one of some ids and of one of some documents; None where neither is given."""
+        """The rows of nodes with one of some ids and of one of some documents; None where neither is
+        given."""
         if not node_ids and not document_ids:
             return None
         with self.database.reading() as connection:
@@ -403,7 +416,9 @@ class EmbeddedNodes(NodeStore):
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         by_row = (
-            self._records_by_row(_OURS) if granularity is None else self._records_by_row("granularity = ?", granularity)
+            self._records_by_row(_OURS)
+            if granularity is None
+            else self._records_by_row("granularity = ?", granularity)
         )
         return (record for _, record in by_row)
 
@@ -435,7 +450,9 @@ class EmbeddedNodes(NodeStore):
         with self.database.reading() as connection:
             select = f"SELECT id, hash, file FROM documents WHERE {condition}"
             values = connection.execute(select, arguments).fetchall()
-        return ((document_id, DocumentRecord(document_hash, file)) for document_id, document_hash, file in values)
+        return (
+            (document_id, DocumentRecord(document_hash, file)) for document_id, document_hash, file in values
+        )
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
         with self.database.reading() as connection:
@@ -470,18 +487,25 @@ class EmbeddedNodes(NodeStore):
         with self.database.reading() as connection:
             if not get_note(connection, _TOKENIZER):
                 return ""
-            if connection.execute(without_words).fetchone() is not None or get_note(connection, _HAS_WORDLESS):
+            if connection.execute(without_words).fetchone() is not None or get_note(
+                connection, _HAS_WORDLESS
+            ):
                 return "passages have no words"
             return keywords.inconsistency(connection)
 
     def inconsistency(self) -> str:
         """In which way the tables contradict one another; empty if they do not."""
         queries = {
-            "nodes without content": "SELECT 1 FROM nodes LEFT JOIN contents USING (row) WHERE contents.row IS NULL",
-            "content without a node": "SELECT 1 FROM contents LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL",
+            "nodes without content": (
+                "SELECT 1 FROM nodes LEFT JOIN contents USING (row) WHERE contents.row IS NULL"
+            ),
+            "content without a "
+            "node": "SELECT 1 FROM contents LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL",
             "words without a node": "SELECT 1 FROM words LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL",
-            "vectors without a node": "SELECT 1 FROM vectors LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL",
-            "documents without a node": "SELECT 1 FROM documents WHERE id NOT IN (SELECT document_id FROM nodes)",
+            "vectors without a "
+            "node": "SELECT 1 FROM vectors LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL",
+            "documents without a "
+            "node": "SELECT 1 FROM documents WHERE id NOT IN (SELECT document_id FROM nodes)",
             "units without a passage": (
                 "SELECT 1 FROM nodes WHERE passage_id != '' AND passage_id NOT IN (SELECT id FROM nodes)"
             ),
@@ -503,7 +527,8 @@ class EmbeddedNodes(NodeStore):
         return passing
 
     def _passing_now(self, filters: MetadataFilters, earlier: Passing) -> Passing:
-        """What passes filters, some of which was read earlier: rows do not change, so that only later ones are read.
+        """What passes filters, some of which was read earlier: rows do not change, so that only later ones
+        are read.
 
         Rows that went since are among them, and do no harm; a passage that was written again has a later row.
         """
@@ -516,13 +541,19 @@ class EmbeddedNodes(NodeStore):
             if version == earlier.version:
                 return earlier
             later = connection.execute(select, (earlier.read_to,)).fetchall()
-            (count,) = connection.execute("SELECT count(*) FROM nodes WHERE granularity = 'passage'").fetchone()
-            passed = {node_id: row for row, node_id, metadata in later if matches(json.loads(metadata), filters)}
+            (count,) = connection.execute(
+                "SELECT count(*) FROM nodes WHERE granularity = 'passage'"
+            ).fetchone()
+            passed = {
+                node_id: row for row, node_id, metadata in later if matches(json.loads(metadata), filters)
+            }
             written_again = earlier.ids.intersection(node_id for _, node_id, _ in later)
             of_earlier = [unit.row for unit in rows.units_of_passages(connection, written_again)]
             of_later = [unit.row for unit in rows.units_of_passages(connection, passed)]
         ids = (earlier.ids - written_again).union(passed)
-        all_rows = np.union1d(np.setdiff1d(earlier.rows, of_earlier), np.array([*passed.values(), *of_later], np.int64))
+        all_rows = np.union1d(
+            np.setdiff1d(earlier.rows, of_earlier), np.array([*passed.values(), *of_later], np.int64)
+        )
         last_row = later[-1][0] if later else earlier.read_to
         return Passing(ids, len(ids) / max(1, count), all_rows, self.database, version, last_row)
 

@@ -10,7 +10,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
 
 from llama_pack_densex.text.values import plain_value
 
@@ -38,7 +43,9 @@ def matches(metadata: Mapping[str, Any], filters: MetadataFilters | None) -> boo
 def keys_of(filters: MetadataFilters | None) -> set[str]:
     """The keys that filters look at."""
     parts = filters.filters if filters is not None else ()
-    return {key for part in parts for key in (keys_of(part) if isinstance(part, MetadataFilters) else {part.key})}
+    return {
+        key for part in parts for key in (keys_of(part) if isinstance(part, MetadataFilters) else {part.key})
+    }
 
 
 def _matches_one(metadata: Mapping[str, Any], condition: MetadataFilter) -> bool:
@@ -119,5 +126,6 @@ class Passing:
     read_to: int = 0
 
     def fetched(self, wanted: int) -> int:
-        """How many to look for among all, so that about as many as are wanted pass; none where none passes."""
+        """How many to look for among all, so that about as many as are wanted pass; none where none
+        passes."""
         return int(1.2 * wanted / self.share) + 8 if self.ids else 0

@@ -36,8 +36,8 @@ _IN_MEMORY = ("FaissVectorStore", "FaissMapVectorStore", SimpleVectorStore.__nam
 class IndexFolder:
     """The folder of one index.
 
-    The data lies in a subfolder, in versions of which the manifest names the current one. It is replaced in one step,
-    so a stop at any moment leaves the state before a change or the one after it.
+    The data lies in a subfolder, in versions of which the manifest names the current one. It is replaced in
+    one step, so a stop at any moment leaves the state before a change or the one after it.
 
     Args:
         path: The folder; it need not exist.
@@ -56,7 +56,9 @@ class IndexFolder:
         if path.exists() and not path.is_dir():
             raise InvalidIndexError(f"{path} is a file; an index needs a folder of its own.")
         if path.is_dir() and not is_index(path) and any(not _is_ours(entry) for entry in path.iterdir()):
-            raise InvalidIndexError(f"{path} is no index and holds other files; an index needs a folder of its own.")
+            raise InvalidIndexError(
+                f"{path} is no index and holds other files; an index needs a folder of its own."
+            )
 
     def create(self) -> Path:
         """Make the subfolder of a new index."""
@@ -73,7 +75,8 @@ class IndexFolder:
         """The store of the index that the manifest describes, in the state that it names.
 
         Raises:
-            InvalidIndexError: Its data is missing or damaged, or is kept in a vector store that was not passed.
+            InvalidIndexError: Its data is missing or damaged, or is kept in a vector store that was not
+                passed.
         """
         self.data = self.path / manifest.data
         if not self.data.is_dir() or self.data.parent != self.path:
@@ -82,9 +85,13 @@ class IndexFolder:
             )
         if manifest.vector_store == EmbeddedVectorStore.class_name():
             if vector_store is not None:
-                raise InvalidIndexError(f"{self.path} keeps its nodes itself; leave vector_store out to open it.")
+                raise InvalidIndexError(
+                    f"{self.path} keeps its nodes itself; leave vector_store out to open it."
+                )
             if not (self.data / NODES_FILE).exists():
-                raise InvalidIndexError(f"{self.path} is damaged: {NODES_FILE} is missing; build the index anew.")
+                raise InvalidIndexError(
+                    f"{self.path} is damaged: {NODES_FILE} is missing; build the index anew."
+                )
             nodes = EmbeddedNodes(self.data)
             if nodes.version < manifest.version:
                 raise nodes.database.damage(f"{NODES_FILE} lacks changes that {FILE} names")
@@ -134,7 +141,9 @@ def abandon(path: Path, keep: bool) -> None:
 
 def _is_ours(path: Path) -> bool:
     name = path.name.removeprefix(".")
-    return name in (FILE, LOCK_FILE, WRITER_FILE) or name.startswith((f"{FILE}.", _DATA, REPLIES_FILE, REPORT_FILE))
+    return name in (FILE, LOCK_FILE, WRITER_FILE) or name.startswith(
+        (f"{FILE}.", _DATA, REPLIES_FILE, REPORT_FILE)
+    )
 
 
 class IndexInUseError(RuntimeError):
@@ -143,7 +152,8 @@ class IndexInUseError(RuntimeError):
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Be the only one who writes to an index folder; the operating system lets go of that when the process ends.
+    """Be the only one who writes to an index folder; the operating system lets go of that when the process
+    ends.
 
     Raises:
         IndexInUseError: There is another writer; the message says which.

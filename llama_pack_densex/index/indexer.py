@@ -24,8 +24,9 @@ logger = plain_logger(__name__)
 
 
 _NODES_A_WRITE = 2_000  # nodes that are embedded and written together
-# Documents in a row that cannot be embedded or written, before it is taken for the fault of the model or the store: one
-# where the key is refused, few where nothing answers, more where each of them may be what is refused.
+# Documents in a row that cannot be embedded or written, before it is taken for the fault of the model or the
+# store: one where the key is refused, few where nothing answers, more where each of them may be what is
+# refused.
 _FAILURES_IN_A_ROW = {"fatal": 1, "transient": 3, "refused": 3, "broken": 3}
 _REFUSED_IN_A_ROW = 20
 
@@ -39,9 +40,9 @@ class DocumentIndexer:
         trust: Is told of the passages, since it measures whether the embedding model knows their languages.
         watch: Is told what becomes of the documents.
         after_write: Called when some documents were written and others may follow.
-        only_changed: Whether to leave those alone that are in the index as they are, by text, user's metadata and the
-            parser's settings; and to replace an earlier state of a file that was read under ids that core made up,
-            which are others at each reading.
+        only_changed: Whether to leave those alone that are in the index as they are, by text, user's metadata
+            and the parser's settings; and to replace an earlier state of a file that was read under ids that
+            core made up, which are others at each reading.
     """
 
     def __init__(
@@ -65,7 +66,8 @@ class DocumentIndexer:
         self._times_given: Counter[str] = Counter()  # by document id
         self._current: set[str] = set()  # the ids under which the index has the documents that were given
         self._indexed: list[bool] = []  # of each document, whether it is in the index now
-        self._places: deque[int] = deque()  # of those that are being parsed, which come back in the same order
+        # of those that are being parsed, which come back in the same order
+        self._places: deque[int] = deque()
         self._waiting: dict[str, tuple[int, ParsedDocument]] = {}  # by document id, to be written together
         self._nodes_waiting = 0
         self._failures_in_a_row = 0
@@ -74,8 +76,8 @@ class DocumentIndexer:
     def ingest(self, documents: Iterable[BaseNode]) -> list[bool]:
         """Write documents' nodes; a document that is there is replaced.
 
-        Documents are read as their turn comes, and written as they become whole, while the propositions of the next
-        ones are being made. A document that fails leaves what the index has of it.
+        Documents are read as their turn comes, and written as they become whole, while the propositions of
+        the next ones are being made. A document that fails leaves what the index has of it.
 
         Args:
             documents: The documents.
@@ -84,13 +86,16 @@ class DocumentIndexer:
             For each document whether it was new or changed, and indexed.
 
         Raises:
-            PropositionizerError: No more propositions can be had, the provider never answered, or every passage fell
-                back. Documents with such passages do not count as done, and are asked for anew.
-            Exception: What embedding or writing raised, where it met so many documents in a row that it is not theirs;
-                or what reading the documents raised. In any case those that were whole have been written.
+            PropositionizerError: No more propositions can be had, the provider never answered, or every
+                passage fell back. Documents with such passages do not count as done, and are asked for anew.
+            Exception: What embedding or writing raised, where it met so many documents in a row that it is
+                not theirs; or what reading the documents raised. In any case those that were whole have been
+                written.
         """
         try:
-            with closing(self._parser.stream(self._changed(documents), self._watch.passage, self._ids)) as stream:
+            with closing(
+                self._parser.stream(self._changed(documents), self._watch.passage, self._ids)
+            ) as stream:
                 for parsed in stream:
                     self._add(parsed)
         finally:
@@ -119,7 +124,8 @@ class DocumentIndexer:
                 yield document
 
     def _read(self, documents: Iterable[BaseNode]) -> Iterator[BaseNode]:
-        """The documents as they are read; those before one that cannot be read are done before that is raised."""
+        """The documents as they are read; those before one that cannot be read are done before that is
+        raised."""
         try:
             for document in documents:
                 yield _as_document(document)
@@ -146,7 +152,8 @@ class DocumentIndexer:
         repeated = [document_id for document_id, times in self._times_given.items() if times > 1]
         if repeated:
             logger.warning(
-                "%d of the documents' ids were given more than once (%r is the first): of each, the index has the "
+                "%d of the documents' ids were given more than once (%r is the first): of each, the index "
+                "has the "
                 "last document. Give each document an id of its own.",
                 len(repeated),
                 repeated[0],
@@ -173,7 +180,9 @@ class DocumentIndexer:
         if why := self._watch.unanswered:
             fallen = [(place, parsed) for place, parsed in waiting if _fallbacks(parsed)]
             waiting = [(place, parsed) for place, parsed in waiting if not _fallbacks(parsed)]
-            self._parser.propositionizer.forget_replies(text for _, parsed in fallen for text in _fallbacks(parsed))
+            self._parser.propositionizer.forget_replies(
+                text for _, parsed in fallen for text in _fallbacks(parsed)
+            )
             for place, parsed in fallen:
                 self._fail(place, parsed, PropositionizerError(why))
         if waiting:
@@ -200,7 +209,8 @@ class DocumentIndexer:
                 self._watch.done(parsed, was_there)
 
     def _write(self, documents: Sequence[ParsedDocument]) -> list[bool]:
-        """Replace documents of different ids by what became of them; whether each replaced an earlier version."""
+        """Replace documents of different ids by what became of them; whether each replaced an earlier
+        version."""
         nodes = [node for parsed in documents for node in parsed.nodes]
         written = {parsed.document.id_ for parsed in documents}
         self._current |= written

@@ -1,7 +1,8 @@
 """Keyword search (BM25) over our own tokens, in tables of an SQLite database that commit with all else in it.
 
-For each token there are the rows that have it, in blocks of neighboring rows: six bytes an occurrence, which numpy
-reads as they are stored. A document that is added or removed changes the blocks of its own tokens alone.
+For each token there are the rows that have it, in blocks of neighboring rows: six bytes an occurrence, which
+numpy reads as they are stored. A document that is added or removed changes the blocks of its own tokens
+alone.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ CREATE TABLE IF NOT EXISTS postings (
     entries BLOB NOT NULL,
     PRIMARY KEY (field, token, block)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS totals (field INTEGER PRIMARY KEY, texts INTEGER NOT NULL, tokens INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS totals (\
+field INTEGER PRIMARY KEY, texts INTEGER NOT NULL, tokens INTEGER NOT NULL);
 """
 
 _K1 = 1.2
@@ -144,7 +146,9 @@ def inconsistency(connection: sqlite3.Connection) -> str:
         tokens[field] += len(of_text)
         occurrences[field] += len(set(of_text))
     totals = connection.execute("SELECT field, texts, tokens FROM totals").fetchall()
-    if texts != Counter({row[0]: row[1] for row in totals}) or tokens != Counter({row[0]: row[2] for row in totals}):
+    if texts != Counter({row[0]: row[1] for row in totals}) or tokens != Counter(
+        {row[0]: row[2] for row in totals}
+    ):
         return "words are missing"
     sizes = connection.execute("SELECT field, sum(length(entries)) FROM postings GROUP BY field").fetchall()
     if occurrences != Counter({field: size // _ENTRY.itemsize for field, size in sizes}):
@@ -155,7 +159,9 @@ def inconsistency(connection: sqlite3.Connection) -> str:
 def read_words(connection: sqlite3.Connection, rows: Collection[int]) -> Iterable[RowWords]:
     """The tokens of some rows; those that have none are left out."""
     for some in number_lists(rows):
-        yield from map(RowWords._make, connection.execute(f"SELECT row, field, words FROM words WHERE row IN ({some})"))
+        yield from map(
+            RowWords._make, connection.execute(f"SELECT row, field, words FROM words WHERE row IN ({some})")
+        )
 
 
 def best_rows(
@@ -191,7 +197,9 @@ def best_rows(
     return rows[order], scores[order], count > len(rows)
 
 
-def scores_of_units(connection: sqlite3.Connection, tokens: Sequence[str], units: Collection[int]) -> dict[int, float]:
+def scores_of_units(
+    connection: sqlite3.Connection, tokens: Sequence[str], units: Collection[int]
+) -> dict[int, float]:
     """The scores by BM25 of some units, among all; those that have none of the tokens are left out.
 
     Args:
@@ -215,7 +223,8 @@ def tokens_with(connection: sqlite3.Connection, characters: Collection[str]) -> 
         tokens |= dict.fromkeys(
             token
             for (token,) in connection.execute(
-                "SELECT DISTINCT token FROM postings WHERE field = ? AND instr(token, ?)", (PASSAGES, character)
+                "SELECT DISTINCT token FROM postings WHERE field = ? AND instr(token, ?)",
+                (PASSAGES, character),
             )
         )
     return list(tokens)
@@ -253,7 +262,8 @@ def _scored(
 
 
 def _frequency(connection: sqlite3.Connection, field: int, token: str) -> float:
-    """In how many texts a token is; to tell the length of a blob, SQLite reads no more than its first page."""
+    """In how many texts a token is; to tell the length of a blob, SQLite reads no more than its first
+    page."""
     select = "SELECT total(length(entries)) FROM postings WHERE field = ? AND token = ?"
     return float(connection.execute(select, (field, token)).fetchone()[0]) / _ENTRY.itemsize
 

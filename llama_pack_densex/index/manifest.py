@@ -25,12 +25,13 @@ SCHEMA = 5
 
 FILE = "densex.json"
 OLD_VERSIONS = timedelta(minutes=1)
-"""How long what a change made superfluous is kept, for questions that are being answered; after that, who opened the
-index before goes on with its current state."""
+"""How long what a change made superfluous is kept, for questions that are being answered; after that, who
+opened the index before goes on with its current state."""
 
 
 class InvalidIndexError(ValueError):
-    """A folder is no index, is damaged, or was made by something that this code or these settings do not fit."""
+    """A folder is no index, is damaged, or was made by something that this code or these settings do not
+    fit."""
 
 
 Measured = tuple[str, int, float | None, float | None, bool, float | None]
@@ -43,8 +44,8 @@ class Manifest:
 
     Args:
         data: The name of the subfolder with the data; empty in a vector store.
-        version: The state of the store: of the embedded one the number of the last change, of others a name that each
-            change gives it anew.
+        version: The state of the store: of the embedded one the number of the last change, of others a name
+            that each change gives it anew.
         mode: The retrieval mode it was made for.
         granularity: The units that are searched.
         similarity_top_k: Nodes returned where a query does not say.
@@ -85,14 +86,26 @@ class Manifest:
         """Read a folder's manifest.
 
         Raises:
-            InvalidIndexError: The folder is not an index, its manifest is damaged, or a newer version made it.
+            InvalidIndexError: The folder is not an index, its manifest is damaged, or a newer version made
+                it.
         """
         file = folder / FILE
-        how = f"`densex index PATH --to {shlex.quote(str(folder))}` or DenseXRetrievalPack(documents, persist_dir=...)"
+        how = (
+            f"`densex index PATH --to {shlex.quote(str(folder))}` or DenseXRetrievalPack(documents, "
+            "persist_dir=...)"
+        )
         if not file.is_file():
-            what = "has no densex.json" if folder.is_dir() else "does not exist" if not folder.exists() else "is a file"
+            what = (
+                "has no densex.json"
+                if folder.is_dir()
+                else "does not exist"
+                if not folder.exists()
+                else "is a file"
+            )
             raise InvalidIndexError(f"{folder} is not an index: it {what}. Make one with {how}.")
-        rebuild = f"remove {FILE} and the folders data-*, and use {how}; kept replies of an LLM are used again"
+        rebuild = (
+            f"remove {FILE} and the folders data-*, and use {how}; kept replies of an LLM are used again"
+        )
         return cls.parsed(file.read_bytes(), str(file), rebuild)
 
     @classmethod
@@ -111,10 +124,13 @@ class Manifest:
             schema = int(json.loads(text)["schema"])
             manifest = _reader().validate_json(text) if schema == SCHEMA else None
         except (ValueError, KeyError, TypeError) as error:
-            raise InvalidIndexError(f"{where} is damaged ({error}); build the index anew: {rebuild}.") from error
+            raise InvalidIndexError(
+                f"{where} is damaged ({error}); build the index anew: {rebuild}."
+            ) from error
         if manifest is None:
             raise InvalidIndexError(
-                f"{where} was made by another version of llama-pack-densex (layout {schema}, this one reads {SCHEMA}); "
+                f"{where} was made by another version of llama-pack-densex (layout {schema}, this one reads "
+                f"{SCHEMA}); "
                 f"upgrade with pip install -U llama-pack-densex, or build the index anew: {rebuild}."
             )
         return manifest
@@ -126,8 +142,8 @@ class Manifest:
     def write(self, folder: Path) -> None:
         """Write the manifest; the folder's data changes over to `data` in this one step.
 
-        Where nothing changed but the number of the embedded store's state, which has as many digits as before, it is
-        written over the old one: whatever a stop leaves there is no higher than that state's.
+        Where nothing changed but the number of the embedded store's state, which has as many digits as
+        before, it is written over the old one: whatever a stop leaves there is no higher than that state's.
         """
         file = folder / FILE
         text = self.as_text()
@@ -180,10 +196,12 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a folder, outlast a power failure; not every system can do that for folders."""
+    """Have a file, or the names in a folder, outlast a power failure; not every system can do that for
+    folders."""
     if os.name == "nt" and path.is_dir():
         return
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)  # Windows syncs no file open for reading
+    # Windows syncs no file open for reading
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)
     except OSError:

@@ -1,12 +1,12 @@
 """The nearest of many embeddings: a graph (HNSW) over most of them, and the others compared one by one.
 
-All embeddings are in the database, as they were made. The graph is derived from them: a file that is written once, that
-all processes map, and that can be built again at any time. It has a byte a number; what it finds is compared again by
-the embeddings themselves, so that scores are exact, and only what was deleted since has to be left out. Rows that came
-after it are held in memory, until there are enough for another graph.
+All embeddings are in the database, as they were made. The graph is derived from them: a file that is written
+once, that all processes map, and that can be built again at any time. It has a byte a number; what it finds
+is compared again by the embeddings themselves, so that scores are exact, and only what was deleted since has
+to be left out. Rows that came after it are held in memory, until there are enough for another graph.
 
-Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical Navigable Small World
-graphs", 2016; by usearch.
+Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical Navigable
+Small World graphs", 2016; by usearch.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _MOST_CANDIDATES = 0.25  # of all rows; instead of more, all of them are compare
 _EXPANSION_ADD = 64  # of usearch: candidates that are looked at
 _BUILDING = {"connectivity": 16, "expansion_add": _EXPANSION_ADD}
 _EXPANSION_SEARCH = 1.25  # the same when searching, for each of the nearest that are wanted
-_LEAST_EXPANSION = 200  # the same at least: of 64, the ten nearest of 50,000 are found to 0.93, of 200 to 0.99
+# the same at least: of 64, the ten nearest of 50,000 are found to 0.93, of 200 to 0.99
+_LEAST_EXPANSION = 200
 _ROWS_A_PAGE = 4_096
 _NOTE = "graph"
 _SUFFIX = ".hnsw"
@@ -109,7 +110,9 @@ class VectorTable:
         note = _read_note(connection)
         in_graph = [row for row in rows if note is not None and row <= note.last_row]
         if note is not None and in_graph:
-            set_note(connection, _NOTE, json.dumps(asdict(replace(note, removed=note.removed + len(in_graph)))))
+            set_note(
+                connection, _NOTE, json.dumps(asdict(replace(note, removed=note.removed + len(in_graph))))
+            )
 
     def search(
         self, connection: sqlite3.Connection, embedding: Vectors, limit: int, allowed: Rows | None = None
@@ -240,7 +243,8 @@ class VectorTable:
         return file.is_file() and file.stat().st_size == note.size
 
     def _mapped(self, note: GraphNote) -> Index | None:
-        """The graph in its file; None if that is not what was written. usearch would read outside of a damaged one."""
+        """The graph in its file; None if that is not what was written. usearch would read outside of a
+        damaged one."""
         from usearch.index import Index
 
         if self._folder is None:

@@ -22,7 +22,13 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 from llama_pack_densex.index.database import Database
 from llama_pack_densex.index.embedded import EmbeddedNodes
 from llama_pack_densex.index.folder import IndexFolder, writing_to
-from llama_pack_densex.index.manifest import OLD_VERSIONS, InvalidIndexError, Manifest, is_index, while_it_changes
+from llama_pack_densex.index.manifest import (
+    OLD_VERSIONS,
+    InvalidIndexError,
+    Manifest,
+    is_index,
+    while_it_changes,
+)
 from llama_pack_densex.index.node_store import (
     DocumentRecord,
     FoundNode,
@@ -52,21 +58,26 @@ _REBUILD = "empty the vector store, and index the documents again"
 
 
 class NodeIndex:
-    """All nodes of a corpus, of all granularities: embedded and written together, read back by id in one batch.
+    """All nodes of a corpus, of all granularities: embedded and written together, read back by id in one
+    batch.
 
-    In a folder, the manifest names the version of the store and what made the index. What a writer that was stopped
-    had written after its last commit is left out by the next one in the embedded store. Other stores keep it, so the
-    next writer compares the words with them. Without a folder, the store alone says what made it.
+    In a folder, the manifest names the version of the store and what made the index. What a writer that was
+    stopped had written after its last commit is left out by the next one in the embedded store. Other stores
+    keep it, so the next writer compares the words with them. Without a folder, the store alone says what made
+    it.
 
     Args:
         store: Where the nodes are; None means an embedded one in memory.
-        embed_model: Embeds nodes; None for an embedded store that is searched lexically, and where nothing is written.
-        words: What makes the tokens that passages are found by; None for an index that is not searched by words.
+        embed_model: Embeds nodes; None for an embedded store that is searched lexically, and where nothing is
+            written.
+        words: What makes the tokens that passages are found by; None for an index that is not searched by
+            words.
         folder: The folder, created or opened; None where there is none.
         current: The manifest; None where there is no index yet.
 
     Attributes:
-        missing_links: How often a found unit led to a node that is not in the index, since this object was made.
+        missing_links: How often a found unit led to a node that is not in the index, since this object was
+            made.
         beside: The words, where the store does not have them itself.
         changed: Whether something was written that is not committed.
         current: What is committed.
@@ -90,7 +101,8 @@ class NodeIndex:
         self._beside_of = ""  # for which version of an embedded store that lacks them
         self._folder = folder
         self._following = threading.Lock()
-        self._threads = threading.RLock()  # those that write wait for one another, as they do by a folder's lock
+        # those that write wait for one another, as they do by a folder's lock
+        self._threads = threading.RLock()
         if words is not None:
             self.store.words = words
         if folder is not None and isinstance(self.store, EmbeddedNodes):
@@ -127,11 +139,12 @@ class NodeIndex:
         return [record.text for record in self.records("passage", document_ids)]
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
-        """The nodes nearest to a question, of any granularity, in short; of equal ones in the order of their ids.
+        """The nodes nearest to a question, of any granularity, in short; of equal ones in the order of their
+        ids.
 
         Args:
-            question: An embedding, how many nodes, filters by metadata; for a vector store of the user's own also its
-                mode.
+            question: An embedding, how many nodes, filters by metadata; for a vector store of the user's own
+                also its mode.
 
         Raises:
             ValueError: The question's embedding has another dimension than those that are there.
@@ -145,7 +158,8 @@ class NodeIndex:
         return sorted(self.reading(search), key=lambda node: (-node.score, node.id))
 
     def searched_by_words(self) -> Database:
-        """The database with the words of the nodes as they are now; for an index that is searched by words."""
+        """The database with the words of the nodes as they are now; for an index that is searched by
+        words."""
         assert self.words is not None, "an index without words is not searched by words"
         store = self.store
         database = store.words_database(self.words)
@@ -153,8 +167,10 @@ class NodeIndex:
             return database
         if store.is_embedded and self._beside_of != store.version:
             logger.warning(
-                "The tokens in the index are another tokenizer's, or an earlier version's. They are made again, in "
-                "memory, at each start until the index is changed (pack.compact() does so, or indexing again)."
+                "The tokens in the index are another tokenizer's, or an earlier version's. They are made "
+                "again, in "
+                "memory, at each start until the index is changed (pack.compact() does so, or indexing "
+                "again)."
             )
             self.beside.forget()
             self._beside_of = store.version
@@ -195,10 +211,10 @@ class NodeIndex:
         """Answer from one state of the nodes: what was found is often read in another step.
 
         Args:
-            find: Returns an answer, and the ids of nodes that found ones lead to and that are not there. Where the
-                store cannot read from one state, it is called again if others changed the nodes meanwhile. Otherwise
-                these are links that lead nowhere, each of which costs its hit, not the query: they are counted, and
-                the first time told.
+            find: Returns an answer, and the ids of nodes that found ones lead to and that are not there.
+                Where the store cannot read from one state, it is called again if others changed the nodes
+                meanwhile. Otherwise these are links that lead nowhere, each of which costs its hit, not the
+                query: they are counted, and the first time told.
         """
         for _ in range(_MOST_ANSWERS):
             state = None if self.store.is_embedded else self.store.state
@@ -207,7 +223,8 @@ class NodeIndex:
                 break
         if missing and not self.missing_links:
             logger.warning(
-                "%d found units lead to nodes that are not in the index (the first is %s); they are left out. Index "
+                "%d found units lead to nodes that are not in the index (the first is %s); they are left "
+                "out. Index "
                 "their documents again. This is said once; `missing_links` counts on.",
                 len(missing), next(iter(missing)),
             )  # fmt: skip
@@ -215,7 +232,8 @@ class NodeIndex:
         return answer
 
     def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
-        """Write nodes in place of all nodes of some documents, embedding what is not; see `NodeStore.replace`."""
+        """Write nodes in place of all nodes of some documents, embedding what is not; see
+        `NodeStore.replace`."""
         if not document_ids and not nodes:
             return
         self._embed(nodes)
@@ -235,8 +253,8 @@ class NodeIndex:
     def anew(self, about: Manifest) -> Iterator[None]:
         """Change the nodes, commit that, and leave nothing of what was deleted in the files of the index.
 
-        In a folder, the embedded store is changed in a copy, which takes its place at the end: what fails before that
-        changes nothing.
+        In a folder, the embedded store is changed in a copy, which takes its place at the end: what fails
+        before that changes nothing.
         """
         folder, store = self._folder, self.store
         if folder is None or not store.is_embedded:
@@ -291,7 +309,8 @@ class NodeIndex:
             return read()
 
     def _follow(self, folder: IndexFolder) -> None:
-        """Go on with the index's current state, as who reads it; also where it was made anew by the same model.
+        """Go on with the index's current state, as who reads it; also where it was made anew by the same
+        model.
 
         Raises:
             InvalidIndexError: It was removed, or made anew otherwise, or this state cannot be read either.
@@ -346,8 +365,8 @@ class NodeIndex:
 
         Args:
             about: What made the index; its data and version do not matter.
-            midway: Whether more will be written at once. Then nothing is committed without a folder, nor of a store
-                that has no transactions.
+            midway: Whether more will be written at once. Then nothing is committed without a folder, nor of a
+                store that has no transactions.
         """
         folder, store = self._folder, self.store
         is_waiting = midway and (folder is None or not (store.is_embedded or self.current is None))
@@ -428,7 +447,8 @@ class NodeIndex:
         if embedded and not self.store.is_embedded:
             dimension = self._dimension_of(embedded)
             for node in missing:
-                if node.embedding is None:  # nobody searches sections, but other stores want an embedding of each node
+                # nobody searches sections, but other stores want an embedding of each node
+                if node.embedding is None:
                     node.embedding = nowhere(dimension)
 
     def _dimension_of(self, embedded: Sequence[BaseNode]) -> int:
@@ -442,7 +462,9 @@ class NodeIndex:
         requests = math.ceil(len(texts) / embed_model.embed_batch_size)
         embeddings = in_time(embed_model, lambda: embed_model.get_text_embedding_batch(texts), requests)
         if len(embeddings) != len(texts):  # none of them is sure to be of its text
-            raise ValueError(f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts")
+            raise ValueError(
+                f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts"
+            )
         for node, embedding in zip(nodes, embeddings, strict=True):
             if self.store.is_embedded:
                 # of a long document, Python's numbers are most of the memory; pydantic would make them anew

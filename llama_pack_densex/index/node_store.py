@@ -1,4 +1,5 @@
-"""What an index needs of the store that its nodes are in, and what it is told of nodes without reading them whole.
+"""What an index needs of the store that its nodes are in, and what it is told of nodes without reading them
+whole.
 
 There is an adapter for each kind of store.
 """
@@ -51,8 +52,9 @@ class NodeStore(ABC):
     Attributes:
         vector_store: The store as LlamaIndex's own classes see it.
         docstore: Where the nodes are kept beside it; None where the vector store alone is enough.
-        is_embedded: Whether it is this package's own. That one shows a change when it is committed, whole or not at
-            all, has the tokens of its nodes itself, and needs embeddings of no more than what is searched.
+        is_embedded: Whether it is this package's own. That one shows a change when it is committed, whole or
+            not at all, has the tokens of its nodes itself, and needs embeddings of no more than what is
+            searched.
         words: What makes the tokens of nodes that are written, for a store that has them itself.
     """
 
@@ -68,7 +70,8 @@ class NodeStore(ABC):
 
     @property
     def dimension(self) -> int | None:
-        """The dimension of the embeddings that are there; None where there are none, or the store does not tell."""
+        """The dimension of the embeddings that are there; None where there are none, or the store does not
+        tell."""
         return None
 
     @property
@@ -96,7 +99,8 @@ class NodeStore(ABC):
         return ""
 
     def words_database(self, words: Words) -> Database | None:
-        """What the nodes are searched in by these words; None if the store does not have them, or not of all nodes."""
+        """What the nodes are searched in by these words; None if the store does not have them, or not of all
+        nodes."""
         return None
 
     def update_words(self) -> None:  # noqa: B027  # most stores have none
@@ -110,25 +114,29 @@ class NodeStore(ABC):
         return ""
 
     def bad_vectors(self) -> Iterator[tuple[str, str]]:
-        """Nodes whose embedding cannot be compared, with their documents; none where the store does not tell."""
+        """Nodes whose embedding cannot be compared, with their documents; none where the store does not
+        tell."""
         return iter(())
 
     def maintain(self, midway: bool = False) -> bool:
         """Do what keeps the store quick, if it is due; whether it was.
 
         Args:
-            midway: Whether more will be written at once, so that what few questions in between gain does not matter.
+            midway: Whether more will be written at once, so that what few questions in between gain does not
+                matter.
         """
         return False
 
     def clean(self, older_than: timedelta) -> None:  # noqa: B027  # most stores have nothing to do
-        """Remove files that the current state does not need any more, if they have not been needed for so long."""
+        """Remove files that the current state does not need any more, if they have not been needed for so
+        long."""
 
     def compact(self) -> None:  # noqa: B027  # most stores have nothing to do
         """Give back the space of what was deleted; files of earlier states are removed by `clean`."""
 
     def persist(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
-        """Write what is in memory into a folder, by the name of its state; `clean` removes what earlier states left."""
+        """Write what is in memory into a folder, by the name of its state; `clean` removes what earlier
+        states left."""
 
     def copy_to(self, folder: Path, version: str) -> None:
         """Write what is needed to open a copy into a folder, without anything that was deleted."""
@@ -151,8 +159,8 @@ class NodeStore(ABC):
 
         Args:
             document_ids: Documents of which nothing stays but what is written; the store may not have them.
-            nodes: Nodes, document by document; they have their embeddings, or none has. Of documents that are not named
-                the other nodes stay.
+            nodes: Nodes, document by document; they have their embeddings, or none has. Of documents that are
+                not named the other nodes stay.
         """
 
     @abstractmethod
@@ -161,11 +169,16 @@ class NodeStore(ABC):
 
     def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
         """What is above and below some nodes, by id; the nodes need not be read whole for it."""
-        return {node_id: NodeLinks.of(node) for node_id, node in self.fetch(node_ids).items()} if node_ids else {}
+        return (
+            {node_id: NodeLinks.of(node) for node_id, node in self.fetch(node_ids).items()}
+            if node_ids
+            else {}
+        )
 
     def records_with_ids(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
         """Nodes in short, by id."""
-        nodes = self.fetch(node_ids) if node_ids else {}  # several vector stores return everything for an empty list
+        # several vector stores return everything for an empty list
+        nodes = self.fetch(node_ids) if node_ids else {}
         return {node_id: NodeRecord.of(node) for node_id, node in nodes.items()}
 
     @abstractmethod
@@ -173,8 +186,8 @@ class NodeStore(ABC):
         """The nodes nearest to a question, of any granularity, best first.
 
         Args:
-            question: An embedding, how many nodes, filters by metadata; for some stores also its mode. Fewer nodes
-                are returned only where there are no more that pass the filters.
+            question: An embedding, how many nodes, filters by metadata; for some stores also its mode. Fewer
+                nodes are returned only where there are no more that pass the filters.
         """
 
     @abstractmethod
@@ -217,7 +230,9 @@ class NodeStore(ABC):
             if granularity == "passage" and status:
                 statuses[status] += number
         named: dict[str, Any] = {f"{unit}s": numbers[unit] for unit in get_args(Granularity)}
-        return IndexCounts(len({document_id for document_id, _, _ in kinds}), **named, statuses=dict(statuses))
+        return IndexCounts(
+            len({document_id for document_id, _, _ in kinds}), **named, statuses=dict(statuses)
+        )
 
     def _kinds(self) -> Iterator[tuple[Any, ...]]:
         """Of each node, its document's id, its granularity and its status."""
@@ -228,7 +243,8 @@ class NodeStore(ABC):
         return None
 
     def write_about(self, about: str) -> None:  # noqa: B027  # some stores have no place
-        """Keep a short text, which says what made the index, in the store itself, if it has a place for it."""
+        """Keep a short text, which says what made the index, in the store itself, if it has a place for
+        it."""
 
     def passing(self, filters: MetadataFilters | None) -> Passing | None:
         """The passages that pass filters by metadata; None where there are none to pass."""
@@ -271,15 +287,17 @@ class NodeRecord:
     Args:
         id: The node's id.
         document_id: Its document's id.
-        granularity: "proposition", "sentence", "question", "passage" or "section"; empty for a node that is not of
-            our parsers.
+        granularity: "proposition", "sentence", "question", "passage" or "section"; empty for a node that is
+            not of our parsers.
         passage_id: Of a unit, the passage it leads to; otherwise empty.
         text: Its text.
-        status: Of a passage, its propositions and questions, how the propositions came about; otherwise empty.
+        status: Of a passage, its propositions and questions, how the propositions came about; otherwise
+            empty.
         section: The headings above it, outermost first, joined by ", ".
         document_hash: Of base nodes, what their document was like when it was indexed; otherwise empty.
         file: Of base nodes, the file (and page) their document was read from; empty where there is none.
-        metadata: Of a passage, its metadata as JSON; of a question, what answers it, as JSON; otherwise empty.
+        metadata: Of a passage, its metadata as JSON; of a question, what answers it, as JSON; otherwise
+            empty.
         span: Where it is from in its document, in characters; None where that is not known or not read.
         unverified: Whether it is a proposition that no sentence of its passage says.
     """
@@ -320,7 +338,9 @@ class NodeRecord:
             section=str(metadata.get(SECTION_KEY, "")),
             document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
             file=file_of(metadata) if metadata.get(DOCUMENT_HASH_KEY) else "",
-            metadata=kept_as_json(metadata, document_id) if of_passage else str(metadata.get(ANSWERS_KEY, "")),
+            metadata=kept_as_json(metadata, document_id)
+            if of_passage
+            else str(metadata.get(ANSWERS_KEY, "")),
             span=span_of(node),
             unverified=bool(metadata.get(UNVERIFIED_KEY)),
         )
@@ -345,7 +365,8 @@ def span_of(node: BaseNode) -> Span | None:
 
 
 def file_of(metadata: Mapping[str, Any]) -> str:
-    """The file, and the page of it, that a document or node was read from; empty where its metadata names none."""
+    """The file, and the page of it, that a document or node was read from; empty where its metadata names
+    none."""
     path, page = metadata.get("file_path"), metadata.get("page_label")
     return f"{path}#page={page}" if path and page else str(path or "")
 
@@ -420,7 +441,9 @@ class NodeLinks(NamedTuple):
     def of(cls, node: BaseNode) -> NodeLinks:
         """The links of a node."""
         parent = node.parent_node
-        return cls(parent.node_id if parent else None, tuple(child.node_id for child in node.child_nodes or []))
+        return cls(
+            parent.node_id if parent else None, tuple(child.node_id for child in node.child_nodes or [])
+        )
 
 
 class FoundNode(NamedTuple):
@@ -431,7 +454,8 @@ class FoundNode(NamedTuple):
         granularity: "proposition", "sentence", "question", "passage" or "section".
         passage_id: Of a unit, the passage it leads to; otherwise empty.
         score: How near it is; the cosine, where the store tells it.
-        similarity: What `score` was before it was fused with others; None where it was not found by its embedding.
+        similarity: What `score` was before it was fused with others; None where it was not found by its
+            embedding.
     """
 
     id: str
@@ -524,6 +548,7 @@ def check_question(embedding: Sequence[float] | None, dimension: int | None) -> 
     """
     if embedding is not None and dimension is not None and len(embedding) != dimension:
         raise ValueError(
-            f"the query has {len(embedding)} dimensions, the index {dimension}: it was made with another embedding "
+            f"the query has {len(embedding)} dimensions, the index {dimension}: it was made with another "
+            "embedding "
             "model; use that one, or build the index anew"
         )

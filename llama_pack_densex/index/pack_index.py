@@ -71,7 +71,9 @@ def open_store(persist_dir: str | Path | None, given: Given) -> Opened:
     """
     folder = None if persist_dir is None else IndexFolder(folder_at(persist_dir))
     if folder is not None and isinstance(given.get("vector_store"), EmbeddedVectorStore):
-        raise ValueError("persist_dir keeps its nodes itself, in a store of this kind: leave vector_store out")
+        raise ValueError(
+            "persist_dir keeps its nodes itself, in a store of this kind: leave vector_store out"
+        )
     if folder is not None and is_index(folder.path):
         manifest = Manifest.read(folder.path)
         store = folder.open(manifest, given.get("vector_store"), given.get("docstore"))
@@ -104,12 +106,17 @@ class PackIndex:
 
     Raises:
         InvalidIndexError: The index was made with another embedding model.
-        ValueError: The vector store has no use without an embedding model, or no hybrid mode that is asked for.
+        ValueError: The vector store has no use without an embedding model, or no hybrid mode that is asked
+            for.
     """
 
-    def __init__(self, options: PackOptions, given: Given, parser: BasePropositionNodeParser, opened: Opened) -> None:
+    def __init__(
+        self, options: PackOptions, given: Given, parser: BasePropositionNodeParser, opened: Opened
+    ) -> None:
         if options.hybrid == "store" and (given.get("vector_store") is None or opened.store.is_embedded):
-            raise ValueError('hybrid="store" is for a vector_store of your own; with the embedded one, use hybrid=True')
+            raise ValueError(
+                'hybrid="store" is for a vector_store of your own; with the embedded one, use hybrid=True'
+            )
         manifest, folder = opened.manifest, opened.folder
         embed_model, self.embedding_source = embed_model_for(manifest, given.get("embed_model"), opened.where)
         if embed_model is None and not opened.store.is_embedded:
@@ -120,14 +127,18 @@ class PackIndex:
         self.nodes = NodeIndex(opened.store, embed_model, words, folder, there)
         if folder is not None:
             self.nodes.beside.reopen(folder.data, opened.state)
-        self._trust = TrustMeter(LanguageTrust(*known) for known in manifest.languages) if manifest else TrustMeter()
+        self._trust = (
+            TrustMeter(LanguageTrust(*known) for known in manifest.languages) if manifest else TrustMeter()
+        )
         self.trust = self._trust.known
         self._options, self._parser, self._folder = options, parser, folder
         said = ("proposition_llm", "propositionizer", "node_parser")  # what makes propositions
         self._is_chosen = any(given.get(part) is not None for part in said)
         self._embed_model = embed_model_identity(embed_model)
         named = given.get("embed_model")
-        self._embed_spec = with_whole_path(named) if isinstance(named, str) else manifest.embed_spec if manifest else ""
+        self._embed_spec = (
+            with_whole_path(named) if isinstance(named, str) else manifest.embed_spec if manifest else ""
+        )
         self._made_by = manifest.propositionizer if manifest else ""
         self.ingestion: IngestionSummary | None = None
         self.failed: Sequence[DocumentOutcome] = ()
@@ -158,17 +169,25 @@ class PackIndex:
         if self.is_made_elsewhere:
             raise ValueError(
                 "the index's propositions were made by another propositionizer than the default one here "
-                f"({self._parser.propositionizer.class_name()}); pass the one that made them (proposition_llm= or "
+                f"({self._parser.propositionizer.class_name()}); pass the one that made them "
+                "(proposition_llm= or "
                 "propositionizer=), or the default one by name to have changed documents made by it"
             )
         with self.nodes.writing():
             before, self._made_by = self._made_by, self._parser.propositionizer.fingerprint
             report = None if self._folder is None else self._folder.path / REPORT_FILE
-            watch = Watch(self._parser.propositionizer, report, show, total, is_proven=before == self._made_by)
+            watch = Watch(
+                self._parser.propositionizer, report, show, total, is_proven=before == self._made_by
+            )
             try:
                 with watch:
                     indexer = DocumentIndexer(
-                        self.nodes, self._parser, self._trust, watch, lambda: self._commit(midway=True), only_changed
+                        self.nodes,
+                        self._parser,
+                        self._trust,
+                        watch,
+                        lambda: self._commit(midway=True),
+                        only_changed,
                     )
                     indexed = indexer.ingest(documents)
                     for document_id in self.nodes.delete(gone):
@@ -199,7 +218,8 @@ class PackIndex:
         return deleted
 
     def _texts_of(self, documents: Sequence[str | BaseNode]) -> Iterator[str]:
-        """The passages of those that are given whole: what is kept of them may never have got into the index."""
+        """The passages of those that are given whole: what is kept of them may never have got into the
+        index."""
         for document in documents:
             with suppress(ValueError):  # it cannot be split, so nothing was ever asked about it
                 passages = [] if isinstance(document, str) else self._parser.passages_of(document)
@@ -278,27 +298,36 @@ class PackIndex:
             self._trust.count()
             return
         try:
-            strangers = self._trust.measure(partial(embed_texts, model), lambda: self.nodes.records("passage"))
+            strangers = self._trust.measure(
+                partial(embed_texts, model), lambda: self.nodes.records("passage")
+            )
         except Exception as error:  # the documents are in the index, and can be searched
-            logger.warning("Whether the embedding model knows the documents' language is not told: %s", describe(error))
+            logger.warning(
+                "Whether the embedding model knows the documents' language is not told: %s", describe(error)
+            )
             return
         for trust in strangers:
             if trust.language not in options.languages:
                 logger.warning(
-                    "%s may not know %s: among %d passages it finds the one that a sentence is from in %.0f %% of the "
+                    "%s may not know %s: among %d passages it finds the one that a sentence is from in %.0f "
+                    "%% of the "
                     "cases. So questions in that language are searched by words alone where hybrid is on and "
-                    'dense_weight left open; pass an embedding model that knows it, or languages=["%s"] if this one '
+                    'dense_weight left open; pass an embedding model that knows it, or languages=["%s"] if '
+                    'this one '
                     "does (see pack.languages).",
-                    self._embed_model, LANGUAGE_NAMES[trust.language], trust.passages, 100 * (trust.first or 0.0),
-                    trust.language,
+                    self._embed_model, LANGUAGE_NAMES[trust.language], trust.passages,
+                    100 * (trust.first or 0.0), trust.language,
                 )  # fmt: skip
 
 
-def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: BaseEmbedding | None) -> Words | None:
+def _words_for(
+    options: PackOptions, given: Given, opened: Opened, embed_model: BaseEmbedding | None
+) -> Words | None:
     """How the words of an index are told; None where it is not searched by words.
 
     Raises:
-        ValueError: There is no such tokenizer, or the index was made with a function, which must be passed again.
+        ValueError: There is no such tokenizer, or the index was made with a function, which must be passed
+            again.
     """
     if embed_model is not None and options.hybrid is not True:
         return None
@@ -311,7 +340,8 @@ def _words_for(options: PackOptions, given: Given, opened: Opened, embed_model: 
     made = words_in(note)
     if isinstance(made, str):
         raise ValueError(
-            f"the words of {opened.where} were told by the tokenizer {made}, which is none of this package: pass that "
+            f"the words of {opened.where} were told by the tokenizer {made}, which is none of this package: "
+            "pass that "
             'function as tokenizer=, or tokenizer="bigrams" to have them told anew by ours'
         )
     return made or Words.by("bigrams")

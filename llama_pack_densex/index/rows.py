@@ -1,4 +1,5 @@
-"""The rows of nodes: what each node is and leads to, in a table that is small enough to look into for every hit."""
+"""The rows of nodes: what each node is and leads to, in a table that is small enough to look into for every
+hit."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class NodeRow(NamedTuple):
     """The row of a node; a tuple, since a question reads some hundred.
 
     Args:
-        row: Its number: of those that are there, the later written has the higher one, and none is used again.
+        row: Its number: of those that are there, the later written has the higher one, and none is used
+            again.
         id: The node's id.
         document_id: Its document's id.
         granularity: As of `NodeRecord`.
@@ -73,7 +75,9 @@ def read_rows(connection: sqlite3.Connection, rows: Iterable[int]) -> dict[int, 
 
 def rows_with_ids(connection: sqlite3.Connection, node_ids: Iterable[str]) -> list[NodeRow]:
     """The rows of some nodes."""
-    return [*map(NodeRow._make, select_by_text(connection, f"SELECT {_COLUMNS} FROM nodes WHERE id IN", node_ids))]
+    return [
+        *map(NodeRow._make, select_by_text(connection, f"SELECT {_COLUMNS} FROM nodes WHERE id IN", node_ids))
+    ]
 
 
 def rows_of_documents(connection: sqlite3.Connection, document_ids: Iterable[str]) -> list[NodeRow]:

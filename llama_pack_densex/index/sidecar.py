@@ -31,8 +31,9 @@ Records = Callable[[str], Iterable[NodeRecord]]
 class WordsBeside:
     """The words of the nodes in a store.
 
-    They are compared with the nodes when they are first needed, and kept in step from then on: in memory, or by who
-    writes (`settle`) in a folder. There they last, with the name of the store's state that they are of.
+    They are compared with the nodes when they are first needed, and kept in step from then on: in memory, or
+    by who writes (`settle`) in a folder. There they last, with the name of the store's state that they are
+    of.
 
     Args:
         words: How words are told; None where none are kept here, and nothing is to be done.

@@ -65,14 +65,15 @@ class CheckReport:
 
 
 def check_index(path: str | Path, repair: bool = False) -> CheckReport:
-    """Check an index folder: links both ways, documents of one version, embeddings, and the words of passages.
+    """Check an index folder: links both ways, documents of one version, embeddings, and the words of
+    passages.
 
     What is checked is the state that the manifest names. Needs no model.
 
     Args:
         path: The folder.
-        repair: Whether to mend what can be mended: words are told anew, and what there is of documents that are not
-            whole is removed, so that they are indexed the next time.
+        repair: Whether to mend what can be mended: words are told anew, and what there is of documents that
+            are not whole is removed, so that they are indexed the next time.
 
     Raises:
         InvalidIndexError: It is no index, or so damaged that it cannot be opened.
@@ -114,7 +115,8 @@ def _faults(nodes: NodeIndex, about: Manifest) -> Iterator[Fault]:
     yield from _wrong_links(nodes)
     if documents := dict(nodes.store.bad_vectors()):
         yield _fault("vector", "embeddings are missing, of no length or not finite", documents)
-    searched = about.hybrid is True or about.embed_model == embed_model_identity(None)  # others are told words later
+    # others are told words later
+    searched = about.hybrid is True or about.embed_model == embed_model_identity(None)
     if searched and (wrong := nodes.store.wrong_words()):
         yield Fault("words", wrong)
 

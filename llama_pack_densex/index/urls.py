@@ -3,15 +3,16 @@
 | URL | store | extra |
 |---|---|---|
 | `chroma://PATH`, `chroma://host:port/collection` | Chroma in a folder, or its server | `chroma` |
-| `qdrant://PATH`, `qdrant://host:port/collection` | Qdrant's local mode in a folder, or its server | `qdrant` |
+| `qdrant://PATH`, `qdrant://host:port/collection` | Qdrant's local mode in a folder, or its server | `qdrant`
+|
 | `milvus://PATH.db`, `milvus://host:port/collection` | Milvus Lite in a file, or a server | `milvus` |
 | `postgresql://user:password@host:port/db?table=name` | PostgreSQL with pgvector | `postgres` |
 | `faiss://PATH` | FAISS and a docstore in a folder | `faiss` |
 
 What follows `://` is a server where its first part ends in a port (`host:8000`); everything else is a path:
-`chroma:///srv/index` is absolute, `chroma://index` and `chroma://./index` are relative. A path's collection is given as
-`?collection=name`. A server's key is given as the URL's password (`qdrant://:KEY@host:6333/collection`), and
-`?ssl=true` where it is reached by HTTPS.
+`chroma:///srv/index` is absolute, `chroma://index` and `chroma://./index` are relative. A path's collection
+is given as `?collection=name`. A server's key is given as the URL's password
+(`qdrant://:KEY@host:6333/collection`), and `?ssl=true` where it is reached by HTTPS.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ _SERVER = re.compile(
 )
 _OTHER = "; name another collection, or delete this one and index the documents anew"
 _TORN = (
-    ". If a process was killed while it wrote there, Chroma's files are torn: index the documents anew, into an "
-    "embedded index (a folder's path without chroma://) or a Chroma server, which withstand a kill; replies of an LLM "
+    ". If a process was killed while it wrote there, Chroma's files are torn: index the documents anew, into "
+    "an "
+    "embedded index (a folder's path without chroma://) or a Chroma server, which withstand a kill; replies "
+    "of an LLM "
     "that are kept are used again"
 )
 
@@ -86,7 +89,8 @@ class StoreAddress:
     def missing(self) -> MissingIndexError:
         """What is raised where there is nothing to read."""
         return MissingIndexError(
-            f"there is no index at {self.name}: index documents first, with `densex index PATH --to '{self.name}'` or "
+            f"there is no index at {self.name}: index documents first, with `densex index PATH --to "
+            f"'{self.name}'` or "
             "DenseXRetrievalPack(documents, vector_store=...)"
         )
 
@@ -107,7 +111,8 @@ class StoreAddress:
             raise ConnectionError(f"{self.name} cannot be opened: {reason}{advice}") from None
 
     def check(self, space: Space | None, dimension: int | None) -> None:
-        """Check that a collection measures cosines of vectors of the dimension that is wanted; see `open_url`."""
+        """Check that a collection measures cosines of vectors of the dimension that is wanted; see
+        `open_url`."""
         if space is None:
             if dimension is None:
                 raise self.missing()
@@ -118,7 +123,8 @@ class StoreAddress:
             )
         if None not in (dimension, space.dimension) and dimension != space.dimension:
             raise ValueError(
-                f"the collection at {self.name} has vectors of {space.dimension} dimensions, but the embedding model "
+                f"the collection at {self.name} has vectors of {space.dimension} dimensions, but the "
+                "embedding model "
                 f"makes {dimension}{_OTHER}"
             )
 
@@ -132,12 +138,13 @@ def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
     """Open a vector store by its URL; its collection is made where it is missing, and measures cosines.
 
     Args:
-        url: The URL, as the module's documentation lists them. The index of `faiss://PATH` is to be kept in PATH.
+        url: The URL, as the module's documentation lists them. The index of `faiss://PATH` is to be kept in
+            PATH.
         dimension: The dimension of the embedding model's vectors; None to read an index that is there.
 
     Raises:
-        ValueError: The URL is none of those, its collection measures something else or has another dimension, or there
-            is nothing to read.
+        ValueError: The URL is none of those, its collection measures something else or has another dimension,
+            or there is nothing to read.
         ImportError: A package is missing; the message says which extra has it.
         ConnectionError: The store cannot be opened.
     """
@@ -145,13 +152,16 @@ def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
     if scheme not in _EXTRAS:
         schemes = ", ".join(f"{scheme}://" for scheme in _EXTRAS)
         raise ValueError(
-            f"{redacted(url)} is no store that is known: use one of {schemes}, or a folder's path for the embedded one"
+            f"{redacted(url)} is no store that is known: use one of {schemes}, or a folder's path for the "
+            "embedded one"
         )
     address = _postgres_address(url) if scheme == "postgresql" else _address(url, servers=scheme != "faiss")
     path = address.path
     if path is not None:
         if scheme == "milvus" and path.suffix != ".db":
-            raise ValueError(f"{address.name}: the file of Milvus Lite must end in .db; a server needs a port")
+            raise ValueError(
+                f"{address.name}: the file of Milvus Lite must end in .db; a server needs a port"
+            )
         if dimension is None and not (is_index(path) if scheme == "faiss" else path.exists()):
             raise address.missing()
     extra = _EXTRAS[scheme]
@@ -164,7 +174,8 @@ def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
             space = adapter.described() if isinstance(adapter, StoreAlone) else Space(dimension)
     except ImportError as error:
         raise ImportError(
-            f"{address.name} needs packages that are not installed ({error}): pip install 'llama-pack-densex[{extra}]'"
+            f"{address.name} needs packages that are not installed ({error}): pip install "
+            f"'llama-pack-densex[{extra}]'"
         ) from error
     address.check(space, dimension)
     return store
@@ -212,7 +223,9 @@ def _postgres_address(url: str) -> StoreAddress:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        raise ValueError(f"{name} is no URL: write postgresql://user:password@host:port/db?table=name") from None
+        raise ValueError(
+            f"{name} is no URL: write postgresql://user:password@host:port/db?table=name"
+        ) from None
     table = parsed.query.get("table", COLLECTION)
     if not isinstance(table, str) or not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", table):
         raise ValueError(f"{name}: a table's name has small letters, digits and _, and at most 41 of them")

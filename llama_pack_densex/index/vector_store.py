@@ -24,8 +24,8 @@ from llama_pack_densex.index.node_store import look_further
 class EmbeddedVectorStore(BasePydanticVectorStore):
     """Keeps nodes, and their embeddings where they have any, in an SQLite database.
 
-    Writing a node whose id is there replaces it. Similarity is the cosine. A store whose nodes have no embeddings
-    holds text only and answers no query.
+    Writing a node whose id is there replaces it. Similarity is the cosine. A store whose nodes have no
+    embeddings holds text only and answers no query.
 
     Args:
         folder: A folder; None for a store that lives as long as this object.
@@ -33,7 +33,8 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
 
     Raises:
         InvalidIndexError: A file is damaged.
-        ValueError: (on writing) Some nodes have an embedding and some have none, or embeddings differ in dimension.
+        ValueError: (on writing) Some nodes have an embedding and some have none, or embeddings differ in
+            dimension.
 
     Example:
         >>> from llama_index.core.schema import TextNode
@@ -47,7 +48,9 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
 
     _nodes: EmbeddedNodes = PrivateAttr()
 
-    def __init__(self, folder: str | Path | None = None, nodes: EmbeddedNodes | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, folder: str | Path | None = None, nodes: EmbeddedNodes | None = None, **kwargs: Any
+    ) -> None:
         path = None if folder is None else Path(folder)
         super().__init__(**{"folder": path and str(path), **kwargs})
         self._nodes = nodes if nodes is not None else EmbeddedNodes(path)
@@ -73,8 +76,11 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
                 self._nodes.replace([], nodes)
         return [node.node_id for node in nodes]
 
-    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
-        """Read nodes by id, in the order of the ids, by metadata, or by both; an empty list of ids means no node."""
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """Read nodes by id, in the order of the ids, by metadata, or by both; an empty list of ids means no
+        node."""
         return self._nodes.keeper.reading(lambda: self._read(node_ids, filters))
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -97,9 +103,12 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
             self._nodes.delete_nodes(self._nodes.all_ids())
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their place."""
+        """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their
+        place."""
         if query.mode != VectorStoreQueryMode.DEFAULT:
-            raise ValueError(f"EmbeddedVectorStore answers queries of mode 'default' only, not {query.mode.value!r}")
+            raise ValueError(
+                f"EmbeddedVectorStore answers queries of mode 'default' only, not {query.mode.value!r}"
+            )
         return self._nodes.keeper.reading(lambda: self._search(query))
 
     def _read(self, node_ids: Sequence[str] | None, filters: MetadataFilters | None) -> list[BaseNode]:

@@ -1,4 +1,5 @@
-"""Words for keyword search: how texts are split, in languages with and without spaces, and which words a node has."""
+"""Words for keyword search: how texts are split, in languages with and without spaces, and which words a node
+has."""
 
 from __future__ import annotations
 
@@ -28,9 +29,12 @@ def _qualified_name(function: Callable[..., Any]) -> str:
 
 
 SAMPLE = (
-    "The Foxes' 1,200 lamps weren't running in 1998-05, i.e. ＦＵＬＬ width; naïve café e-mail a_b x.y@z.org/p?q=1#2 "
-    "日本橋の打込みは、引っ越しで食べられなかった。ｶﾀｶﾅとコンピューター、北京是中国的首都。서울은 한국의 수도이다. "
-    "Москва שָׁלוֹם भारत ไทย \U0001f600\n\tEnd of running, runner, RUN; C++ for WHO, vitamin A at 5% of AX-010"
+    "The Foxes' 1,200 lamps weren't running in 1998-05, i.e. ＦＵＬＬ width; naïve café e-mail a_b "
+    "x.y@z.org/p?q=1#2 "
+    "日本橋の打込みは、引っ越しで食べられなかった。ｶﾀｶﾅとコンピューター、北京是中国的首都。서울은 한국의 "
+    "수도이다. "
+    "Москва שָׁלוֹם भारत ไทย \U0001f600\n\tEnd of running, runner, RUN; C++ for WHO, vitamin A at 5% of "
+    "AX-010"
 )
 """What a tokenizer makes of it tells whether it is the one that an index was made with."""
 
@@ -44,10 +48,10 @@ class Words:
     Args:
         name: What an index knows the tokenizer by: "bigrams", or the qualified name of a user's function.
         split: Makes the tokens of a text; those of questions and of texts come from the same one.
-        pairs: Whether a Chinese, Japanese or Korean character may hide in a pair: a question of single characters
-            then asks for the pairs that they occur in.
-        propositions: Whether a passage is also found by the words of its propositions, where these are not just its
-            sentences, and of the questions that it answers.
+        pairs: Whether a Chinese, Japanese or Korean character may hide in a pair: a question of single
+            characters then asks for the pairs that they occur in.
+        propositions: Whether a passage is also found by the words of its propositions, where these are not
+            just its sentences, and of the questions that it answers.
     """
 
     name: str
@@ -70,17 +74,20 @@ class Words:
             return cls("bigrams", tokenize, True, propositions)
         if callable(tokenizer):
             return cls(_qualified_name(tokenizer), tokenizer, False, propositions)
-        raise ValueError(f'tokenizer must be "bigrams" or a function from a text to its tokens, not {tokenizer!r}')
+        raise ValueError(
+            f'tokenizer must be "bigrams" or a function from a text to its tokens, not {tokenizer!r}'
+        )
 
     @functools.cached_property
     def note(self) -> str:
-        """What a table says about its words. Two functions may have one name, and a tokenizer may change with a new
-        version: so it has what the tokenizer makes of a sample."""
+        """What a table says about its words. Two functions may have one name, and a tokenizer may change with
+        a new version: so it has what the tokenizer makes of a sample."""
         sample = blake2b(json.dumps(self.tokens(SAMPLE)).encode("ascii"), digest_size=16).hexdigest()
         return json.dumps({"tokenizer": self.name, "sample": sample, "propositions": self.propositions})
 
     def tokens(self, text: str) -> list[str]:
-        """The tokens of a text, as they are in the columns: none of them has a space or half a character in it.
+        """The tokens of a text, as they are in the columns: none of them has a space or half a character in
+        it.
 
         Raises:
             TypeError: The tokenizer returned something else than strings.
@@ -92,7 +99,8 @@ class Words:
             joined = " ".join(tokens)
         except TypeError as error:
             raise TypeError(
-                f"the tokenizer {self.name} must return a sequence of strings: it takes a text, and returns its tokens"
+                f"the tokenizer {self.name} must return a sequence of strings: it takes a text, and returns "
+                "its tokens"
             ) from error
         if joined.split() == tokens and strip_surrogates(joined) == joined:
             return tokens
@@ -100,7 +108,8 @@ class Words:
         return [token for token in ("\ue000".join(token.split()) for token in whole) if token]
 
     def of(self, record: NodeRecord) -> str | None:
-        """A node's own words, but for those of a table of contents; None for one that is not searched by words."""
+        """A node's own words, but for those of a table of contents; None for one that is not searched by
+        words."""
         if record.granularity != "passage" and not record.passage_id:
             return None
         entries = contents_of(record.text)  # which hold the words of what they lead to, and nothing else
@@ -113,8 +122,8 @@ class Words:
 
         Args:
             own: Those of its text.
-            stated: Those of each of its propositions and questions. Where all are sentences of the text, they add
-                nothing.
+            stated: Those of each of its propositions and questions. Where all are sentences of the text, they
+                add nothing.
         """
         there, stated = Counter(own.split(" ")), list(stated) if self.propositions else []
         if all(there[word] >= times for words in stated for word, times in Counter(words.split(" ")).items()):
@@ -142,7 +151,8 @@ class Words:
 
 
 def _stated(connection: sqlite3.Connection, passage_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The words of each passage's propositions and questions that may count as its own, by the passage's id."""
+    """The words of each passage's propositions and questions that may count as its own, by the passage's
+    id."""
     units = {
         unit.row: unit
         for unit in units_of_passages(connection, passage_ids)
@@ -155,7 +165,8 @@ def _stated(connection: sqlite3.Connection, passage_ids: Sequence[str]) -> dict[
 
 
 def words_in(note: str) -> Words | str | None:
-    """What made a table's words: the name of the tokenizer where that is not ours, None where the table has none."""
+    """What made a table's words: the name of the tokenizer where that is not ours, None where the table has
+    none."""
     if not note:
         return None
     made = json.loads(note)

@@ -142,7 +142,11 @@ class Estimate:
         rows = [
             ("documents", f"{self.documents:,}", unchanged),
             ("passages", f"{self.passages:,}", ""),
-            ("distinct passages", "" if is_distinct else f"{self.distinct_passages:,}", "identical ones count once"),
+            (
+                "distinct passages",
+                "" if is_distinct else f"{self.distinct_passages:,}",
+                "identical ones count once",
+            ),
             ("replies kept before", f"{self.already_kept:,}", "they are not asked for"),
             ("requests", f"{self.requests:,}", f"to {self.model or 'no LLM'}"),
             ("tokens sent", f"{self.input_tokens:,}", ""),

@@ -123,7 +123,9 @@ class Endpoint:
         response = patience.wait_for(partial(self.send, method, request, **settings))
         return _rest_of(response, patience) if streaming else response
 
-    async def apredict(self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool = False) -> Any:
+    async def apredict(
+        self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool = False
+    ) -> Any:
         """What `predict` does, asynchronously."""
         method, request, settings = self._request(prompt, values, streaming)
         patience = _Patience(self.seconds)

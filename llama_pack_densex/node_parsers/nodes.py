@@ -338,7 +338,8 @@ def _require_encodable(document: BaseNode) -> None:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"Document {document.id_!r} has half a character (a lone surrogate) at position {error.start} "
+                f"Document {document.id_!r} has half a character (a lone surrogate) at position "
+                f"{error.start} "
                 f"of its {where}, which no store can keep; read its file with the right encoding or with "
                 "errors='replace', or give the file a name in UTF-8"
             ) from error

@@ -401,7 +401,9 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
 
 
 def _splitters(chunk_sizes: Sequence[int], chunk_overlap: int = 0) -> list[NodeParser]:
-    return [PassageNodeParser(chunk_size=size, chunk_overlap=min(chunk_overlap, size)) for size in chunk_sizes]
+    return [
+        PassageNodeParser(chunk_size=size, chunk_overlap=min(chunk_overlap, size)) for size in chunk_sizes
+    ]
 
 
 @dataclass(frozen=True)
@@ -503,7 +505,9 @@ class PropositionIngestionCache(IngestionCache):
 
     Examples:
         >>> from llama_index.core.ingestion import IngestionPipeline
-        >>> pipeline = IngestionPipeline(transformations=[...], cache=PropositionIngestionCache())  # doctest: +SKIP
+        >>> pipeline = IngestionPipeline(  # doctest: +SKIP
+        ...     transformations=[...], cache=PropositionIngestionCache()
+        ... )
     """
 
     def put(self, key: str, nodes: Sequence[BaseNode], collection: str | None = None, **kwargs: Any) -> None:

@@ -51,7 +51,9 @@ class PassageNodeParser(TextSplitter):
 
     Examples:
         >>> parser = PassageNodeParser(chunk_size=12)
-        >>> parser.split_text("# Rain\\n\\nIt rained for a week in May.\\n\\n# Snow\\n\\nIt snowed for a day in March.")
+        >>> parser.split_text(
+        ...     "# Rain\\n\\nIt rained for a week in May.\\n\\n# Snow\\n\\nIt snowed for a day in March."
+        ... )
         ['# Rain\\n\\nIt rained for a week in May.', '# Snow\\n\\nIt snowed for a day in March.']
     """
 

@@ -380,7 +380,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         self._prompts = self._prompts | prompts_dict
 
     @model_serializer(mode="wrap")
-    def custom_model_dump(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+    def custom_model_dump(
+        self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
         data["cache"] = None
         data["llm"] = describe_llm(self._llm, self.llm_factory).model_dump(mode="json")

@@ -291,7 +291,9 @@ _NEAR = 4  # pages before and after, among which one recurs
 _LEAST_SAME = 3  # of these
 _DIGITS = re.compile(r"\d{1,5}")
 # "Question 2", and not "Page 2" or "Handbook 2 / 10".
-_LABEL = re.compile(r"(?i)(?!(?:page|p|seite|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0,2}\d+(?!\d| ?(?:/|of\b|頁|ページ))")
+_LABEL = re.compile(
+    r"(?i)(?!(?:page|p|seite|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0,2}\d+(?!\d| ?(?:/|of\b|頁|ページ))"
+)
 
 
 def _without_running_lines(texts: Iterable[str]) -> list[str]:

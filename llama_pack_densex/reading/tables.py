@@ -100,7 +100,9 @@ def _pipe_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 # The names of columns
 
-_FIGURE = re.compile(r"[-+−–—△▲(（¥￥$€£<>≤≥±~≈\s]*\d+(?:[.,]\d+|\s\d{3})*\s?(?:[%％)）円]|[A-Za-zµμΩ°/]{1,4})?")
+_FIGURE = re.compile(
+    r"[-+−–—△▲(（¥￥$€£<>≤≥±~≈\s]*\d+(?:[.,]\d+|\s\d{3})*\s?(?:[%％)）円]|[A-Za-zµμΩ°/]{1,4})?"
+)
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _UNIT = re.compile(
     r"[(（\[［].{1,12}[)）\]］]|[千百万億兆]*(?:円|ドル|人|名|件|個|台|本|枚|株|日|年|月|時間|分|秒)|[%％]|°C|℃|yen|"

@@ -88,7 +88,8 @@ _PREDICATE = re.compile(
 )
 _COURTESY = re.compile(
     r"(?:詳細は|詳しくは)?こちら(?:を(?:ご覧|参照して)ください|です)?[。!！]*"
-    r"|(?:(?:for )?(?:more|further)(?: details| information)?,? )?(?:see|click|read)(?: here| more| below| above)+[.!]*"
+    r"|(?:(?:for )?(?:more|further)(?: details| information)?,? )?"
+    r"(?:see|click|read)(?: here| more| below| above)+[.!]*"
     r"|(?:congratulations|welcome|thanks(?! to\b)|thank you|good luck|hello|hi)\b[\w ,']{0,40}[.!]*"
     r"|(?:おめでとう|ありがとう|お疲れ(?:様|さま)|ようこそ|こんにちは)(?:ございま(?:す|した)|です|でした)?[。!！]*",
     re.IGNORECASE,
@@ -241,7 +242,8 @@ class _Context:
         self.nodes += [passage.excerpt() for passage in shown]
 
     def _widen(self, passage: _Passage, own: frozenset[int], width: int) -> bool:
-        """Show of a passage the window around some sentences, or these alone; whether either is new and fits."""
+        """Show of a passage the window around some sentences, or these alone; whether either is new and
+        fits."""
         for window in (passage.around(own, width), own):
             if window <= passage.shown:
                 continue
@@ -519,7 +521,8 @@ class _Passage:
         return NodeWithScore(node=copy, score=self._node.score)
 
     def _runs_of(self, places: frozenset[int]) -> list[tuple[int, int]]:
-        """Where some of the sentences stand with what they need: the header of a table, the line above a list.
+        """Where some of the sentences stand with what they need: the header of a table, the line above a
+        list.
 
         Runs of sentences stand as they do in the text.
         """

@@ -148,7 +148,9 @@ class _Tree:
             look = f'fill="{_FOUND_COLOR}" stroke="{_FOUND_COLOR}"'
         ring = ""
         if unit.node_id in self.returned:
-            ring = f'<circle cx="{x}" cy="{y}" r="9.5" fill="none" stroke="{_RETURNED_COLOR}" stroke-width="3"/>'
+            ring = (
+                f'<circle cx="{x}" cy="{y}" r="9.5" fill="none" stroke="{_RETURNED_COLOR}" stroke-width="3"/>'
+            )
         return (
             f"<g><title>{escape(unit.get_content())}</title>{ring}"
             f'<circle cx="{x}" cy="{y}" r="5.5" {look} stroke-opacity=".7" pointer-events="all"/></g>'

@@ -373,13 +373,19 @@ class RerankingRetriever(BaseRetriever):
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         nodes = self._retriever.retrieve(query_bundle)
         candidates = self._candidates(nodes)
-        scored = self._reranker_of(candidates).postprocess_nodes(candidates, query_bundle) if candidates else []
+        scored = (
+            self._reranker_of(candidates).postprocess_nodes(candidates, query_bundle) if candidates else []
+        )
         return self._best(nodes, scored)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         nodes = await self._retriever.aretrieve(query_bundle)
         candidates = self._candidates(nodes)
-        scored = await self._reranker_of(candidates).apostprocess_nodes(candidates, query_bundle) if candidates else []
+        scored = (
+            await self._reranker_of(candidates).apostprocess_nodes(candidates, query_bundle)
+            if candidates
+            else []
+        )
         return await asyncio.to_thread(self._best, nodes, scored)
 
     def _candidates(self, nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:

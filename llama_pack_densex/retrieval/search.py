@@ -52,8 +52,10 @@ _NOTHING = SearchResult(
 # something else.
 _ASKING = frozenset(
     tokenize(
-        "とは何ですか 何でしょうか 何の 何が 何を 何に 何は ますか どのくらいですか どれくらい どのように どうすれば "
-        "どうやって どんな どこですか いつですか なぜですか だれですか 誰ですか いくらですか いくつですか てください"
+        "とは何ですか 何でしょうか 何の 何が 何を 何に 何は ますか どのくらいですか どれくらい どのように "
+        "どうすれば "
+        "どうやって どんな どこですか いつですか なぜですか だれですか 誰ですか いくらですか いくつですか "
+        "てください"
     )
 )
 
@@ -170,7 +172,9 @@ class UnitSearch:
             query.embedding = await awithin(longest_request(model), embedding)
 
     def _model_for(self, query: QueryBundle) -> BaseEmbedding | None:
-        is_needed = query.embedding is None and query.embedding_strs and self._dense_weight(query.query_str) != 0
+        is_needed = (
+            query.embedding is None and query.embedding_strs and self._dense_weight(query.query_str) != 0
+        )
         return self._index.embed_model if is_needed else None
 
     def _nearest(self, query: QueryBundle, limit: int) -> list[FoundNode]:
@@ -178,7 +182,9 @@ class UnitSearch:
         if self._of_store:
             of_store = {**self._of_store, "sparse_top_k": limit, "hybrid_top_k": limit}
         return self._index.search(
-            VectorStoreQuery(query.embedding, limit, query_str=query.query_str, filters=self._filters, **of_store)
+            VectorStoreQuery(
+                query.embedding, limit, query_str=query.query_str, filters=self._filters, **of_store
+            )
         )
 
     def _enough(self, query: QueryBundle, k: int, limit: int) -> SearchResult:
@@ -226,7 +232,9 @@ def dense_weight(
     return weight
 
 
-def fuse(dense: Sequence[PassageHit], lexical: Sequence[PassageHit], dense_weight: float) -> tuple[PassageHit, ...]:
+def fuse(
+    dense: Sequence[PassageHit], lexical: Sequence[PassageHit], dense_weight: float
+) -> tuple[PassageHit, ...]:
     """Merge what two searches found, by node id: passages among passages, units among units.
 
     Scores are made relative first (min-max over the best of each side: 1 for the best, 0 for the last one of
@@ -242,7 +250,9 @@ def fuse(dense: Sequence[PassageHit], lexical: Sequence[PassageHit], dense_weigh
         Passages, best first, with scores from 0 to 1, and their units with scores of the same kind.
     """
     sides = (dense, lexical)
-    passages = _fused([{hit.passage_id: hit.score for hit in side} for side in sides], HEAD_PASSAGES, dense_weight)
+    passages = _fused(
+        [{hit.passage_id: hit.score for hit in side} for side in sides], HEAD_PASSAGES, dense_weight
+    )
     unit_scores = [{unit.id: unit.score for hit in side for unit in hit.units} for side in sides]
     units = {unit.id: unit for hit in (*lexical, *dense) for unit in hit.units}
     by_passage: defaultdict[str, list[FoundNode]] = defaultdict(list)
@@ -251,7 +261,9 @@ def fuse(dense: Sequence[PassageHit], lexical: Sequence[PassageHit], dense_weigh
         ranked = by_passage[unit.leads_to]
         if score > 0 or not ranked:  # what no side has in its head found nothing
             ranked.append(FoundNode(unit.id, unit.granularity, unit.passage_id, score, unit.similarity))
-    return tuple(PassageHit(node_id, score, tuple(by_passage[node_id])) for node_id, score in passages.items())
+    return tuple(
+        PassageHit(node_id, score, tuple(by_passage[node_id])) for node_id, score in passages.items()
+    )
 
 
 def relative_scores(scores: Mapping[str, float], head: int, floor: float | None = None) -> dict[str, float]:
@@ -328,7 +340,9 @@ def find_by_words(
     with database.reading() as connection:
         allowed = None if passing is None else _rows_of(passing, database, connection)
         passages, has_more = _best_passages(connection, tokens, k, allowed)
-        if single and not _is_any_known(connection, [token for token in tokens if token not in single], allowed):
+        if single and not _is_any_known(
+            connection, [token for token in tokens if token not in single], allowed
+        ):
             # a single character may be hidden in the pairs of others; where nothing else is known, these are
             # searched for
             tokens += [token for token in keywords.tokens_with(connection, single) if len(token) == 2]
@@ -341,7 +355,9 @@ def find_by_words(
     return SearchResult(hits, not has_more, _coverage(content_words(question_tokens), single, best_tokens))
 
 
-def _is_any_known(connection: sqlite3.Connection, tokens: Sequence[str], allowed: keywords.Rows | None) -> bool:
+def _is_any_known(
+    connection: sqlite3.Connection, tokens: Sequence[str], allowed: keywords.Rows | None
+) -> bool:
     """Whether a passage that is searched has any of some tokens."""
     return bool(_best_passages(connection, tokens, 1, allowed)[0])
 

@@ -167,7 +167,8 @@ class TrustMeter:
         return unsupported
 
     def _measured(self, earlier: LanguageTrust, embed: Embed) -> LanguageTrust:
-        """What is known of a language with the passages that were taken in; measured where there are enough more."""
+        """What is known of a language with the passages that were taken in; measured where there are enough
+        more."""
         if earlier.passages >= ENOUGH_PASSAGES:
             return earlier
         texts = list(dict.fromkeys(self._passages[earlier.language]))[:ENOUGH_PASSAGES]

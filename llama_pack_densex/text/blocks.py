@@ -354,7 +354,9 @@ _LONGEST_LEAD = 300  # characters
 _DEFINITION = re.compile(r"[:：]\s|<dd\b", re.IGNORECASE)
 _LED_IN = ("item", "columns", "group", "row", "code")
 _LONGEST_QUESTION = 2  # sentences: "I lost it. Can I return it?"
-_MARKED_QUESTION = re.compile(r"[*_\s]*(?:[QＱ](?:\d{0,3}[.．:：)）]|\d{1,3}\b)|(?:質問|問)\d{0,3}[.．:：)）])")
+_MARKED_QUESTION = re.compile(
+    r"[*_\s]*(?:[QＱ](?:\d{0,3}[.．:：)）]|\d{1,3}\b)|(?:質問|問)\d{0,3}[.．:：)）])"
+)
 _QUESTION_END = re.compile(r"(?:[?？]|(?:です|ます|ません|でしょう|のでしょう)か[。．]?)[*_」』”\"'）)]*\Z")
 
 

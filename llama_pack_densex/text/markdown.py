@@ -155,7 +155,9 @@ def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structur
                 first, after = token.map
                 indentation = _indentation(raw[first])
                 below = range(first + 1, after)
-                structure.continued.update(number for number in below if _indentation(raw[number]) > indentation)
+                structure.continued.update(
+                    number for number in below if _indentation(raw[number]) > indentation
+                )
 
 
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]:")

@@ -66,7 +66,8 @@ _TOLD = re.compile(
 # What else tells one between blank lines: numbers of one part, and those that a name of a file or a command
 # follows.
 _ALONE = re.compile(
-    r"(?:(?P<chapter>Chapter|Appendix|Part|Kapitel|Anhang|付録|附录|부록) ?[\dA-Z]{1,4}[.:．：]?[ \t\xa0\u3000]+\S"
+    r"(?:(?P<chapter>Chapter|Appendix|Part|Kapitel|Anhang|付録|附录|부록)"
+    r" ?[\dA-Z]{1,4}[.:．：]?[ \t\xa0\u3000]+\S"
     r"|\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+\S|[\d０-９]{1,2}(?:\.[ \t]+|．\s*)[^\W\d_a-z])"
     r"(?!.*(?:[.．…‥・·] ?){4}).{0,60}"
 )
@@ -238,7 +239,8 @@ def join_wrapped(
     """
     widths = sorted(_width(line.text) for line in run)
     is_page = len(run) >= _PAGE
-    margin = widths[-2] if is_page else widths[-1]  # one line of a page may be a row of a table, or a long URL
+    # one line of a page may be a row of a table, or a long URL
+    margin = widths[-2] if is_page else widths[-1]
     last_lines = run if is_page else run[-1:]
     is_prose = any(_ends_with(line.text, STOPS) for line in last_lines)
     start = 0

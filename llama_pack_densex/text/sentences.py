@@ -28,7 +28,8 @@ _SURE = "。！？｡؟۔।॥։።፧፨။។៕᠃⁇⁈⁉‼"
 _DOTS = ".…‥・･"
 _TERMINATOR = re.compile(rf"(?:[{_SURE}．.!?…‥]|[・･]{{2,}})+")
 _CLOSING = re.compile(
-    r"(?:[\"'”’»›)\]}」』｣）］】〉》〕*_\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]|“(?!\S)|\[\w{0,10} ?\d{1,3}\]"
+    r"(?:[\"'”’»›)\]}」』｣）］】〉》〕*_\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
+    r"|“(?!\S)|\[\w{0,10} ?\d{1,3}\]"
     r"|\[\^[^\s\[\]]{1,20}\](?!:)"
     r"| ?[\U0001f1e6-\U0001faff\u2600-\u27bf]|[\ufe0f\u200d]|[♪♡♥☆★])*"
 )
@@ -41,8 +42,11 @@ _MARKER = re.compile(
     r"(?:[-*+•‣●■・>–—]\s*)*[(（]?"
     r"(?:(?:[^\W\d_]{1,12} ?)?[0-9０-９]{1,3}(?:\.[0-9]{1,3}){0,4}|[^\W\d_]|[ivx]{1,5}|[IVX]{1,5})[)）]?\s*"
 )
-# What cannot begin a Japanese or Chinese sentence: after it, "！" or "。" was a part of a name ("ラブライブ！を").
-_NEVER_FIRST = re.compile(r"[、，,：:；;・ー々～〜]|を|と(?:いう|いった|思|言|聞|叫|考え|問|述べ|話|の)|への|での")
+# What cannot begin a Japanese or Chinese sentence: after it, "！" or "。" was a part of a name
+# ("ラブライブ！を").
+_NEVER_FIRST = re.compile(
+    r"[、，,：:；;・ー々～〜]|を|と(?:いう|いった|思|言|聞|叫|考え|問|述べ|話|の)|への|での"
+)
 # What goes on after a quotation that ends in a full stop: a particle, but not a word that begins like one.
 _AFTER_QUOTATION = re.compile(
     r"[、，,：:；;・ー～〜…。]|と(?!ても|ころ|にかく|もかく|もに|ある|うとう|つぜん|きに|きどき)|って|など|なんて|を|だ(?!が|け|か)|です"
@@ -364,7 +368,9 @@ _TITLES = words(
     " Mme Mlle Fr"
     " Supt Insp Sra Dra Ud Hr Ing Fa Gem डॉ प्रो"
 )
-_NEVER_LAST = words("e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.д г ул им inkl")
+_NEVER_LAST = words(
+    "e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.д г ул им inkl"
+)
 _BEFORE_NUMBER = words(
     "no nos nr n° № num vol vols fig figs p pp pg eq eqs ch chap sec art tab ver fol op cap par ex lib ed"
     " sat sun may mar para paras sched max min abs abb kap ziff rn str env réf gem lt"

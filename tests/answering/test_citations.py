@@ -56,7 +56,8 @@ def answered(reply: str, question: str = QUESTION, pieces: int = 10**6) -> tuple
         ("See i. d. R. Das sind z. B. 1998 m.[^1]", "See i. d. R. Das sind z. B. 1998 m.[^1]"),
         (
             "The great bridge's span is 1,991 metres. A lighthouse on the cliff has a lamp.",  # two sources
-            "The great bridge's span is 1,991 metres. (no source) A lighthouse on the cliff has a lamp. (no source)",
+            "The great bridge's span is 1,991 metres. (no source) A lighthouse on the cliff has a lamp. (no "
+            "source)",
         ),
         ("It \ud83d\ude00 opened \ud83d in 1998.[^1]", "It \U0001f600 opened \ufffd in 1998.[^1]"),
         ("The Akashi Bridge opened in 1998.", f"The Akashi Bridge opened in 1998.{NO_SOURCE['en']}"),
@@ -137,7 +138,9 @@ def test_what_is_missing_needs_no_source_but_what_is_added_to_it_does(
     assert written(begun + sentence, question, pieces) == begun + sentence + is_marked * mark
 
 
-@pytest.mark.parametrize("reply", ["The documents do not say how much it costs.", "文書に料金の記載はありません。"])
+@pytest.mark.parametrize(
+    "reply", ["The documents do not say how much it costs.", "文書に料金の記載はありません。"]
+)
 def test_an_answer_that_only_says_what_is_missing_is_not_found(reply: str) -> None:
     question = MAY_I if reply.isascii() else MAY_I_JA
     assert written(reply, question, 3) == NOT_FOUND["en" if reply.isascii() else "ja"]
@@ -155,7 +158,9 @@ def test_an_answer_that_only_says_what_is_missing_is_not_found(reply: str) -> No
         (MAY_I_JA, f"橋について：[^2]\n・1998年に開通した。\n・1889年に開通した。{NONE_JA}"),
     ],
 )
-def test_a_line_that_leads_in_lends_its_source_to_what_that_source_says(question: str, text: str, pieces: int) -> None:
+def test_a_line_that_leads_in_lends_its_source_to_what_that_source_says(
+    question: str, text: str, pieces: int
+) -> None:
     reply = text.replace(NONE, "").replace(NONE_JA, "")
     assert written(reply, question, pieces) == text
 
@@ -175,7 +180,10 @@ def test_a_list_of_sources_goes_with_its_heading(listed: str, pieces: int) -> No
     assert written(f"It opened in 1998.[^1]\n\n{listed}", MAY_I, pieces) == "It opened in 1998.[^1]"
 
 
-CODE, TABLE = "Run:\n\n```\nopen 1998\n\nlamp = a[1]\n```", "| Bridge | Opened |\n|---|---|\n| Akashi | 1998 |"
+CODE, TABLE = (
+    "Run:\n\n```\nopen 1998\n\nlamp = a[1]\n```",
+    "| Bridge | Opened |\n|---|---|\n| Akashi | 1998 |",
+)
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 10**6])
@@ -231,7 +239,20 @@ def test_a_japanese_question_is_told_in_japanese_that_there_is_no_answer() -> No
 
 
 PIECES = st.sampled_from(
-    ["It opened in 1998.", "灯台は崖の上にある。", "[^1]", "[^2]", "[^7]", "[^", "[", "]", " ", "\n", "e.g. ", "- "]
+    [
+        "It opened in 1998.",
+        "灯台は崖の上にある。",
+        "[^1]",
+        "[^2]",
+        "[^7]",
+        "[^",
+        "[",
+        "]",
+        " ",
+        "\n",
+        "e.g. ",
+        "- ",
+    ]
 )
 
 
@@ -254,9 +275,14 @@ def test_every_footnote_resolves_and_nothing_shown_is_taken_back(parts: list[str
 
 
 def test_a_sentence_without_a_footnote_is_one_of_its_own() -> None:
-    _, cited = answered("It was expensive. The Akashi Bridge opened in 1998.[^1] 高かった。開通は1998年。[^2]")
+    _, cited = answered(
+        "It was expensive. The Akashi Bridge opened in 1998.[^1] 高かった。開通は1998年。[^2]"
+    )
     sentences = cited.metadata()["sentences"]
-    assert [(sentence["footnotes"], sentence["supported"]) for sentence in sentences][:2] == [([], False), ([1], True)]
+    assert [(sentence["footnotes"], sentence["supported"]) for sentence in sentences][:2] == [
+        ([], False),
+        ([1], True),
+    ]
     assert [sentence["footnotes"] for sentence in sentences] == [[], [1], [], [2]]
 
 
@@ -276,8 +302,18 @@ def test_a_sentence_of_thousands_of_pieces_takes_no_time_to_speak_of(piece: str)
 @pytest.mark.parametrize("kind", [TextNode, Document])
 def test_a_documents_own_footnotes_are_no_sources(kind: type[TextNode] | type[Document]) -> None:
     text = "Wages fell in 1999[^2]. Prices rose."
-    units = [{"id": "u", "text": "Wages fell in 1999[^2].", "score": 1.0, "granularity": "proposition", "status": "ok"}]
-    found = NodeWithScore(node=kind(text=text, metadata={"densex_matched": units, "footnote": "[^7]"}), score=1.0)
+    units = [
+        {
+            "id": "u",
+            "text": "Wages fell in 1999[^2].",
+            "score": 1.0,
+            "granularity": "proposition",
+            "status": "ok",
+        }
+    ]
+    found = NodeWithScore(
+        node=kind(text=text, metadata={"densex_matched": units, "footnote": "[^7]"}), score=1.0
+    )
     (copy,) = numbered([found])
     assert copy.node.metadata["footnote"] == "[^1]"
     assert copy.node.get_content() == "Wages fell in 1999(^2). Prices rose."
@@ -292,7 +328,9 @@ class SmallLLM(MockLLM):
         return LLMMetadata(context_window=600, num_output=0)
 
 
-def test_what_the_llm_cannot_read_is_left_out_but_for_its_first_sentences(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_llm_cannot_read_is_left_out_but_for_its_first_sentences(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     lines = [f"lamp {number} = {number} turns" for number in range(300)]
     table = "\n".join(["```", *lines, "```"])  # no sentence ends in it
     context = PropositionContextPostprocessor(mode="passages", budget=None)

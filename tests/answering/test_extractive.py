@@ -59,7 +59,8 @@ def test_a_question_about_something_else_is_not_answered(pack: DenseXRetrievalPa
 
 
 LEAVE_EN = (
-    "# Leave\n\nParental leave lasts 16 weeks. A doctor's note is needed after three days. The office closes in August."
+    "# Leave\n\nParental leave lasts 16 weeks. A doctor's note is needed after three days. The office "
+    "closes in August."
 )
 LEAVE_JA = "# 休暇\n\n有給育児休暇は16週間である。3日を超える病欠には診断書が要る。8月は事務所を閉める。"
 DOUBTFUL = [
@@ -67,7 +68,8 @@ DOUBTFUL = [
     (LEAVE_EN, "How many weeks of unpaid leave may an intern take?", "Closest passages:\n\n"),
     (LEAVE_JA, "双子の場合、育児休暇は延長できますか", "近い箇所：\n\n"),
     (LEAVE_JA, "病欠の連絡は誰にしますか", "近い箇所：\n\n"),
-    ("VPNの接続先は本社である。接続には証明書が要る。", "VPN error", "近い箇所："),  # in the documents' language
+    # in the documents' language
+    ("VPNの接続先は本社である。接続には証明書が要る。", "VPN error", "近い箇所："),
 ]
 
 
@@ -75,7 +77,9 @@ DOUBTFUL = [
 def test_where_it_cannot_be_told_whether_it_is_an_answer_it_is_called_closest(
     document: str, question: str, lead: str
 ) -> None:
-    pack = DenseXRetrievalPack([Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none")
+    pack = DenseXRetrievalPack(
+        [Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none"
+    )
     response = pack.run(question)
     assert str(response).startswith(lead)
     assert response.metadata["outcome"] == "closest"
@@ -87,7 +91,11 @@ def test_where_it_cannot_be_told_whether_it_is_an_answer_it_is_called_closest(
 @pytest.mark.parametrize(("document", "question", "lead"), DOUBTFUL[1:3])
 async def test_streams_and_conversations_call_it_so_too(document: str, question: str, lead: str) -> None:
     pack = DenseXRetrievalPack(
-        [Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none", streaming=True
+        [Document(text=document)],
+        proposition_llm="none",
+        query_llm="none",
+        embed_model="none",
+        streaming=True,
     )
     expected = str(pack.run(question))
     assert expected.startswith(lead)
@@ -101,7 +109,9 @@ async def test_streams_and_conversations_call_it_so_too(document: str, question:
     [(LEAVE_EN, "How long does parental leave last?"), (LEAVE_JA, "有給育児休暇は何週間ですか")],
 )
 def test_an_answer_is_not_called_closest(document: str, question: str) -> None:
-    pack = DenseXRetrievalPack([Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none")
+    pack = DenseXRetrievalPack(
+        [Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none"
+    )
     response = pack.run(question)
     assert response.metadata["outcome"] == "answered"
     assert "16" in str(response).partition("[^1]")[0]
@@ -134,7 +144,8 @@ def test_each_quoted_sentence_has_its_footnote_and_its_proposition(pack: DenseXR
         assert citation["node_id"] in documents
         assert citation["end"] - citation["start"] == len(citation["text"])
         assert all(
-            citation["start"] <= fact["start"] < fact["end"] <= citation["end"] for fact in citation["propositions"]
+            citation["start"] <= fact["start"] < fact["end"] <= citation["end"]
+            for fact in citation["propositions"]
         )
 
 
@@ -149,14 +160,18 @@ def test_what_is_quoted_of_two_sentences_is_not_marked() -> None:
         }
     ]
     node = TextNode(text="Karsted has a lighthouse. Its lamp is red.", metadata={"densex_matched": units})
-    response = ExtractiveSynthesizer().synthesize("Is the lamp of Karsted red?", [NodeWithScore(node=node, score=1.0)])
+    response = ExtractiveSynthesizer().synthesize(
+        "Is the lamp of Karsted red?", [NodeWithScore(node=node, score=1.0)]
+    )
     assert str(response) == "Karsted has a lighthouse.[^1] Its lamp is red.[^1]"
     assert response.metadata["outcome"] == "answered"
 
 
 @pytest.mark.parametrize("language", ["en", "ja"])
 def test_the_mark_of_an_unverified_proposition_belongs_to_its_sentence(language: str) -> None:
-    text = {"en": "Karsted has a lighthouse. Its lamp is red.", "ja": "カルステには灯台がある。灯火は赤い。"}[language]
+    text = {"en": "Karsted has a lighthouse. Its lamp is red.", "ja": "カルステには灯台がある。灯火は赤い。"}[
+        language
+    ]
     first = {"en": "Karsted is a port of the north.", "ja": "カルステは北の港町である。"}[language]
     about = {"granularity": "proposition", "status": "ok"}
     second = {"en": "The lamp of Karsted is red.", "ja": "カルステの灯火は赤い。"}[language]
@@ -186,7 +201,9 @@ HANDBOOK_KO = "1년 이상 근무한 직원에게는 연차휴가 15일을 준�
 def test_chinese_and_korean_questions_are_not_refused_for_the_words_that_ask(
     document: str, question: str, answer: str
 ) -> None:
-    pack = DenseXRetrievalPack([Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none")
+    pack = DenseXRetrievalPack(
+        [Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none"
+    )
     assert answer in str(pack.run(question))
 
 
@@ -239,15 +256,23 @@ MINUTES_JA = """\
         (FAQ_EN, "What payment methods are accepted?", "Credit cards and bank transfer."),
     ],
 )
-def test_a_question_in_a_document_is_quoted_with_its_answer(document: str, question: str, answer: str) -> None:
+def test_a_question_in_a_document_is_quoted_with_its_answer(
+    document: str, question: str, answer: str
+) -> None:
     pack = DenseXRetrievalPack(
-        [Document(text=document)], proposition_llm="none", query_llm="none", embed_model="none", similarity_top_k=1
+        [Document(text=document)],
+        proposition_llm="none",
+        query_llm="none",
+        embed_model="none",
+        similarity_top_k=1,
     )
     assert answer in without_footnotes(str(pack.run(question)))
 
 
 def test_what_stands_below_the_question_comes_first() -> None:
-    pack = DenseXRetrievalPack([Document(text=MANUAL_JA)], proposition_llm="none", query_llm="none", embed_model="none")
+    pack = DenseXRetrievalPack(
+        [Document(text=MANUAL_JA)], proposition_llm="none", query_llm="none", embed_model="none"
+    )
     answer = without_footnotes(str(pack.run("エラーE04が表示された、確認してください")))
     assert answer.removeprefix(CLOSEST["ja"]).startswith("A2．かすトレイを空にしてください。")
 
@@ -263,7 +288,9 @@ SCOPE = "# 複合機の使い方\n\n## 紙詰まり\n側面のカバーを開け
     ],
 )
 def test_each_sentence_that_is_quoted_is_supported(document: str, question: str) -> None:
-    pack = DenseXRetrievalPack([Document(text=document)], query_llm="none", embed_model="none", proposition_llm="none")
+    pack = DenseXRetrievalPack(
+        [Document(text=document)], query_llm="none", embed_model="none", proposition_llm="none"
+    )
     said = pack.run(question).metadata["sentences"]
     assert len(said) >= 2
     assert all(one["footnotes"] == [1] and one["supported"] for one in said), said
@@ -271,7 +298,9 @@ def test_each_sentence_that_is_quoted_is_supported(document: str, question: str)
 
 def test_each_row_that_is_quoted_is_a_paragraph_with_the_names_of_its_columns() -> None:
     text = "| 部品 | 材質 |\n| --- | --- |\n| 弁 | 真鍮 |\n| 軸 | 鋼鉄 |\n| 環 | 真鍮 |"
-    pack = DenseXRetrievalPack([Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none")
+    pack = DenseXRetrievalPack(
+        [Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none"
+    )
     assert str(pack.run("真鍮の部品")) == "部品: 弁; 材質: 真鍮[^1]\n\n部品: 環; 材質: 真鍮[^1]"
     assert str(pack.run("軸の材質は")) == "部品: 軸; 材質: 鋼鉄[^1]"
 
@@ -279,7 +308,9 @@ def test_each_row_that_is_quoted_is_a_paragraph_with_the_names_of_its_columns() 
 def test_a_row_far_below_its_header_is_quoted_with_the_names_of_its_columns() -> None:
     rows = "\n".join(f"| P{n:03d} | {['steel', 'brass'][n % 2]} | {100 + 7 * n} |" for n in range(150))
     text = f"# Parts\n\n| Part | Material | Price in yen |\n| --- | --- | --- |\n{rows}\n"
-    pack = DenseXRetrievalPack([Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none")
+    pack = DenseXRetrievalPack(
+        [Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none"
+    )
     answer = pack.run("What is the price in yen of P120?")
     assert "Part: P120; Material: steel; Price in yen: 940[^1]" in str(answer)
     (citation,) = answer.metadata["citations"]
@@ -289,8 +320,12 @@ def test_a_row_far_below_its_header_is_quoted_with_the_names_of_its_columns() ->
 
 def test_a_sentence_is_quoted_with_its_links() -> None:
     text = "Apply with [the form](https://example.com/form) before May. The hall is cold."
-    pack = DenseXRetrievalPack([Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none")
-    assert "Apply with [the form](https://example.com/form) before May.[^1]" in str(pack.run("How does one apply?"))
+    pack = DenseXRetrievalPack(
+        [Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none"
+    )
+    assert "Apply with [the form](https://example.com/form) before May.[^1]" in str(
+        pack.run("How does one apply?")
+    )
 
 
 def test_a_footnote_of_a_document_is_quoted_without_its_mark() -> None:
@@ -322,7 +357,8 @@ def test_a_japanese_question_is_not_about_the_words_that_ask() -> None:
     ("text", "question", "begins"),
     [
         (
-            "Minot Light was lit in 1860. Minot Light flashes 1-4-3. The granite of Minot Light came from Quincy.",
+            "Minot Light was lit in 1860. Minot Light flashes 1-4-3. The granite of Minot Light came from "
+            "Quincy.",
             "Where did the granite of Minot Light come from?",
             "The granite of Minot Light came from Quincy.[^1]",
         ),
@@ -344,13 +380,18 @@ def test_an_answer_begins_with_what_answers(text: str, question: str, begins: st
 
 
 def test_a_sentence_of_several_lines_is_quoted_on_one() -> None:
-    text = "霧浜灯台の塔は、技師の佐伯が設計したものであるが、今のものは鉄筋コン\nクリートで建て直されている。"
-    pack = DenseXRetrievalPack([Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none")
+    text = (
+        "霧浜灯台の塔は、技師の佐伯が設計したものであるが、今のものは鉄筋コン\nクリートで建て直されている。"
+    )
+    pack = DenseXRetrievalPack(
+        [Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none"
+    )
     assert without_footnotes(str(pack.run("鉄筋コンクリートの塔は？"))) == text.replace("\n", "")
 
 
 @pytest.mark.parametrize(
-    ("lead", "item"), [("Bring to the harbour:", "- a coat of the size {}"), ("次の物を港に持参：", "- 寸法{}の上着")]
+    ("lead", "item"),
+    [("Bring to the harbour:", "- a coat of the size {}"), ("次の物を港に持参：", "- 寸法{}の上着")],
 )
 def test_items_of_a_list_are_quoted_as_a_list(lead: str, item: str) -> None:
     items = [item.format(number) for number in range(1, 4)]
@@ -384,5 +425,7 @@ NOTHING_EN = "The answer was not found in the documents."
 def test_the_documents_decide_where_a_question_does_not_tell_its_language(
     document: str, question: str, answer: str
 ) -> None:
-    pack = DenseXRetrievalPack([Document(text=document)], query_llm="none", embed_model="none", proposition_llm="none")
+    pack = DenseXRetrievalPack(
+        [Document(text=document)], query_llm="none", embed_model="none", proposition_llm="none"
+    )
     assert str(pack.run(question)) == answer

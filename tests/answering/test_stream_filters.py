@@ -15,7 +15,11 @@ SOURCES = {n: Source.of(n, NodeWithScore(node=TextNode(text=text))) for n, text 
 @pytest.mark.parametrize(
     ("deltas", "texts", "rest"),
     [
-        (["It opened", " in 1998.", "[^1] It", " turns"], ["It opene", "d in 1998", ".[^1] I", "t turn"], "s"),
+        (
+            ["It opened", " in 1998.", "[^1] It", " turns"],
+            ["It opene", "d in 1998", ".[^1] I", "t turn"],
+            "s",
+        ),
         (["It turns.[^", "9] It opened"], ["It turns", ". It opene"], "d"),
         (["1998年です［＾", "１］。灯台"], ["1998年です", "[^1]。灯"], "台"),
         (["It turns.[^2]\n\n[^2]: a light\n", "x"], ["It turns", ""], ".[^2]\n\nx"),
@@ -33,7 +37,12 @@ def test_footnotes_are_passed_on_once_they_are_whole_and_those_that_lead_nowhere
 @pytest.mark.parametrize(
     ("question", "deltas", "texts", "last"),
     [
-        ("When?", ["It turns", ". It opened", "."], ["It turns", ". (no source) It opened", "."], " (no source)"),
+        (
+            "When?",
+            ["It turns", ". It opened", "."],
+            ["It turns", ". (no source) It opened", "."],
+            " (no source)",
+        ),
         ("When?", ["It opened.[^1] It", " turns."], ["It opened.[^1] It", " turns."], " (no source)"),
         ("いつですか。", ["崖にある。", "1998年。[^1]"], ["崖にある。", "（出典なし）1998年。[^1]"], ""),
         ("May I?", ["Yes. ", "It opened.[^1]"], ["Yes. ", "It opened.[^1]"], ""),
@@ -49,9 +58,15 @@ def test_a_sentence_is_marked_once_the_next_one_begins(
 
 @pytest.mark.parametrize(
     ("deltas", "begins_cited"),
-    [(["It opened.[^1] ", "It turns."], True), (["It turns. ", "It opened.[^1]"], False), (["It opened."], None)],
+    [
+        (["It opened.[^1] ", "It turns."], True),
+        (["It turns. ", "It opened.[^1]"], False),
+        (["It opened."], None),
+    ],
 )
-def test_the_marker_tells_whether_the_first_sentence_is_cited(deltas: list[str], begins_cited: bool | None) -> None:
+def test_the_marker_tells_whether_the_first_sentence_is_cited(
+    deltas: list[str], begins_cited: bool | None
+) -> None:
     marker = SentenceMarker(SOURCES, "When?")
     for delta in deltas:
         marker.add(delta)

@@ -16,7 +16,9 @@ from tests.serving.running import served
 from tests.thoughts import MARKS
 
 DOCUMENTS = [
-    Document(text="The Seikan Tunnel links Honshu with Hokkaido. It lies 240 metres below the sea.", id_="seikan"),
+    Document(
+        text="The Seikan Tunnel links Honshu with Hokkaido. It lies 240 metres below the sea.", id_="seikan"
+    ),
     Document(text="琵琶湖は滋賀県にある。最も深い所の水深は104メートルである。", id_="琵琶湖"),
 ]
 CASES = {
@@ -41,9 +43,12 @@ def server() -> Iterator[OpenAIServer]:
 
 @pytest.fixture(scope="module")
 def packs(server: OpenAIServer) -> dict[bool, DenseXRetrievalPack]:
-    llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0, reuse_client=False)
+    llm = OpenAI(
+        model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0, reuse_client=False
+    )
     return {
-        streams: DenseXRetrievalPack(DOCUMENTS, "none", llm, "none", streaming=streams) for streams in (False, True)
+        streams: DenseXRetrievalPack(DOCUMENTS, "none", llm, "none", streaming=streams)
+        for streams in (False, True)
     }
 
 
@@ -65,7 +70,9 @@ async def test_thoughts_are_in_no_answer(
         assert response.metadata["outcome"] == "answered"
 
 
-@pytest.mark.parametrize("marks", [MARKS["<think>"], MARKS["channels"], MARKS["a closing tag alone"]], ids=str)
+@pytest.mark.parametrize(
+    "marks", [MARKS["<think>"], MARKS["channels"], MARKS["a closing tag alone"]], ids=str
+)
 @pytest.mark.parametrize("streams", [False, True])
 def test_thoughts_are_in_no_conversation(
     server: OpenAIServer, packs: dict[bool, DenseXRetrievalPack], marks: tuple[str, str], streams: bool
@@ -84,11 +91,15 @@ def test_thoughts_are_in_no_conversation(
     assert "How deep is the Seikan Tunnel?" in server.requests[-1].last_message
     assert "I will cite" not in server.requests[-1].last_message
     assert str(say("Summarise that.")).strip() == answer
-    assert {str(message.content) for message in engine.chat_history if message.role == "assistant"} == {answer}
+    assert {str(message.content) for message in engine.chat_history if message.role == "assistant"} == {
+        answer
+    }
 
 
 @pytest.mark.parametrize("language", CASES)
-def test_thoughts_are_not_served(server: OpenAIServer, packs: dict[bool, DenseXRetrievalPack], language: str) -> None:
+def test_thoughts_are_not_served(
+    server: OpenAIServer, packs: dict[bool, DenseXRetrievalPack], language: str
+) -> None:
     question, thoughts, answer = CASES[language]
     server.responder = lambda body: f"{thoughts}\n</think>\n\n{answer}"
     with served(packs[False]) as client:
@@ -106,7 +117,9 @@ def test_thoughts_are_not_served(server: OpenAIServer, packs: dict[bool, DenseXR
 def test_thoughts_that_were_cut_off_are_no_answer(
     server: OpenAIServer, packs: dict[bool, DenseXRetrievalPack], opening: str, streams: bool
 ) -> None:
-    server.responder = lambda body: Reply(f"{opening}It lies 240 metres below the sea.[^1] Or", finish_reason="length")
+    server.responder = lambda body: Reply(
+        f"{opening}It lies 240 metres below the sea.[^1] Or", finish_reason="length"
+    )
     response: Any = packs[streams].run(CASES["en"][0])
     text = "".join(response.response_gen) if streams else str(response)
     assert "240" not in text
@@ -154,6 +167,8 @@ def test_thoughts_in_a_field_of_their_own_are_no_text(server: OpenAIServer) -> N
     message = {"role": "assistant", "content": answer}
     choice = {"index": 0, "finish_reason": "stop", "message": {**message, "reasoning_content": thoughts}}
     completion = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-    openai = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0, reuse_client=False)
+    openai = OpenAI(
+        model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0, reuse_client=False
+    )
     server.responder = lambda _: Reply(body_override=json.dumps(completion))
     assert str(DenseXRetrievalPack(DOCUMENTS, "none", openai, "none").run(question)) == answer

@@ -1,4 +1,5 @@
-"""Two small datasets to compare strategies over: articles of three passages each, in English and in Japanese."""
+"""Two small datasets to compare strategies over: articles of three passages each, in English and in
+Japanese."""
 
 from __future__ import annotations
 

@@ -35,12 +35,16 @@ def strategy(name: str, quality: float | None, *, description: str = "As it come
         for length in LENGTHS
     }
     metrics["answer_recall"] = quality
-    intervals = {key: (max(0.0, value - 0.02), min(1.0, value + 0.02)) for key, value in metrics.items() if value}
+    intervals = {
+        key: (max(0.0, value - 0.02), min(1.0, value + 0.02)) for key, value in metrics.items() if value
+    }
     cost = Cost(units=1200, tokens=45000, index_seconds=1.25, query_ms=8.5, context_words=310.5, context_k=4)
     return StrategyResult(name, description, name.startswith("densex"), metrics, intervals, cost)
 
 
-def question(number: int, found: Mapping[str, int | None], text: str = "", answer: str = "Rollo") -> QuestionResult:
+def question(
+    number: int, found: Mapping[str, int | None], text: str = "", answer: str = "Rollo"
+) -> QuestionResult:
     """A question, and by strategy the rank of what was found."""
     return QuestionResult(
         id=f"q{number}",
@@ -49,7 +53,11 @@ def question(number: int, found: Mapping[str, int | None], text: str = "", answe
         document="Normans",
         found={
             name: Retrieval(
-                rank, rank, None if rank is None else rank * 20, f"{answer} led them, {name} says.", "Normans, 0-9"
+                rank,
+                rank,
+                None if rank is None else rank * 20,
+                f"{answer} led them, {name} says.",
+                "Normans, 0-9",
             )
             for name, rank in found.items()
         },
@@ -81,7 +89,8 @@ def report(
             and (second_value := second.metrics[metric]) is not None
         ],
         equal_context=[
-            EqualContext(first.name, second.name, 310.5, 0.9, 0.8, 0.1, 0.2, len(questions)) for first, second in pairs
+            EqualContext(first.name, second.name, 310.5, 0.9, 0.8, 0.1, 0.2, len(questions))
+            for first, second in pairs
         ],
         questions=list(questions),
     ).to_dict()

@@ -1,4 +1,5 @@
-"""What a judge LLM replies, for the server of the tests: to answers, to LlamaIndex's evaluators, and to TruLens."""
+"""What a judge LLM replies, for the server of the tests: to answers, to LlamaIndex's evaluators, and to
+TruLens."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def kind_of(body: Mapping[str, Any]) -> str:
     return next((kind for words, kind in KINDS.items() if words in said), "answer")
 
 
-def judging(**replies: str | Reply | Callable[[Mapping[str, Any]], str | Reply]) -> Callable[[Any], str | Reply]:
+def judging(
+    **replies: str | Reply | Callable[[Mapping[str, Any]], str | Reply],
+) -> Callable[[Any], str | Reply]:
     """A responder with a reply, or a responder, for each kind of request."""
     defaults: dict[str, Any] = {
         "answer": "The mill stood in Nendrum.[^1] It was built in 619.[^1]",

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-EVALUATION_DATA = Path(os.environ.get("DENSEX_EVALUATION_DATA") or Path(__file__).parents[2].parent / "shared" / "eval")
-"""A folder with squad_en.json, jsquad_ja.json and jqara/, named by an environment variable or beside the repository."""
+EVALUATION_DATA = Path(
+    os.environ.get("DENSEX_EVALUATION_DATA") or Path(__file__).parents[2].parent / "shared" / "eval"
+)
+"""A folder with squad_en.json, jsquad_ja.json and jqara/, named by an environment variable or beside the
+repository."""
 
 needs_published_data = pytest.mark.skipif(
     not (EVALUATION_DATA / "jqara").is_dir(),

@@ -173,15 +173,20 @@ def test_a_reply_that_is_no_answer_is_no_wrong_answer(
 
 
 @pytest.mark.parametrize(
-    "thoughts", ["<think>Maybe Comber? No.</think>\n\n", "Maybe Comber? No.\n</think>\n\n", "[THINK]Comber?[/THINK]"]
+    "thoughts",
+    ["<think>Maybe Comber? No.</think>\n\n", "Maybe Comber? No.\n</think>\n\n", "[THINK]Comber?[/THINK]"],
 )
 def test_a_reader_that_thinks_is_read_behind_its_thoughts(thoughts: str) -> None:
     with OpenAIServer(judging(reader="Nendrum")) as server:
         plain = run(server).strategies[0].metrics
-    with OpenAIServer(judging(reader=f"{thoughts}Nendrum", answer=f"{thoughts}The mill stood in Nendrum.")) as server:
+    with OpenAIServer(
+        judging(reader=f"{thoughts}Nendrum", answer=f"{thoughts}The mill stood in Nendrum.")
+    ) as server:
         report = run(server)
     thinking = report.strategies[0].metrics
-    assert {key: thinking[key] for key in ("em@100", "f1@100")} == {key: plain[key] for key in ("em@100", "f1@100")}
+    assert {key: thinking[key] for key in ("em@100", "f1@100")} == {
+        key: plain[key] for key in ("em@100", "f1@100")
+    }
     assert {found.answer for each in report.questions for found in each.found.values()} == {
         "The mill stood in Nendrum."
     }
@@ -202,7 +207,9 @@ def test_a_budget_stops_the_judge_and_the_rest_is_reported(caplog: pytest.LogCap
         assert server.requests == []
     assert report.strategies[0].metrics["recall@1"] is not None
     assert not {*TRIAD, "em@100"} & report.strategies[0].metrics.keys()
-    assert {"str_em", "em@100", *TRIAD} <= {name for name, number in report.strategies[0].failed.items() if number == 4}
+    assert {"str_em", "em@100", *TRIAD} <= {
+        name for name, number in report.strategies[0].failed.items() if number == 4
+    }
     assert "4 of 4 items of em@100" in caplog.text
     assert "the LLM stopped: The budget does not allow" in caplog.text
 
@@ -211,7 +218,9 @@ def test_a_refused_key_is_met_once(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(body: Any) -> Reply:
         return Reply("Incorrect API key provided", status=401, code="invalid_api_key")
 
-    with OpenAIServer(judging(context_relevance=refuse, groundedness=refuse, answer_relevance=refuse)) as server:
+    with OpenAIServer(
+        judging(context_relevance=refuse, groundedness=refuse, answer_relevance=refuse)
+    ) as server:
         report = run(server, ["densex", "bm25"])
         refused = sum(kind_of(seen.body) in TRIAD for seen in server.requests)
     assert refused <= 8  # those that were under way
@@ -275,7 +284,9 @@ class Cited(BaseQueryEngine):
 
 def cited(outcomes: dict[str, str], contexts: list[str]) -> Strategy:
     def build(corpus: Any) -> Built:
-        retriever = DenseXRetrievalPack(corpus.documents, embed_model="none", query_llm="none").as_retriever(4)
+        retriever = DenseXRetrievalPack(corpus.documents, embed_model="none", query_llm="none").as_retriever(
+            4
+        )
         return Built(retriever, query_engine=Cited(outcomes, contexts))
 
     return Strategy("mine", build)
@@ -331,11 +342,15 @@ def test_without_any_context_only_the_answer_is_judged() -> None:
 
 def index(**arguments: Any) -> DenseXRetrievalPack:
     documents = [Document(text=" ".join(texts), id_=title) for title, texts in ENGLISH.items()]
-    return DenseXRetrievalPack(documents, propositionizer=SentencePropositionizer(), embed_model="none", **arguments)
+    return DenseXRetrievalPack(
+        documents, propositionizer=SentencePropositionizer(), embed_model="none", **arguments
+    )
 
 
 def test_an_index_is_asked_questions_without_their_documents(tmp_path: Path) -> None:
-    questions = [{"question": question.text, "answers": list(question.answers)} for question in small_set().questions]
+    questions = [
+        {"question": question.text, "answers": list(question.answers)} for question in small_set().questions
+    ]
     file = tmp_path / "questions.jsonl"
     file.write_text("\n".join(map(json.dumps, questions)), encoding="utf-8")
     pack = index(query_llm="none")
@@ -357,7 +372,9 @@ def test_an_index_is_asked_questions_without_their_documents(tmp_path: Path) -> 
 def test_an_index_is_judged_and_its_report_written(tmp_path: Path) -> None:
     with OpenAIServer(judging()) as server:
         pack = index(query_llm=openai(server))
-        report = evaluate(pack, small_set().questions, reader_llm=openai(server), judge_llm=openai(server), name="docs")
+        report = evaluate(
+            pack, small_set().questions, reader_llm=openai(server), judge_llm=openai(server), name="docs"
+        )
     (found,) = report.strategies
     assert found.name == "docs"
     assert found.metrics["em@500"] == 0.25

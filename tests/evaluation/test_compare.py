@@ -38,9 +38,16 @@ def result_of(report: Report, name: str) -> StrategyResult:
 @pytest.mark.parametrize("language", ["en", "ja"])
 def test_every_strategy_runs_or_says_why_not(language: str) -> None:
     report = run(language=language)
-    assert {"densex", "vector", "vector-256", "sentence-window", "auto-merging", "bm25", "hybrid", "contextual"} <= {
-        strategy.name for strategy in report.strategies
-    }
+    assert {
+        "densex",
+        "vector",
+        "vector-256",
+        "sentence-window",
+        "auto-merging",
+        "bm25",
+        "hybrid",
+        "contextual",
+    } <= {strategy.name for strategy in report.strategies}
     assert {left.name for left in report.skipped} == {
         name for name in (s.name for s in report.skipped) if name.startswith("densex-sentences")
     } | {"densex-without-questions"}
@@ -95,7 +102,9 @@ def test_a_second_run_with_the_same_folder_embeds_nothing(tmp_path: Path) -> Non
     after = run(["densex", "sentence-window"], embed_model=second, cache_dir=tmp_path)
     assert first.embedded > 0
     assert second.embedded == 0
-    assert [strategy.metrics for strategy in before.strategies] == [strategy.metrics for strategy in after.strategies]
+    assert [strategy.metrics for strategy in before.strategies] == [
+        strategy.metrics for strategy in after.strategies
+    ]
 
 
 def test_a_users_own_strategy_takes_three_lines() -> None:
@@ -116,7 +125,9 @@ def test_a_users_own_strategy_takes_three_lines() -> None:
 
 def test_a_users_own_strategy_without_the_embedding_model_it_needs_is_left_out() -> None:
     def build(corpus: Corpus) -> BaseRetriever:
-        return VectorStoreIndex.from_documents(corpus.documents, embed_model=corpus.embed_model).as_retriever()
+        return VectorStoreIndex.from_documents(
+            corpus.documents, embed_model=corpus.embed_model
+        ).as_retriever()
 
     report = run(["bm25", Strategy("mine", build)], embed_model="none")
     assert [left.name for left in report.skipped] == ["mine"]
@@ -156,9 +167,13 @@ def test_results_that_are_nowhere_in_the_documents_are_told(caplog: pytest.LogCa
 
 
 def test_documents_without_text_are_no_results(caplog: pytest.LogCaptureFixture) -> None:
-    documents = [Document(text=text, id_=str(number)) for number, text in enumerate((*small_texts(), "", " \n"))]
+    documents = [
+        Document(text=text, id_=str(number)) for number, text in enumerate((*small_texts(), "", " \n"))
+    ]
     questions = [{"question": "Who opened the Humber Bridge?", "answers": "Queen Elizabeth", "document": "0"}]
-    report = compare(documents, questions, ["densex-sentences", "bm25", "hybrid"], embed_model=TrigramEmbedding())
+    report = compare(
+        documents, questions, ["densex-sentences", "bm25", "hybrid"], embed_model=TrigramEmbedding()
+    )
     assert [strategy.name for strategy in report.strategies] == ["densex-sentences", "bm25", "hybrid"]
     assert "nowhere in the documents" not in caplog.text
 
@@ -220,8 +235,16 @@ def test_long_documents_without_known_passages_are_cut() -> None:
         ([Document(text="a", id_="x")], [], "expected questions with answers, and there are none"),
         ([Document(text="a", id_="x")], [{"question": "Who?"}], "question 1"),
         ([Document(text="a", id_="x")], [{"question": "Who?", "document": "y"}], "'y'"),
-        ([Document(text="a", id_="x")], [{"question": "Who?", "answers": None}], "question 1: expected 'answers'"),
-        ([Document(text="a", id_="x")], [{"question": "When?", "answers": 1889}], "question 1: 'answers' must be"),
+        (
+            [Document(text="a", id_="x")],
+            [{"question": "Who?", "answers": None}],
+            "question 1: expected 'answers'",
+        ),
+        (
+            [Document(text="a", id_="x")],
+            [{"question": "When?", "answers": 1889}],
+            "question 1: 'answers' must be",
+        ),
         (
             [Document(text="a", id_="x"), Document(text="b", id_="x")],
             [{"question": "W?", "answers": "a"}],
@@ -257,7 +280,9 @@ def test_metrics_beyond_the_depth_are_not_given() -> None:
 
 def test_labels_of_questions_that_are_not_asked_do_no_harm() -> None:
     small = small_set()
-    dataset = replace(small, questions=small.questions[:2], relevance={"en0": {"Tides": 1}, "en3": {"Bridges": 1}})
+    dataset = replace(
+        small, questions=small.questions[:2], relevance={"en0": {"Tides": 1}, "en3": {"Bridges": 1}}
+    )
     report = compare(dataset, strategies=["bm25"], embed_model="none")
     assert report.strategies[0].metrics["mrr@10"] == 1.0
 
@@ -267,7 +292,9 @@ def test_a_language_can_be_chosen() -> None:
     assert report.dataset.language == "ja"
 
 
-def test_a_strategy_that_fails_is_left_out_and_the_others_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_strategy_that_fails_is_left_out_and_the_others_are_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def fail(corpus: Corpus) -> BaseRetriever:
         raise RuntimeError("the server is down, sk-very-secret-key")
 
@@ -300,7 +327,9 @@ def with_candidates(*candidates: str) -> EvaluationSet:
     """A set whose questions come with the documents to rank, as JQaRA's."""
     documents = [Document(text=passage.text, id_=passage.id_) for passage in small_set().passage_documents()]
     questions = [
-        Question(question.id, question.text, question.answers, f"{question.document_id}/{place}", None, candidates)
+        Question(
+            question.id, question.text, question.answers, f"{question.document_id}/{place}", None, candidates
+        )
         for question, place in zip(small_set().questions, (1, 2, 0, 1), strict=True)
     ]
     relevance = {question.id: {question.document_id: 1} for question in questions}
@@ -330,7 +359,9 @@ def test_each_strategy_that_is_named_ranks_the_candidates_of_each_question() -> 
 
 
 def test_no_document_but_a_questions_candidates_is_ranked() -> None:
-    report = compare(with_candidates("Tides/0", "Tides/1"), None, ["densex-sentences", "bm25"], embed_model="none")
+    report = compare(
+        with_candidates("Tides/0", "Tides/1"), None, ["densex-sentences", "bm25"], embed_model="none"
+    )
     found = [each for question in report.questions for each in question.found.values()]
     # "" where no word of a question is in any of them
     assert {each.source.partition(",")[0] for each in found} <= {"Tides/0", "Tides/1", ""}
@@ -341,7 +372,9 @@ def test_questions_of_equal_text_have_candidates_of_their_own() -> None:
     dataset = with_candidates("Tides/0", "Tides/1")
     first = dataset.questions[0]
     twin = replace(first, id="twin", candidates=("Bridges/0", "Bridges/1"))
-    dataset = replace(dataset, questions=[first, twin], relevance={first.id: {"Tides/0": 1}, "twin": {"Bridges/0": 1}})
+    dataset = replace(
+        dataset, questions=[first, twin], relevance={first.id: {"Tides/0": 1}, "twin": {"Bridges/0": 1}}
+    )
     report = compare(dataset, strategies=["vector"], embed_model=TrigramEmbedding())
     found = [question.found["vector"].source.partition("/")[0] for question in report.questions]
     assert found == ["Tides", "Bridges"]
@@ -399,7 +432,10 @@ def arguments(language: str, relevance: bool = True) -> EvaluationSet:
 
 @pytest.mark.parametrize("language", ["en", "ja"])
 def test_no_strategy_finds_the_question_itself(language: str) -> None:
-    options: dict[str, Any] = {"embed_model": TrigramEmbedding(), "propositionizer": SentencePropositionizer()}
+    options: dict[str, Any] = {
+        "embed_model": TrigramEmbedding(),
+        "propositionizer": SentencePropositionizer(),
+    }
     report = compare(arguments(language), **options)
     assert len(report.strategies) > 10
     for question in report.questions:
@@ -443,7 +479,9 @@ def test_a_labelled_document_that_is_gone_counts_as_not_found() -> None:
 def test_each_of_several_documents_that_are_labelled_as_relevant_is_a_right_one() -> None:
     documents = [Document(text=text, id_=f"d{number}") for number, text in enumerate(small_texts())]
     question = Question("q", "Who opened the Humber Bridge?", (), "d0")
-    dataset = EvaluationSet("labels", "en", documents, [question], relevance={"q": {"d0": 1, "d1": 1, "d2": 0}})
+    dataset = EvaluationSet(
+        "labels", "en", documents, [question], relevance={"q": {"d0": 1, "d1": 1, "d2": 0}}
+    )
     report = compare(dataset, None, ["densex-sentences"], embed_model="none")
     assert report.strategies[0].metrics["gold@1"] == report.strategies[0].metrics["mrr@10"] == 1.0
 
@@ -518,7 +556,9 @@ def test_what_a_strategy_failed_with_says_what_to_do_about_the_key() -> None:
     assert "check the key (OpenAI: OPENAI_API_KEY)" in report.skipped[0].reason
 
 
-def test_a_reader_stops_at_its_budget_and_what_was_found_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reader_stops_at_its_budget_and_what_was_found_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with OpenAIServer(lambda body: "Nendrum") as server:
         report = run(["bm25"], reader_llm=reader(server), max_cost=0.0)
     assert server.requests == []
@@ -536,7 +576,9 @@ def test_what_is_shown_of_a_passage_has_the_answer_and_the_unit_that_found_it(
     language: str, filler: str, said: str, answer: str
 ) -> None:
     documents = [Document(text=f"{40 * filler}{said} {40 * filler}", id_="d")]
-    dataset = EvaluationSet("own", language, documents, [Question("q", said, (answer,), "d")], {"d": [(0, 10_000)]})
+    dataset = EvaluationSet(
+        "own", language, documents, [Question("q", said, (answer,), "d")], {"d": [(0, 10_000)]}
+    )
     report = compare(dataset, None, ["densex-sentences", "bm25"], embed_model="none")
     ours, other = (report.questions[0].found[name] for name in ("densex-sentences", "bm25"))
     assert report.dataset.gold == "document"
@@ -557,13 +599,17 @@ def test_it_tells_which_strategy_of_how_many_is_at_work() -> None:
 
 
 def test_a_budget_needs_a_price() -> None:
-    with pytest.raises(ValueError, match=r"max_cost needs the price of .*: leave out max_cost \(--max-cost\)"):
+    with pytest.raises(
+        ValueError, match=r"max_cost needs the price of .*: leave out max_cost \(--max-cost\)"
+    ):
         run(["bm25"], reader_llm=MockLLM(), max_cost=1.0)
 
 
 def test_an_llm_writes_the_headers_of_contextual_retrieval() -> None:
     def situate(body: dict[str, Any]) -> str:
-        return "On mills that the sea drives" if "<chunk>A tidal mill" in json.dumps(body) else "Something else"
+        return (
+            "On mills that the sea drives" if "<chunk>A tidal mill" in json.dumps(body) else "Something else"
+        )
 
     dataset = replace(small_set(), questions=[Question("q", "Which mills does the sea drive?", ("Nendrum",))])
     with OpenAIServer(situate) as server:
@@ -582,7 +628,9 @@ def test_an_llm_writes_the_headers_of_contextual_retrieval() -> None:
 def test_what_an_unpriced_llm_was_asked_leaves_the_others_their_price() -> None:
     openai_like = pytest.importorskip("llama_index.llms.openai_like", reason="the class of unpriced models")
     with OpenAIServer(lambda body: '["The tide rises.", "The sea drives a mill."]') as server:
-        own = openai_like.OpenAILike(model="own-model", api_base=server.url, api_key="none", is_chat_model=True)
+        own = openai_like.OpenAILike(
+            model="own-model", api_base=server.url, api_key="none", is_chat_model=True
+        )
         options = {"propositionizer": LLMPropositionizer(llm=own), "llm": reader(server)}
         unpriced, priced, without = run(["densex", "contextual", "bm25"], **options).strategies
     assert (unpriced.cost.llm_dollars, without.cost.llm_dollars) == (None, 0.0)
@@ -604,13 +652,19 @@ def test_the_same_run_gives_the_same_report() -> None:
 
 
 def test_figures_do_not_depend_on_where_the_files_are(tmp_path: Path) -> None:
-    questions = [{"question": "How far does the water rise?", "answers": ["16 metres"], "document": "tides.txt"}]
+    questions = [
+        {"question": "How far does the water rise?", "answers": ["16 metres"], "document": "tides.txt"}
+    ]
     found = []
     for folder in (tmp_path / "here", tmp_path / "a water of which the metres rise far" / "there"):
         folder.mkdir(parents=True)
-        (folder / "tides.txt").write_text("The water rises by 16 metres in the Bay of Fundy.\n" * 40, encoding="utf-8")
+        (folder / "tides.txt").write_text(
+            "The water rises by 16 metres in the Bay of Fundy.\n" * 40, encoding="utf-8"
+        )
         (folder / "piers.txt").write_text("A pier stands in the water.\n" * 40, encoding="utf-8")
-        given = json.loads(compare(folder, questions, ["vector-256"], embed_model=TrigramEmbedding()).to_json())
+        given = json.loads(
+            compare(folder, questions, ["vector-256"], embed_model=TrigramEmbedding()).to_json()
+        )
         for strategy in given["strategies"]:
             strategy["cost"] |= {"index_seconds": 0, "query_ms": 0}
         found.append(given)
@@ -635,7 +689,9 @@ def small_texts() -> list[str]:
 
 def test_a_folder_can_be_asked_a_list_of_questions(tmp_path: Path) -> None:
     (tmp_path / "tides.txt").write_text("The water rises by 16 metres in the Bay of Fundy.", encoding="utf-8")
-    questions = [{"question": "How far does the water rise?", "answers": ["16 metres"], "document": "tides.txt"}]
+    questions = [
+        {"question": "How far does the water rise?", "answers": ["16 metres"], "document": "tides.txt"}
+    ]
     report = compare(tmp_path, questions, ["densex-sentences"], embed_model="none")
     assert result_of(report, "densex-sentences").metrics["gold@1"] == 1.0
 

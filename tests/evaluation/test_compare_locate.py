@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from llama_index.core.node_parser import HierarchicalNodeParser, NodeParser, SentenceSplitter, SentenceWindowNodeParser
+from llama_index.core.node_parser import (
+    HierarchicalNodeParser,
+    NodeParser,
+    SentenceSplitter,
+    SentenceWindowNodeParser,
+)
 from llama_index.core.schema import TextNode
 
 from llama_pack_densex import PropositionNodeParser

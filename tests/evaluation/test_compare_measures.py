@@ -17,10 +17,14 @@ from tests.evaluation.comparing import small_set
 from tests.evaluation.test_metrics import means_of
 
 NOTHING = Retrieval(None, None, None, "", "")
-FOUND = replace(NOTHING, rank=1, gold_rank=2, unit_ranks=(3, 4), results=20, in_passage=20, words=120, in_context=True)
+FOUND = replace(
+    NOTHING, rank=1, gold_rank=2, unit_ranks=(3, 4), results=20, in_passage=20, words=120, in_context=True
+)
 
 
-def score(dataset: EvaluationSet, found: dict[str, Retrieval], in_passages: bool = True, depth: int = 20) -> Scores:
+def score(
+    dataset: EvaluationSet, found: dict[str, Retrieval], in_passages: bool = True, depth: int = 20
+) -> Scores:
     return score_to(dataset, found, in_passages, depth)
 
 
@@ -94,6 +98,8 @@ def test_metrics_of_more_results_than_were_looked_at_are_not_given() -> None:
 
 def test_labels_of_questions_that_are_not_asked_are_left_out() -> None:
     small = small_set()
-    dataset = replace(small, questions=small.questions[:1], relevance={"en0": {"Tides": 1}, "other": {"Tides": 1}})
+    dataset = replace(
+        small, questions=small.questions[:1], relevance={"en0": {"Tides": 1}, "other": {"Tides": 1}}
+    )
     scores = score(dataset, {"en0": replace(FOUND, documents=("Tides",))})
     assert scores["mrr@10"] == {"en0": 1.0}

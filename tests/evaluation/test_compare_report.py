@@ -19,7 +19,12 @@ from tests.evaluation.test_compare import _Always
 def report() -> Report:
     return compare(
         small_set("ja"),
-        strategies=["densex", "vector", "dense-x", Strategy("<b>mine</b>", _Always("<script>新幹線</script>"))],
+        strategies=[
+            "densex",
+            "vector",
+            "dense-x",
+            Strategy("<b>mine</b>", _Always("<script>新幹線</script>")),
+        ],
         embed_model=TrigramEmbedding(),
         propositionizer=SentencePropositionizer(),
     )
@@ -34,10 +39,19 @@ def test_the_json_has_what_readers_of_it_expect(report: Report) -> None:
     }  # fmt: skip
     assert given["settings"]["versions"]["llama-index-core"]
     densex = given["strategies"][0]
-    assert {"recall@1", "recall@5", "recall@20", "mrr@10", "ndcg@10", "answer_recall@100"} <= set(densex["metrics"])
+    assert {"recall@1", "recall@5", "recall@20", "mrr@10", "ndcg@10", "answer_recall@100"} <= set(
+        densex["metrics"]
+    )
     low, high = densex["intervals"]["answer_recall@100"]
     assert low <= densex["metrics"]["answer_recall@100"] <= high
-    assert set(given["questions"][0]["found"]["densex"]) == {"rank", "gold_rank", "words", "text", "source", "unit"}
+    assert set(given["questions"][0]["found"]["densex"]) == {
+        "rank",
+        "gold_rank",
+        "words",
+        "text",
+        "source",
+        "unit",
+    }
 
 
 def test_what_cannot_be_given_is_null_and_has_no_interval(report: Report) -> None:

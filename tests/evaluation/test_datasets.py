@@ -23,7 +23,9 @@ def _write(file: Path, content: Any) -> Path:
 
 
 def _squad(*paragraphs: tuple[str, list[dict[str, Any]]], title: str = "Lamps") -> dict[str, Any]:
-    return {"data": [{"title": title, "paragraphs": [{"context": text, "qas": qas} for text, qas in paragraphs]}]}
+    return {
+        "data": [{"title": title, "paragraphs": [{"context": text, "qas": qas} for text, qas in paragraphs]}]
+    }
 
 
 def _qa(question_id: str, *answers: str, start: int = 0, **more: Any) -> dict[str, Any]:
@@ -33,7 +35,9 @@ def _qa(question_id: str, *answers: str, start: int = 0, **more: Any) -> dict[st
 
 class TestSquad:
     def test_an_article_is_its_paragraphs_and_a_question_knows_its_own(self, tmp_path: Path) -> None:
-        content = _squad(("The lamp is red.", []), ("The door is blue.", [_qa("q", "blue", "blue", "a blue")]))
+        content = _squad(
+            ("The lamp is red.", []), ("The door is blue.", [_qa("q", "blue", "blue", "a blue")])
+        )
         found = read_dataset(_write(tmp_path / "squad.json", content))
         article = found.documents[0]
         assert (found.name, found.language) == ("squad", "en")
@@ -71,7 +75,10 @@ class TestSquad:
     @pytest.mark.parametrize(
         ("content", "said"),
         [
-            ({"data": [{"title": "A", "paragraphs": [{"qas": []}]}]}, r"data\[0\].paragraphs\[0\]: 'context' is missi"),
+            (
+                {"data": [{"title": "A", "paragraphs": [{"qas": []}]}]},
+                r"data\[0\].paragraphs\[0\]: 'context' is missi",
+            ),
             ({"data": {}}, "'data' must be a list"),
             ({"data": [7]}, r"data\[0\]: expected a JSON object"),
             (_squad(("x", [_qa("1", "x"), _qa("1", "x")])), "the question id '1' occurs twice"),
@@ -100,16 +107,21 @@ class TestSquad:
 
     @needs_published_data
     @pytest.mark.parametrize(
-        ("name", "language", "counts"), [("squad_en", "en", (8, 301, 1299)), ("jsquad_ja", "ja", (6, 198, 741))]
+        ("name", "language", "counts"),
+        [("squad_en", "en", (8, 301, 1299)), ("jsquad_ja", "ja", (6, 198, 741))],
     )
-    def test_published_sets_are_read_whole(self, name: str, language: str, counts: tuple[int, int, int]) -> None:
+    def test_published_sets_are_read_whole(
+        self, name: str, language: str, counts: tuple[int, int, int]
+    ) -> None:
         found = read_dataset(EVALUATION_DATA / f"{name}.json")
         assert found.language == language
         assert (len(found.documents), len(found.passage_documents()), len(found.questions)) == counts
 
 
 class TestDPR:
-    CORPUS = 'id\ttext\ttitle\n1\t"The ""Lamp"" is red."\tLamp\n2\tIt hangs.\tLamp\n3\tTea.\tTea\n4\tBack.\tLamp\n'
+    CORPUS = (
+        'id\ttext\ttitle\n1\t"The ""Lamp"" is red."\tLamp\n2\tIt hangs.\tLamp\n3\tTea.\tTea\n4\tBack.\tLamp\n'
+    )
 
     @pytest.fixture
     def corpus(self, tmp_path: Path) -> Path:
@@ -118,13 +130,18 @@ class TestDPR:
         return file
 
     def test_consecutive_passages_of_one_title_are_an_article(self, corpus: Path) -> None:
-        found = read_dataset(_write(corpus.parent / "q.jsonl", [{"question": "Where?", "answers": ["x"]}]), corpus)
+        found = read_dataset(
+            _write(corpus.parent / "q.jsonl", [{"question": "Where?", "answers": ["x"]}]), corpus
+        )
         assert [(document.id_, document.text) for document in found.documents] == [
             ("Lamp", 'The "Lamp" is red. It hangs.'),
             ("Tea", "Tea."),
             ("Lamp (2)", "Back."),
         ]
-        assert [passage.text for passage in found.passage_documents()][:2] == ['The "Lamp" is red.', "It hangs."]
+        assert [passage.text for passage in found.passage_documents()][:2] == [
+            'The "Lamp" is red.',
+            "It hangs.",
+        ]
 
     @pytest.mark.parametrize(
         ("name", "text"),
@@ -135,7 +152,9 @@ class TestDPR:
             ("own.csv", 'question,answers\nwhat colour is the lamp,"red|dark red"\n'),
         ],
     )
-    def test_question_files_of_all_forms_are_read(self, tmp_path: Path, corpus: Path, name: str, text: str) -> None:
+    def test_question_files_of_all_forms_are_read(
+        self, tmp_path: Path, corpus: Path, name: str, text: str
+    ) -> None:
         (tmp_path / name).write_text(text, encoding="utf-8")
         found = read_dataset(tmp_path / name, corpus)
         assert (found.questions[0].text, found.language) == ("what colour is the lamp", "en")
@@ -162,13 +181,19 @@ class TestDPR:
 
 class TestPassagesWithQuestions:
     LINES: ClassVar[list[dict[str, Any]]] = [
-        {"title": "Lamps", "text": "The lamp is red.", "questions": ["What colour is the lamp?", "Is it lit?"]},
+        {
+            "title": "Lamps",
+            "text": "The lamp is red.",
+            "questions": ["What colour is the lamp?", "Is it lit?"],
+        },
         {"title": "Doors", "text": "The door is blue.", "questions": ["What colour is the door?"]},
         {"title": "Lamps", "text": "It burns oil.", "questions": ["What does the lamp burn?"]},
         {"text": "The floor is grey.", "questions": []},
     ]
 
-    def test_the_passages_of_a_title_make_a_document_and_a_question_knows_its_passage(self, tmp_path: Path) -> None:
+    def test_the_passages_of_a_title_make_a_document_and_a_question_knows_its_passage(
+        self, tmp_path: Path
+    ) -> None:
         found = read_dataset(_write(tmp_path / "lamps.questions.jsonl", self.LINES))
         texts = {document.id_: document.text for document in found.documents}
         assert texts == {
@@ -197,7 +222,9 @@ class TestPassagesWithQuestions:
 
     @needs_published_data
     @pytest.mark.parametrize(("name", "questions"), [("squad_en", 2236), ("jsquad_ja", 1089)])
-    def test_its_documents_are_those_of_the_squad_file_of_the_same_passages(self, name: str, questions: int) -> None:
+    def test_its_documents_are_those_of_the_squad_file_of_the_same_passages(
+        self, name: str, questions: int
+    ) -> None:
         found = read_dataset(EVALUATION_DATA / f"{name}.questions.jsonl")
         other = read_dataset(EVALUATION_DATA / f"{name}.json")
         assert [(each.id_, each.text) for each in found.documents] == [
@@ -213,9 +240,14 @@ class TestBEIR:
         folder = tmp_path / "scifact"
         corpus = [{"_id": name, "title": "", "text": f"Text of {name}."} for name in ("a", "b", "c", "d")]
         _write(folder / "corpus.jsonl", corpus)
-        _write(folder / "queries.jsonl", [{"_id": "1", "text": "What is it?"}, {"_id": "2", "text": "Unlabelled"}])
+        _write(
+            folder / "queries.jsonl",
+            [{"_id": "1", "text": "What is it?"}, {"_id": "2", "text": "Unlabelled"}],
+        )
         (folder / "qrels").mkdir()
-        (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tb\t1\n1\tc\t2\n", encoding="utf-8")
+        (folder / "qrels" / "test.tsv").write_text(
+            "query-id\tcorpus-id\tscore\n1\tb\t1\n1\tc\t2\n", encoding="utf-8"
+        )
         return folder
 
     def test_the_questions_are_those_with_labels(self, folder: Path) -> None:
@@ -257,7 +289,12 @@ class TestBEIR:
 
 class TestJQaRA:
     ROWS = tuple(
-        {"id": f"{question}-{passage}", "q_id": question, "question": "日本一深い湖は？", "answers": ["田沢湖"]}
+        {
+            "id": f"{question}-{passage}",
+            "q_id": question,
+            "question": "日本一深い湖は？",
+            "answers": ["田沢湖"],
+        }
         | {"passage_row_id": passage, "title": "湖", "text": f"{passage}の湖である。", "label": label}
         for question, passage, label in [("Q1", "10", 0), ("Q1", "11", 1), ("Q2", "11", 1), ("Q2", "12", 0)]
     )
@@ -269,7 +306,10 @@ class TestJQaRA:
             pyarrow.parquet.write_table(pyarrow.Table.from_pylist(self.ROWS), file)
         else:
             _write(file, self.ROWS)
-        for found in (read_dataset(file), read_dataset(tmp_path) if file.suffix == ".parquet" else read_dataset(file)):
+        for found in (
+            read_dataset(file),
+            read_dataset(tmp_path) if file.suffix == ".parquet" else read_dataset(file),
+        ):
             assert found.language == "ja"
             assert [document.id_ for document in found.documents] == ["10", "11", "12"]
             assert found.questions[0].candidates == ("10", "11")
@@ -292,7 +332,9 @@ class TestOwnQuestions:
 
     def test_questions_in_csv_may_have_several_answers(self, folder: Path) -> None:
         file = folder / "questions.csv"
-        file.write_text('question,answers,document\n"What, is it?",red | dark red,sub/lamp.md\n', encoding="utf-8")
+        file.write_text(
+            'question,answers,document\n"What, is it?",red | dark red,sub/lamp.md\n', encoding="utf-8"
+        )
         found = read_dataset(file, folder)
         assert found.questions[0].answers == ("red", "dark red")
         assert found.questions[0].document_id == "sub/lamp.md"
@@ -357,14 +399,20 @@ def test_a_document_is_found_below_the_folder_and_from_the_questions_file(
     for folder in (tmp_path / language, relative / language):
         found = read_dataset(questions, folder, language=language)
         assert [question.document_id for question in found.questions] == ["lamp.md"]
-    assert read_dataset(relative / questions.name, language=language).questions[0].document_id == f"{language}/lamp.md"
+    assert (
+        read_dataset(relative / questions.name, language=language).questions[0].document_id
+        == f"{language}/lamp.md"
+    )
 
 
 def test_the_language_is_that_of_the_questions_whatever_the_documents_are_in(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = _bilingual(tmp_path).parent
-    asked = [{"question": "灯りは何色か。", "answers": ["赤い"]}, {"question": "What is red?", "answers": ["The lamp"]}]
+    asked = [
+        {"question": "灯りは何色か。", "answers": ["赤い"]},
+        {"question": "What is red?", "answers": ["The lamp"]},
+    ]
     for number, language in ((0, "ja"), (1, "en")):
         assert read_dataset(_write(tmp_path / "q.jsonl", [asked[number]]), folder).language == language
     assert "in another language" not in caplog.text
@@ -379,13 +427,18 @@ def test_the_language_is_that_of_the_questions_whatever_the_documents_are_in(
 def test_a_language_is_known_by_whatever_code(tmp_path: Path, code: str) -> None:
     folder = _bilingual(tmp_path).parent
     asked = [{"question": "灯りは何色か。", "answers": ["赤い"]}]
-    told = [{**asked[0], "language": code}, {"question": "What is red?", "answers": ["The lamp"], "language": "en"}]
+    told = [
+        {**asked[0], "language": code},
+        {"question": "What is red?", "answers": ["The lamp"], "language": "en"},
+    ]
     assert languages_of(_write(tmp_path / "q.jsonl", told)) == ["en", "ja"]
     assert len(read_dataset(tmp_path / "q.jsonl", folder, language=code).questions) == 1
     assert read_dataset(_write(tmp_path / "q.jsonl", asked), folder, language=code).language == "ja"
 
 
-def test_questions_in_two_scripts_are_asked_apart_though_they_do_not_say_their_language(tmp_path: Path) -> None:
+def test_questions_in_two_scripts_are_asked_apart_though_they_do_not_say_their_language(
+    tmp_path: Path,
+) -> None:
     folder = _bilingual(tmp_path).parent
     asked = [
         {"question": "灯りは何色か。", "answers": ["赤い"]},
@@ -399,7 +452,8 @@ def test_questions_in_two_scripts_are_asked_apart_though_they_do_not_say_their_l
     ]  # fmt: skip
     assert read_questions(questions, language="en").questions[0].text == "What does 灯 mean?"
     assert languages_of(_write(tmp_path / "q.jsonl", asked[:1])) == []
-    korean = {"question": "등불은 무슨 색입니까?", "answers": ["빨간"]}  # whose particles are written onto words
+    # whose particles are written onto words
+    korean = {"question": "등불은 무슨 색입니까?", "answers": ["빨간"]}
     assert languages_of(_write(tmp_path / "q.jsonl", [korean, asked[1]])) == ["en", "ko"]
 
 
@@ -408,7 +462,9 @@ def test_a_question_that_is_no_mapping_is_named() -> None:
         read_questions(["When?"])  # type: ignore[list-item]
 
 
-def test_a_named_document_that_is_not_there_is_an_error_that_says_where_it_was_looked_for(tmp_path: Path) -> None:
+def test_a_named_document_that_is_not_there_is_an_error_that_says_where_it_was_looked_for(
+    tmp_path: Path,
+) -> None:
     questions = _bilingual(tmp_path)
     (tmp_path / "ja" / "lamp.md").unlink()
     with pytest.raises(DatasetError, match=r"line 2: there is no document 'ja/lamp.md' in .*--documents"):
@@ -425,6 +481,11 @@ def _bilingual(folder: Path) -> Path:
     ):
         (folder / language).mkdir()
         (folder / language / "lamp.md").write_text(text, encoding="utf-8")
-        named = {"language": language, "question": question, "answers": [answer], "document": f"{language}/lamp.md"}
+        named = {
+            "language": language,
+            "question": question,
+            "answers": [answer],
+            "document": f"{language}/lamp.md",
+        }
         lines.append(named)
     return _write(folder / "questions.jsonl", lines)

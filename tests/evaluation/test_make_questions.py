@@ -23,8 +23,10 @@ Fields = dict[str, Any]
 
 MILLS = {
     "mill.md": (
-        "# Nendrum mill\n\nThe mill at Nendrum was built in 619. Its wheel turned when the tide went out, for about "
-        "seven hours a day. Visitors pay [five euros](https://example.com/prices) at the gate, children nothing.\n",
+        "# Nendrum mill\n\nThe mill at Nendrum was built in 619. Its wheel turned when the tide went out, "
+        "for about "
+        "seven hours a day. Visitors pay [five euros](https://example.com/prices) at the gate, children "
+        "nothing.\n",
         {
             "kind": "fact",
             "question": "How much is the entrance to Nendrum's watermill for a grown-up?",
@@ -33,17 +35,22 @@ MILLS = {
         },
     ),
     "bakery.md": (
-        "# Strangford bakery\n\nThe bakery in Strangford sells loaves from Tuesday to Saturday. It is shut in "
+        "# Strangford bakery\n\nThe bakery in Strangford sells loaves from Tuesday to Saturday. It is shut "
+        "in "
         "February, and the staff then mend the ovens and paint the walls of the shop.\n",
         {
             "kind": "situation",
-            "question": "I will be near Strangford one Monday in winter. Can I buy bread there at the start of a week?",
+            "question": (
+                "I will be near Strangford one Monday in winter. "
+                "Can I buy bread there at the start of a week?"
+            ),
             "evidence": "The bakery in Strangford sells loaves from Tuesday to Saturday.",
             "answer": "from Tuesday to Saturday",
         },
     ),
     "prices.md": (
-        "# Boats\n\nBoats can be hired at the pier all summer, by the hour or for the whole day, with a skipper.\n\n"
+        "# Boats\n\nBoats can be hired at the pier all summer, by the hour or for the whole day, with a "
+        "skipper.\n\n"
         "| Boat | Hour | Day |\n| --- | --- | --- |\n| Rowing boat | 8 euros | 40 euros |\n"
         "| Sailing boat | 20 euros | 110 euros |\n",
         {
@@ -128,7 +135,9 @@ def questions_of(fields: Sequence[Any]) -> set[str]:
     return {question["question"] if isinstance(question, dict) else question.text for question in fields}
 
 
-def test_evidence_is_a_stretch_of_the_document_and_holds_the_answer(folder: Path, server: OpenAIServer) -> None:
+def test_evidence_is_a_stretch_of_the_document_and_holds_the_answer(
+    folder: Path, server: OpenAIServer
+) -> None:
     question_set = make_questions(folder, openai(server), NUMBER)
     assert questions_of(question_set.questions) == questions_of([*REPLIES.values()])
     assert not question_set.left_out
@@ -230,8 +239,10 @@ def test_a_question_in_the_words_of_its_text_is_left_out(folder: Path, server: O
     [
         (
             [
-                "The tower opens at nine in summer, and nobody is let in after six, not even children with a ticket.",
-                "Nine steps lead to the tower's door, which has an iron lock of 1780 and a bell that is rung by hand.",
+                "The tower opens at nine in summer, and nobody is let in after six, not even children with a "
+                "ticket.",
+                "Nine steps lead to the tower's door, which has an iron lock of 1780 and a bell that is rung "
+                "by hand.",
             ],
             ["at nine in summer", "Nine steps"],
             ["When in the morning may people climb up?", "When, in the morning, may people climb up"],
@@ -252,7 +263,9 @@ def test_of_two_like_questions_one_is_kept(
     def respond(body: Any) -> str:
         number = texts.index(asked_content(body))
         answer = answers[number]
-        return written({"kind": "fact", "question": questions[number], "evidence": texts[number], "answer": answer})
+        return written(
+            {"kind": "fact", "question": questions[number], "evidence": texts[number], "answer": answer}
+        )
 
     server.responder = respond
     question_set = make_questions([Document(text=text) for text in texts], openai(server), 2)
@@ -263,18 +276,29 @@ def test_of_two_like_questions_one_is_kept(
 @pytest.mark.parametrize(
     ("text", "question"),
     [
-        ("Die Mühle am Fluss wurde im Jahr 1780 gebaut und mahlt noch heute jeden Morgen Korn für das Dorf.", ""),
-        ("방앗간은 1780년에 지어졌으며 지금도 매일 아침 마을을 위해 곡식을 빻고 있습니다. 입장료는 없습니다.", ""),
+        (
+            "Die Mühle am Fluss wurde im Jahr 1780 gebaut und mahlt noch heute jeden Morgen Korn für das "
+            "Dorf.",
+            "",
+        ),
+        (
+            "방앗간은 1780년에 지어졌으며 지금도 매일 아침 마을을 위해 곡식을 빻고 있습니다. 입장료는 "
+            "없습니다.",
+            "",
+        ),
         ("磨坊建于1780年，至今每天早晨仍为村民磨面。参观者可以免费进入，但是冬天不开放。", ""),
         (
-            "Die Mühle am Fluss wurde im Jahr 1780 gebaut und mahlt noch heute jeden Morgen Korn für das Dorf.",
+            "Die Mühle am Fluss wurde im Jahr 1780 gebaut und mahlt noch heute jeden Morgen Korn für das "
+            "Dorf.",
             "Wie alt ist das Gebäude, in dem man hier Mehl macht?",
         ),
     ],
     ids=["German", "Korean", "Chinese", "German in German"],
 )
 def test_a_question_is_in_the_language_of_its_passage(text: str, question: str, server: OpenAIServer) -> None:
-    written_question = question or "How old is the building where they make flour for the people who live there?"
+    written_question = (
+        question or "How old is the building where they make flour for the people who live there?"
+    )
     fields = {"kind": "fact", "question": written_question, "evidence": text, "answer": "1780"}
     server.responder = lambda body: written(fields)
     question_set = make_questions([Document(text=text)], openai(server), 1)
@@ -286,7 +310,8 @@ def test_passages_are_spread_over_the_documents_and_always_the_same(server: Open
     documents = [
         Document(
             text="\n\n".join(
-                f"# {name} {part}\n\n" + f"Room {part} of the {name} has {part} beds and a long oak table. " * 12
+                f"# {name} {part}\n\n"
+                + f"Room {part} of the {name} has {part} beds and a long oak table. " * 12
                 for part in range(parts)
             ),
             id_=name,
@@ -314,7 +339,9 @@ def test_requests_are_limited(folder: Path, server: OpenAIServer) -> None:
     assert server.peak <= 2
 
 
-def test_a_run_that_is_stopped_goes_on_where_it_was(folder: Path, server: OpenAIServer, tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_goes_on_where_it_was(
+    folder: Path, server: OpenAIServer, tmp_path: Path
+) -> None:
     answered = threading.Semaphore(2)
 
     def respond(body: Any) -> Reply | str:
@@ -382,7 +409,9 @@ def test_the_command_says_what_it_costs_and_writes_what_compare_and_evaluate_rea
     assert "str_em" in output
 
 
-def test_the_command_ends_with_1_where_there_is_no_question(folder: Path, server: OpenAIServer, tmp_path: Path) -> None:
+def test_the_command_ends_with_1_where_there_is_no_question(
+    folder: Path, server: OpenAIServer, tmp_path: Path
+) -> None:
     out = tmp_path / "questions.jsonl"
     server.responder = changed(evidence="Nobody said so.")
     code, output = run("questions", folder, "--out", out, "--number", "2")

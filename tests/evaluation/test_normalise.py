@@ -34,7 +34,9 @@ def test_english_answers_are_normalised_as_in_squads_script(answer: str, normali
         ("人々", "人々"),
     ],
 )
-def test_japanese_answers_lose_width_punctuation_and_spaces_but_no_article(answer: str, normalised: str) -> None:
+def test_japanese_answers_lose_width_punctuation_and_spaces_but_no_article(
+    answer: str, normalised: str
+) -> None:
     assert normalise_answer(answer, "ja") == normalised
 
 
@@ -80,7 +82,13 @@ def test_an_answer_begins_and_ends_where_a_word_does(text: str, answer: str, fou
 
 @pytest.mark.parametrize(
     ("text", "answer", "language"),
-    [("面積は約670平方キロです", "670", "ja"), ("它建于1993年", "1993", "zh"), ("서울에서 열렸다", "서울", "ko")],
+    [
+        ("面積は約670平方キロです", "670", "ja"),
+        ("它建于1993年", "1993", "zh"),
+        ("서울에서 열렸다", "서울", "ko"),
+    ],
 )
-def test_where_words_are_written_together_an_answer_stands_anywhere(text: str, answer: str, language: str) -> None:
+def test_where_words_are_written_together_an_answer_stands_anywhere(
+    text: str, answer: str, language: str
+) -> None:
     assert contains_answer(text, [answer], language)

@@ -26,7 +26,10 @@ def _sentence(words: int) -> str:
 
 def _sizes(*sentence_sizes: int) -> list[float]:
     document = Document(text=" ".join(map(_sentence, sentence_sizes)))
-    return [count_words(node.get_content()) for node in PaperPassageNodeParser().get_nodes_from_documents([document])]
+    return [
+        count_words(node.get_content())
+        for node in PaperPassageNodeParser().get_nodes_from_documents([document])
+    ]
 
 
 def test_a_passage_has_at_most_100_words_and_ends_with_a_sentence() -> None:
@@ -99,7 +102,9 @@ class TestFactoidWiki:
     def corpus(self, folder: Path, *lines: object) -> Path:
         file = folder / "units.jsonl.gz"
         file.write_bytes(gzip.compress("\n".join(json.dumps(line) for line in lines).encode()))
-        (folder / "q.jsonl").write_text('{"question": "What colour is it?", "answers": ["red"]}\n', encoding="utf-8")
+        (folder / "q.jsonl").write_text(
+            '{"question": "What colour is it?", "answers": ["red"]}\n', encoding="utf-8"
+        )
         return file
 
     def test_units_of_one_title_are_the_passages_of_an_article(self, tmp_path: Path) -> None:
@@ -107,7 +112,11 @@ class TestFactoidWiki:
         corpus = self.corpus(
             tmp_path,
             {"id": "1", "contents": self.LAMP, "metadata": spans},
-            {"id": "2", "contents": "Lamp\nIt burns.", "metadata": {"title_span": [0, 4], "content_span": [5, 14]}},
+            {
+                "id": "2",
+                "contents": "Lamp\nIt burns.",
+                "metadata": {"title_span": [0, 4], "content_span": [5, 14]},
+            },
             {"id": "3", "contents": "No title."},
         )
         found = read_dataset(tmp_path / "q.jsonl", corpus)
@@ -115,7 +124,11 @@ class TestFactoidWiki:
             ("It is red. It burns.", {"title": "Lamp"}),
             ("No title.", {}),
         ]
-        assert [passage.text for passage in found.passage_documents()] == ["It is red.", "It burns.", "No title."]
+        assert [passage.text for passage in found.passage_documents()] == [
+            "It is red.",
+            "It burns.",
+            "No title.",
+        ]
 
     def test_a_damaged_line_is_named(self, tmp_path: Path) -> None:
         corpus = self.corpus(tmp_path, {"id": "1"})

@@ -36,7 +36,10 @@ def cosine() -> EmbeddingSimilarity:
 
 
 def write(file: Path, made: Mapping[str, Sequence[str]], title: str = "") -> Path:
-    lines = [json.dumps({"title": title, "text": text, "propositions": list(texts)}) for text, texts in made.items()]
+    lines = [
+        json.dumps({"title": title, "text": text, "propositions": list(texts)})
+        for text, texts in made.items()
+    ]
     file.write_text("\n".join(lines), encoding="utf-8")
     return file
 
@@ -63,7 +66,9 @@ def test_a_file_against_itself_is_one() -> None:
 
 
 def test_the_mean_is_over_passages_and_what_is_missing_counts_as_nothing(tmp_path: Path) -> None:
-    half = write(tmp_path / "half.jsonl", {f" {TEA}\n": MADE[TEA], "Rice grows.": ["Rice grows."]}, title="お茶")
+    half = write(
+        tmp_path / "half.jsonl", {f" {TEA}\n": MADE[TEA], "Rice grows.": ["Rice grows."]}, title="お茶"
+    )
     report = score_propositions(half, write(tmp_path / "all.jsonl", MADE), cosine())
     assert report.passages == 2
     assert report.scores == pytest.approx({"precision": 0.5, "recall": 0.5, "f1": 0.5})
@@ -85,15 +90,22 @@ def test_fewer_propositions_lose_recall_and_other_ones_precision(tmp_path: Path)
 
 @pytest.mark.parametrize(("text", "unit", "length"), [(TEA, "words", 4), (LAKE, "characters", 12.5)])
 def test_what_both_sides_are_like(text: str, unit: str, length: float, tmp_path: Path) -> None:
-    report = score_propositions(SentencePropositionizer(), write(tmp_path / "all.jsonl", {text: MADE[text]}), cosine())
+    report = score_propositions(
+        SentencePropositionizer(), write(tmp_path / "all.jsonl", {text: MADE[text]}), cosine()
+    )
     assert report.predicted.name == "SentencePropositionizer"
     assert (report.predicted.a_passage, report.reference.a_passage) == (1, 2)
     assert (report.length_unit, report.reference.length) == (unit, length)
 
 
 def test_what_the_checks_find_fault_with_is_counted(tmp_path: Path) -> None:
-    worse = {TEA: ["Green tea is steamed for 47 seconds.", "It is oxidised."], LAKE: ["琵琶湖は滋賀県にある。"]}
-    report = score_propositions(write(tmp_path / "worse.jsonl", worse), write(tmp_path / "all.jsonl", MADE), cosine())
+    worse = {
+        TEA: ["Green tea is steamed for 47 seconds.", "It is oxidised."],
+        LAKE: ["琵琶湖は滋賀県にある。"],
+    }
+    report = score_propositions(
+        write(tmp_path / "worse.jsonl", worse), write(tmp_path / "all.jsonl", MADE), cosine()
+    )
     assert report.predicted.failing["grounding"] == pytest.approx(1 / 3)
     assert report.predicted.failing["self_containedness"] == pytest.approx(1 / 3)
     assert not any(report.reference.failing.values())
@@ -138,8 +150,8 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     folder = tmp_path_factory.mktemp("bert")
     words = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
-        model_max_length=64,
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+        sep_token="[SEP]", model_max_length=64,
     )  # fmt: skip
     words.save_pretrained(folder)
     sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
@@ -175,9 +187,13 @@ def test_the_command_prints_what_it_found(tmp_path: Path) -> None:
     needs_huggingface()
     reference = write(tmp_path / "all.jsonl", MADE)
     less = write(tmp_path / "[b]less\x1b.jsonl", {TEA: MADE[TEA]})
-    code, output = run("score-propositions", "--predicted", less, "--reference", reference, "--embed-model", "minilm")
+    code, output = run(
+        "score-propositions", "--predicted", less, "--reference", reference, "--embed-model", "minilm"
+    )
     assert code == 0, output
-    assert "cosine of HuggingFaceEmbedding: sentence-transformers/all-MiniLM-L6-v2." in " ".join(output.split())
+    assert "cosine of HuggingFaceEmbedding: sentence-transformers/all-MiniLM-L6-v2." in " ".join(
+        output.split()
+    )
     assert "0.500" in output
     assert "[b]less" in output
     assert "1 passage missing, counted as 0 (" in output

@@ -26,7 +26,9 @@ def test_an_answer_of_articles_and_punctuation_alone_equals_only_another_such_on
 
 
 @given(st.text(), st.text(), st.sampled_from(["en", "ja"]))
-def test_f1_is_symmetric_within_bounds_and_one_where_exact_match_is(first: str, second: str, language: str) -> None:
+def test_f1_is_symmetric_within_bounds_and_one_where_exact_match_is(
+    first: str, second: str, language: str
+) -> None:
     score = f1(first, [second], language)
     assert 0 <= score <= 1
     assert score == pytest.approx(f1(second, [first], language))

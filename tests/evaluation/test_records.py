@@ -16,7 +16,9 @@ def test_all_kinds_of_files_give_the_same_records(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(rows), encoding="utf-8")
     (tmp_path / "a.jsonl").write_text("\n\n".join(json.dumps(row) for row in rows), encoding="utf-8-sig")
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
-    (tmp_path / "a.csv").write_text('question,answer\n灯りは？,赤\n"Tea, or\ncoffee?","""tea"""\n', encoding="utf-8")
+    (tmp_path / "a.csv").write_text(
+        'question,answer\n灯りは？,赤\n"Tea, or\ncoffee?","""tea"""\n', encoding="utf-8"
+    )
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     for file in sorted(tmp_path.iterdir()):
         assert [record.fields for record in read_records(file)] == rows, file
@@ -36,7 +38,9 @@ def test_a_csv_file_may_be_in_what_excel_writes(tmp_path: Path, encoding: str) -
 
 @pytest.mark.parametrize("mark", [",", ";", "\t"])
 def test_a_csv_file_may_be_divided_as_a_spreadsheet_divides_it(tmp_path: Path, mark: str) -> None:
-    (tmp_path / "a.csv").write_text(f'question{mark}answers\n"When; where, why?"{mark}here|there\n', encoding="utf-8")
+    (tmp_path / "a.csv").write_text(
+        f'question{mark}answers\n"When; where, why?"{mark}here|there\n', encoding="utf-8"
+    )
     (record,) = read_records(tmp_path / "a.csv")
     assert (record.text("question"), record.answers()) == ("When; where, why?", ("here", "there"))
 
@@ -54,7 +58,11 @@ def test_a_csv_file_may_be_divided_as_a_spreadsheet_divides_it(tmp_path: Path, m
         ("a.parquet", b"no parquet at all", "expected a Parquet file"),
         ("a.json", b"1", "expected a JSON object, and this is int"),
         ("a.json", b"[1, 2", "line 1: expected JSON"),
-        ("a.jsonl", b'{"a": 1}\n{"a":' + 100_000 * b"[", "line 2: expected JSON, and this is nested too deeply"),
+        (
+            "a.jsonl",
+            b'{"a": 1}\n{"a":' + 100_000 * b"[",
+            "line 2: expected JSON, and this is nested too deeply",
+        ),
         ("a.json", b'[{"a": 1}, 2]', "item 2: expected a JSON object, and this is int"),
         ("a.txt", b"", "expected a .jsonl, .json, .csv, .tsv or .parquet file"),
     ],

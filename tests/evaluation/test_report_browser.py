@@ -22,10 +22,15 @@ MATCHING = "document.getElementById('matching').textContent"
 
 
 def _example() -> dict[str, Any]:
-    asked = [question(number, {"densex": 1, "densex-dense": 1, "bm25": 1, "hybrid": 1}) for number in range(50)]
+    asked = [
+        question(number, {"densex": 1, "densex-dense": 1, "bm25": 1, "hybrid": 1}) for number in range(50)
+    ]
     asked[3] = question(3, {"densex": 1, "densex-dense": 2, "bm25": None, "hybrid": 1}, HOSTILE, HOSTILE)
     asked[4] = question(
-        4, {"densex": None, "densex-dense": None, "bm25": 1, "hybrid": 7}, "誰が江戸に幕府を開いた？", "徳川家康"
+        4,
+        {"densex": None, "densex-dense": None, "bm25": 1, "hybrid": 7},
+        "誰が江戸に幕府を開いた？",
+        "徳川家康",
     )
     asked[5] = question(5, dict.fromkeys(NAMES, None))
     return report([strategy(name, quality) for name, quality in zip(NAMES, QUALITIES, strict=True)], asked)
@@ -73,7 +78,9 @@ def _search(page: Page, text: str) -> str:
 
 
 def _order(page: Page, table: str) -> list[str]:
-    return page.run(f"[...document.querySelectorAll('#{table} tbody th')].map((cell) => cell.textContent.trim())")  # type: ignore[no-any-return]
+    return page.run(
+        f"[...document.querySelectorAll('#{table} tbody th')].map((cell) => cell.textContent.trim())"
+    )  # type: ignore[no-any-return]
 
 
 def test_the_page_opens_from_a_file_without_network_and_without_errors(page: Page) -> None:
@@ -91,7 +98,8 @@ def test_a_script_in_a_document_or_question_shows_as_text(page: Page) -> None:
 
 def test_the_policy_stops_a_script_that_got_in(page: Page) -> None:
     page.run(
-        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = true'}))"
+        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = "
+        "true'}))"
     )
     assert page.run("window.ran === undefined")
     assert len(page.complaints) == 1
@@ -142,7 +150,9 @@ def test_the_mouse_reads_a_value_off_the_nearest_line(page: Page) -> None:
     page.click("#legend button[data-strategy='0']")
     left, right, width = page.run("[frame.left, frame.right, frame.width]")
     page.move_to(plot, across=(left + (right - left) * 0.4) / width)
-    assert page.run("document.getElementById('tip').textContent").startswith("densex200 words: 0.811 (0.791–0.831)")
+    assert page.run("document.getElementById('tip').textContent").startswith(
+        "densex200 words: 0.811 (0.791–0.831)"
+    )
     assert page.run("document.querySelector('#legend output').textContent") == "0.811"
 
 
@@ -174,7 +184,9 @@ def test_a_line_ends_where_nothing_is_given_and_bars_have_whiskers_only_where_th
 
 def test_names_beside_the_lines_do_not_lie_on_each_other(page: Page, tmp_path: Path) -> None:
     many = tmp_path / "many.html"
-    many.write_text(render(report([strategy(f"strategy-{number}", 0.9) for number in range(25)])), encoding="utf-8")
+    many.write_text(
+        render(report([strategy(f"strategy-{number}", 0.9) for number in range(25)])), encoding="utf-8"
+    )
     page.open(many)
     page.click("#all-strategies")
     heights = page.run(
@@ -195,7 +207,9 @@ def test_plots_are_drawn_anew_for_a_narrow_window(page: Page, file: Path) -> Non
 
 
 def test_questions_without_answers_are_judged_by_their_gold_passage(page: Page, tmp_path: Path) -> None:
-    made = report([strategy("densex", 0.9), strategy("bm25", 0.7)], [question(1, {"densex": 1, "bm25": None})])
+    made = report(
+        [strategy("densex", 0.9), strategy("bm25", 0.7)], [question(1, {"densex": 1, "bm25": None})]
+    )
     made["questions"][0]["answers"] = []
     for each in made["strategies"]:
         each["metrics"] = {key: value for key, value in each["metrics"].items() if key.startswith("gold")}
@@ -208,7 +222,10 @@ def test_questions_without_answers_are_judged_by_their_gold_passage(page: Page, 
 
 
 def test_comparisons_are_shown_one_metric_at_a_time(page: Page) -> None:
-    shown = "[...document.querySelectorAll('#comparisons tbody tr:not([hidden])')].map((row) => row.dataset.choice)"
+    shown = (
+        "[...document.querySelectorAll('#comparisons tbody tr:not([hidden])')].map((row) => "
+        "row.dataset.choice)"
+    )
     assert page.run(shown) == ["recall@1"] * 3
     page.run(
         "(() => { const field = document.querySelector('[data-rows-of=comparisons]'); field.value = '';"
@@ -274,7 +291,9 @@ def test_the_unit_that_found_a_passage_is_shown_with_the_answer_marked(page: Pag
         ("en", "3 ships", "Of 13 ships and 3\nships the last came.", ["3\nships"]),
         ("ja", "徳川家康", "江戸幕府は徳川 家康が開いた。", ["徳川 家康"]),
     ):
-        made = report([strategy("densex", 0.9)], [question(1, {"densex": 1}, answer=answer)], language=language)
+        made = report(
+            [strategy("densex", 0.9)], [question(1, {"densex": 1}, answer=answer)], language=language
+        )
         made["questions"][0]["found"]["densex"]["unit"] = unit
         written = tmp_path / f"{language}.html"
         written.write_text(render(made), encoding="utf-8")
@@ -282,12 +301,23 @@ def test_the_unit_that_found_a_passage_is_shown_with_the_answer_marked(page: Pag
         page.click("#question-list summary")
         page.run("new Promise((done) => setTimeout(done, 50))")
         assert page.run("document.querySelector('.hit .unit').textContent") == f"Found by: {unit}"
-        assert page.run("[...document.querySelectorAll('.unit mark')].map((mark) => mark.textContent)") == marks
+        assert (
+            page.run("[...document.querySelectorAll('.unit mark')].map((mark) => mark.textContent)") == marks
+        )
     page.requests.clear()
 
 
 def test_eight_strategies_are_shown_at_first_and_a_click_shows_the_others(page: Page, tmp_path: Path) -> None:
-    names = ["densex", "densex-dense", "densex-sentences", "vector", "vector-256", "bm25", "hybrid", "contextual"]
+    names = [
+        "densex",
+        "densex-dense",
+        "densex-sentences",
+        "vector",
+        "vector-256",
+        "bm25",
+        "hybrid",
+        "contextual",
+    ]
     names += ["dense-x", "paper-sentences", "mine"]
     asked = [question(1, {name: 1 if name != "paper-sentences" else None for name in names})]
     written = tmp_path / "many.html"
@@ -307,7 +337,10 @@ def test_eight_strategies_are_shown_at_first_and_a_click_shows_the_others(page: 
 
 
 def test_disputed_questions_come_first(page: Page) -> None:
-    titles = f"[...{AN_ITEM}].slice(0, 3).map((item) => item.querySelector('.answers').textContent.match(/q[0-9]+/)[0])"
+    titles = (
+        f"[...{AN_ITEM}].slice(0, 3).map((item) => "
+        "item.querySelector('.answers').textContent.match(/q[0-9]+/)[0])"
+    )
     assert page.run(titles) == ["q3", "q4", "q0"]
     _choose(page, "order", "as in the dataset")
     assert page.run(titles) == ["q0", "q1", "q2"]
@@ -330,9 +363,13 @@ def test_columns_say_so_where_questions_name_documents_only(page: Page, tmp_path
     written = tmp_path / "documents.html"
     written.write_text(render(made), encoding="utf-8")
     page.open(written)
-    assert "Passage of the right document" in page.run("document.querySelector('#metrics .groups').textContent")
+    assert "Passage of the right document" in page.run(
+        "document.querySelector('#metrics .groups').textContent"
+    )
     assert "Gold" not in page.run("document.querySelector('#metrics').textContent")
-    assert "a passage of the right document first" in page.run("document.getElementById('measure').textContent")
+    assert "a passage of the right document first" in page.run(
+        "document.getElementById('measure').textContent"
+    )
     page.requests.clear()
 
 
@@ -370,7 +407,9 @@ def test_dark_and_light_have_their_own_ground(page: Page, file: Path) -> None:
 
 
 def test_a_page_without_questions_or_figures_works_too(page: Page, tmp_path: Path) -> None:
-    for number, made in enumerate((report([strategy("densex", 0.9)]), report([strategy("bm25", None)]), report([]))):
+    for number, made in enumerate(
+        (report([strategy("densex", 0.9)]), report([strategy("bm25", None)]), report([]))
+    ):
         file = tmp_path / f"{number}.html"
         file.write_text(render(made), encoding="utf-8")
         page.open(file)
@@ -381,7 +420,8 @@ def test_a_page_without_questions_or_figures_works_too(page: Page, tmp_path: Pat
 def test_many_questions_and_strategies_are_listed_at_once(page: Page, tmp_path: Path) -> None:
     names = [f"{'densex-' if number < 8 else ''}strategy-{number}" for number in range(22)]
     asked = [
-        question(number, {name: 1 + (number + place) % 7 for place, name in enumerate(names)}) for number in range(1300)
+        question(number, {name: 1 + (number + place) % 7 for place, name in enumerate(names)})
+        for number in range(1300)
     ]
     large = tmp_path / "large.html"
     large.write_text(render(report([strategy(name, 0.7) for name in names], asked)), encoding="utf-8")
@@ -389,7 +429,8 @@ def test_many_questions_and_strategies_are_listed_at_once(page: Page, tmp_path: 
     took = page.run(
         "(() => { const start = performance.now(); for (const value of ['disagree', 'differ', 'all']) {"
         " document.getElementById('which').value = value;"
-        " document.getElementById('which').dispatchEvent(new Event('change')); } return performance.now() - start; })()"
+        " document.getElementById('which').dispatchEvent(new Event('change')); } return performance.now() - "
+        "start; })()"
     )
     assert page.run(MATCHING) == "1,300 of 1,300 questions"
     assert page.run("document.querySelectorAll('*').length") < 20_000

@@ -52,7 +52,10 @@ def _small() -> dict[str, Any]:
 def test_the_policy_allows_the_page_s_own_script_and_style_and_nothing_else() -> None:
     page = render(_small())
     policy = next(meta["content"] for meta in _Tags(page).named("meta") if "http-equiv" in meta) or ""
-    script, style = page.rsplit("<script>", 1)[1].split("</script>")[0], page.split("<style>")[1].split("</style>")[0]
+    script, style = (
+        page.rsplit("<script>", 1)[1].split("</script>")[0],
+        page.split("<style>")[1].split("</style>")[0],
+    )
     for source in (script, style):
         assert base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() in policy
     assert "default-src 'none'" in policy
@@ -85,7 +88,9 @@ def test_whatever_others_wrote_stays_text() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.text(st.characters(codec=None), max_size=20))
 def test_any_text_comes_through(text: str) -> None:
-    page = render(report([strategy("densex" + text, 0.5)], [question(1, {"densex" + text: 2}, "Q" + text, text)]))
+    page = render(
+        report([strategy("densex" + text, 0.5)], [question(1, {"densex" + text: 2}, "Q" + text, text)])
+    )
     page.encode()  # lone surrogates would fail
     data = _data(page)
     assert data["strategies"][0]["name"] == "densex" + text
@@ -101,7 +106,9 @@ def test_any_text_comes_through(text: str) -> None:
         report([strategy("densex", 0.0), strategy("bm25", 0.0)]),
         report([strategy("densex", 1.0), strategy("bm25", None)], [question(1, {"densex": 1, "bm25": None})]),
         report(
-            [strategy("日本語の検索", 0.4)], [question(1, {"日本語の検索": 1}, "誰が？", "徳川家康")], language="ja"
+            [strategy("日本語の検索", 0.4)],
+            [question(1, {"日本語の検索": 1}, "誰が？", "徳川家康")],
+            language="ja",
         ),
     ],
     ids=["no strategy", "no question", "nothing given", "all zero", "some given", "Japanese"],
@@ -120,7 +127,9 @@ def test_without_metrics_of_rankings_as_of_an_index_there_is_no_section_for_them
 
 def test_lengths_are_characters_for_japanese() -> None:
     made = report(
-        [strategy("densex", 0.9), strategy("bm25", 0.7)], [question(1, {"densex": 1, "bm25": 2})], language="ja"
+        [strategy("densex", 0.9), strategy("bm25", 0.7)],
+        [question(1, {"densex": 1, "bm25": 2})],
+        language="ja",
     )
     page = render(made)
     assert "Answer recall by characters of context" in page
@@ -145,7 +154,8 @@ def test_the_best_of_each_column_is_marked_and_what_is_not_given_is_no_zero() ->
 def test_the_headline_names_the_best_alternative_and_not_one_of_ours() -> None:
     qualities = {"densex": 0.9, "densex-dense": 0.88, "bm25": 0.6, "hybrid": 0.8}
     made = report(
-        [strategy(name, value) for name, value in qualities.items()], [question(1, dict.fromkeys(qualities, 1))]
+        [strategy(name, value) for name, value in qualities.items()],
+        [question(1, dict.fromkeys(qualities, 1))],
     )
     headline = render(made).split("Against the best alternative</h2>")[1].split("</table>")[0]
     assert "hybrid <b>0.800</b>" in headline

@@ -17,13 +17,16 @@ from llama_pack_densex.evaluation.runs import read_qrels, read_run, score_runs
 from llama_pack_densex.evaluation.ties import rank
 from tests.evaluation.published import EVALUATION_DATA, needs_published_data
 
-# Scores of documents in the order of a file, a digit each, and the ranking that ranx 0.3.21 with numba 0.68 gives.
+# Scores of documents in the order of a file, a digit each, and the ranking that ranx 0.3.21 with numba 0.68
+# gives.
 TIES = {
     "01011": "1 3 4 0 2",
     "0000000000000000": "14 13 12 11 10 9 8 7 6 5 4 3 2 1 0 15",
     "1001122102121200": "13 11 9 5 6 12 10 7 4 3 0 8 2 1 14 15",
-    "5126446102123002502552022216536645602413": "34 31 3 30 6 27 33 28 20 16 19 0 37 32 4 5 12 29 39 36 2 24 23 25 11 "
-    "15 18 9 21 26 10 1 38 7 8 17 22 14 35 13",
+    "5126446102123002502552022216536645602413": (
+        "34 31 3 30 6 27 33 28 20 16 19 0 37 32 4 5 12 29 39 36 "
+        "2 24 23 25 11 15 18 9 21 26 10 1 38 7 8 17 22 14 35 13"
+    ),
 }
 PUBLISHED = {
     "bm25": (0.458, 0.702),
@@ -45,7 +48,9 @@ def qrels(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     file = tmp_path / "good.trec"
-    file.write_text("1 Q0 a 1 2.5 good\n1 Q0 b 2 1.5 good\n2 Q0 x 1 9 good\n2 Q0 c 2 8 good\n", encoding="utf-8")
+    file.write_text(
+        "1 Q0 a 1 2.5 good\n1 Q0 b 2 1.5 good\n2 Q0 x 1 9 good\n2 Q0 c 2 8 good\n", encoding="utf-8"
+    )
     return file
 
 
@@ -59,9 +64,13 @@ def _lz4(data: bytes, times: int) -> bytes:
 
 
 @pytest.mark.parametrize(("scores", "ranking"), TIES.items())
-def test_documents_of_equal_score_are_ranked_as_by_jqaras_evaluator(scores: str, ranking: str, tmp_path: Path) -> None:
+def test_documents_of_equal_score_are_ranked_as_by_jqaras_evaluator(
+    scores: str, ranking: str, tmp_path: Path
+) -> None:
     run = tmp_path / "ties.json"
-    run.write_text(json.dumps({"1": {f"文書{place}": float(score) for place, score in enumerate(scores)}}), "utf-8")
+    run.write_text(
+        json.dumps({"1": {f"文書{place}": float(score) for place, score in enumerate(scores)}}), "utf-8"
+    )
     qrels = tmp_path / "qrels.json"
     for position, place in enumerate(ranking.split()[:10], 1):
         qrels.write_text(json.dumps({"1": {f"文書{place}": 1}}), "utf-8")
@@ -104,7 +113,9 @@ def test_all_kinds_of_run_files_are_read(run: Path, tmp_path: Path) -> None:
 
 def test_labels_are_read_from_trec_beir_and_json(qrels: Path, tmp_path: Path) -> None:
     expected = {"1": {"a": 1, "b": 0}, "2": {"c": 2}}
-    (tmp_path / "beir.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n1\tb\t0\n2\tc\t2\n", encoding="utf-8")
+    (tmp_path / "beir.tsv").write_text(
+        "query-id\tcorpus-id\tscore\n1\ta\t1\n1\tb\t0\n2\tc\t2\n", encoding="utf-8"
+    )
     (tmp_path / "qrels.json").write_text(json.dumps(expected), encoding="utf-8")
     for file in (qrels, tmp_path / "beir.tsv", tmp_path / "qrels.json"):
         assert read_qrels(file) == expected, file
@@ -167,7 +178,9 @@ def test_a_run_of_another_dataset_is_an_error(qrels: Path, tmp_path: Path) -> No
         score_runs(qrels, [tmp_path / "other.json"])
 
 
-def test_runs_of_one_name_are_told_apart_and_one_run_is_not_compared_with_itself(qrels: Path, run: Path) -> None:
+def test_runs_of_one_name_are_told_apart_and_one_run_is_not_compared_with_itself(
+    qrels: Path, run: Path
+) -> None:
     other = run.parent / "sub" / run.name
     other.parent.mkdir()
     other.write_bytes(run.read_bytes())
@@ -177,7 +190,9 @@ def test_runs_of_one_name_are_told_apart_and_one_run_is_not_compared_with_itself
 
 
 def test_the_command_prints_a_table(qrels: Path, run: Path) -> None:
-    result = CliRunner().invoke(app, ["score", "--qrels", str(qrels), "--run", str(run)], env={"COLUMNS": "80"})
+    result = CliRunner().invoke(
+        app, ["score", "--qrels", str(qrels), "--run", str(run)], env={"COLUMNS": "80"}
+    )
     assert result.exit_code == 0
     lines = [line.split() for line in result.output.splitlines()]
     assert ["good", "ndcg@10", "0.8155", "0.631-1.000"] in lines

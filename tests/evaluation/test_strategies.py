@@ -34,7 +34,9 @@ class AskingSentences(SentencePropositionizer):
         return self.propositionize(passages)
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        return [replace(one, questions=(f"What of {one.texts[0]}?",)) for one in super().propositionize(passages)]
+        return [
+            replace(one, questions=(f"What of {one.texts[0]}?",)) for one in super().propositionize(passages)
+        ]
 
 
 def corpus(language: str = "en", **models: Any) -> Corpus:
@@ -95,11 +97,15 @@ def test_a_ranking_embeds_its_documents_once_for_all_questions() -> None:
 
 def test_chunked_ours_cut_the_articles_themselves() -> None:
     nodes = retrieved("densex-chunked", "Who opened the Humber Bridge?")
-    assert texts(nodes)[0] == next(document.text for document in corpus().documents if document.id_ == "Bridges")
+    assert texts(nodes)[0] == next(
+        document.text for document in corpus().documents if document.id_ == "Bridges"
+    )
 
 
 @pytest.mark.parametrize(("language", "added"), [("en", "Wuthering."), ("ja", "嵐が丘。")])
-def test_passages_are_found_by_their_own_words_alone_where_that_is_compared(language: str, added: str) -> None:
+def test_passages_are_found_by_their_own_words_alone_where_that_is_compared(
+    language: str, added: str
+) -> None:
     class Reworded(Propositionizer):
         async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
             return [PropositionSet((f"{passage.text} {added}",)) for passage in passages]
@@ -145,11 +151,15 @@ def test_contextual_headers_are_title_and_headings_without_an_llm() -> None:
     assert first.node.metadata["context"] == "Ōarai, Harbour, Cranes"
 
 
-@pytest.mark.parametrize("thoughts", ["<think>A mill.</think>\n", "A mill.\n</think>\n\n", "[THINK]A mill.[/THINK]"])
+@pytest.mark.parametrize(
+    "thoughts", ["<think>A mill.</think>\n", "A mill.\n</think>\n\n", "[THINK]A mill.[/THINK]"]
+)
 def test_contextual_headers_are_without_the_thoughts_of_the_llm(thoughts: str) -> None:
     with OpenAIServer(lambda body: f"{thoughts}Of the harbour.") as server:
         over = Corpus(small_set(), 20, TrigramEmbedding(), header_llm=KeptLLM(openai(server)))
-        headers = {found.node.metadata["context"] for found in retrieved("contextual", "Who opened it?", over)}
+        headers = {
+            found.node.metadata["context"] for found in retrieved("contextual", "Who opened it?", over)
+        }
     assert headers == {"Of the harbour."}
 
 
@@ -159,7 +169,9 @@ def test_a_repeated_chunk_gets_the_headings_of_each_of_its_places() -> None:
     spans = [(start, start + len(passage)) for start in (text.index(passage), text.rindex(passage))]
     dataset = EvaluationSet("harbour", "en", [Document(id_="Harbour", text=text)], [], {"Harbour": spans})
     over = Corpus(dataset, 20, TrigramEmbedding())
-    found = {node.node.metadata["context"] for node in retrieved("contextual", "When were they painted?", over)}
+    found = {
+        node.node.metadata["context"] for node in retrieved("contextual", "When were they painted?", over)
+    }
     assert found == {"Harbour, Gates", "Harbour, Cranes"}
 
 
@@ -192,16 +204,23 @@ def test_none_at_all_is_refused() -> None:
 def test_the_papers_units_are_the_same_of_equal_hits_in_every_run(name: str) -> None:
     text = "".join(f"The gate was painted. {number} harbours are there. " for number in range(40))
     over = Corpus(
-        EvaluationSet("gates", "en", [Document(id_="gates", text=text)], []), 1, TrigramEmbedding(), AskingSentences()
+        EvaluationSet("gates", "en", [Document(id_="gates", text=text)], []),
+        1,
+        TrigramEmbedding(),
+        AskingSentences(),
     )
-    found = {tuple(hit.node.start_char_idx for hit in retrieved(name, "Painted gate", over)) for _ in range(6)}
+    found = {
+        tuple(hit.node.start_char_idx for hit in retrieved(name, "Painted gate", over)) for _ in range(6)
+    }
     assert len(found) == 1
 
 
 def test_dense_x_takes_the_same_of_equal_hits_in_every_run() -> None:
     names = ("Oarai", "Nakaminato", "Hitachi", "Kujihama", "Naka", "Isohama", "Hiraiso", "Kawajiri")
     documents = [Document(id_=name, text=f"The gate was painted. {name} is a harbour.") for name in names]
-    over = Corpus(EvaluationSet("gates", "en", documents, []), 20, TrigramEmbedding(), SentencePropositionizer())
+    over = Corpus(
+        EvaluationSet("gates", "en", documents, []), 20, TrigramEmbedding(), SentencePropositionizer()
+    )
     taken = set()
     for _ in range(6):
         read = built_in_strategies()["dense-x"].on(over).context_retriever

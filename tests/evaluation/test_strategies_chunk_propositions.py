@@ -27,7 +27,9 @@ def over(tmp_path: Path, *articles: list[str]) -> ChunkPropositionizer:
     file = tmp_path / "recorded.jsonl"
     lines = [json.dumps({"title": "", "text": text, "propositions": facts}) for text, facts in FACTS.items()]
     file.write_text("\n".join(lines), encoding="utf-8")
-    documents = [Document(id_=str(number), text="\n\n".join(article)) for number, article in enumerate(articles)]
+    documents = [
+        Document(id_=str(number), text="\n\n".join(article)) for number, article in enumerate(articles)
+    ]
     spans = {
         document.id_: [(start := document.text.index(passage), start + len(passage)) for passage in article]
         for document, article in zip(documents, articles, strict=True)

@@ -29,7 +29,9 @@ needs_trulens = pytest.mark.skipif(
 )
 
 
-def run(server: OpenAIServer, database: Path, strategies: Any, language: str = "en", **options: Any) -> Report:
+def run(
+    server: OpenAIServer, database: Path, strategies: Any, language: str = "en", **options: Any
+) -> Report:
     llms = {"reader_llm": openai(server), "judge_llm": openai(server), "trulens": database}
     given = {"embed_model": "none", "propositionizer": SentencePropositionizer(), **llms, **options}
     return compare(small_set(language), None, strategies, **given)
@@ -56,7 +58,9 @@ def test_three_strategies_are_on_the_leaderboard(language: str, tmp_path: Path) 
 
     database = tmp_path / "new" / "trulens.sqlite"
     answer = (
-        "The mill stood in Nendrum. It was built in 619." if language == "en" else "根戸村にあった。619年に建った。"
+        "The mill stood in Nendrum. It was built in 619."
+        if language == "en"
+        else "根戸村にあった。619年に建った。"
     )
     with OpenAIServer(judging(answer=answer, trulens=verdict)) as server:
         report = run(server, database, ["densex", "densex-auto-merging", "bm25"], language)
@@ -70,7 +74,9 @@ def test_three_strategies_are_on_the_leaderboard(language: str, tmp_path: Path) 
         assert [means[strategy.name][metric] for metric in TRIAD] == triad(strategy)
         assert strategy.failed == {}
     assert not {*TRIAD} & asked.keys()  # LlamaIndex's evaluators are not asked too
-    sentences = [seen for seen in server.requests if kind_of(seen.body) == "trulens" and "619" in seen.last_message]
+    sentences = [
+        seen for seen in server.requests if kind_of(seen.body) == "trulens" and "619" in seen.last_message
+    ]
     assert any("Nendrum" not in seen.last_message.rpartition("619")[0][-60:] for seen in sentences)
 
 
@@ -80,7 +86,9 @@ def test_a_failed_verdict_is_neither_a_zero_nor_a_success(tmp_path: Path) -> Non
 
     def verdict(body: Any) -> str:
         said = json.dumps(body["messages"])
-        return next(bad, "no score") if "RESPONSE:" in said.upper() and "Who opened" in said else '{"score": 3}'
+        return (
+            next(bad, "no score") if "RESPONSE:" in said.upper() and "Who opened" in said else '{"score": 3}'
+        )
 
     database = tmp_path / "trulens.sqlite"
     with OpenAIServer(judging(trulens=verdict)) as server:
@@ -143,10 +151,22 @@ def test_nothing_of_the_process_is_changed_and_nothing_is_connected_to_but_the_l
     with OpenAIServer(judging()) as server:
         run(server, tmp_path / "warm.sqlite", ["bm25"])  # imports what it needs
         capfd.readouterr()
-        before = (dict(os.environ), list(warnings.filters), trulens.level, logging.root.level, [*logging.root.handlers])
+        before = (
+            dict(os.environ),
+            list(warnings.filters),
+            trulens.level,
+            logging.root.level,
+            [*logging.root.handlers],
+        )
         run(server, tmp_path / "trulens.sqlite", ["bm25"])
         port = int(server.url.split(":")[2].split("/")[0])
-    after = (dict(os.environ), list(warnings.filters), trulens.level, logging.root.level, [*logging.root.handlers])
+    after = (
+        dict(os.environ),
+        list(warnings.filters),
+        trulens.level,
+        logging.root.level,
+        [*logging.root.handlers],
+    )
     assert after == before
     assert {address[1] for address in connected if isinstance(address, tuple)} == {port}
     assert capfd.readouterr().out == ""
@@ -164,7 +184,8 @@ def test_no_key_is_in_the_database(tmp_path: Path) -> None:
 
 def test_importing_the_module_imports_no_trulens() -> None:
     program = (
-        "import sys, llama_pack_densex.evaluation.trulens; print([name for name in sys.modules if 'trulens.' in name])"
+        "import sys, llama_pack_densex.evaluation.trulens; print([name for name in sys.modules if "
+        "'trulens.' in name])"
     )
     code, output, errors = run_program(program)
     assert (code, output.strip()) == (0, "[]"), errors

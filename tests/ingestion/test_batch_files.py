@@ -1,4 +1,5 @@
-"""Files of the Batch API: what is written is what the service takes, what is read is what the live path would read."""
+"""Files of the Batch API: what is written is what the service takes, what is read is what the live path would
+read."""
 
 from __future__ import annotations
 
@@ -36,7 +37,17 @@ JSON = st.recursive(
     max_leaves=8,
 )
 NO_RESULT = "the line is damaged, or no result but a request"
-FIELDS = ("custom_id", "response", "error", "status_code", "body", "choices", "message", "content", "finish_reason")
+FIELDS = (
+    "custom_id",
+    "response",
+    "error",
+    "status_code",
+    "body",
+    "choices",
+    "message",
+    "content",
+    "finish_reason",
+)
 
 
 def completion(
@@ -68,7 +79,9 @@ def result(body: Any, status: Any = 200, error: Any = None, **fields: Any) -> by
 
 
 def failed(code: str | None, message: str, status: int = 400) -> bytes:
-    return result({"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}, status)
+    return result(
+        {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}, status
+    )
 
 
 def lines_of(path: Path) -> list[Any]:
@@ -80,7 +93,12 @@ def lines_of(path: Path) -> list[Any]:
 
 def test_a_request_has_the_form_that_the_service_takes() -> None:
     line = request_line("k", BODY)
-    assert json.loads(line) == {"custom_id": "k", "method": "POST", "url": "/v1/chat/completions", "body": BODY}
+    assert json.loads(line) == {
+        "custom_id": "k",
+        "method": "POST",
+        "url": "/v1/chat/completions",
+        "body": BODY,
+    }
 
 
 def test_japanese_is_written_as_it_is() -> None:
@@ -100,7 +118,11 @@ def test_a_lone_surrogate_does_not_stop_the_export() -> None:
 
 
 @settings(deadline=None, max_examples=30)
-@given(sizes=st.lists(st.integers(1, 40), max_size=30), max_requests=st.integers(1, 6), max_bytes=st.integers(41, 120))
+@given(
+    sizes=st.lists(st.integers(1, 40), max_size=30),
+    max_requests=st.integers(1, 6),
+    max_bytes=st.integers(41, 120),
+)
 def test_no_file_is_beyond_the_limits_and_no_request_is_lost(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], max_requests: int, max_bytes: int
 ) -> None:
@@ -164,7 +186,9 @@ def test_an_export_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_an_export_that_fails_leaves_the_earlier_files(tmp_path: Path) -> None:
     (tmp_path / "requests-0001.jsonl").write_text("old\n")
     export_and_fail(tmp_path, force=True)
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("requests-0001.jsonl", "old\n")]
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [
+        ("requests-0001.jsonl", "old\n")
+    ]
 
 
 def test_a_folder_that_was_there_stays(tmp_path: Path) -> None:
@@ -234,7 +258,10 @@ def test_a_reply_without_usage_is_counted_here() -> None:
     ("line", "kind"),
     [
         (failed("content_filter", "The response was filtered"), "filtered"),
-        (failed("context_length_exceeded", "This model's maximum context length is 128000 tokens."), "too_long"),
+        (
+            failed("context_length_exceeded", "This model's maximum context length is 128000 tokens."),
+            "too_long",
+        ),
         (failed(None, "Your input was flagged by our moderation."), "filtered"),
     ],
 )
@@ -256,10 +283,18 @@ def test_a_failure_that_would_come_back_is_kept(line: bytes, kind: str) -> None:
         (b'{"custom_id": "k"}', NO_RESULT),
         (result(None, 500), "the request failed (500)"),
         (result("", 0), "the request failed"),
-        (failed("rate_limit_exceeded", "Rate limit reached", 429), "the request failed (429 invalid_request_error"),
-        (failed("insufficient_quota", "You exceeded your current quota", 429), "the request failed (429 insufficient"),
         (
-            result(None, response=None, error={"code": "batch_expired", "message": "It could not be executed."}),
+            failed("rate_limit_exceeded", "Rate limit reached", 429),
+            "the request failed (429 invalid_request_error",
+        ),
+        (
+            failed("insufficient_quota", "You exceeded your current quota", 429),
+            "the request failed (429 insufficient",
+        ),
+        (
+            result(
+                None, response=None, error={"code": "batch_expired", "message": "It could not be executed."}
+            ),
             "the request failed (batch_expired)",
         ),
         (result({**completion(), "choices": []}), "the response holds no text"),
@@ -280,7 +315,10 @@ def test_a_problem_quotes_nothing_of_the_document() -> None:
 
 
 @given(
-    st.dictionaries(st.sampled_from(FIELDS), JSON | st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4)) | JSON
+    st.dictionaries(
+        st.sampled_from(FIELDS), JSON | st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4)
+    )
+    | JSON
 )
 def test_no_record_stops_the_reading(record: Any) -> None:
     read = read_result(json.dumps(record).encode())

@@ -44,7 +44,9 @@ def texts() -> list[Document]:
 
 def documents(count: int, japanese: float = 0.5) -> list[Document]:
     return [
-        Document(id_=str(number), text=passage.text, metadata={"title": passage.title, "section": passage.section})
+        Document(
+            id_=str(number), text=passage.text, metadata={"title": passage.title, "section": passage.section}
+        )
         for number, passage in enumerate(made_up(count, japanese))
     ]
 
@@ -72,7 +74,9 @@ def within(share: float, estimated: float, real: float) -> bool:
 
 
 @pytest.mark.parametrize("japanese", [0.0, 1.0])
-def test_requests_and_tokens_sent_are_exactly_those_of_the_ingestion(server: StandInLLM, japanese: float) -> None:
+def test_requests_and_tokens_sent_are_exactly_those_of_the_ingestion(
+    server: StandInLLM, japanese: float
+) -> None:
     texts = documents(12, japanese)
     asking = parser(llm(server))
     found = estimate(texts, asking)
@@ -92,7 +96,8 @@ def test_passages_in_two_languages_count_by_language() -> None:
 
 def test_identical_passages_are_asked_for_once(texts: list[Document]) -> None:
     again = [
-        Document(id_=f"{document.id_}, again", text=document.text, metadata=document.metadata) for document in texts
+        Document(id_=f"{document.id_}, again", text=document.text, metadata=document.metadata)
+        for document in texts
     ]
     once, twice = estimate(texts, parser()), estimate([*texts, *again], parser())
     assert twice.passages == 2 * once.passages
@@ -101,7 +106,9 @@ def test_identical_passages_are_asked_for_once(texts: list[Document]) -> None:
     assert twice.units == pytest.approx(2 * once.units, abs=1)
 
 
-def test_replies_that_are_kept_do_not_count(server: StandInLLM, texts: list[Document], tmp_path: Path) -> None:
+def test_replies_that_are_kept_do_not_count(
+    server: StandInLLM, texts: list[Document], tmp_path: Path
+) -> None:
     propositionizer = llm(server, cache=tmp_path / "replies.db")
     asking = parser(propositionizer)
     asking.get_nodes_from_documents(texts[:16])
@@ -169,7 +176,9 @@ def test_sections_count_among_the_nodes() -> None:
     assert found.units == len(splitting.get_nodes_from_documents([Document(text=text)]))
 
 
-def test_recorded_propositions_cost_nothing_and_the_rest_is_asked_for(texts: list[Document], tmp_path: Path) -> None:
+def test_recorded_propositions_cost_nothing_and_the_rest_is_asked_for(
+    texts: list[Document], tmp_path: Path
+) -> None:
     recording = tmp_path / "recorded.jsonl"
     write_recording(recording, texts[:20])
     known = parser(RecordedPropositionizer(recording))
@@ -287,7 +296,9 @@ def test_a_sample_shows_requests_that_have_to_be_repeated() -> None:
     assert within(0.15, found.input_tokens, real.input_tokens)
 
 
-def test_a_sample_is_the_same_each_time_so_that_nothing_is_paid_twice(server: StandInLLM, tmp_path: Path) -> None:
+def test_a_sample_is_the_same_each_time_so_that_nothing_is_paid_twice(
+    server: StandInLLM, tmp_path: Path
+) -> None:
     texts = documents(40)
     asking = parser(llm(server, cache=tmp_path / "replies.db"))
     first = estimate(texts, asking, sample=20)

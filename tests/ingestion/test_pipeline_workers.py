@@ -53,7 +53,10 @@ def pipeline_of(parser: PropositionNodeParser) -> IngestionPipeline:
 def lamps() -> list[Document]:
     """Documents in English and in Japanese."""
     english = [Document(id_=f"lamp-{i}", text=f"Lamp {i} is red. It hangs in hall 7.") for i in range(4)]
-    return [*english, *(Document(id_=f"列車-{i}", text=f"第{i}列車は東京と新大阪を結んだ。") for i in range(3))]
+    return [
+        *english,
+        *(Document(id_=f"列車-{i}", text=f"第{i}列車は東京と新大阪を結んだ。") for i in range(3)),
+    ]
 
 
 def content(nodes: Any) -> list[dict[str, Any]]:
@@ -71,7 +74,9 @@ class Made:
 
     @property
     def parser(self) -> PropositionNodeParser:
-        return parser_of(self.server, cache=self.folder / "replies.sqlite", record_to=self.folder / "recorded.jsonl")
+        return parser_of(
+            self.server, cache=self.folder / "replies.sqlite", record_to=self.folder / "recorded.jsonl"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +135,9 @@ async def test_workers_of_arun_do_what_one_process_does_beside_busy_threads(
 
 async def test_run_in_a_thread_does_it_whatever_the_start_method(made: Made, environment_key: None) -> None:
     with busy_threads(made.server):
-        nodes = await asyncio.to_thread(pipeline_of(parser_of(made.server)).run, documents=lamps(), num_workers=2)
+        nodes = await asyncio.to_thread(
+            pipeline_of(parser_of(made.server)).run, documents=lamps(), num_workers=2
+        )
     assert content(nodes) == content(made.nodes)
 
 
@@ -151,7 +158,8 @@ from llama_pack_densex import LLMPropositionizer, PropositionNodeParser
 
 if __name__ == "__main__":
     llm = OpenAI(model="gpt-4o-mini", api_key="sk-nowhere-else", api_base="http://127.0.0.1:9")
-    pipeline = IngestionPipeline(transformations=[PropositionNodeParser(propositionizer=LLMPropositionizer(llm))])
+    pipeline = IngestionPipeline(\
+transformations=[PropositionNodeParser(propositionizer=LLMPropositionizer(llm))])
     documents = [Document(id_=name, text="Miso is salty.") for name in ("first", "second")]
     if sys.argv[1] == "run":
         pipeline.run(documents=documents, num_workers=2)
@@ -191,7 +199,8 @@ def test_documents_of_equal_text_are_told_apart_by_ids_of_their_own_only() -> No
 
 @contextmanager
 def busy_threads(server: OpenAIServer) -> Iterator[None]:
-    """Threads that make clients and ask; a worker must not wait for a lock that one held when it was started."""
+    """Threads that make clients and ask; a worker must not wait for a lock that one held when it was
+    started."""
     over = threading.Event()
 
     def ask() -> None:

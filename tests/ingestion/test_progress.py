@@ -143,7 +143,9 @@ def test_the_last_line_tells_the_average_rate_and_the_time() -> None:
     clock = Clock()
     progress = counting(clock, 3)
     run(progress, clock, 3, 7500)
-    assert text(progress, is_last=True) == "3 documents, 30 passages, 300 propositions, 0.2/min, in 2 h 05 min"
+    assert (
+        text(progress, is_last=True) == "3 documents, 30 passages, 300 propositions, 0.2/min, in 2 h 05 min"
+    )
 
 
 def test_the_last_line_of_what_was_stopped_tells_how_much_was_to_be_done() -> None:
@@ -265,7 +267,8 @@ def test_a_failure_closes_the_display() -> None:
 
 
 def screen_of(output: str) -> list[str]:
-    """What a terminal shows after what was written to it, for the few control sequences that a live line takes."""
+    """What a terminal shows after what was written to it, for the few control sequences that a live line
+    takes."""
     lines, row, column = [""], 0, 0
     for control, character in re.findall(r"\x1b\[([?0-9;]*[A-Za-z])|([^\x1b])", output):
         if control.endswith("A"):
@@ -322,7 +325,9 @@ def test_a_terminal_has_a_live_line_below_what_is_logged_and_printed() -> None:
     assert re.search(r"[1-7] passages, \d+ propositions, ", output)
     shown = screen_of(output)
     assert shown[:2] == ["WARNING a log line", "a printed line"]
-    assert re.fullmatch(r"8 passages, 96 propositions, 1 fallback, 1,200,000 tokens, \$0.41, in [\d.]+ s", shown[2])
+    assert re.fullmatch(
+        r"8 passages, 96 propositions, 1 fallback, 1,200,000 tokens, \$0.41, in [\d.]+ s", shown[2]
+    )
     assert shown[3:] == ["after"]
     assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l"), "the cursor stays hidden"
 
@@ -330,7 +335,9 @@ def test_a_terminal_has_a_live_line_below_what_is_logged_and_printed() -> None:
 def test_a_narrow_terminal_is_not_overrun() -> None:
     shown = screen_of(in_terminal(40))
     assert shown[:2] == ["WARNING a log line", "a printed line"]
-    assert " ".join(shown[2:]).startswith("8 passages, 96 propositions, 1 fallback, 1,200,000 tokens, $0.41, ")
+    assert " ".join(shown[2:]).startswith(
+        "8 passages, 96 propositions, 1 fallback, 1,200,000 tokens, $0.41, "
+    )
     assert shown[-1] == "after"
     assert all(len(line) <= 40 for line in shown)
 
@@ -374,14 +381,20 @@ def test_an_ingestion_outlives_its_terminal(tmp_path: Path) -> None:
         os.close(theirs)
         os.close(ours)
         process.communicate("", timeout=60)
-    assert process.returncode in (0, 120)  # with 120 Python says that it could not write what it had for stderr
+    # with 120 Python says that it could not write what it had for stderr
+    assert process.returncode in (0, 120)
     assert read_report(tmp_path / REPORT_FILE).summary.documents == {"unchanged": 1}
 
 
 def test_a_notebook_has_one_output_that_changes(tmp_path: Path) -> None:
-    spec = {"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], "language": "python"}
+    spec = {
+        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "language": "python",
+    }
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "kernel.json").write_text(json.dumps({**spec, "display_name": "tests"}), encoding="utf-8")
+    (tmp_path / "tests" / "kernel.json").write_text(
+        json.dumps({**spec, "display_name": "tests"}), encoding="utf-8"
+    )
     manager = AsyncKernelManager(
         kernel_name="tests",
         kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(tmp_path)], ensure_native_kernel=False),
@@ -399,6 +412,13 @@ def test_a_notebook_has_one_output_that_changes(tmp_path: Path) -> None:
     outputs = notebook.cells[0].outputs
     shown = [output for output in outputs if output.output_type == "display_data"]
     assert len(shown) == 1
-    assert shown[0].data["text/plain"].startswith("8 passages, 96 propositions, 1 fallback, 1,200,000 tokens, $0.41, ")
+    assert (
+        shown[0]
+        .data["text/plain"]
+        .startswith("8 passages, 96 propositions, 1 fallback, 1,200,000 tokens, $0.41, ")
+    )
     assert len(updates) > 1
-    assert "".join(output.text for output in outputs if output.get("name") == "stdout") == "a printed line\nafter\n"
+    assert (
+        "".join(output.text for output in outputs if output.get("name") == "stdout")
+        == "a printed line\nafter\n"
+    )

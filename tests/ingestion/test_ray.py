@@ -58,7 +58,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Two CPUs of this machine; the folder is where the workers write about themselves."""
     folder, environment = tmp_path_factory.mktemp("workers"), pytest.MonkeyPatch()
     variables = {"PYTHONPATH": str(ROOT), "OPENAI_API_KEY": WORKERS_KEY}
-    environment.setenv("RAY_memory_monitor_refresh_ms", "0")  # the machine's memory is not this cluster's alone
+    # the machine's memory is not this cluster's alone
+    environment.setenv("RAY_memory_monitor_refresh_ms", "0")
     ray.shutdown()  # whatever began it in this process
     ray.init(  # the workers import this module
         num_cpus=2,
@@ -115,9 +116,15 @@ def respond(body: dict[str, Any]) -> Reply:
 
 def lamps(number: int) -> list[Document]:
     """Documents in English and in Japanese."""
-    english = [Document(id_=f"lamp-{i}", text=f"Lamp {i} is red. It hangs in hall 7.") for i in range(number // 2)]
+    english = [
+        Document(id_=f"lamp-{i}", text=f"Lamp {i} is red. It hangs in hall 7.") for i in range(number // 2)
+    ]
     japanese = [
-        Document(id_=f"列車-{i}", text=f"第{i}列車は1964年に走り始めた。東京と新大阪を結んだ。", metadata={"番号": i})
+        Document(
+            id_=f"列車-{i}",
+            text=f"第{i}列車は1964年に走り始めた。東京と新大阪を結んだ。",
+            metadata={"番号": i},
+        )
         for i in range(number - number // 2)
     ]
     return [*english, *japanese]
@@ -158,9 +165,13 @@ def made(cluster: Path) -> Made:
             granularity=("proposition", "sentence"), propositionizer=LLMPropositionizer(openai(server.url))
         )
         model = CountingEmbedding(folder=str(cluster))
-        nodes = on_ray(ray_transformations(parser, model, embed_workers=1, batch_size=3, embed_batch_size=25), given)
+        nodes = on_ray(
+            ray_transformations(parser, model, embed_workers=1, batch_size=3, embed_batch_size=25), given
+        )
         batches = [int(line) for line in (cluster / "batches").read_text().split()]
-        return Made(given, parser, nodes, batches, server.requests, int(server.url.split(":")[2].split("/")[0]))
+        return Made(
+            given, parser, nodes, batches, server.requests, int(server.url.split(":")[2].split("/")[0])
+        )
 
 
 def test_two_workers_make_the_nodes_of_one_process(made: Made) -> None:
@@ -169,7 +180,9 @@ def test_two_workers_make_the_nodes_of_one_process(made: Made) -> None:
             granularity=made.parser.granularity, propositionizer=LLMPropositionizer(openai(server.url))
         )
         assert content(made.nodes) == in_one_process(parser, made.documents, TrigramEmbedding())
-    assert {type(node) for node in made.nodes if node.metadata[GRANULARITY_KEY] == "proposition"} == {IndexNode}
+    assert {type(node) for node in made.nodes if node.metadata[GRANULARITY_KEY] == "proposition"} == {
+        IndexNode
+    }
     assert all(node.embedding for node in made.nodes)
 
 
@@ -197,7 +210,9 @@ def test_limits_are_divided_between_the_workers(monkeypatch: pytest.MonkeyPatch)
 
 def test_sections_and_documents_of_files_come_through_too(documents: list[Document]) -> None:
     parser = HierarchicalPropositionNodeParser.from_defaults(sections=True)
-    assert content(on_ray(ray_transformations(parser, batch_size=1), documents)) == in_one_process(parser, documents)
+    assert content(on_ray(ray_transformations(parser, batch_size=1), documents)) == in_one_process(
+        parser, documents
+    )
 
 
 def test_an_embedding_model_with_a_key_is_refused() -> None:
@@ -219,7 +234,9 @@ def test_what_a_worker_lacks_is_said() -> None:
         on_ray(transformations, lamps(2))
 
 
-def test_a_killed_worker_of_a_pipeline_costs_its_batch_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_worker_of_a_pipeline_costs_its_batch_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with OpenAIServer(respond) as server:
         parser = parser_of(server, monkeypatch)
         options = server_of(server)
@@ -237,7 +254,9 @@ def test_a_killed_worker_of_shards_costs_what_was_in_flight_where_replies_are_ke
         store = EmbeddedVectorStore(tmp_path / "store")
         options = server_of(server)
         with killer(server) as killed:
-            results = list(ingest_shards(lamps(40), parser, store, shard_size=8, batch_size=10, parser_options=options))
+            results = list(
+                ingest_shards(lamps(40), parser, store, shard_size=8, batch_size=10, parser_options=options)
+            )
         lost = asked_again(server)
         assert {first.headers["X-Process"] for first in lost} <= set(killed)
         assert len(lost) <= 2  # at a time
@@ -245,7 +264,9 @@ def test_a_killed_worker_of_shards_costs_what_was_in_flight_where_replies_are_ke
         assert stored(tmp_path) == in_one_process(parser, lamps(40)).keys()
 
 
-def test_what_a_provider_could_not_be_asked_for_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_provider_could_not_be_asked_for_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = True
 
     def respond_but_once(body: dict[str, Any]) -> Reply:
@@ -267,9 +288,12 @@ def test_what_a_provider_could_not_be_asked_for_is_done_again(tmp_path: Path, mo
 def test_rays_pipeline_fails_with_a_docstore() -> None:
     """One reason for `ingest_shards`: if this fails, llama-index-ingestion-ray has mended it."""
     if "effective_strategy" not in signature(IngestionPipeline._update_docstore).parameters:
-        pytest.skip("this llama-index-core is older than the change that llama-index-ingestion-ray does not know")
+        pytest.skip(
+            "this llama-index-core is older than the change that llama-index-ingestion-ray does not know"
+        )
     pipeline = RayIngestionPipeline(
-        transformations=ray_transformations(PropositionNodeParser(), workers=1), docstore=SimpleDocumentStore()
+        transformations=ray_transformations(PropositionNodeParser(), workers=1),
+        docstore=SimpleDocumentStore(),
     )
     with pytest.raises(TypeError, match="effective_strategy"):
         pipeline.run(documents=lamps(2))
@@ -288,7 +312,9 @@ def folder(ingested: tuple[Path, list[ShardResult]], tmp_path: Path) -> Path:
     return Path(shutil.copytree(ingested[0], tmp_path / "copy"))
 
 
-def test_shards_end_in_the_store_as_the_nodes_of_one_process(ingested: tuple[Path, list[ShardResult]]) -> None:
+def test_shards_end_in_the_store_as_the_nodes_of_one_process(
+    ingested: tuple[Path, list[ShardResult]],
+) -> None:
     folder, results = ingested
     assert [(result.number, result.documents) for result in results] == [(0, 6), (1, 6), (2, 4)]
     there = in_one_process(PropositionNodeParser(), lamps(15))
@@ -345,7 +371,9 @@ def test_a_document_that_fails_is_named_and_what_the_store_has_of_it_stays(folde
     assert stored(folder) == in_one_process(PropositionNodeParser(), lamps(15)).keys()
 
 
-def test_where_a_provider_refuses_what_was_finished_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_provider_refuses_what_was_finished_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def respond_to_four(body: dict[str, Any]) -> Reply:
         return respond(body) if len(server.requests) <= 4 else Reply("no such key", status=401)
 
@@ -367,7 +395,9 @@ def test_a_store_that_keeps_no_text_is_refused(tmp_path: Path) -> None:
         ingest_shards(lamps(2), PropositionNodeParser(), SimpleVectorStore(), TrigramEmbedding())
 
 
-def parser_of(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> PropositionNodeParser:
+def parser_of(
+    server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> PropositionNodeParser:
     monkeypatch.setenv("SERVER", server.url)
     asking = LLMPropositionizer(openai(server.url), llm_factory=make_llm, max_concurrency=2, **settings)
     return PropositionNodeParser(propositionizer=asking)
@@ -406,7 +436,9 @@ def asked_again(server: OpenAIServer) -> list[Seen]:
     return list(again.values())
 
 
-def shards(given: Iterable[Document], folder: Path, embed_model: Any = None, **options: Any) -> list[ShardResult]:
+def shards(
+    given: Iterable[Document], folder: Path, embed_model: Any = None, **options: Any
+) -> list[ShardResult]:
     """Ingest into the store in a folder."""
     store = EmbeddedVectorStore(folder / "store")
     parser = options.pop("parser", PropositionNodeParser())

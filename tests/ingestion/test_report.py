@@ -190,7 +190,9 @@ def test_without_a_path_the_first_failures_are_kept() -> None:
             watch.failed(Document(id_=str(number), text=""), ValueError("odd"))
     assert watch.summary is not None
     assert watch.summary.documents == {"failed": 50}
-    assert [outcome.document_id for outcome in watch.outcomes_failed] == [str(n) for n in range(KEPT_DOCUMENTS)]
+    assert [outcome.document_id for outcome in watch.outcomes_failed] == [
+        str(n) for n in range(KEPT_DOCUMENTS)
+    ]
 
 
 def test_a_report_goes_into_a_folder_that_is_made_for_it(tmp_path: Path) -> None:
@@ -243,7 +245,12 @@ def test_a_summary_is_told_in_a_few_rows() -> None:
 
 def test_a_summary_of_nothing_new_is_short() -> None:
     summary = replace(
-        SUMMARY, documents={"unchanged": 3}, passages=0, propositions=0, requests=RequestFigures(), seconds=0.3
+        SUMMARY,
+        documents={"unchanged": 3},
+        passages=0,
+        propositions=0,
+        requests=RequestFigures(),
+        seconds=0.3,
     )
     assert list(summary_rows(summary)) == [("Documents", "3 unchanged"), ("Time", "0.3 s")]
 

@@ -74,7 +74,11 @@ def test_the_summary_is_there_when_it_is_over(path: Path) -> None:
         watch.done(parsed(), replaced=False)
         assert watch.summary is None
     assert watch.summary == read_report(path).summary
-    assert (watch.summary.state, watch.summary.documents, watch.summary.propositions) == ("finished", {"done": 1}, 4)
+    assert (watch.summary.state, watch.summary.documents, watch.summary.propositions) == (
+        "finished",
+        {"done": 1},
+        4,
+    )
 
 
 def test_without_a_file_there_is_a_summary_all_the_same() -> None:
@@ -130,7 +134,10 @@ def test_an_error_that_stops_it_is_in_the_report_and_goes_on(path: Path) -> None
     with pytest.raises(PropositionizerError, match="no key"):
         ingestion()
     summary = read_report(path).summary
-    assert (summary.state, summary.why_stopped) == ("stopped", "PropositionizerError: no key: [key] is refused")
+    assert (summary.state, summary.why_stopped) == (
+        "stopped",
+        "PropositionizerError: no key: [key] is refused",
+    )
     assert summary.documents == {"done": 1}
     assert watch.summary == summary
 

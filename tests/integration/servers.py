@@ -23,7 +23,8 @@ POSTGRES_USER = "densex"
 
 
 class Servers:
-    """Servers that start when they are first needed and stop together; a test is skipped where one is missing."""
+    """Servers that start when they are first needed and stop together; a test is skipped where one is
+    missing."""
 
     def __init__(self) -> None:
         self._running = ExitStack()
@@ -67,7 +68,9 @@ def free_port() -> int:
 @contextmanager
 def running(command: Sequence[object], port: int, how_to_stop: int, **options: Any) -> Iterator[None]:
     """Run a server until the block ends; it is ready when its port answers."""
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    process = subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
+    )
     try:
         for _ in range(1200):
             assert process.poll() is None, f"{command[0]} ended with code {process.returncode}"
@@ -112,7 +115,8 @@ def postgres_programs() -> Path | None:
 
 
 def _within_reach(programs: Path, folder: Path) -> Path:
-    """The programs where another user may run them: an environment may lie below a folder that only root may enter."""
+    """The programs where another user may run them: an environment may lie below a folder that only root may
+    enter."""
     if all(parent.stat().st_mode & 0o001 for parent in programs.parents):
         return programs
     packages = programs.parents[2]
@@ -135,7 +139,16 @@ def _postgres_server() -> Iterator[int]:
         options |= {"user": "nobody", "extra_groups": []}
         programs = _within_reach(programs, folder)
     data = folder / "data"
-    make = [programs / "initdb", "-D", data, "-U", POSTGRES_USER, "--auth=trust", "--encoding=utf8", "--no-sync"]
+    make = [
+        programs / "initdb",
+        "-D",
+        data,
+        "-U",
+        POSTGRES_USER,
+        "--auth=trust",
+        "--encoding=utf8",
+        "--no-sync",
+    ]
     serve = [programs / "postgres", "-D", data, "-p", port, "-h", "127.0.0.1", "-k", folder, "-F"]
     try:
         subprocess.run(list(map(str, make)), check=True, capture_output=True, timeout=60, **options)

@@ -24,7 +24,9 @@ BROKEN = Reply("The server had an error.", status=500)
 
 
 def llm_of(url: str = "http://127.0.0.1:9/v1", **arguments: Any) -> OpenAI:
-    return OpenAI(**{"model": "gpt-4o-mini", "api_base": url, "api_key": "sk-test", "max_retries": 5, **arguments})
+    return OpenAI(
+        **{"model": "gpt-4o-mini", "api_base": url, "api_key": "sk-test", "max_retries": 5, **arguments}
+    )
 
 
 class OtherLLM(CustomLLM):
@@ -48,7 +50,9 @@ class OtherLLM(CustomLLM):
         return ChatResponse(message=ChatMessage(made.choices[0].message.content, role="assistant"))
 
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        made = await self._aclient.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
+        made = await self._aclient.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "x"}]
+        )
         return ChatResponse(message=ChatMessage(made.choices[0].message.content, role="assistant"))
 
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
@@ -71,7 +75,11 @@ def test_a_copy_asks_once_and_the_llm_as_often_as_before(make: Any, is_used: boo
         if isinstance(llm, OtherLLM):
             assert (llm.max_retries, llm._client.max_retries, llm._aclient.max_retries) == (4, 4, 4)
         else:
-            assert (llm.max_retries, llm._get_client().max_retries, llm._get_aclient().max_retries) == (5, 5, 5)
+            assert (llm.max_retries, llm._get_client().max_retries, llm._get_aclient().max_retries) == (
+                5,
+                5,
+                5,
+            )
 
 
 def test_a_copy_has_a_client_of_its_own() -> None:
@@ -100,11 +108,21 @@ def test_an_llm_without_clients_is_copied_as_it_is() -> None:
     ids=lambda settings: next(iter(settings)),
 )
 def test_a_client_that_the_user_made_keeps_all_but_the_retries(settings: dict[str, Any]) -> None:
-    given = {"api_key": "sk-test", "base_url": "http://127.0.0.1:9/v1", "timeout": 60.0, "max_retries": 5, **settings}
+    given = {
+        "api_key": "sk-test",
+        "base_url": "http://127.0.0.1:9/v1",
+        "timeout": 60.0,
+        "max_retries": 5,
+        **settings,
+    }
     own = openai.OpenAI(**given)
     client = without_retries(llm_of(openai_client=own))._get_client()  # type: ignore[attr-defined]
     assert (client.max_retries, own.max_retries) == (0, 5)
-    assert (client.api_key, client.base_url, client.organization) == (own.api_key, own.base_url, own.organization)
+    assert (client.api_key, client.base_url, client.organization) == (
+        own.api_key,
+        own.base_url,
+        own.organization,
+    )
     assert client._custom_headers == own._custom_headers
     assert client._client is own._client
 
@@ -147,7 +165,9 @@ async def test_a_response_is_dealt_with_though_nobody_waits_for_it_any_more() ->
     received: list[str] = []
     with OpenAIServer(lambda body: Reply("x", delay=0.2)) as server:
         client = Client(Endpoint(llm_of(server.url)))
-        sending = asyncio.ensure_future(client.send(MESSAGES, lambda response: received.append(str(response))))
+        sending = asyncio.ensure_future(
+            client.send(MESSAGES, lambda response: received.append(str(response)))
+        )
         while not server.requests:
             await asyncio.sleep(0.01)
         sending.cancel()

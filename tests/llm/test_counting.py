@@ -13,7 +13,10 @@ from llama_index.core.utils import get_tokenizer
 
 from llama_pack_densex.llm.usage import Usage, count_messages, count_tokens, usage_of
 
-MESSAGES = [ChatMessage("Split the passage.", role="system"), ChatMessage("Miso is salty. 味噌は塩辛い。", role="user")]
+MESSAGES = [
+    ChatMessage("Split the passage.", role="system"),
+    ChatMessage("Miso is salty. 味噌は塩辛い。", role="user"),
+]
 REPLY = '["Miso is salty.", "味噌は塩辛い。"]'
 COUNTED = Usage(1, count_messages(MESSAGES), count_tokens(REPLY))
 
@@ -108,12 +111,24 @@ PROVIDERS: dict[str, tuple[dict[str, Any], Usage]] = {
         Usage(1, 900, 620, 256),
     ),
     "Gemini that only thought": (
-        {"usage_metadata": {"prompt_token_count": 900, "thoughts_token_count": 500, "total_token_count": 1400}},
+        {
+            "usage_metadata": {
+                "prompt_token_count": 900,
+                "thoughts_token_count": 500,
+                "total_token_count": 1400,
+            }
+        },
         Usage(1, 900, 500),
     ),
-    "Ollama": ({"model": "m", "prompt_eval_count": 900, "eval_count": 120, "eval_duration": 10**9}, Usage(1, 900, 120)),
+    "Ollama": (
+        {"model": "m", "prompt_eval_count": 900, "eval_count": 120, "eval_duration": 10**9},
+        Usage(1, 900, 120),
+    ),
     "Ollama with the prompt in its cache": ({"eval_count": 120}, Usage(1, COUNTED.input_tokens, 120)),
-    "Bedrock": ({"usage": {"inputTokens": 900, "outputTokens": 120, "totalTokens": 1020}}, Usage(1, 900, 120)),
+    "Bedrock": (
+        {"usage": {"inputTokens": 900, "outputTokens": 120, "totalTokens": 1020}},
+        Usage(1, 900, 120),
+    ),
     "Bedrock with a cache": (
         {
             "usage": {
@@ -178,7 +193,9 @@ def test_a_reply_without_content_used_what_was_sent() -> None:
 
 
 def test_more_cached_tokens_than_tokens_are_not_believed() -> None:
-    raw = {"usage": {"prompt_tokens": 10, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 99}}}
+    raw = {
+        "usage": {"prompt_tokens": 10, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 99}}
+    }
     assert usage_of(chat(raw), MESSAGES) == Usage(1, 10, 1, 10)
 
 
@@ -196,7 +213,10 @@ NAMES = sorted(
 @given(
     st.dictionaries(
         st.sampled_from([*NAMES, "usage"]),
-        st.none() | st.integers() | st.text(max_size=3) | st.dictionaries(st.sampled_from(NAMES), st.integers()),
+        st.none()
+        | st.integers()
+        | st.text(max_size=3)
+        | st.dictionaries(st.sampled_from(NAMES), st.integers()),
     )
 )
 @settings(max_examples=300, deadline=None)

@@ -28,8 +28,13 @@ from llama_pack_densex.propositionizers.base import PropositionizerError
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.serving.running import SlowProvider, served
 
-PASSAGES = [Passage(f"Fact {n} is true and old.") for n in range(4)] + [Passage(f"湖{n}は深い。") for n in range(2)]
-DOCUMENTS = [Document(text="The tower of Karsted was built in 1889."), Document(text="霧浜灯台は1874年に着工した。")]
+PASSAGES = [Passage(f"Fact {n} is true and old.") for n in range(4)] + [
+    Passage(f"湖{n}は深い。") for n in range(2)
+]
+DOCUMENTS = [
+    Document(text="The tower of Karsted was built in 1889."),
+    Document(text="霧浜灯台は1874年に着工した。"),
+]
 QUESTION = "When was the tower of Karsted built?"
 JAPANESE_QUESTION = "霧浜灯台はいつ着工しましたか。"
 ANSWER = "The tower of Karsted was built in 1889.[^1]"
@@ -37,7 +42,9 @@ WAYS = ["run", "arun", "a stream", "an asynchronous stream"]
 
 
 def llm_of(url: str, **settings: Any) -> OpenAI:
-    return OpenAI(**{"model": "gpt-4o-mini", "api_base": url, "api_key": "sk-test", "max_retries": 0, **settings})
+    return OpenAI(
+        **{"model": "gpt-4o-mini", "api_base": url, "api_key": "sk-test", "max_retries": 0, **settings}
+    )
 
 
 def answered(body: dict[str, Any]) -> Reply:
@@ -80,16 +87,22 @@ PHRASES: dict[str, Callable[[str], dict[str, Any]]] = {
     "Azure": lambda name: openai_error(f"Unrecognized request argument supplied: {name}"),
     "vLLM": lambda name: {
         "object": "error",
-        "message": f"[{{'type': 'extra_forbidden', 'loc': ('body', '{name}'), 'msg': 'Extra inputs not permitted'}}]",
+        "message": (
+            f"[{{'type': 'extra_forbidden', 'loc': ('body', '{name}'), 'msg': 'Extra inputs not permitted'}}]"
+        ),
         "code": 400,
     },
     "FastAPI": lambda name: {
-        "detail": [{"type": "extra_forbidden", "loc": ["body", name], "msg": "Extra inputs are not permitted"}]
+        "detail": [
+            {"type": "extra_forbidden", "loc": ["body", name], "msg": "Extra inputs are not permitted"}
+        ]
     },
     "LiteLLM": lambda name: openai_error(
         f"litellm.UnsupportedParamsError: m does not support parameters: ['{name}'], for model=m.", code="400"
     ),
-    "Google": lambda name: openai_error(f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.'),
+    "Google": lambda name: openai_error(
+        f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.'
+    ),
     "in Japanese": lambda name: openai_error(f"パラメータ {name} はこのモデルではサポートされていません。"),
 }
 
@@ -151,8 +164,12 @@ def test_several_are_left_out_one_by_one_and_a_limit_of_tokens_goes_by_its_other
     "problem",
     [
         openai_error("This model's maximum context length is 10 tokens; you sent temperature and 20 tokens."),
-        openai_error("max_tokens is too large: 900. This model supports at most 500.", "max_tokens", "invalid_value"),
-        openai_error("Expected a value of temperature between 0 and 2.", "temperature", "decimal_above_max_value"),
+        openai_error(
+            "max_tokens is too large: 900. This model supports at most 500.", "max_tokens", "invalid_value"
+        ),
+        openai_error(
+            "Expected a value of temperature between 0 and 2.", "temperature", "decimal_above_max_value"
+        ),
         openai_error("Unsupported text: 'The temperature of the sea is not supported by data.'"),
         openai_error("画像には対応していません。"),
     ],
@@ -167,7 +184,9 @@ def test_another_complaint_leaves_no_parameter_out(problem: dict[str, Any]) -> N
 
     with OpenAIServer(respond) as server:
         llm = llm_of(server.url, max_tokens=900)
-        LLMPropositionizer(llm, max_concurrency=1).propositionize([*PASSAGES[:2], Passage(text), *PASSAGES[2:]])
+        LLMPropositionizer(llm, max_concurrency=1).propositionize(
+            [*PASSAGES[:2], Passage(text), *PASSAGES[2:]]
+        )
     assert all({"temperature", "max_tokens"} <= seen.body.keys() for seen in server.requests)
 
 
@@ -200,7 +219,10 @@ async def test_a_pack_finds_out_once_what_its_server_refuses(caplog: pytest.LogC
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"error": {"message": "The model is overloaded today.", "code": 503}}, "The model is overloaded today."),
+        (
+            {"error": {"message": "The model is overloaded today.", "code": 503}},
+            "The model is overloaded today.",
+        ),
         ({"error": "モデルを読み込めません。"}, "モデルを読み込めません。"),
         ({"error": {"message": "No route to m.", "type": "router"}, "choices": None}, "No route to m."),
     ],
@@ -261,7 +283,10 @@ async def test_a_silence_is_no_part_of_a_conversation(silence: str, question: st
 
 @pytest.mark.parametrize("silence", SILENCES)
 def test_a_silence_is_served_as_such(silence: str) -> None:
-    with OpenAIServer(lambda body: SILENCES[silence]) as server, served(pack_of(llm_of(server.url))) as client:
+    with (
+        OpenAIServer(lambda body: SILENCES[silence]) as server,
+        served(pack_of(llm_of(server.url))) as client,
+    ):
         for question, text in ((QUESTION, SILENT["en"]), (JAPANESE_QUESTION, SILENT["ja"])):
             answer = client.post("/query", json={"question": question}).json()
             assert (answer["answer"], answer["outcome"]) == (text, "no_answer")
@@ -386,7 +411,9 @@ async def test_nor_are_questions(question: str, tmp_path: Path) -> None:
         DenseXRetrievalPack(DOCUMENTS, "none", "none", model, persist_dir=tmp_path / "index")
     with dripping(*JSON) as url:
         model = OpenAIEmbedding(api_base=url, **settings)
-        pack = DenseXRetrievalPack.load(tmp_path / "index", embed_model=model, query_llm="none", dense_weight=1.0)
+        pack = DenseXRetrievalPack.load(
+            tmp_path / "index", embed_model=model, query_llm="none", dense_weight=1.0
+        )
         with pytest.raises(TimeoutError, match=f"{TIME_OUTS} times"):
             pack.retrieve(question)
         with pytest.raises(TimeoutError, match=f"{TIME_OUTS} times"):

@@ -1,4 +1,5 @@
-"""How fast requests go, in virtual time: told limits are kept to, and those that nobody told are found out."""
+"""How fast requests go, in virtual time: told limits are kept to, and those that nobody told are found
+out."""
 
 from __future__ import annotations
 
@@ -137,7 +138,9 @@ class Chance:
         return self._wait if self._random.random() < self._share else 0.0
 
 
-@pytest.mark.parametrize(("share", "wait", "header"), [(0.1, 1.0, "alone"), (0.1, 1.0, ""), (0.02, 20.0, "alone")])
+@pytest.mark.parametrize(
+    ("share", "wait", "header"), [(0.1, 1.0, "alone"), (0.1, 1.0, ""), (0.02, 20.0, "alone")]
+)
 @pytest.mark.parametrize(("count", "concurrency"), [(400, 8), (4000, 64)])
 def test_refusals_by_chance_hold_up_those_alone_that_they_meet(
     count: int, concurrency: int, share: float, wait: float, header: str
@@ -145,7 +148,8 @@ def test_refusals_by_chance_hold_up_those_alone_that_they_meet(
     server = Server(Chance(share, wait), lambda chance: 1.0, header)
     made, seconds = ask(server, count, concurrency)
     assert all(isinstance(one, Reply) for one in made)
-    assert seconds <= 1.5 * count / concurrency + 2 * wait  # a second each; the first and the last wait may be for all
+    # a second each; the first and the last wait may be for all
+    assert seconds <= 1.5 * count / concurrency + 2 * wait
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5])
@@ -156,7 +160,8 @@ def test_refusals_by_chance_that_are_many_do_not_bring_all_to_a_standstill(
     server = Server(Chance(share, 1.0), lambda chance: 1.0, "alone")
     made, seconds = ask(server, count, concurrency)
     assert all(isinstance(one, Reply) for one in made)
-    assert seconds <= 50 * count / concurrency  # 3 to 12 of these; 20 to 2,000 where they were taken for a limit
+    # 3 to 12 of these; 20 to 2,000 where they were taken for a limit
+    assert seconds <= 50 * count / concurrency
 
 
 def test_a_time_of_refusals_does_not_slow_down_all_that_comes_after_it() -> None:

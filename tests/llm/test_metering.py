@@ -122,7 +122,9 @@ def test_without_an_expectation_the_budget_is_kept_by_what_was_used() -> None:
 
 @given(
     st.integers(1, 50_000),
-    st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 2000), st.floats(0, 1.5)), min_size=1, max_size=80),
+    st.lists(
+        st.tuples(st.integers(0, 2000), st.integers(1, 2000), st.floats(0, 1.5)), min_size=1, max_size=80
+    ),
 )
 def test_what_is_used_never_exceeds_the_budget_by_more_than_one_error(
     budget: int, requests: list[tuple[int, int, float]]
@@ -182,7 +184,10 @@ def test_what_was_used_since_is_the_difference() -> None:
     [
         (lambda: meter(max_tokens_total=1_000), "max_tokens_total is 1,000."),
         (lambda: meter(max_cost=0.5), "max_cost is $0.5."),
-        (lambda: meter(max_cost=0.5, max_tokens_total=1_000), "max_cost is $0.5 and max_tokens_total is 1,000."),
+        (
+            lambda: meter(max_cost=0.5, max_tokens_total=1_000),
+            "max_cost is $0.5 and max_tokens_total is 1,000.",
+        ),
     ],
 )
 def test_the_error_names_what_was_used_and_the_limits(make: Callable[[], Meter], said: str) -> None:

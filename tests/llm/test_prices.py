@@ -15,7 +15,9 @@ from llama_pack_densex.llm.names import OPENAI_MODEL
 from llama_pack_densex.llm.usage import Price, Usage, price_of, read_prices
 
 
-@pytest.mark.parametrize("model", [OPENAI_MODEL, "gpt-4.1-mini", "claude-haiku-4-5", "text-embedding-3-small"])
+@pytest.mark.parametrize(
+    "model", [OPENAI_MODEL, "gpt-4.1-mini", "claude-haiku-4-5", "text-embedding-3-small"]
+)
 def test_the_common_models_have_a_list_price(model: str) -> None:
     price = price_of(model, read_prices())
     assert price is not None
@@ -70,7 +72,8 @@ def test_a_dated_version_with_a_price_of_its_own_keeps_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", ["gpt-4o-mini-tuned", "gpt-4o-of-ours", "gpt", "", "ft:gpt-4o-mini-2024-07-18:us::x", "gpt-4o-mini-0718"]
+    "model",
+    ["gpt-4o-mini-tuned", "gpt-4o-of-ours", "gpt", "", "ft:gpt-4o-mini-2024-07-18:us::x", "gpt-4o-mini-0718"],
 )
 def test_a_name_that_only_begins_like_another_has_no_price(model: str) -> None:
     assert price_of(model, read_prices()) is None

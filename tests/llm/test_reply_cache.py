@@ -58,7 +58,9 @@ def fill(cache: ReplyCache, count: int) -> dict[str, Reply]:
     """Put replies of many sizes, so that the file has pages of every kind."""
     sizes = random.Random(count)
     wanted = {
-        key_of(f"{JAPANESE} {number}"): Reply(f"{number} 命題 " * sizes.choice([1, 5, 100, 900]), "stop", Usage(number))
+        key_of(f"{JAPANESE} {number}"): Reply(
+            f"{number} 命題 " * sizes.choice([1, 5, 100, 900]), "stop", Usage(number)
+        )
         for number in range(count)
     }
     for key, reply in wanted.items():
@@ -282,7 +284,9 @@ def test_a_folder_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
 # Damage
 
 
-def test_an_entry_that_cannot_be_read_is_missing_and_warned_of(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_entry_that_cannot_be_read_is_missing_and_warned_of(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     cache = ReplyCache(path)
     fill(cache, 3)
     cache.close()
@@ -357,7 +361,9 @@ def test_a_url_is_refused_without_quoting_its_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_no_text_reaches_the_log_of_the_database_library(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_text_reaches_the_log_of_the_database_library(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     cache = ReplyCache(path)
     cache.put(key_of(ENGLISH), Reply("a secret recipe"))

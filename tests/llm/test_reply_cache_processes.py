@@ -109,7 +109,9 @@ class Children:
 
     def __init__(self) -> None:
         command = [sys.executable, "-c", SERVER]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
         assert self.next_line() == "ready"
 
     def start(self, function: Callable[..., None], *arguments: object) -> None:
@@ -173,7 +175,9 @@ def test_two_processes_write_into_one_file_at_once(tmp_path: Path, children: Chi
         assert all(cache.get(key_of(number)) == reply_of(number) for number in range(2500))
 
 
-def test_a_process_that_has_the_file_open_notices_that_another_replaced_it(tmp_path: Path, children: Children) -> None:
+def test_a_process_that_has_the_file_open_notices_that_another_replaced_it(
+    tmp_path: Path, children: Children
+) -> None:
     path = tmp_path / "replies"
     with closing(ReplyCache(path)) as cache:
         cache.put(key_of(0), reply_of(0))
@@ -215,7 +219,9 @@ def test_a_pickled_cache_is_used_in_another_process(tmp_path: Path, children: Ch
 
 
 @pytest.mark.parametrize("write", [write_unprivileged, write_without_room])
-def test_a_file_that_cannot_be_written_is_named_with_what_to_do(children: Children, write: Callable[..., None]) -> None:
+def test_a_file_that_cannot_be_written_is_named_with_what_to_do(
+    children: Children, write: Callable[..., None]
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "replies"
         with closing(ReplyCache(path)) as cache:

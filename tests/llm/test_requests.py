@@ -1,4 +1,5 @@
-"""One request: how often it is sent, how long it waits, what stops it, and what is kept. Mostly in virtual time."""
+"""One request: how often it is sent, how long it waits, what stops it, and what is kept. Mostly in virtual
+time."""
 
 from __future__ import annotations
 
@@ -73,7 +74,9 @@ def question(number: int = 0, **changes: Any) -> LLMRequest:
     return replace(LLMRequest(text, text, [ChatMessage("Split."), ChatMessage(text)]), **changes)
 
 
-def sender(limits: Limits, cache: ReplyCache | None = None, budget: Budget | None = None, **arguments: Any) -> Sender:
+def sender(
+    limits: Limits, cache: ReplyCache | None = None, budget: Budget | None = None, **arguments: Any
+) -> Sender:
     meter = Meter(budget or Budget(), None)
     return Sender({"model": "m"}, limits, meter, cache, **{"max_retries": 2, "retry_wait": 1.0, **arguments})
 
@@ -118,7 +121,9 @@ def test_a_failure_is_tried_again_after_a_random_and_growing_wait() -> None:
 @pytest.mark.parametrize("max_retries", [0, 1, 3])
 def test_it_is_given_up_after_its_tries(max_retries: int) -> None:
     server = Server(lambda number: ProviderError(500))
-    made, _ = virtually(server, lambda sending, stop: sending.ask(question(), server, stop), max_retries=max_retries)
+    made, _ = virtually(
+        server, lambda sending, stop: sending.ask(question(), server, stop), max_retries=max_retries
+    )
     assert made == Failure("transient", "ProviderError 500")
     assert len(server.moments) == max_retries + 1
 
@@ -179,7 +184,9 @@ def test_an_hour_without_requests_is_no_hour_of_refusals() -> None:
 
 
 def test_a_limit_that_was_used_up_is_so_until_the_server_takes_requests_again() -> None:
-    server = Server(lambda number: refusal(3600) if number == 1 else refusal(1) if number == 3 else reply(), seconds=0)
+    server = Server(
+        lambda number: refusal(3600) if number == 1 else refusal(1) if number == 3 else reply(), seconds=0
+    )
 
     async def work(sending: Sender, stop: Stop) -> list[Any]:
         made = [await outcome_of(sending.ask(question(1), server, stop))]
@@ -285,7 +292,9 @@ def test_nothing_is_sent_after_the_end() -> None:
 
 @pytest.mark.parametrize("wait", ["turn", "try", "reply"])
 def test_a_cancelled_request_is_cancelled_and_gives_its_slot_back(wait: str) -> None:
-    server = Server(lambda number: refusal(600) if wait == "try" else reply(), seconds=0 if wait == "try" else 10)
+    server = Server(
+        lambda number: refusal(600) if wait == "try" else reply(), seconds=0 if wait == "try" else 10
+    )
 
     async def work(sending: Sender, stop: Stop) -> Any:
         first = asyncio.ensure_future(sending.ask(question(1), server, stop))
@@ -369,7 +378,9 @@ def test_only_failures_that_would_come_back_are_kept(cache: ReplyCache) -> None:
         assert len(server.moments) == (1 if kind in ("too_long", "filtered") else 2)
 
 
-async def test_a_reply_is_counted_and_kept_though_its_caller_is_cancelled_meanwhile(cache: ReplyCache) -> None:
+async def test_a_reply_is_counted_and_kept_though_its_caller_is_cancelled_meanwhile(
+    cache: ReplyCache,
+) -> None:
     server = Server(lambda number: reply(), seconds=0.2)
     sending = sender(Limits(1), cache)
     asking = asyncio.ensure_future(sending.ask(question(), server, Stop(asyncio.get_running_loop())))
@@ -385,7 +396,9 @@ async def test_a_reply_is_counted_and_kept_though_its_caller_is_cancelled_meanwh
 # What stops a run that nobody would want to go on
 
 
-@pytest.mark.parametrize("error", [ProviderError(400, message="Unsupported value: 'temperature'"), ProviderError(422)])
+@pytest.mark.parametrize(
+    "error", [ProviderError(400, message="Unsupported value: 'temperature'"), ProviderError(422)]
+)
 def test_a_request_that_is_rejected_before_any_was_answered_stops_the_run(error: Exception) -> None:
     server = Server(lambda number: error)
 
@@ -437,8 +450,13 @@ def test_a_programming_error_stops_the_run_with_its_words_and_without_the_text()
 
 
 def test_an_answer_that_is_garbage_is_asked_for_again() -> None:
-    server = Server(lambda number: TypeError("'NoneType' object is not subscriptable") if number == 1 else reply())
-    assert virtually(server, lambda sending, stop: sending.ask(question(), server, stop), max_retries=6)[0] == REPLY
+    server = Server(
+        lambda number: TypeError("'NoneType' object is not subscriptable") if number == 1 else reply()
+    )
+    assert (
+        virtually(server, lambda sending, stop: sending.ask(question(), server, stop), max_retries=6)[0]
+        == REPLY
+    )
 
 
 def test_an_error_of_the_cache_is_raised_and_not_taken_for_the_providers(tmp_path: Path) -> None:

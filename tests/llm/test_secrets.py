@@ -1,4 +1,5 @@
-"""Keys in what providers, clients and proxies say are shown nowhere, however short and wherever they stand."""
+"""Keys in what providers, clients and proxies say are shown nowhere, however short and wherever they
+stand."""
 
 from __future__ import annotations
 
@@ -43,7 +44,11 @@ def test_a_key_is_recognised_by_where_it_stands(message: str, key: str) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    ["it needs a key: set OPENAI_API_KEY", "max_tokens: 4096 is too large", "openai-like:qwen3@http://host:80/v1"],
+    [
+        "it needs a key: set OPENAI_API_KEY",
+        "max_tokens: 4096 is too large",
+        "openai-like:qwen3@http://host:80/v1",
+    ],
 )
 def test_what_is_no_key_stays(message: str) -> None:
     assert scrub(message) == message

@@ -1,4 +1,5 @@
-"""What a thinking model says before its answer is taken off; an answer that speaks of such marks stays whole."""
+"""What a thinking model says before its answer is taken off; an answer that speaks of such marks stays
+whole."""
 
 from __future__ import annotations
 
@@ -114,8 +115,9 @@ def test_an_answer_that_speaks_of_marks_stays_whole(answer: str) -> None:
 
 
 PIECES = [
-    "<think>", "</think>", "<think/>", "[THINK]", "[/THINK]", "<|start|>assistant", "<|channel|>analysis<|message|>",
-    "<|channel|>final<|message|>", "<|end|>", "<answer>", "</answer>", "`", "```\n", "\n", " ", ".", ":", "a", "はい",
+    "<think>", "</think>", "<think/>", "[THINK]", "[/THINK]", "<|start|>assistant",
+    "<|channel|>analysis<|message|>", "<|channel|>final<|message|>", "<|end|>", "<answer>", "</answer>",
+    "`", "```\n", "\n", " ", ".", ":", "a", "はい",
 ]  # fmt: skip
 
 

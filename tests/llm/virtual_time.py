@@ -49,7 +49,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
 
-def run_virtually(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]], lateness: Callable[[], float] = float) -> T:
+def run_virtually(
+    main: Callable[[VirtualLoop], Coroutine[Any, Any, T]], lateness: Callable[[], float] = float
+) -> T:
     loop = VirtualLoop(lateness)
     try:
         return loop.run_until_complete(main(loop))

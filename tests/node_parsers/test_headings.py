@@ -45,7 +45,8 @@ def test_a_heading_says_what_it_says_without_markup() -> None:
 
 def test_chapters_and_captions_of_articles_are_sections() -> None:
     text = (
-        "就業規則\n\n第１章　総則\n（目的）\n第１条　この規則は、就業を定める。\n２　ほかは法令による。\n（適用範囲）\n"
+        "就業規則\n\n第１章　総則\n（目的）\n第１条　この規則は、就業を定める。\n２　ほかは法令による。\n"
+        "（適用範囲）\n"
         "第２条　この規則は、正社員に適用する。\n\n第２章　採用\n\n第３条　希望する者を採用する。"
     )
     assert sections(text) == {

@@ -14,7 +14,9 @@ TEXT = "Rain fell. Rain fell. The match was called off.\n\nRain fell."
 
 
 def ids(*documents: Document, parser: PropositionNodeParser | None = None) -> list[str]:
-    return [node.node_id for node in (parser or PropositionNodeParser()).get_nodes_from_documents(list(documents))]
+    return [
+        node.node_id for node in (parser or PropositionNodeParser()).get_nodes_from_documents(list(documents))
+    ]
 
 
 def test_the_same_input_gives_the_same_ids() -> None:
@@ -29,7 +31,9 @@ def test_a_document_whose_id_core_made_up_gets_the_same_ids_each_time() -> None:
 
 def test_source_is_the_documents_own_id() -> None:
     document = Document(text=TEXT)
-    assert {node.ref_doc_id for node in PropositionNodeParser().get_nodes_from_documents([document])} == {document.id_}
+    assert {node.ref_doc_id for node in PropositionNodeParser().get_nodes_from_documents([document])} == {
+        document.id_
+    }
 
 
 def test_ids_are_uuids_of_version_5() -> None:
@@ -79,7 +83,9 @@ class Shouting(Propositionizer):
 
 def test_another_propositionizer_gives_other_ids() -> None:
     document = Document(text="ABC.", id_="a")
-    assert not set(ids(document)) & set(ids(document, parser=PropositionNodeParser(propositionizer=Shouting())))
+    assert not set(ids(document)) & set(
+        ids(document, parser=PropositionNodeParser(propositionizer=Shouting()))
+    )
 
 
 def test_ids_are_the_same_in_another_process() -> None:
@@ -101,5 +107,7 @@ def test_no_id_is_given_twice(texts: list[str]) -> None:
         PropositionNodeParser(granularity=("proposition", "sentence")),
         HierarchicalPropositionNodeParser.from_defaults(chunk_sizes=[60, 20]),
     ):
-        made = [node.node_id for node in parser.get_nodes_from_documents([Document(text=text) for text in texts])]
+        made = [
+            node.node_id for node in parser.get_nodes_from_documents([Document(text=text) for text in texts])
+        ]
         assert len(set(made)) == len(made)

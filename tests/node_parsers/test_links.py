@@ -53,7 +53,9 @@ def test_a_passage_lists_its_propositions_as_children(flat: list[BaseNode]) -> N
     for passage in of(flat, "passage"):
         children = [child.node_id for child in passage.child_nodes or []]
         assert children == [
-            n.node_id for n in of(flat, "proposition") if n.parent_node and n.parent_node.node_id == passage.node_id
+            n.node_id
+            for n in of(flat, "proposition")
+            if n.parent_node and n.parent_node.node_id == passage.node_id
         ]
         assert children
 
@@ -82,8 +84,12 @@ def test_cores_walk_through_a_hierarchy_works(deep: list[BaseNode]) -> None:
     assert get_deeper_nodes(deep, depth=2) == of(deep, "proposition")
 
 
-def test_sentence_units_lead_to_their_passage_and_are_not_among_its_children(documents: list[Document]) -> None:
-    nodes = PropositionNodeParser(propositionizer=Shouting(), granularity=BOTH).get_nodes_from_documents(documents[1:2])
+def test_sentence_units_lead_to_their_passage_and_are_not_among_its_children(
+    documents: list[Document],
+) -> None:
+    nodes = PropositionNodeParser(propositionizer=Shouting(), granularity=BOTH).get_nodes_from_documents(
+        documents[1:2]
+    )
     sentences = of(nodes, "sentence")
     assert [node.get_content() for node in sentences] == [
         "The Akashi Bridge opened in 1998.",
@@ -116,7 +122,11 @@ def test_no_model_sees_the_bookkeeping(flat: list[BaseNode], deep: list[BaseNode
 def test_a_passage_knows_its_section(documents: list[Document]) -> None:
     parser = PropositionNodeParser(base_parser=MarkdownNodeParser())
     nodes = parser.get_nodes_from_documents(documents[:1])
-    assert [n.metadata[SECTION_KEY] for n in of(nodes, "passage")] == ["Tides", "Tides, Cause", "Tides, Records"]
+    assert [n.metadata[SECTION_KEY] for n in of(nodes, "passage")] == [
+        "Tides",
+        "Tides, Cause",
+        "Tides, Records",
+    ]
 
 
 def test_relationships_hold_no_copies_of_metadata(flat: list[BaseNode]) -> None:
@@ -136,7 +146,9 @@ def test_rows_and_code_stay_whole_as_units_of_their_own() -> None:
     code = "```python\nx = 1. \ny = 2.\n```"
     text = f"Some results.\n\n{table}\n\nSome code.\n\n{code}\n\nThe end."
     for parser in (PropositionNodeParser(), PropositionNodeParser(propositionizer=Shouting())):
-        texts = [n.get_content() for n in of(parser.get_nodes_from_documents([Document(text=text)]), "proposition")]
+        texts = [
+            n.get_content() for n in of(parser.get_nodes_from_documents([Document(text=text)]), "proposition")
+        ]
         assert {"Year: 2021; Race: Asahi Hai", "Year: 2022; Race: Tokyo Yushun"} <= set(texts)
         assert code in texts
 
@@ -157,14 +169,21 @@ def test_html_can_be_the_base_parser() -> None:
 @pytest.mark.parametrize("base_parser", [JSONNodeParser(), HTMLNodeParser()])
 def test_a_document_that_the_base_parser_makes_nothing_of_is_a_passage(base_parser: NodeParser) -> None:
     document = Document(text="味噌は塩辛い。大豆から作られる。")
-    nodes = PropositionNodeParser(base_parser=base_parser).get_nodes_from_documents([document, Document(text=" \n")])
+    nodes = PropositionNodeParser(base_parser=base_parser).get_nodes_from_documents(
+        [document, Document(text=" \n")]
+    )
     (passage,) = of(nodes, "passage")
     assert (passage.get_content(), passage.node_id != document.id_) == (document.text, True)
-    assert [node.get_content() for node in of(nodes, "proposition")] == ["味噌は塩辛い。", "大豆から作られる。"]
+    assert [node.get_content() for node in of(nodes, "proposition")] == [
+        "味噌は塩辛い。",
+        "大豆から作られる。",
+    ]
 
 
 def test_cores_recursive_retriever_works_on_these_nodes_alone(flat: list[BaseNode]) -> None:
-    index = VectorStoreIndex(nodes=of(flat, "proposition"), embed_model=TrigramEmbedding(), transformations=[])
+    index = VectorStoreIndex(
+        nodes=of(flat, "proposition"), embed_model=TrigramEmbedding(), transformations=[]
+    )
     # as `VectorStoreIndex(nodes)` holds IndexNodes, its retriever gives them back as they are
     retriever = RecursiveRetriever(
         "root",
@@ -180,7 +199,10 @@ def test_cores_auto_merging_retriever_merges_these_nodes(deep: list[BaseNode]) -
     docstore.add_documents(deep)
     context = StorageContext.from_defaults(docstore=docstore)
     index = VectorStoreIndex(
-        nodes=of(deep, "proposition"), storage_context=context, embed_model=TrigramEmbedding(), transformations=[]
+        nodes=of(deep, "proposition"),
+        storage_context=context,
+        embed_model=TrigramEmbedding(),
+        transformations=[],
     )
     retriever = AutoMergingRetriever(index.as_retriever(similarity_top_k=3), context)  # type: ignore[arg-type]
     found = retriever.retrieve("The Akashi Bridge opened in 1998 and its main span is 1,991 metres long")
@@ -198,7 +220,9 @@ def test_statuses_are_on_passages_and_propositions(flat: list[BaseNode]) -> None
     assert {node.metadata[STATUS_KEY] for node in flat} == {"ok"}
 
 
-def test_a_propositionizer_that_returns_nothing_is_replaced_by_sentences_and_marked(documents: list[Document]) -> None:
+def test_a_propositionizer_that_returns_nothing_is_replaced_by_sentences_and_marked(
+    documents: list[Document],
+) -> None:
     class Silent(Propositionizer):
         async def apropositionize(self, passages: list[Passage]) -> list[PropositionSet]:  # type: ignore[override]
             return [PropositionSet(("", " ")) for _ in passages]

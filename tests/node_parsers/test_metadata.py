@@ -27,7 +27,9 @@ from llama_pack_densex.node_parsers.splitting import SectionNodeParser
 from llama_pack_densex.propositionizers.base import Passage
 
 FACT = "The Kyoto office opened in 1999. It moved to Uji in 2004, and nobody was told why. "
-ARTICLE = "".join(f"# Part {i}\n\n{FACT * 4}\n\n京都の支社は1999年に開いた。翌年に移った。\n\n" for i in range(8))
+ARTICLE = "".join(
+    f"# Part {i}\n\n{FACT * 4}\n\n京都の支社は1999年に開いた。翌年に移った。\n\n" for i in range(8)
+)
 
 
 class ByLines(MetadataAwareTextSplitter):
@@ -73,7 +75,9 @@ PARSERS: dict[str, BasePropositionNodeParser] = {
 }
 
 
-def borders(parser: BasePropositionNodeParser, metadata: dict[str, Any], **fields: Any) -> list[tuple[Any, ...]]:
+def borders(
+    parser: BasePropositionNodeParser, metadata: dict[str, Any], **fields: Any
+) -> list[tuple[Any, ...]]:
     nodes = parser.get_nodes_from_documents([Document(text=ARTICLE, id_="a", metadata=metadata, **fields)])
     return [(node.node_id, node.start_char_idx, node.end_char_idx, node.text) for node in nodes]  # type: ignore[attr-defined]
 
@@ -106,7 +110,10 @@ def test_what_is_asked_of_an_llm_does_not_hang_on_other_metadata() -> None:
     document = Document(text=ARTICLE, metadata={"title": "Offices"})
     more = Document(text=ARTICLE, metadata={"title": "Offices", "owner": "Sato " * 300})
     assert PropositionNodeParser().passages_of(more) == PropositionNodeParser().passages_of(document)
-    assert all(isinstance(one, Passage) and one.title == "Offices" for one in PropositionNodeParser().passages_of(more))
+    assert all(
+        isinstance(one, Passage) and one.title == "Offices"
+        for one in PropositionNodeParser().passages_of(more)
+    )
 
 
 TAGGED: dict[str, Any] = {"author": "Sato", "dept": "ops"}
@@ -158,22 +165,30 @@ def test_a_files_name_is_not_said_twice(tmp_path: Path) -> None:
 
 def test_a_users_own_title_and_section_stay_as_they_are() -> None:
     own = {"title": {"ja": "手引き"}, "section": ["a", 1]}
-    nodes = PropositionNodeParser().get_nodes_from_documents([Document(text=f"# Head\n\n{FACT}", metadata=own)])
+    nodes = PropositionNodeParser().get_nodes_from_documents(
+        [Document(text=f"# Head\n\n{FACT}", metadata=own)]
+    )
     assert all(own.items() <= node.metadata.items() for node in nodes)
     assert {node.metadata[SECTION_KEY] for node in nodes} == {"['a', 1]"}
 
 
 def test_titles_in_a_list_are_said_one_after_the_other() -> None:
-    nodes = PropositionNodeParser().get_nodes_from_documents([Document(text=FACT, metadata={"title": ["手引き", "A"]})])
+    nodes = PropositionNodeParser().get_nodes_from_documents(
+        [Document(text=FACT, metadata={"title": ["手引き", "A"]})]
+    )
     assert {node.metadata[TITLE_KEY] for node in nodes} == {"手引き, A"}
 
 
 def test_a_unit_says_the_section_that_it_stands_in_itself() -> None:
     text = "Before all heads, nothing.\n\n# One\n\nRain fell.\n\n# Two\n\nIt was cold."
     nodes = PropositionNodeParser().get_nodes_from_documents([Document(text=text)])
-    sections = [node.metadata.get("section") for node in nodes if node.metadata[GRANULARITY_KEY] == "proposition"]
+    sections = [
+        node.metadata.get("section") for node in nodes if node.metadata[GRANULARITY_KEY] == "proposition"
+    ]
     assert sections == [None, "One", "Two"]
-    assert [node.metadata.get("section") for node in nodes] == [node.metadata[SECTION_KEY] or None for node in nodes]
+    assert [node.metadata.get("section") for node in nodes] == [
+        node.metadata[SECTION_KEY] or None for node in nodes
+    ]
     assert all(seen(node, MetadataMode.EMBED) == "" for node in nodes)
 
 
@@ -204,7 +219,9 @@ def test_a_documents_templates_are_its_nodes_templates(name: str) -> None:
 
 
 def test_metadata_that_a_base_parser_adds_can_be_shown() -> None:
-    parser = PropositionNodeParser(base_parser=MarkdownNodeParser(), embed_metadata=["header_path"], llm_metadata=())
+    parser = PropositionNodeParser(
+        base_parser=MarkdownNodeParser(), embed_metadata=["header_path"], llm_metadata=()
+    )
     nodes = parser.get_nodes_from_documents([Document(text="# A\n\nRain fell.\n\n## B\n\nIt was cold.")])
     assert {seen(node, MetadataMode.EMBED) for node in nodes} == {"header_path: /", "header_path: /A/"}
     assert {seen(node, MetadataMode.LLM) for node in nodes} == {""}
@@ -234,14 +251,18 @@ def test_ids_do_not_hang_on_what_models_see() -> None:
     document = Document(text=ARTICLE, id_="a", metadata=TAGGED)
     default = PropositionNodeParser()
     other = PropositionNodeParser(embed_metadata=["dept"], llm_metadata=())
-    ids = [[node.node_id for node in parser.get_nodes_from_documents([document])] for parser in (default, other)]
+    ids = [
+        [node.node_id for node in parser.get_nodes_from_documents([document])] for parser in (default, other)
+    ]
     assert ids[0] == ids[1]
 
 
 @pytest.mark.parametrize("section", ["", None, 0, "Head", ["a"]])
 def test_a_section_of_a_users_own_stays_what_it_is(section: Any) -> None:
     own = {"section": section, "dept": "ops"}
-    for node in PropositionNodeParser().get_nodes_from_documents([Document(text=f"# Head\n\n{FACT}", metadata=own)]):
+    for node in PropositionNodeParser().get_nodes_from_documents(
+        [Document(text=f"# Head\n\n{FACT}", metadata=own)]
+    ):
         assert node.metadata["section"] == section
 
 

@@ -115,7 +115,9 @@ def test_an_address_is_whole_where_a_sentence_has_no_clauses() -> None:
     assert all(any(re.search(rf"{re.escape(one)}(?!\d)", passage) for passage in cut) for one in addresses)
 
 
-@pytest.mark.parametrize("sentence", ["Wool number {} is warm and\n  it is soft.", "羊毛{}号は暖かくて\n  柔らかい。"])
+@pytest.mark.parametrize(
+    "sentence", ["Wool number {} is warm and\n  it is soft.", "羊毛{}号は暖かくて\n  柔らかい。"]
+)
 def test_a_long_item_is_cut_between_sentences_and_not_where_its_lines_end(sentence: str) -> None:
     sentences = [sentence.format(n) for n in range(60)]
     text = "Bring:\n\n- " + " ".join(sentences) + "\n- water"
@@ -250,7 +252,9 @@ def test_an_answer_is_with_its_question_and_a_definition_with_its_term(pair: str
     assert all(sum(one.removesuffix("\n\n</details>") in passage for passage in cut) == 1 for one in pairs)
 
 
-@pytest.mark.parametrize("lead", ["The shop sells what is on this list:", "この店で売っているものは次のとおりである。"])
+@pytest.mark.parametrize(
+    "lead", ["The shop sells what is on this list:", "この店で売っているものは次のとおりである。"]
+)
 @pytest.mark.parametrize("size", [40, 50, 60, 70])
 def test_a_line_that_leads_a_list_in_is_with_its_first_items(lead: str, size: int) -> None:
     items = "\n".join(f"- thing number {n}" for n in range(8))
@@ -304,7 +308,9 @@ def test_a_picture_whose_bytes_are_wrapped_is_in_one_passage(picture: str) -> No
     assert len(passages(text)) == 1
 
 
-@pytest.mark.parametrize("text", ["#" * 9_000, "<" * 9_000, "_" * 9_000 + " a", "word " * 3_000, "港町" * 3_000])
+@pytest.mark.parametrize(
+    "text", ["#" * 9_000, "<" * 9_000, "_" * 9_000 + " a", "word " * 3_000, "港町" * 3_000]
+)
 def test_a_run_without_sentences_fills_passages(text: str) -> None:
     cut = passages(text)
     assert "".join(cut).replace(" ", "") == text.replace(" ", "")

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 from llama_index.core import Document, Settings
 from llama_index.core.ingestion import IngestionCache, IngestionPipeline
-from llama_index.core.node_parser import MarkdownElementNodeParser, SemanticSplitterNodeParser, SentenceSplitter
+from llama_index.core.node_parser import (
+    MarkdownElementNodeParser,
+    SemanticSplitterNodeParser,
+    SentenceSplitter,
+)
 from llama_index.core.schema import IndexNode
 from llama_index.llms.openai import OpenAI
 
@@ -38,7 +42,9 @@ def twins() -> list[Document]:
 def test_it_runs_in_an_ingestion_pipeline(documents: list[Document], parser_class: type) -> None:
     pipeline = IngestionPipeline(transformations=[parser_class(), TrigramEmbedding()])
     nodes = pipeline.run(documents=documents)
-    assert [n.node_id for n in nodes] == [n.node_id for n in parser_class().get_nodes_from_documents(documents)]
+    assert [n.node_id for n in nodes] == [
+        n.node_id for n in parser_class().get_nodes_from_documents(documents)
+    ]
     assert all(node.embedding for node in nodes)
 
 
@@ -90,7 +96,9 @@ def test_cores_cache_gives_the_second_document_the_firsts_nodes(twins: list[Docu
     """Why there is a cache of ours: if this fails, core has mended it."""
     cache = IngestionCache()
     for document in twins:
-        nodes = IngestionPipeline(transformations=[PropositionNodeParser()], cache=cache).run(documents=[document])
+        nodes = IngestionPipeline(transformations=[PropositionNodeParser()], cache=cache).run(
+            documents=[document]
+        )
     assert {node.ref_doc_id for node in nodes} == {"first"}
 
 
@@ -98,7 +106,9 @@ def test_our_cache_keeps_the_embeddings(documents: list[Document]) -> None:
     cache = PropositionIngestionCache()
     model = TrigramEmbedding()
     for _ in range(2):
-        IngestionPipeline(transformations=[PropositionNodeParser(), model], cache=cache).run(documents=documents)
+        IngestionPipeline(transformations=[PropositionNodeParser(), model], cache=cache).run(
+            documents=documents
+        )
         embedded, model.embedded = model.embedded, 0
     assert embedded == 0
 
@@ -120,7 +130,13 @@ def keyed_parsers() -> list[PropositionNodeParser | HierarchicalPropositionNodeP
 def test_no_serialised_form_of_a_parser_holds_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     for parser in keyed_parsers():
-        forms = [str(parser.to_dict()), parser.to_json(), repr(pickle.dumps(parser)), str(parser), repr(parser)]
+        forms = [
+            str(parser.to_dict()),
+            parser.to_json(),
+            repr(pickle.dumps(parser)),
+            str(parser),
+            repr(parser),
+        ]
         assert not [form for form in forms if "secret" in form]
 
 
@@ -169,7 +185,9 @@ def test_pickled_parsers_work_in_another_process(documents: list[Document], tmp_
     )
     code, output, errors = run_program(program, tmp_path / "parsers", documents[1].text)
     assert code == 0, errors
-    here = [parser.get_nodes_from_documents([Document(id_="x", text=documents[1].text)]) for parser in parsers]
+    here = [
+        parser.get_nodes_from_documents([Document(id_="x", text=documents[1].text)]) for parser in parsers
+    ]
     assert output.splitlines() == [str([node.node_id for node in nodes]) for nodes in here]
 
 

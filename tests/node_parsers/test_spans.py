@@ -45,7 +45,9 @@ class Told(Propositionizer):
         return {}
 
 
-def check_spans(document: Document, parser: PropositionNodeParser | HierarchicalPropositionNodeParser) -> None:
+def check_spans(
+    document: Document, parser: PropositionNodeParser | HierarchicalPropositionNodeParser
+) -> None:
     nodes = parser.get_nodes_from_documents([document])
     by_id = {node.node_id: node for node in nodes}
     for node in nodes:
@@ -77,12 +79,20 @@ def test_passages_cover_all_that_is_not_white_space(text: str) -> None:
 
 
 def test_passages_end_where_sentences_end_and_no_heading_is_parted_from_its_text() -> None:
-    japanese = "霧浜灯台は1874年に着工した(技師は佐伯、助手はI. Brandvold)。高さは41.5メートルで、港の端に立っている。"
-    english = "Dr. Brandvold began the tower in 1874, with 1,200 lamps and\nno keeper. It is 41.5 metres high. "
+    japanese = (
+        "霧浜灯台は1874年に着工した(技師は佐伯、助手はI. Brandvold)。高さは41.5メートルで、"
+        "港の端に立っている。"
+    )
+    english = (
+        "Dr. Brandvold began the tower in 1874, with 1,200 lamps and\nno keeper. It is 41.5 metres high. "
+    )
     text = "".join(f"## Part {i}\n\n{(japanese, english)[i % 2] * 4}\n\n" for i in range(6))
     document = Document(text=text)
     ends = {found.end for found in segment(text) if found.kind == "sentence"}
-    for parser in (PropositionNodeParser(), HierarchicalPropositionNodeParser.from_defaults(chunk_sizes=[400, 100])):
+    for parser in (
+        PropositionNodeParser(),
+        HierarchicalPropositionNodeParser.from_defaults(chunk_sizes=[400, 100]),
+    ):
         nodes = [n for n in parser.get_nodes_from_documents([document]) if not isinstance(n, IndexNode)]
         assert len(nodes) > 4
         assert {node.end_char_idx for node in nodes} <= ends  # type: ignore[attr-defined]
@@ -147,7 +157,11 @@ Granite is hard, and rain hardly wears it down."""
 
 
 def test_a_proposition_has_the_span_of_its_sentence_in_the_document() -> None:
-    propositions = ("The match was called off.", "Rain had fallen on Monday, said Ann Lee.", "Basalt is volcanic.")
+    propositions = (
+        "The match was called off.",
+        "Rain had fallen on Monday, said Ann Lee.",
+        "Basalt is volcanic.",
+    )
     text = f"Nothing happened. Nothing at all.\n\n{RAIN}"
     base = SentenceSplitter(chunk_size=35, chunk_overlap=0)
     parser = PropositionNodeParser(base_parser=base, propositionizer=Told(texts=propositions))
@@ -176,6 +190,9 @@ def test_a_proposition_is_in_the_section_of_its_sentence() -> None:
 def test_pieces_cut_from_a_text_are_found_in_order(pieces: list[str], overlap: int) -> None:
     text = "".join(pieces)
     starts = [len("".join(pieces[:i])) for i in range(len(pieces))]
-    cut = [text[max(0, start - overlap) : start + len(piece)] for start, piece in zip(starts, pieces, strict=True)]
+    cut = [
+        text[max(0, start - overlap) : start + len(piece)]
+        for start, piece in zip(starts, pieces, strict=True)
+    ]
     spans = locate(cut, text)
     assert [text[slice(*span)] for span in spans if span] == cut

@@ -70,7 +70,8 @@ def echo(body: dict[str, Any]) -> str:
 
 @st.composite
 def small_documents(draw: st.DrawFn) -> list[Document]:
-    """Documents of few sentences: many of equal text, some blank, with ids of their own or made up by core."""
+    """Documents of few sentences: many of equal text, some blank, with ids of their own or made up by
+    core."""
     texts = draw(st.lists(st.lists(st.sampled_from(SENTENCES), max_size=4).map("".join), max_size=6))
     named = draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts)))
     return [
@@ -190,7 +191,9 @@ def test_few_documents_are_held_at_a_time(propositionizer: Propositionizer) -> N
 def test_a_passage_is_told_of_once_and_in_order(server: OpenAIServer) -> None:
     splitter = SentenceSplitter(chunk_size=60, chunk_overlap=0)
     parser = PropositionNodeParser(base_parser=splitter, propositionizer=asking(server))
-    documents = [Document(id_=name, text=f"{name} is a place. " * 40) for name in ("Arlen", "Porto", "霧ヶ浜")]
+    documents = [
+        Document(id_=name, text=f"{name} is a place. " * 40) for name in ("Arlen", "Porto", "霧ヶ浜")
+    ]
     told: list[PropositionSet] = []
     parsed = list(parser.stream(documents, told.append))
     passages = [node for each in parsed for node in each.nodes if node.metadata[GRANULARITY_KEY] == "passage"]
@@ -212,7 +215,9 @@ class NeverAsked(Propositionizer):
 
 
 @pytest.mark.parametrize("granularity", [(), ("sentence",)])
-def test_the_propositionizer_is_not_asked_where_no_propositions_are_wanted(granularity: tuple[str, ...]) -> None:
+def test_the_propositionizer_is_not_asked_where_no_propositions_are_wanted(
+    granularity: tuple[str, ...],
+) -> None:
     told: list[PropositionSet] = []
     parser = PropositionNodeParser(propositionizer=NeverAsked(), granularity=granularity)
     parsed = list(parser.stream(numbered(3), told.append))
@@ -263,7 +268,9 @@ def test_metadata_that_cannot_be_kept_are_an_error_of_their_document(value: Any,
 class Picky(SentenceSplitter):
     """A base parser that cannot split some texts."""
 
-    def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
+    def _parse_nodes(
+        self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
+    ) -> list[BaseNode]:
         if "雨" in nodes[0].get_content():
             raise KeyError("雨")
         return super()._parse_nodes(nodes, show_progress, **kwargs)
@@ -323,9 +330,13 @@ def test_a_propositionizer_that_miscounts_is_named(more: int, said: str) -> None
         list(parser.stream(numbered(3)))
 
 
-def test_documents_that_are_whole_are_yielded_before_an_error_that_stops_everything(server: OpenAIServer) -> None:
+def test_documents_that_are_whole_are_yielded_before_an_error_that_stops_everything(
+    server: OpenAIServer,
+) -> None:
     server.responder = lambda body: (
-        Reply("no such key", status=401, code="invalid_api_key") if "文書5" in asked_content(body) else echo(body)
+        Reply("no such key", status=401, code="invalid_api_key")
+        if "文書5" in asked_content(body)
+        else echo(body)
     )
     documents = [Document(id_=f"{n}", text=f"This is 文書{n}.") for n in range(8)]
     stream = PropositionNodeParser(propositionizer=asking(server, max_concurrency=1)).stream(documents)
@@ -335,7 +346,9 @@ def test_documents_that_are_whole_are_yielded_before_an_error_that_stops_everyth
     assert [parsed.document.id_ for parsed in yielded] == ["0", "1", "2", "3", "4"]
 
 
-def test_a_document_whose_passage_could_not_be_asked_for_is_marked_as_incomplete(server: OpenAIServer) -> None:
+def test_a_document_whose_passage_could_not_be_asked_for_is_marked_as_incomplete(
+    server: OpenAIServer,
+) -> None:
     server.responder = lambda body: Reply("down", status=503) if "雨" in asked_content(body) else echo(body)
     parser = PropositionNodeParser(propositionizer=asking(server))
     bad, good = parser.stream([Document(id_="a", text="雨が降った。"), Document(id_="b", text="Rain fell.")])
@@ -361,7 +374,10 @@ async def test_an_event_loop_is_not_held_up_while_texts_are_split() -> None:
             return super().split_text(text)
 
     documents = [*numbered(3)]
-    for kind in (PropositionNodeParser(base_parser=Noting()), HierarchicalPropositionNodeParser(levels=[Noting()])):
+    for kind in (
+        PropositionNodeParser(base_parser=Noting()),
+        HierarchicalPropositionNodeParser(levels=[Noting()]),
+    ):
         nodes = await kind.aget_nodes_from_documents(documents)
         assert threads.isdisjoint({threading.get_ident()})
         assert ids_of(nodes) == ids_of(kind.get_nodes_from_documents(documents))

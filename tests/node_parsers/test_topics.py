@@ -20,7 +20,11 @@ from tests.embedding import TrigramEmbedding
 TEA = ["Green tea is steamed tea.", "Black tea is oxidised tea.", "White tea is hardly rolled tea."]
 TEA += ["Oolong tea is half oxidised tea.", "Yellow tea is a rare tea."]
 RAIL = ["The railway was opened in 1872.", "The railway was electrified in 1925."]
-LAKE = ["琵琶湖は日本最大の湖である。", "琵琶湖の面積は約670平方キロメートルである。", "琵琶湖の水は淀川に流れる。"]
+LAKE = [
+    "琵琶湖は日本最大の湖である。",
+    "琵琶湖の面積は約670平方キロメートルである。",
+    "琵琶湖の水は淀川に流れる。",
+]
 LINE = ["新幹線は1964年に開業した。", "新幹線の最高速度は時速210キロだった。"]
 MODEL = TrigramEmbedding()
 
@@ -34,7 +38,8 @@ def passages(parser: TopicNodeParser, text: str) -> list[str]:
 )
 def test_a_passage_ends_where_the_topic_changes(first: list[str], second: list[str], between: str) -> None:
     text = between.join([*first, *second])
-    size = max(length_of(between.join(part)) for part in (first, second)) + 8  # so that more would fit than one topic
+    # so that more would fit than one topic
+    size = max(length_of(between.join(part)) for part in (first, second)) + 8
     assert passages(TopicNodeParser(embed_model=MODEL, chunk_size=size), text) == [
         between.join(first),
         between.join(second),
@@ -74,7 +79,9 @@ TEXTS = st.lists(st.tuples(PIECES, st.sampled_from([" ", "", "\n", "\n\n", "　"
 @settings(deadline=None)
 @given(TEXTS, st.sampled_from([12, 30, 80]))
 def test_passages_are_slices_of_bounded_size_and_lose_nothing(text: str, size: int) -> None:
-    parser = PropositionNodeParser(base_parser=TopicNodeParser(embed_model=MODEL, chunk_size=size), granularity=())
+    parser = PropositionNodeParser(
+        base_parser=TopicNodeParser(embed_model=MODEL, chunk_size=size), granularity=()
+    )
     nodes = parser.get_nodes_from_documents([Document(text=text)])
     covered = set[int]()
     for node in nodes:
@@ -90,7 +97,9 @@ def test_passages_are_slices_of_bounded_size_and_lose_nothing(text: str, size: i
     st.lists(st.tuples(st.floats(-1, 1), st.integers(0, 9)), min_size=1, max_size=7),
     st.integers(1, 20),
 )
-def test_cuts_cross_the_least_similarity_of_all_that_keep_to_the_size(row: list[tuple[float, int]], most: int) -> None:
+def test_cuts_cross_the_least_similarity_of_all_that_keep_to_the_size(
+    row: list[tuple[float, int]], most: int
+) -> None:
     across, sizes = [gap for gap, _ in row[1:]], [size for _, size in row]
 
     def fits(cuts: list[int]) -> bool:
@@ -99,7 +108,9 @@ def test_cuts_cross_the_least_similarity_of_all_that_keep_to_the_size(row: list[
     def cost(cuts: list[int]) -> float:
         return sum(max(across[place - 1], 0.0) for place in cuts[1:-1])
 
-    every = [[0, *some, len(sizes)] for n in range(len(sizes)) for some in combinations(range(1, len(sizes)), n)]
+    every = [
+        [0, *some, len(sizes)] for n in range(len(sizes)) for some in combinations(range(1, len(sizes)), n)
+    ]
     chosen = best_cuts(across, sizes, most)
     assert chosen in every
     assert fits(chosen)
@@ -134,7 +145,9 @@ def test_it_is_a_level_above_propositions_and_under_sections() -> None:
         [Document(text=text)], node_parser=parser, mode="auto_merging", embed_model="none", query_llm="none"
     )
     assert pack.retrieve("When was the railway electrified?")
-    assert {node.get_content() for node in pack.nodes()} > {*topics.split_text(text.partition("# Rails")[0].strip())}
+    assert {node.get_content() for node in pack.nodes()} > {
+        *topics.split_text(text.partition("# Rails")[0].strip())
+    }
 
 
 @pytest.mark.parametrize("model", ["none", "nobody:x", "TrigramEmbedding: trigrams"])

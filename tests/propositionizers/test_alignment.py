@@ -14,8 +14,12 @@ from llama_pack_densex.text.segments import sentence_spans
 from tests.conftest import DATA
 
 CHECKED = Path(__file__).parents[2] / "benchmarks" / "spans_checked.jsonl"
-RECORDED = [json.loads(line) for line in (DATA / "propositions.jsonl").read_text(encoding="utf-8").splitlines()]
-NASTY = st.text(alphabet=st.sampled_from("abAB. 。「」雨が降るカタ1２,\n\t#|-=`😀é\u3000\u0000\u202e"), max_size=120)
+RECORDED = [
+    json.loads(line) for line in (DATA / "propositions.jsonl").read_text(encoding="utf-8").splitlines()
+]
+NASTY = st.text(
+    alphabet=st.sampled_from("abAB. 。「」雨が降るカタ1２,\n\t#|-=`😀é\u3000\u0000\u202e"), max_size=120
+)
 ANY = st.text(max_size=60)
 PROSE = st.lists(
     st.sampled_from(
@@ -32,7 +36,8 @@ PROSE = st.lists(
 ).map("\n\n".join)
 
 FOX = (
-    "Greta Lund was born in Bergen in 1931. She studied geology, and led an expedition to Svalbard with Ole Moe. "
+    "Greta Lund was born in Bergen in 1931. She studied geology, and led an expedition to Svalbard with Ole "
+    "Moe. "
     "There he fell ill with scurvy in autumn. The two never spoke of it again."
 )
 HORSE = (
@@ -59,11 +64,15 @@ def test_what_is_missing_is_in_the_passage_and_in_no_heading(passage: str, propo
     missing = [gap.span for gap in uncovered(passage, propositions)]
     assert missing == sorted(missing)
     assert set(missing) <= set(sentence_spans(passage))
-    assert all(passage[slice(*span)].strip() and not passage[slice(*span)].startswith("# ") for span in missing)
+    assert all(
+        passage[slice(*span)].strip() and not passage[slice(*span)].startswith("# ") for span in missing
+    )
 
 
 @given(PROSE, st.lists(NASTY | PROSE, max_size=6), st.randoms(use_true_random=False))
-def test_the_order_of_propositions_does_not_matter(passage: str, propositions: list[str], draw: random.Random) -> None:
+def test_the_order_of_propositions_does_not_matter(
+    passage: str, propositions: list[str], draw: random.Random
+) -> None:
     distinct = list(dict.fromkeys(proposition.strip() for proposition in propositions))
     shuffled = draw.sample(distinct, len(distinct))
     sources = dict(zip(distinct, align(passage, distinct), strict=True))
@@ -106,8 +115,10 @@ def test_the_sentence_of_the_fact_counts_and_not_that_of_its_subject() -> None:
 
 def test_the_number_tells_between_sentences_about_two_models() -> None:
     passage = (
-        "Its heat pump Polaris 7 has an output of 7 kW and costs 890 euros. The larger Polaris 12 has an output of 12 "
-        "kW and costs 990 euros. Both use propane. The Polaris 7 weighs 118 kg, the Polaris 12 weighs 164 kg. The "
+        "Its heat pump Polaris 7 has an output of 7 kW and costs 890 euros. The larger Polaris 12 has an "
+        "output of 12 "
+        "kW and costs 990 euros. Both use propane. The Polaris 7 weighs 118 kg, the Polaris 12 weighs 164 "
+        "kg. The "
         "warranty is five years for the Polaris 7 and seven years for the Polaris 12."
     )
     about = ("The heat pump Polaris {} has an output of {} kW.", "The heat pump Polaris {} costs {}90 euros.")
@@ -173,7 +184,8 @@ def test_what_no_sentence_says_aligns_nowhere() -> None:
             id="a japanese number and name",
         ),
         pytest.param(
-            "# Prices\n\nAll were as follows:\n\n1. Tea cost 3 p.\n2. Ale cost 9 p.\n\n| a | b |\n|---|---|\n| 7 | 8 |",
+            "# Prices\n\nAll were as follows:\n\n1. Tea cost 3 p.\n2. Ale cost 9 p.\n\n| a | b |\n|---|---|\n"
+            "| 7 | 8 |",
             ["Tea cost 3 p.", "Ale cost 9 p."],
             [],
             id="what states nothing or is a table",
@@ -184,7 +196,9 @@ def test_what_no_sentence_says_aligns_nowhere() -> None:
         pytest.param("", [], [], id="nothing"),
     ],
 )
-def test_what_no_proposition_says_is_missing(passage: str, propositions: list[str], missing: list[str]) -> None:
+def test_what_no_proposition_says_is_missing(
+    passage: str, propositions: list[str], missing: list[str]
+) -> None:
     assert [passage[slice(*gap.span)] for gap in uncovered(passage, propositions)] == missing
 
 

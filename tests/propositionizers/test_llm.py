@@ -21,11 +21,23 @@ from llama_pack_densex.propositionizers.base import Passage, PropositionizerErro
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.text.segments import sentence_spans
 from tests.conftest import DATA
-from tests.openai_server import MALFORMED, STYLES, OpenAIServer, Reply, Responder, asked_content, held, in_turn
+from tests.openai_server import (
+    MALFORMED,
+    STYLES,
+    OpenAIServer,
+    Reply,
+    Responder,
+    asked_content,
+    held,
+    in_turn,
+)
 
 MISO = {
     "Miso is a Japanese seasoning, which is salty.": ["Miso is a Japanese seasoning.", "Miso is salty."],
-    "It's made of soybeans that the cook steams.": ["Miso is made of soybeans.", "The cook's soybeans are steamed."],
+    "It's made of soybeans that the cook steams.": [
+        "Miso is made of soybeans.",
+        "The cook's soybeans are steamed.",
+    ],
     "In 701, a law named it.": ['A law of 701 named "mishō", the forerunner of miso.'],
 }
 MISO_JA = {
@@ -38,7 +50,9 @@ PASSAGE_JA = Passage("".join(MISO_JA), title="味噌", section="歴史")
 ALL = [text for texts in MISO.values() for text in texts]
 ALL_JA = [text for texts in MISO_JA.values() for text in texts]
 BOTH = pytest.mark.parametrize(
-    ("passage", "held_here", "propositions"), [(PASSAGE, MISO, ALL), (PASSAGE_JA, MISO_JA, ALL_JA)], ids=["en", "ja"]
+    ("passage", "held_here", "propositions"),
+    [(PASSAGE, MISO, ALL), (PASSAGE_JA, MISO_JA, ALL_JA)],
+    ids=["en", "ja"],
 )
 
 
@@ -60,7 +74,9 @@ def test_a_passage_costs_one_request_with_the_passage_last(
     assert [(list(one.texts), one.status, one.reason) for one in made] == [(propositions, "ok", "")]
     (request,) = server.requests
     assert [message["role"] for message in request.messages] == ["system", "user"]
-    assert request.last_message == f"Title: {passage.title}. Section: {passage.section}. Content: {passage.text}"
+    assert (
+        request.last_message == f"Title: {passage.title}. Section: {passage.section}. Content: {passage.text}"
+    )
 
 
 def test_the_fixed_part_is_the_same_for_all_requests_of_a_language() -> None:
@@ -146,7 +162,9 @@ def test_the_example_in_a_prompt_is_no_proposition(
         assert list(propositionizer(server).propositionize([passage])[0].texts) == propositions
         about_it = json.loads(example(server.requests[0].body))
         lighthouses = Passage("".join(about_it), title=passage.title)  # a document may say just that
-        assert propositionizer(server).propositionize([lighthouses])[0].texts[: len(about_it)] == tuple(about_it)
+        assert propositionizer(server).propositionize([lighthouses])[0].texts[: len(about_it)] == tuple(
+            about_it
+        )
 
 
 def test_a_lone_surrogate_does_not_keep_a_passage_from_being_sent() -> None:
@@ -169,7 +187,10 @@ def test_a_passage_without_letters_costs_nothing(text: str, texts: tuple[str, ..
 
 
 def test_a_page_number_is_no_sign_that_a_model_is_of_use() -> None:
-    with OpenAIServer(lambda body: "no list") as server, pytest.raises(PropositionizerError, match="None of the pass"):
+    with (
+        OpenAIServer(lambda body: "no list") as server,
+        pytest.raises(PropositionizerError, match="None of the pass"),
+    ):
         DenseXRetrievalPack(
             [Document(text="12"), Document(text="Miso is salty.")],
             propositionizer=propositionizer(server), embed_model="none", query_llm="none",
@@ -220,7 +241,9 @@ def test_a_cut_reply_splits_the_passage_and_loses_nothing(
         (made,) = propositionizer(server).propositionize([passage])
     assert (list(made.texts), made.status) == (propositions, "repaired")
     assert "cut off" in made.reason
-    assert all(split_sentences(request.content) == _sentences_in(request.content) for request in server.requests)
+    assert all(
+        split_sentences(request.content) == _sentences_in(request.content) for request in server.requests
+    )
 
 
 def _sentences_in(content: str) -> list[str]:
@@ -231,10 +254,16 @@ def test_the_second_half_is_told_what_stands_before_it_ahead_of_the_passage() ->
     with OpenAIServer(held(MISO, max_output_tokens=45)) as server:
         propositionizer(server).propositionize([PASSAGE])
     later = next(r.last_message for r in server.requests if r.content.startswith(("It's made", "In 701")))
-    assert later.index("Text before the passage") < later.index("Miso is a Japanese") < later.index("Title: Miso")
+    assert (
+        later.index("Text before the passage")
+        < later.index("Miso is a Japanese")
+        < later.index("Title: Miso")
+    )
 
 
-@pytest.mark.parametrize("file", ["en/apollo-13.md", "en/mariana-trench.txt", "ja/miso.md", "ja/lake-biwa.txt"])
+@pytest.mark.parametrize(
+    "file", ["en/apollo-13.md", "en/mariana-trench.txt", "ja/miso.md", "ja/lake-biwa.txt"]
+)
 @pytest.mark.parametrize("times", [1, 8])
 def test_a_model_capped_at_750_tokens_loses_nothing_of_an_article(file: str, times: int) -> None:
     article = (DATA / file).read_text("utf-8")
@@ -322,7 +351,9 @@ def test_requests_for_a_passage_are_limited() -> None:
 async def test_sync_and_async_agree_and_both_work_inside_a_running_loop() -> None:
     with OpenAIServer(held({**MISO, **MISO_JA}, max_output_tokens=40)) as server:
         asking = propositionizer(server)
-        assert asking.propositionize([PASSAGE, PASSAGE_JA]) == await asking.apropositionize([PASSAGE, PASSAGE_JA])
+        assert asking.propositionize([PASSAGE, PASSAGE_JA]) == await asking.apropositionize(
+            [PASSAGE, PASSAGE_JA]
+        )
 
 
 def test_the_same_propositionizer_serves_one_loop_after_another() -> None:
@@ -355,7 +386,8 @@ from tests.propositionizers.test_llm import ALL, MISO, PASSAGE, OpenAIServer, he
 nest_asyncio.apply()
 
 async def main():
-    return asking.propositionize([PASSAGE]) + await asking.apropositionize([PASSAGE]) + asking.propositionize([PASSAGE])
+    return asking.propositionize([PASSAGE]) \
++ await asking.apropositionize([PASSAGE]) + asking.propositionize([PASSAGE])
 
 with OpenAIServer(held(MISO)) as server:
     asking = propositionizer(server)
@@ -375,8 +407,15 @@ def test_the_fingerprint_goes_by_what_changes_the_output() -> None:
 
     same = [fingerprint(), fingerprint(api_key="sk-b"), fingerprint(timeout=1.0)]
     same += [fingerprint(max_concurrency=2), fingerprint(record_to="x.jsonl")]
-    other = [fingerprint(model="gpt-4o"), fingerprint(temperature=0.7), fingerprint(additional_kwargs={"seed": 1})]
-    other += [fingerprint(api_base="http://x/v1"), fingerprint(additional_kwargs={"max_completion_tokens": 99})]
+    other = [
+        fingerprint(model="gpt-4o"),
+        fingerprint(temperature=0.7),
+        fingerprint(additional_kwargs={"seed": 1}),
+    ]
+    other += [
+        fingerprint(api_base="http://x/v1"),
+        fingerprint(additional_kwargs={"max_completion_tokens": 99}),
+    ]
     assert (len(set(same)), len({*same, *other})) == (1, 6)
 
 

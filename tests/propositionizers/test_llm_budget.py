@@ -52,7 +52,14 @@ def largest_error(asking: LLMPropositionizer) -> int:
 def answering(usage: dict[str, Any], text: str = '["a b"]') -> Reply:
     """A reply with a usage of the test's own."""
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-    body = {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+    body = {
+        "id": "1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "m",
+        "choices": [choice],
+        "usage": usage,
+    }
     return Reply(body_override=json.dumps(body))
 
 
@@ -61,7 +68,9 @@ def answering(usage: dict[str, Any], text: str = '["a b"]') -> Reply:
 
 @BOTH
 def test_the_usage_is_the_sum_of_what_the_server_says(way: str) -> None:
-    faults = Faults(server_error=0.1, rate_limited=0.1, retry_after=0.01, malformed=0.1, cut_off=0.1, refusal=0.1)
+    faults = Faults(
+        server_error=0.1, rate_limited=0.1, retry_after=0.01, malformed=0.1, cut_off=0.1, refusal=0.1
+    )
     with StandInLLM(faults=faults, seed=3) as server:
         asking = propositionizer(server.url, max_retries=6)
         ask(way, asking, PASSAGES)

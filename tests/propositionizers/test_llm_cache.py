@@ -1,4 +1,5 @@
-"""Replies that LLMPropositionizer keeps: what is asked again and what is not, in one process and in several."""
+"""Replies that LLMPropositionizer keeps: what is asked again and what is not, in one process and in
+several."""
 
 from __future__ import annotations
 
@@ -50,7 +51,11 @@ def right(body: dict[str, Any]) -> Reply:
 
 
 def propositionizer(
-    url: str, model: str = "gpt-4o-mini", temperature: float = 0.1, additional_kwargs: Any = None, **arguments: Any
+    url: str,
+    model: str = "gpt-4o-mini",
+    temperature: float = 0.1,
+    additional_kwargs: Any = None,
+    **arguments: Any,
 ) -> Any:
     settings = {"model": model, "temperature": temperature, "additional_kwargs": additional_kwargs or {}}
     llm = OpenAI(**settings, api_base=url, api_key="sk-test-0123456789", timeout=10)
@@ -101,7 +106,9 @@ def test_nobody_waits_for_ever_for_who_was_killed_while_asking(path: Path) -> No
 
 @pytest.mark.parametrize("hours", [-1, 1, 24 * 365])
 @pytest.mark.parametrize("passage", PASSAGES, ids=["en", "ja"])
-def test_nobody_waits_for_who_was_killed_before_the_clock_was_set(passage: Passage, hours: int, path: Path) -> None:
+def test_nobody_waits_for_who_was_killed_before_the_clock_was_set(
+    passage: Passage, hours: int, path: Path
+) -> None:
     with OpenAIServer(right) as server, closing(ReplyCache(path)) as cache:
         asking = propositionizer(server.url, cache=path)
         with pytest.MonkeyPatch.context() as clock:
@@ -193,9 +200,9 @@ def test_another_server_is_asked_although_its_model_has_the_same_name(path: Path
 def test_a_document_under_another_id_is_not_asked_for_again(text: str, path: Path) -> None:
     with OpenAIServer(right) as server:
         made = [
-            PropositionNodeParser(propositionizer=propositionizer(server.url, cache=path)).get_nodes_from_documents(
-                [Document(id_=name, text=text)]
-            )
+            PropositionNodeParser(
+                propositionizer=propositionizer(server.url, cache=path)
+            ).get_nodes_from_documents([Document(id_=name, text=text)])
             for name in ("old/place.txt", "新しい/場所.txt")
         ]
         assert len(server.requests) == 1
@@ -280,7 +287,9 @@ def test_a_packs_replies_that_are_overwritten_are_set_aside_and_asked_for_again(
     assert "was damaged" in warned[0]
 
 
-def test_a_damaged_entry_is_asked_for_again_and_reported(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_entry_is_asked_for_again_and_reported(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with OpenAIServer(right) as server:
         made = propositionizer(server.url, cache=path).propositionize(PASSAGES)
         with closing(sqlite3.connect(path)) as connection, connection:
@@ -319,7 +328,9 @@ def test_replies_that_arrive_while_an_error_stops_the_run_are_kept(way: str, pat
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_replies_that_arrive_while_a_recording_cannot_be_written_are_kept(way: str, path: Path, tmp_path: Path) -> None:
+def test_replies_that_arrive_while_a_recording_cannot_be_written_are_kept(
+    way: str, path: Path, tmp_path: Path
+) -> None:
     recording = tmp_path / "propositions.jsonl"
     lock = threading.Lock()
 
@@ -332,7 +343,9 @@ def test_replies_that_arrive_while_a_recording_cannot_be_written_are_kept(way: s
 
     with OpenAIServer(respond) as server:
         with pytest.raises(OSError, match="propositions"):
-            ask(way, propositionizer(server.url, cache=path, record_to=recording, max_concurrency=4), MANY[:4])
+            ask(
+                way, propositionizer(server.url, cache=path, record_to=recording, max_concurrency=4), MANY[:4]
+            )
         del server.requests[:]
         assert len(ask(way, propositionizer(server.url, cache=path), MANY[:4])) == 4
         assert server.requests == []
@@ -401,7 +414,8 @@ AT_A_TIME = 4
 
 
 def run_children() -> None:
-    """Fork a child for each line, which propositionises and writes down what it made: one process imports for all."""
+    """Fork a child for each line, which propositionises and writes down what it made: one process imports for
+    all."""
     print("ready", flush=True)
     for line in sys.stdin:
         url, cache, order, result = json.loads(line)
@@ -481,19 +495,26 @@ def uninterrupted(server: StandInLLM) -> list[PropositionSet]:
 
 
 def asked_twice(log: list[Answered]) -> Counter[str]:
-    return Counter(asked for entry in log for asked in entry.digests) - Counter({digest(one.text): 1 for one in MANY})
+    return Counter(asked for entry in log for asked in entry.digests) - Counter(
+        {digest(one.text): 1 for one in MANY}
+    )
 
 
-def test_ten_kills_cost_no_more_than_what_was_in_flight(path: Path, tmp_path: Path, children: Children) -> None:
+def test_ten_kills_cost_no_more_than_what_was_in_flight(
+    path: Path, tmp_path: Path, children: Children
+) -> None:
     rng = random.Random(4)
     with StandInLLM(latency=0.05) as server:
         expected = uninterrupted(server)
-        finished: list[tuple[int, set[str]]] = []  # the length of the log at each kill, and what was kept then
+        # the length of the log at each kill, and what was kept then
+        finished: list[tuple[int, set[str]]] = []
         for _ in range(10):
             process = children.start(server, path, tmp_path / "result")
             seen = len(server.log())
             enough = seen + rng.randrange(0, 8)
-            wait_until(lambda enough=enough, process=process: len(server.log()) >= enough or not is_running(process))  # type: ignore[misc]
+            wait_until(
+                lambda enough=enough, process=process: len(server.log()) >= enough or not is_running(process)
+            )  # type: ignore[misc]
             time.sleep(rng.uniform(0, 0.1))
             kill(process)
             finished.append((len(server.log()), kept_in(path, server.url)))
@@ -536,7 +557,9 @@ def test_what_one_process_finishes_meanwhile_another_does_not_ask_for(
     path: Path, tmp_path: Path, children: Children
 ) -> None:
     with StandInLLM(latency=0.05) as server:
-        processes = [children.start(server, path, tmp_path / order, order) for order in ("forwards", "backwards")]
+        processes = [
+            children.start(server, path, tmp_path / order, order) for order in ("forwards", "backwards")
+        ]
         wait_until(lambda: not any(map(is_running, processes)))
         log = server.log()
     assert len({asked for entry in log for asked in entry.digests}) == len(MANY)

@@ -1,4 +1,5 @@
-"""What LLMPropositionizer does when the provider fails: real HTTP errors, through LlamaIndex's OpenAI client."""
+"""What LLMPropositionizer does when the provider fails: real HTTP errors, through LlamaIndex's OpenAI
+client."""
 
 from __future__ import annotations
 
@@ -39,17 +40,24 @@ def propositionizer(url: str, key: str = KEY, **arguments: Any) -> LLMPropositio
     [
         (Reply(f"Incorrect API key provided: {KEY}.", status=401, code="invalid_api_key"), "check the key"),
         (Reply(f"Bearer {KEY} may not use this.", status=403), "check the key"),
-        (Reply("The model `gpt-4o-mini` does not exist.", status=404, code="model_not_found"), "check the LLM's model"),
+        (
+            Reply("The model `gpt-4o-mini` does not exist.", status=404, code="model_not_found"),
+            "check the LLM's model",
+        ),
         (Reply("You exceeded your current quota.", status=429, code="insufficient_quota"), "check the plan"),
         (Reply("API key not valid. Please pass a valid API key.", status=400), "check the key"),
         (Reply("Your credit balance is too low.", status=400), "check the plan"),
     ],
 )
-async def test_a_bad_key_an_unknown_model_and_an_empty_account_stop_the_run(reply: Reply, advice: str) -> None:
+async def test_a_bad_key_an_unknown_model_and_an_empty_account_stop_the_run(
+    reply: Reply, advice: str
+) -> None:
     with OpenAIServer(lambda body: reply) as server:
         for run in (
             lambda: propositionizer(server.url, max_concurrency=4).apropositionize(PASSAGES),
-            lambda: asyncio.to_thread(propositionizer(server.url, max_concurrency=4).propositionize, PASSAGES),
+            lambda: asyncio.to_thread(
+                propositionizer(server.url, max_concurrency=4).propositionize, PASSAGES
+            ),
         ):
             with pytest.raises(PropositionizerError, match=advice) as caught:
                 await run()
@@ -71,7 +79,9 @@ class OneOfTheirOwn(MockLLM):
     gateway_token: str = "abcdef-0123456789"
 
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
-        raise RuntimeError(f"{self.gateway_token}: unknown model, asked about {prompt.rpartition('Content: ')[2]}")
+        raise RuntimeError(
+            f"{self.gateway_token}: unknown model, asked about {prompt.rpartition('Content: ')[2]}"
+        )
 
 
 @pytest.mark.parametrize("text", ["味噌は塩辛い。", "Miso is salty.", "味噌は大豆から作る調味料で、塩辛い。"])
@@ -88,14 +98,17 @@ def test_a_model_that_llama_index_does_not_know_stops_the_run() -> None:
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_a_passing_error_is_tried_again_and_leaves_no_trace(status: int) -> None:
-    with OpenAIServer(in_turn(Reply("later", status=status), Reply("later", status=status), held(RIGHT))) as server:
+    with OpenAIServer(
+        in_turn(Reply("later", status=status), Reply("later", status=status), held(RIGHT))
+    ) as server:
         made = propositionizer(server.url).propositionize(PASSAGES[:3])
     assert [(one.texts, one.status) for one in made] == [((RIGHT[p.text][0],), "ok") for p in PASSAGES[:3]]
     assert len(server.requests) == 9
 
 
 @pytest.mark.parametrize(
-    "body", ["", "null", "<html>bad gateway</html>", '{"choices": []}', '{"choices": null}', '{"choices": [{}]}']
+    "body",
+    ["", "null", "<html>bad gateway</html>", '{"choices": []}', '{"choices": null}', '{"choices": [{}]}'],
 )
 def test_a_body_that_is_no_completion_is_tried_again(body: str) -> None:
     with OpenAIServer(in_turn(Reply(body_override=body), held(RIGHT))) as server:
@@ -115,7 +128,10 @@ def test_a_reply_that_ends_with_an_error_is_paid_asked_for_again_and_not_kept(tm
 def test_a_reply_that_llama_index_cannot_read_stops_the_run_without_its_text() -> None:
     message = {"role": "assistant", "content": [{"type": "text", "text": [RIGHT[PASSAGES[0].text][0]]}]}
     body = json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": message}]})
-    with OpenAIServer(lambda _: Reply(body_override=body)) as server, pytest.raises(PropositionizerError) as raised:
+    with (
+        OpenAIServer(lambda _: Reply(body_override=body)) as server,
+        pytest.raises(PropositionizerError) as raised,
+    ):
         propositionizer(server.url).propositionize(PASSAGES[:1])
     assert len(server.requests) == 2
     assert "ValidationError" in str(raised.value)
@@ -142,7 +158,9 @@ def test_a_server_that_is_not_there_ends_the_run_with_its_address() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_node_parser_warns_of_sentences_that_stand_in(is_async: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_node_parser_warns_of_sentences_that_stand_in(
+    is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     with OpenAIServer(lambda body: "I would rather not.") as server:
         parser = PropositionNodeParser(propositionizer=propositionizer(server.url))
         documents = [Document(text=PASSAGES[0].text)]
@@ -215,7 +233,10 @@ class _ProviderError(Exception):
         (TypeError("chat() got an unexpected keyword argument"), "broken"),
         (_ProviderError("Insufficient Balance", status_code=402), "fatal"),
         (_ProviderError("quota a minute", code=429, status="RESOURCE_EXHAUSTED"), "refused"),
-        (_ProviderError("overloaded", status_code=529, body={"error": {"type": "overloaded_error"}}), "refused"),
+        (
+            _ProviderError("overloaded", status_code=529, body={"error": {"type": "overloaded_error"}}),
+            "refused",
+        ),
         (_ProviderError("flagged by moderation", status_code=403), "filtered"),
         (_ProviderError("prompt is too long: 210000 tokens > 200000", status_code=400), "too_long"),
         (ValueError("The prompt has 9000 tokens, which is too long for the model."), "too_long"),
@@ -274,7 +295,9 @@ def test_what_a_key_is_refused_for_at_the_end_is_asked_for_by_the_next_run(
     refusal: str, answered: int, tmp_path: Path
 ) -> None:
     """Fewer passages are left than would tell a refused key from a text that a gateway objects to."""
-    documents = [Document(id_=str(n), text=f"湖{n}は古い。" if n % 2 else f"Fact {n} is old.") for n in range(6)]
+    documents = [
+        Document(id_=str(n), text=f"湖{n}は古い。" if n % 2 else f"Fact {n} is old.") for n in range(6)
+    ]
     answer = held({document.text: [document.text] for document in documents})
     refused = [REFUSALS_OF_KEYS[refusal]]
 
@@ -299,9 +322,13 @@ def test_what_a_key_is_refused_for_at_the_end_is_asked_for_by_the_next_run(
 @pytest.mark.parametrize("questions", [False, True])
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_no_node_that_stands_in_for_it_leaves_a_pipeline(questions: bool, is_async: bool) -> None:
-    documents = [Document(id_=str(n), text=f"湖{n}は古い。" if n % 2 else f"Fact {n} is old.") for n in range(4)]
+    documents = [
+        Document(id_=str(n), text=f"湖{n}は古い。" if n % 2 else f"Fact {n} is old.") for n in range(4)
+    ]
     texts = {document.text: [document.text] for document in documents}
-    answer = held(texts, style=lambda found: json.dumps({"propositions": found, "questions": []}, ensure_ascii=False))
+    answer = held(
+        texts, style=lambda found: json.dumps({"propositions": found, "questions": []}, ensure_ascii=False)
+    )
     refused = [REFUSALS_OF_KEYS["no access"]]
 
     def respond(body: dict[str, Any]) -> Reply | str:
@@ -360,7 +387,9 @@ def test_keys_are_scrubbed(text: str) -> None:
 
 
 def test_prose_is_not_scrubbed() -> None:
-    text = "The model supports a maximum of 8192 tokens: the key point is that task-oriented desk-work is fine."
+    text = (
+        "The model supports a maximum of 8192 tokens: the key point is that task-oriented desk-work is fine."
+    )
     assert scrub(text) == text
 
 

@@ -1,4 +1,5 @@
-"""What a wrong setting, a small limit, a dictionary and an interruption may not do: cost money or text in silence."""
+"""What a wrong setting, a small limit, a dictionary and an interruption may not do: cost money or text in
+silence."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ from tests.stand_in_llm import propositions_of
 from tests.waiting import interrupted, wait_until
 
 PASSAGES = list(made_up(40, japanese=0.5))
-UNSUPPORTED = Reply("Unsupported value: 'temperature' does not support 0.1.", status=400, code="unsupported_value")
+UNSUPPORTED = Reply(
+    "Unsupported value: 'temperature' does not support 0.1.", status=400, code="unsupported_value"
+)
 
 
 def right(body: dict[str, Any], delay: float = 0.0) -> Reply:
@@ -48,7 +51,9 @@ def propositionizer(url: str, **arguments: Any) -> LLMPropositionizer:
 # A wrong setting
 
 
-@pytest.mark.parametrize("error", [SystemExit("no key"), asyncio.CancelledError(), GeneratorExit(), StopIteration()])
+@pytest.mark.parametrize(
+    "error", [SystemExit("no key"), asyncio.CancelledError(), GeneratorExit(), StopIteration()]
+)
 def test_an_llm_that_would_end_the_process_ends_the_run(error: BaseException) -> None:
     class EndingLLM(MockLLM):
         def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
@@ -65,7 +70,9 @@ def test_a_wrong_setting_stops_the_run_with_the_providers_words_and_nothing_coun
     done: list[Any] = []
     with OpenAIServer(lambda body: UNSUPPORTED) as server:
         parser = PropositionNodeParser(propositionizer=propositionizer(server.url))
-        with pytest.raises(PropositionizerError, match=r"'temperature' does not support 0.1.*check the LLM's settings"):
+        with pytest.raises(
+            PropositionizerError, match=r"'temperature' does not support 0.1.*check the LLM's settings"
+        ):
             done.extend(parser.stream(documents))
         assert len(server.requests) <= 2 * 8  # with that parameter, and without
     assert done == []
@@ -88,15 +95,21 @@ def test_a_mistake_in_the_users_class_stops_the_run_at_once(retries: int, passag
 def test_a_model_that_never_answers_in_lists_stops_the_run_before_any_set_counts() -> None:
     with OpenAIServer(lambda body: "Here is what I think.") as server:
         stream = propositionizer(server.url).stream(PASSAGES)
-        with pytest.raises(PropositionizerError, match=r"None of the first 2\d passages.*not a list of strings"):
+        with pytest.raises(
+            PropositionizerError, match=r"None of the first 2\d passages.*not a list of strings"
+        ):
             next(stream)
 
 
 @pytest.mark.parametrize("reason", ["length", "stop", "insufficient_system_resource"])
-def test_a_limit_of_the_server_that_is_too_small_stops_runs_until_it_is_larger(reason: str, tmp_path: Path) -> None:
+def test_a_limit_of_the_server_that_is_too_small_stops_runs_until_it_is_larger(
+    reason: str, tmp_path: Path
+) -> None:
     with OpenAIServer(lambda body: Reply(right(body).content[:40], reason)) as server:
         for _ in range(2):
-            with pytest.raises(PropositionizerError, match=r"replies for whole passages were cut off.*max_tokens"):
+            with pytest.raises(
+                PropositionizerError, match=r"replies for whole passages were cut off.*max_tokens"
+            ):
                 propositionizer(server.url, cache=tmp_path / "replies.db").propositionize(PASSAGES)
         assert len(server.requests) < 2 * len(PASSAGES)
         server.responder = right
@@ -105,7 +118,10 @@ def test_a_limit_of_the_server_that_is_too_small_stops_runs_until_it_is_larger(r
 
 
 def test_a_part_without_letters_is_not_asked_for() -> None:
-    text = "The trial gave these pressures.\n\n12.4, 15.1, 18.9, 22.3.\n\nThe old valve gave much lower pressures."
+    text = (
+        "The trial gave these pressures.\n\n12.4, 15.1, 18.9, 22.3.\n\nThe old valve gave much lower "
+        "pressures."
+    )
 
     def respond(body: dict[str, Any]) -> Reply:
         return right(body) if len(asked_content(body)) < 45 else Reply('["The', "length")
@@ -136,7 +152,9 @@ def test_a_key_is_in_no_message_wherever_it_was_given(settings: dict[str, Any]) 
     assert "Access denied for [key] here." in failure.message
 
 
-def test_a_reply_limit_that_cuts_half_of_the_replies_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reply_limit_that_cuts_half_of_the_replies_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     whole = {passage.text for passage in PASSAGES}
     cut = {passage.text for passage in PASSAGES[::2]}
 
@@ -155,7 +173,9 @@ def test_a_reply_limit_that_cuts_half_of_the_replies_is_warned_of_once(caplog: p
 
 def test_what_is_in_flight_when_a_consumer_fails_is_kept_and_counted(tmp_path: Path) -> None:
     cache = ReplyCache(tmp_path / "replies.db")
-    with OpenAIServer(lambda body: right(body, 0.0 if PASSAGES[0].text == asked_content(body) else 0.5)) as server:
+    with OpenAIServer(
+        lambda body: right(body, 0.0 if PASSAGES[0].text == asked_content(body) else 0.5)
+    ) as server:
         asking = propositionizer(server.url, cache=cache)
 
         def consume() -> None:
@@ -262,7 +282,9 @@ def test_the_address_of_a_client_that_was_given_is_part_of_the_fingerprint() -> 
 )
 def test_keys_and_headers_are_not(settings: dict[str, Any]) -> None:
     plain = {"additional_kwargs": {"extra_body": {}}} if "extra_body" in json.dumps(settings) else {}
-    assert LLMPropositionizer(openai(**settings)).fingerprint == LLMPropositionizer(openai(**plain)).fingerprint
+    assert (
+        LLMPropositionizer(openai(**settings)).fingerprint == LLMPropositionizer(openai(**plain)).fingerprint
+    )
 
 
 # Limits of a living object
@@ -298,7 +320,9 @@ def test_each_passage_is_told_of_by_an_event_without_its_text() -> None:
     dispatcher.add_event_handler(handler)
     passages = PASSAGES[:5]
     try:
-        with OpenAIServer(lambda body: "No." if passages[0].text in asked_content(body) else right(body)) as server:
+        with OpenAIServer(
+            lambda body: "No." if passages[0].text in asked_content(body) else right(body)
+        ) as server:
             made = propositionizer(server.url).propositionize([*passages, passages[1], Passage("  ")])
     finally:
         dispatcher.event_handlers.remove(handler)

@@ -39,7 +39,13 @@ def right(body: dict[str, Any]) -> Reply:
 
 def llm_of(url: str, **arguments: Any) -> OpenAI:
     return OpenAI(
-        **{"model": "gpt-4o-mini", "api_base": url, "api_key": "sk-test-0123456789", "timeout": 10, **arguments}
+        **{
+            "model": "gpt-4o-mini",
+            "api_base": url,
+            "api_key": "sk-test-0123456789",
+            "timeout": 10,
+            **arguments,
+        }
     )
 
 
@@ -131,7 +137,11 @@ class AzureLike(OpenAI):
         return self._aclient
 
     def _azure_settings(self) -> dict[str, Any]:
-        settings = {"azure_endpoint": self.azure_endpoint, "azure_deployment": "mini", "api_version": "2024-10-21"}
+        settings = {
+            "azure_endpoint": self.azure_endpoint,
+            "azure_deployment": "mini",
+            "api_version": "2024-10-21",
+        }
         return {**settings, "api_key": self.api_key, "max_retries": self.max_retries, "timeout": self.timeout}
 
 
@@ -159,12 +169,16 @@ def test_a_client_that_the_user_made_is_the_one_that_asks(way: str) -> None:
             "default_headers": {"X-Team": "research"},
         }
         own = openai.OpenAI(**settings, max_retries=5), openai.AsyncOpenAI(**settings, max_retries=5)
-        llm = OpenAI(model="gpt-4o-mini", api_key="sk-other", openai_client=own[0], async_openai_client=own[1])
+        llm = OpenAI(
+            model="gpt-4o-mini", api_key="sk-other", openai_client=own[0], async_openai_client=own[1]
+        )
         asking = LLMPropositionizer(llm, max_retries=1, retry_wait=0)
         assert texts_of(ask(way, asking, PASSAGES[:2])) == right_texts(PASSAGES[:2])
         assert len(server.requests) == 4
         headers = [{name.lower(): value for name, value in seen.headers.items()} for seen in server.requests]
-        assert {(sent["x-team"], sent["authorization"]) for sent in headers} == {("research", "Bearer sk-gateway")}
+        assert {(sent["x-team"], sent["authorization"]) for sent in headers} == {
+            ("research", "Bearer sk-gateway")
+        }
         assert [client.is_closed() for client in own] == [False, False]
         assert [client.max_retries for client in own] == [5, 5]
 
@@ -232,7 +246,9 @@ def test_a_server_that_is_away_for_too_long_ends_the_run_and_is_not_waited_for()
 def test_eight_requests_given_up_in_a_row_stop_the_run() -> None:
     with OpenAIServer(lambda body: BROKEN) as server:
         stream = propositionizer(server.url, max_concurrency=1, max_retries=1).stream(PASSAGES)
-        with pytest.raises(PropositionizerError, match=r"8 requests in a row, each tried again 1 times.*run again"):
+        with pytest.raises(
+            PropositionizerError, match=r"8 requests in a row, each tried again 1 times.*run again"
+        ):
             next(stream)  # and no fallback before, since nothing else came
         assert len(server.requests) == 16
 
@@ -262,8 +278,11 @@ def test_a_reply_in_between_shows_that_the_server_is_up(tmp_path: Path) -> None:
     def respond(body: dict[str, Any]) -> Reply:
         if asked_content(body) in good:
             return right(body)
-        # the first good reply is read beside further requests, and twenty passages without one would end the run
-        wait_until(lambda: asked_content(body) in first or (made_of_it.exists() and made_of_it.stat().st_size > 0))
+        # the first good reply is read beside further requests, and twenty passages without one would end the
+        # run
+        wait_until(
+            lambda: asked_content(body) in first or (made_of_it.exists() and made_of_it.stat().st_size > 0)
+        )
         return BROKEN
 
     with OpenAIServer(respond) as server:
@@ -326,7 +345,11 @@ def in_time(way: str, asking: LLMPropositionizer, passages: list[Passage]) -> li
 @BOTH
 @pytest.mark.parametrize(
     "arguments",
-    [{"requests_per_minute": 4.0}, {"tokens_per_minute": 2000.0}, {"requests_per_minute": 4.0, "max_concurrency": 1}],
+    [
+        {"requests_per_minute": 4.0},
+        {"tokens_per_minute": 2000.0},
+        {"requests_per_minute": 4.0, "max_concurrency": 1},
+    ],
     ids=["requests", "tokens", "one at a time"],
 )
 def test_nobody_waits_for_the_rates_once_the_key_is_refused(way: str, arguments: dict[str, Any]) -> None:
@@ -369,7 +392,8 @@ def test_after_an_error_the_next_run_need_not_wait_for_the_places_of_the_last() 
 
 
 class NotingLLM(InstantLLM):
-    """Answers at once, in this process, and notes when it is asked; a connection in three is lost if so wanted."""
+    """Answers at once, in this process, and notes when it is asked; a connection in three is lost if so
+    wanted."""
 
     is_unreliable: bool = False
     _moments: list[float] = PrivateAttr(default_factory=list)
@@ -388,26 +412,33 @@ def ask_in_two_threads(asking: LLMPropositionizer, count: int) -> None:
     """Two calls at once: half of the passages in threads, half in an event loop."""
     halves = PASSAGES[: count // 2], PASSAGES[count // 2 : count]
     with ThreadPoolExecutor(2) as threads:
-        runs = [threads.submit(ask, way, asking, half) for way, half in zip(("sync", "async"), halves, strict=True)]
+        runs = [
+            threads.submit(ask, way, asking, half)
+            for way, half in zip(("sync", "async"), halves, strict=True)
+        ]
         for run, half in zip(runs, halves, strict=True):
             assert texts_of(run.result(timeout=60)) == right_texts(half)
 
 
-# A busy machine makes some requests late, so that others follow them sooner: hence 1.4 times what a second allows. Two
-# calls that each kept to the limit by themselves would come to twice as many.
+# A busy machine makes some requests late, so that others follow them sooner: hence 1.4 times what a second
+# allows. Two calls that each kept to the limit by themselves would come to twice as many.
 
 
 @pytest.mark.parametrize(("workers", "a_second"), [(1, 10), (2, 5)])
 def test_requests_a_minute_are_kept_by_two_calls_together(workers: int, a_second: int) -> None:
     llm = NotingLLM()
-    ask_in_two_threads(LLMPropositionizer(llm, requests_per_minute=600, workers=workers), 3 * a_second // 2 * 2)
+    ask_in_two_threads(
+        LLMPropositionizer(llm, requests_per_minute=600, workers=workers), 3 * a_second // 2 * 2
+    )
     assert llm.most_in_a_second() <= 1.4 * a_second
 
 
 @pytest.mark.parametrize(("workers", "a_second"), [(1, 10), (2, 5)])
 def test_tokens_a_minute_are_kept_by_two_calls_together(workers: int, a_second: int) -> None:
     llm = NotingLLM()  # which says that it used 1,000 tokens for each request
-    ask_in_two_threads(LLMPropositionizer(llm, tokens_per_minute=600_000, workers=workers), 3 * a_second // 2 * 2)
+    ask_in_two_threads(
+        LLMPropositionizer(llm, tokens_per_minute=600_000, workers=workers), 3 * a_second // 2 * 2
+    )
     # half a second's tokens may go at once, and a request goes when its first token is there
     assert llm.most_in_a_second() <= 1.4 * (1.5 * a_second + 1)
 

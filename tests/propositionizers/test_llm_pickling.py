@@ -32,7 +32,9 @@ HERE = "tests.propositionizers.test_llm_pickling"
 
 
 def make_llm() -> LLM:
-    return OpenAI(model="gpt-4o-mini", api_base=os.environ["TEST_API_BASE"], api_key="sk-from-a-vault", temperature=0.3)
+    return OpenAI(
+        model="gpt-4o-mini", api_base=os.environ["TEST_API_BASE"], api_key="sk-from-a-vault", temperature=0.3
+    )
 
 
 def make_another_llm() -> LLM:
@@ -44,7 +46,9 @@ def make_nothing() -> None:
 
 
 def openai(**settings: Any) -> OpenAI:
-    return OpenAI(**{"model": "gpt-4o-mini", "api_key": KEY, "max_retries": 0, "temperature": 0.3, **settings})
+    return OpenAI(
+        **{"model": "gpt-4o-mini", "api_key": KEY, "max_retries": 0, "temperature": 0.3, **settings}
+    )
 
 
 UNPICKLING = """
@@ -63,7 +67,13 @@ def test_nothing_serialised_holds_a_secret() -> None:
         additional_kwargs={"extra_headers": {"X-Key": "header-token"}},
     )
     asking = LLMPropositionizer(llm)
-    shown = [json.dumps(asking.to_dict()), asking.to_json(), asking.model_dump_json(), repr(asking), str(asking)]
+    shown = [
+        json.dumps(asking.to_dict()),
+        asking.to_json(),
+        asking.model_dump_json(),
+        repr(asking),
+        str(asking),
+    ]
     for secret in SECRETS:
         assert secret.encode() not in pickle.dumps(asking)
         assert not any(secret in text for text in shown)
@@ -83,7 +93,9 @@ def test_a_pickled_one_works_elsewhere_with_the_key_from_the_environment(tmp_pat
         asking = LLMPropositionizer(openai(api_base=server.url), max_concurrency=3)
         file = tmp_path / "propositionizer.pickle"
         file.write_bytes(pickle.dumps(asking))
-        code, output, errors = run_program(UNPICKLING, file, PASSAGE.text, OPENAI_API_KEY="sk-of-the-other-process")
+        code, output, errors = run_program(
+            UNPICKLING, file, PASSAGE.text, OPENAI_API_KEY="sk-of-the-other-process"
+        )
     assert code == 0, errors
     assert json.loads(output) == [["Miso is a salty seasoning."], "ok", asking.fingerprint, 3]
     assert server.requests[0].headers["Authorization"] == "Bearer sk-of-the-other-process"
@@ -198,7 +210,9 @@ def test_settings_that_may_hold_secrets_are_missed_by_name(
 
 def test_prompts_and_arguments_survive_pickling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
-    asking = LLMPropositionizer(openai(), proposition_prompt=PromptTemplate("Split {content}"), record_to="x.jsonl")
+    asking = LLMPropositionizer(
+        openai(), proposition_prompt=PromptTemplate("Split {content}"), record_to="x.jsonl"
+    )
     again = pickle.loads(pickle.dumps(asking))
     assert again.get_prompts()["proposition_prompt"].get_template() == "Split {content}"
     assert (again.fingerprint, again.record_to) == (asking.fingerprint, "x.jsonl")
@@ -249,7 +263,9 @@ def test_a_client_that_was_made_for_use_does_not_stand_in_the_way(monkeypatch: p
 @pytest.mark.parametrize(
     "again", [lambda one: pickle.loads(pickle.dumps(one)), lambda one: one.from_dict(one.to_dict())]
 )
-def test_a_cache_forgets_as_early_as_before(again: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_forgets_as_early_as_before(
+    again: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     cache = ReplyCache(tmp_path / "replies.db", max_age=timedelta(days=90))
     made = again(LLMPropositionizer(openai(), cache=cache)).cache

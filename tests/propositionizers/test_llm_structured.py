@@ -28,7 +28,8 @@ SCHEMA = {
 }
 REFUSALS = {
     "OpenAI": Reply(
-        "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.", status=400
+        "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.",
+        status=400,
     ),
     "a code": Reply("Unsupported: response_format.", status=400, code="unsupported_parameter"),
     "vLLM": Reply(
@@ -59,7 +60,9 @@ def openai_like(server: OpenAIServer, *, announces: bool) -> LLM:
 
 def refusing(reply: Reply) -> Responder:
     """Refuses a schema, late enough for all that may be in flight to be there."""
-    late = Reply(reply.content, "stop", reply.status, reply.code, delay=0.1, body_override=reply.body_override)
+    late = Reply(
+        reply.content, "stop", reply.status, reply.code, delay=0.1, body_override=reply.body_override
+    )
     return lambda body: late if "response_format" in body else held(RIGHT)(body)
 
 
@@ -90,7 +93,9 @@ async def test_a_model_that_keeps_to_schemas_is_asked_by_one(make: Any) -> None:
 def test_questions_are_in_the_schema_where_they_are_asked_for() -> None:
     reply = json.dumps({"propositions": ["Tea is steamed."], "questions": ["What is steamed?"]})
     with OpenAIServer(lambda body: reply) as server:
-        [made] = LLMPropositionizer(openai(server), questions=True).propositionize([Passage("Tea is steamed.")])
+        [made] = LLMPropositionizer(openai(server), questions=True).propositionize(
+            [Passage("Tea is steamed.")]
+        )
     assert (made.texts, made.questions) == (("Tea is steamed.",), ("What is steamed?",))
     [seen] = server.requests
     schema = seen.body["response_format"]["json_schema"]["schema"]

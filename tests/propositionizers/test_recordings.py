@@ -15,7 +15,11 @@ from pathlib import Path
 import pytest
 
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
-from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer, append_recording, open_recording
+from llama_pack_densex.propositionizers.recorded import (
+    RecordedPropositionizer,
+    append_recording,
+    open_recording,
+)
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from tests.openai_server import OpenAIServer, held
 from tests.propositionizers.test_llm import ALL, MISO, MISO_JA, PASSAGE, PASSAGE_JA, propositionizer
@@ -26,8 +30,13 @@ def test_what_is_recorded_of_equal_texts_under_two_headings_stays_apart(tmp_path
     for section, name in (("Lighthouse", "The lighthouse"), ("Chapel", "The chapel")):
         made = PropositionSet((f"{name} has three floors.",), questions=(f"How high is {name.lower()}?",))
         append_recording(path, Passage("It has three floors.", "Karsted", section), made)
-    (made,) = RecordedPropositionizer(path).propositionize([Passage("It has three floors.", "Karsted", "Lighthouse")])
-    assert (made.texts, made.questions) == (("The lighthouse has three floors.",), ("How high is the lighthouse?",))
+    (made,) = RecordedPropositionizer(path).propositionize(
+        [Passage("It has three floors.", "Karsted", "Lighthouse")]
+    )
+    assert (made.texts, made.questions) == (
+        ("The lighthouse has three floors.",),
+        ("How high is the lighthouse?",),
+    )
 
 
 def test_what_came_back_is_recorded_and_read_again(tmp_path: Path) -> None:
@@ -52,7 +61,9 @@ def test_half_a_line_that_a_kill_left_spoils_no_other(tmp_path: Path, half: str,
     whole = json.dumps({"text": "It is salty.", "propositions": ["Miso is salty."]}) + "\n"
     file.write_text(whole * before + half, encoding="utf-8")
     recorded = RecordedPropositionizer(file, otherwise=SentencePropositionizer())
-    assert recorded.propositionize([Passage("It is salty.")])[0].texts == (f"{'Miso' if before else 'It'} is salty.",)
+    assert recorded.propositionize([Passage("It is salty.")])[0].texts == (
+        f"{'Miso' if before else 'It'} is salty.",
+    )
     with OpenAIServer(held(MISO)) as server:
         propositionizer(server, record_to=file).propositionize([PASSAGE])
     lines = file.read_text("utf-8").splitlines(keepends=True)

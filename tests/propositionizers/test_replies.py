@@ -21,7 +21,9 @@ PROPOSITIONS = [
 
 
 def texts_without(*characters: str) -> st.SearchStrategy[str]:
-    return st.text(st.characters(exclude_categories=["Cs"], exclude_characters="".join(characters)), min_size=1)
+    return st.text(
+        st.characters(exclude_categories=["Cs"], exclude_characters="".join(characters)), min_size=1
+    )
 
 
 @pytest.mark.parametrize("style", sorted(set(STYLES) - set(MALFORMED)))
@@ -68,7 +70,10 @@ def test_other_quotation_marks_are_read_where_it_is_not_asked_again(reply: str, 
             "1. a b\n   and more\n2) c d\n(3) e f\n４．g h\n⑤ i j\n・k l",
             ["a b and more", "c d", "e f", "g h", "i j", "k l"],
         ),
-        ("- 1.5 million people live there\n- -5 °C is cold", ["1.5 million people live there", "-5 °C is cold"]),
+        (
+            "- 1.5 million people live there\n- -5 °C is cold",
+            ["1.5 million people live there", "-5 °C is cold"],
+        ),
         ('["\\ud83d\\ude00 a", "\\ud800 b"]', ["😀 a", "\ufffd b"]),
         ('["a \\u0000b"]', ["a b"]),  # which PostgreSQL does not take
         ('["**Miso** is salty."]', ["**Miso** is salty."]),
@@ -89,10 +94,16 @@ def test_other_quotation_marks_are_read_where_it_is_not_asked_again(reply: str, 
         ("命題：\n●味噌は辛い。\n○味噌は赤い。", ["味噌は辛い。", "味噌は赤い。"]),
         (json.dumps({"answer": json.dumps(["a b", "c d"])}), ["a b", "c d"]),
         ("Sure:\n→ a b\n✅ c d\nb) e f", ["a b", "c d", "e f"]),
-        ('[{"proposition": "a b", "entities": ["a"]}, {"fact": "c d", "span": {"quote": "c"}}]', ["a b", "c d"]),
+        (
+            '[{"proposition": "a b", "entities": ["a"]}, {"fact": "c d", "span": {"quote": "c"}}]',
+            ["a b", "c d"],
+        ),
         ('{"error": null, "propositions": ["a b"]}', ["a b"]),
         ('[{"text": "Miso is salty.", "words": ["miso"]}]', ["Miso is salty."]),
-        ('{"text": "It is red.", "items": ["Miso is red.", "Miso is salty."]}', ["Miso is red.", "Miso is salty."]),
+        (
+            '{"text": "It is red.", "items": ["Miso is red.", "Miso is salty."]}',
+            ["Miso is red.", "Miso is salty."],
+        ),
         ('["1. a b", "2. c d"]', ["a b", "c d"]),
         ('["（1）味噌は辛い。", "（2）味噌は赤い。"]', ["味噌は辛い。", "味噌は赤い。"]),
         ('["1. FC Köln won.", "1. FC Köln lost."]', ["1. FC Köln won.", "1. FC Köln lost."]),
@@ -150,12 +161,16 @@ def test_a_fact_is_no_refusal(fact: str) -> None:
     assert not looks_like_refusal(fact)
 
 
-@pytest.mark.parametrize("reply", ["", "  \n", "[]", "{}", '{"propositions": []}', "[[]]", "```json\n[]\n```"])
+@pytest.mark.parametrize(
+    "reply", ["", "  \n", "[]", "{}", '{"propositions": []}', "[[]]", "```json\n[]\n```"]
+)
 def test_an_empty_list_is_empty(reply: str) -> None:
     assert read_reply(reply).problem == "empty"
 
 
-@pytest.mark.parametrize("reply", ["['a b' 'c d']", '["He said "yes", and left", "b c"]', '{"propositions": ["a b"]'])
+@pytest.mark.parametrize(
+    "reply", ["['a b' 'c d']", '["He said "yes", and left", "b c"]', '{"propositions": ["a b"]']
+)
 def test_what_could_be_mended_wrongly_is_not_mended(reply: str) -> None:
     assert read_reply(reply).problem in ("unreadable", "cut")
 
@@ -186,15 +201,23 @@ def test_every_json_list_round_trips(texts: list[str], ascii_only: bool) -> None
 
 
 @given(st.lists(texts_without(), min_size=1), st.data(), st.booleans())
-def test_no_prefix_of_a_json_list_passes_for_the_whole(texts: list[str], data: st.DataObject, ascii_only: bool) -> None:
+def test_no_prefix_of_a_json_list_passes_for_the_whole(
+    texts: list[str], data: st.DataObject, ascii_only: bool
+) -> None:
     whole = json.dumps(texts, ensure_ascii=ascii_only)
     prefix = whole[: data.draw(st.integers(0, len(whole) - 1))]
     assert read_reply(prefix).problem is not None
 
 
-@given(st.lists(texts_without('"', "\\", "\n", "\r"), min_size=1).filter(lambda texts: texts[0].strip()), st.data())
+@given(
+    st.lists(texts_without('"', "\\", "\n", "\r"), min_size=1).filter(lambda texts: texts[0].strip()),
+    st.data(),
+)
 def test_no_prefix_of_a_fenced_or_single_quoted_list_passes(texts: list[str], data: st.DataObject) -> None:
-    for whole in (f"```json\n{json.dumps([texts])}", "['" + "', '".join(t.replace("'", "") for t in texts) + "']"):
+    for whole in (
+        f"```json\n{json.dumps([texts])}",
+        "['" + "', '".join(t.replace("'", "") for t in texts) + "']",
+    ):
         prefix = whole[: data.draw(st.integers(0, len(whole) - 1))]
         assert read_reply(prefix).problem is not None
 
@@ -240,7 +263,9 @@ def test_objects_within_objects_are_looked_into_once() -> None:
     assert "Miso is red." in read_reply(json.dumps(nested)).texts
 
 
-@pytest.mark.parametrize("reply", ["['Snow fell.', {1: 'It melted.'}]", "['Snow fell.', {'2': ('It melted.',)}]"])
+@pytest.mark.parametrize(
+    "reply", ["['Snow fell.', {1: 'It melted.'}]", "['Snow fell.', {'2': ('It melted.',)}]"]
+)
 def test_a_list_as_python_writes_it_has_keys_and_tuples_that_json_has_not(reply: str) -> None:
     assert read_reply(reply).texts == ("Snow fell.", "It melted.")
 

@@ -34,7 +34,8 @@ from tests.tiny_seq2seq import learned_passages, make_model, make_tokenizer, sav
 
 # not imported by each process that collects the tests: that takes seconds
 pytestmark = pytest.mark.skipif(
-    find_spec("transformers") is None or find_spec("torch") is None, reason="the extra [huggingface] is not installed"
+    find_spec("transformers") is None or find_spec("torch") is None,
+    reason="the extra [huggingface] is not installed",
 )
 
 KNOWN = learned_passages()
@@ -56,7 +57,9 @@ def propositionizer(folder: Path) -> Seq2SeqPropositionizer:
     return Seq2SeqPropositionizer(folder, device="cpu")
 
 
-def test_passages_become_what_the_model_was_taught_in_their_order(propositionizer: Seq2SeqPropositionizer) -> None:
+def test_passages_become_what_the_model_was_taught_in_their_order(
+    propositionizer: Seq2SeqPropositionizer,
+) -> None:
     sets = propositionizer.propositionize([*PASSAGES[::-1], Passage("  \n"), TEA])
     assert [list(one.texts) for one in sets] == [*list(KNOWN.values())[::-1], [], KNOWN[TEA.text]]
     assert {one.status for one in sets} == {"ok"}
@@ -75,7 +78,10 @@ def test_a_passage_that_is_too_long_is_asked_for_in_parts(propositionizer: Seq2S
     first, second = (text for text in KNOWN if text.count(". ") == 1)
     (made,) = propositionizer.propositionize([Passage(f"{first} {second}", title="Food")])
     assert list(made.texts) == [*KNOWN[first], *KNOWN[second]]
-    assert (made.status, "asked in 2 parts because the whole was too long" in made.reason) == ("repaired", True)
+    assert (made.status, "asked in 2 parts because the whole was too long" in made.reason) == (
+        "repaired",
+        True,
+    )
 
 
 def test_a_reply_that_was_cut_off_is_asked_for_in_parts(folder: Path) -> None:
@@ -97,11 +103,15 @@ def test_where_nothing_comes_of_a_passage_its_sentences_stand_in(folder: Path) -
 def test_a_model_that_is_none_for_this_stops_the_run(folder: Path, tmp_path: Path) -> None:
     mute = Seq2SeqPropositionizer(folder, device="cpu", max_new_tokens=1)
     many = [Passage(f"Lamp {number} is red.") for number in range(20)]
-    with pytest.raises(PropositionizerError, match=r"None of the first 20 passages .*trained to make propositions"):
+    with pytest.raises(
+        PropositionizerError, match=r"None of the first 20 passages .*trained to make propositions"
+    ):
         mute.propositionize(many)
 
 
-@pytest.mark.parametrize("text", ["\udcff x", "\0", "1234", "。", "a" * 100_000, "words " * 20_000, "\n\n# Food\n\n"])
+@pytest.mark.parametrize(
+    "text", ["\udcff x", "\0", "1234", "。", "a" * 100_000, "words " * 20_000, "\n\n# Food\n\n"]
+)
 def test_no_text_is_lost_or_breaks_it(text: str, propositionizer: Seq2SeqPropositionizer) -> None:
     (made,) = propositionizer.propositionize([Passage(text, title="題" * 5_000, section="s " * 5_000)])
     assert made.texts
@@ -137,12 +147,16 @@ def test_what_is_handed_over_to_an_llm_is_estimated_and_exported(folder: Path, t
 
 
 def test_other_languages_are_refused_where_nobody_takes_them(propositionizer: Seq2SeqPropositionizer) -> None:
-    with pytest.raises(ValueError, match=r"2 of 3 passages are not in English.*Japanese \(1\).*Latin.*otherwise="):
+    with pytest.raises(
+        ValueError, match=r"2 of 3 passages are not in English.*Japanese \(1\).*Latin.*otherwise="
+    ):
         propositionizer.propositionize([TEA, LAKE, FRENCH])
 
 
 async def test_it_works_inside_a_running_event_loop(propositionizer: Seq2SeqPropositionizer) -> None:
-    both = await asyncio.gather(propositionizer.apropositionize([TEA]), propositionizer.apropositionize([MISO]))
+    both = await asyncio.gather(
+        propositionizer.apropositionize([TEA]), propositionizer.apropositionize([MISO])
+    )
     assert both == [[one] for one in propositionizer.propositionize([TEA, MISO])]
 
 
@@ -182,7 +196,9 @@ CHANGES = ({"max_new_tokens": 20}, {"otherwise": SentencePropositionizer()})
 
 
 def test_a_model_that_is_not_there_is_named_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"/nothing' cannot be loaded .*hf download chentong00/propositionizer"):
+    with pytest.raises(
+        ValueError, match=r"/nothing' cannot be loaded .*hf download chentong00/propositionizer"
+    ):
         Seq2SeqPropositionizer(tmp_path / "nothing")
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ValueError, match="cannot be loaded as an encoder-decoder model"):
@@ -195,8 +211,12 @@ def test_without_transformers_the_error_names_the_extra(monkeypatch: pytest.Monk
         Seq2SeqPropositionizer()
 
 
-def test_a_pack_is_built_on_it_and_opened_again(propositionizer: Seq2SeqPropositionizer, tmp_path: Path) -> None:
-    documents = [Document(id_=text[:5], text=text, metadata={"title": "Food"}) for text in (TEA.text, MISO.text)]
+def test_a_pack_is_built_on_it_and_opened_again(
+    propositionizer: Seq2SeqPropositionizer, tmp_path: Path
+) -> None:
+    documents = [
+        Document(id_=text[:5], text=text, metadata={"title": "Food"}) for text in (TEA.text, MISO.text)
+    ]
     parts = {"embed_model": TrigramEmbedding(), "query_llm": "none", "propositionizer": propositionizer}
     DenseXRetrievalPack(documents, **parts, persist_dir=tmp_path / "index")
     again = DenseXRetrievalPack.load(tmp_path / "index", **parts)
@@ -223,5 +243,7 @@ def test_it_is_chosen_by_name_at_the_command_line(folder: Path, tmp_path: Path) 
         llm = ["--llm", f"openai-like:m@{server.url}"]
         code, output = run("index", docs, "--to", index, "--propositionizer", chosen, *llm)
     assert code == 0, output
-    texts = [unit["text"] for passage in run_json("inspect", index)["shown"] for unit in passage["propositions"]]
+    texts = [
+        unit["text"] for passage in run_json("inspect", index)["shown"] for unit in passage["propositions"]
+    ]
     assert sorted(texts) == sorted([*KNOWN[TEA.text], "琵琶湖は日本最大の湖である。"])

@@ -204,7 +204,9 @@ def test_an_identical_passage_fails_with_the_first() -> None:
 @pytest.mark.parametrize("at_a_time", [1, 8])
 def test_an_error_comes_after_all_sets_before_the_first_that_is_missing(place: int, at_a_time: int) -> None:
     def respond(body: dict[str, Any]) -> Reply:
-        return BAD_KEY if asked_content(body) == PASSAGES[place].text else Reply(right(body).content, delay=0.02)
+        return (
+            BAD_KEY if asked_content(body) == PASSAGES[place].text else Reply(right(body).content, delay=0.02)
+        )
 
     made: list[PropositionSet] = []
     with OpenAIServer(respond) as server:

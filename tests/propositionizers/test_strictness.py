@@ -40,10 +40,21 @@ MARE = Passage(
     "ツキノシラベは2018年に青木牧場で生まれた。引退後は同じ牧場で繁殖牝馬となり、三頭の子を産んだ。",
     title="ツキノシラベ",
 )
-MARE_RIGHT = ["ツキノシラベは2018年に青木牧場で生まれた。", "ツキノシラベは引退後、青木牧場で三頭の子を産んだ。"]
-MARE_ENGLISH = ["Tsuki no Shirabe was born on a farm in 2018.", "The mare had three foals after her retirement."]
-TOWER = Passage("The tower was begun in 1874 by Ida Brandvold. It is 41 metres high.", title="Karsted Lighthouse")
-TOWER_RIGHT = ["Karsted Lighthouse was begun in 1874 by Ida Brandvold.", "Karsted Lighthouse is 41 metres high."]
+MARE_RIGHT = [
+    "ツキノシラベは2018年に青木牧場で生まれた。",
+    "ツキノシラベは引退後、青木牧場で三頭の子を産んだ。",
+]
+MARE_ENGLISH = [
+    "Tsuki no Shirabe was born on a farm in 2018.",
+    "The mare had three foals after her retirement.",
+]
+TOWER = Passage(
+    "The tower was begun in 1874 by Ida Brandvold. It is 41 metres high.", title="Karsted Lighthouse"
+)
+TOWER_RIGHT = [
+    "Karsted Lighthouse was begun in 1874 by Ida Brandvold.",
+    "Karsted Lighthouse is 41 metres high.",
+]
 TOWER_WRONG = [TOWER_RIGHT[0].replace("1874", "1847"), TOWER_RIGHT[1]]
 
 
@@ -159,11 +170,16 @@ def test_what_is_still_left_out_is_completed_by_its_sentence() -> None:
     with OpenAIServer(lambda body: reply(TOWER_RIGHT[:1])) as server:
         (made,) = propositionizer(server, strictness="repair").propositionize([TOWER])
     assert list(made.texts) == [TOWER_RIGHT[0], "It is 41 metres high."]
-    assert [(one.kind, one.proposition) for one in made.findings] == [("coverage", 1), ("self_containedness", 1)]
+    assert [(one.kind, one.proposition) for one in made.findings] == [
+        ("coverage", 1),
+        ("self_containedness", 1),
+    ]
 
 
 def test_other_languages_are_flagged_and_not_repaired() -> None:
-    german = Passage("Der Turm wurde 1874 von Ida Brandvold gebaut und ist 41 Meter hoch, was man von der Insel sieht.")
+    german = Passage(
+        "Der Turm wurde 1874 von Ida Brandvold gebaut und ist 41 Meter hoch, was man von der Insel sieht."
+    )
     with OpenAIServer(lambda body: reply(["Der Turm wurde 1847 von Ida Brandvold gebaut."])) as server:
         (made,) = propositionizer(server, strictness="repair").propositionize([german])
         assert len(server.requests) == 1
@@ -215,7 +231,9 @@ def test_findings_are_on_the_nodes_hidden_from_models() -> None:
 def test_nodes_with_findings_and_questions_go_into_stores_that_take_no_lists(tmp_path: Path) -> None:
     file = tmp_path / "recorded.jsonl"
     wrong = ["Karsted Lighthouse is 42 metres high.", "It was\nbegun by Mary Smith."]
-    file.write_text(json.dumps({"text": TOWER.text, "propositions": wrong, "questions": ["How high is the tower?"]}))
+    file.write_text(
+        json.dumps({"text": TOWER.text, "propositions": wrong, "questions": ["How high is the tower?"]})
+    )
     parser = PropositionNodeParser(propositionizer=RecordedPropositionizer(file))
     nodes = parser.get_nodes_from_documents([Document(text=TOWER.text, metadata={"title": TOWER.title})])
     flat = [node_to_metadata_dict(node, remove_text=True, flat_metadata=True) for node in nodes]
@@ -229,7 +247,9 @@ def test_nodes_with_findings_and_questions_go_into_stores_that_take_no_lists(tmp
 
 def test_an_ingestion_counts_findings_and_inspect_shows_them(tmp_path: Path) -> None:
     folder = tmp_path / "index"
-    documents = [Document(text=one.text, id_=one.title, metadata={"title": one.title}) for one in (RACE, MARE)]
+    documents = [
+        Document(text=one.text, id_=one.title, metadata={"title": one.title}) for one in (RACE, MARE)
+    ]
     drifting = {RACE.text: RACE_DRIFTING, MARE.text: MARE_RIGHT}
     file = tmp_path / "recorded.jsonl"
     lines = [json.dumps({"text": text, "propositions": texts}) for text, texts in drifting.items()]

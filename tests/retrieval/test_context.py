@@ -66,7 +66,11 @@ def assemble_context(
 
 
 def passage(
-    sentences: Sequence[str], found: dict[int | str, float], score: float = 1.0, title: str = "", name: str = "p"
+    sentences: Sequence[str],
+    found: dict[int | str, float],
+    score: float = 1.0,
+    title: str = "",
+    name: str = "p",
 ) -> NodeWithScore:
     """A passage as our retrievers return it; it was found by sentences of its own or by other texts."""
     joint = " " if sentences[0].isascii() else ""
@@ -87,7 +91,10 @@ def matched(node: BaseNode, score: float, units: Sequence[tuple[IndexNode, float
 
 def unit(text: str, name: str, passage_id: str, title: str = "") -> IndexNode:
     node = IndexNode(
-        id_=name, text=text, index_id=passage_id, metadata={"densex_granularity": "proposition", TITLE_KEY: title}
+        id_=name,
+        text=text,
+        index_id=passage_id,
+        metadata={"densex_granularity": "proposition", TITLE_KEY: title},
     )
     node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
     return node
@@ -106,7 +113,10 @@ def test_facts_stand_above_the_passages_under_the_titles_of_their_documents() ->
         "Tides\n- The Bay of Fundy has the highest tides.\n- They reach 16 metres there.\n\n"
         "青函トンネル\n- 青函トンネルは全長53.85キロメートルである。"
     )
-    assert [hit.node.get_content() for hit in passages] == [tides.node.get_content(), tunnel.node.get_content()]
+    assert [hit.node.get_content() for hit in passages] == [
+        tides.node.get_content(),
+        tunnel.node.get_content(),
+    ]
 
 
 def test_passages_are_the_retrieved_nodes_as_they_are() -> None:
@@ -115,9 +125,12 @@ def test_passages_are_the_retrieved_nodes_as_they_are() -> None:
 
 
 def test_propositions_are_all_matched_units_and_nothing_else() -> None:
-    (only,) = assemble_context([passage(TIDES, {3: 0.9, 6: 0.4}), passage(TUNNEL, {1: 0.5}, name="q")], "propositions")
+    (only,) = assemble_context(
+        [passage(TIDES, {3: 0.9, 6: 0.4}), passage(TUNNEL, {1: 0.5}, name="q")], "propositions"
+    )
     assert only.node.get_content().splitlines() == [
-        "- The Bay of Fundy has the highest tides.", "- 1988年に開業した。", "- Tourists walk on the sea floor.",
+        "- The Bay of Fundy has the highest "
+        "tides.", "- 1988年に開業した。", "- Tourists walk on the sea floor.",
     ]  # fmt: skip
 
 
@@ -158,7 +171,10 @@ def facts_of(node: NodeWithScore, mode: ContextMode) -> list[str]:
         ),
         (
             "Claims that are older than 90 days and lack a receipt are refused by the finance team.",
-            ["Claims older than 90 days are refused.", "Claims that lack a receipt are refused by the finance team."],
+            [
+                "Claims older than 90 days are refused.",
+                "Claims that lack a receipt are refused by the finance team.",
+            ],
         ),
         (
             "赤い灯火は1870年に灯台守の佐伯が点灯した。",
@@ -183,8 +199,9 @@ def test_a_sentence_does_not_stand_beside_its_propositions_where_the_passages_fo
 @pytest.mark.parametrize(
     "text",
     [
-        "</details>", "[getsentry.com]", "**Important information**", "Congratulations!", "Read more here.",
-        "Bring these things:", "**重要な情報**", "おめでとうございます！", "詳細はこちらをご覧ください。", "手順：",
+        "</details>", "[getsentry.com]", "**Important information**", "Congratulations!",
+        "Read more here.", "Bring these things:", "**重要な情報**", "おめでとうございます！",
+        "詳細はこちらをご覧ください。", "手順：",
     ],
 )  # fmt: skip
 def test_a_unit_that_says_nothing_is_no_fact_beside_others(text: str) -> None:
@@ -195,8 +212,9 @@ def test_a_unit_that_says_nothing_is_no_fact_beside_others(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Port: 8080", "Error E04", "**Refunds are paid within a week**", "Thanks to the pump, the dock stays dry.",
-        "**返金は一週間以内**", "上限は5万円", "灯火は赤い。", "連絡先：経理部の佐伯",
+        "Port: 8080", "Error E04", "**Refunds are paid within a week**",
+        "Thanks to the pump, the dock stays dry.", "**返金は一週間以内**",
+        "上限は5万円", "灯火は赤い。", "連絡先：経理部の佐伯",
     ],
 )  # fmt: skip
 def test_a_short_unit_that_says_something_is_a_fact(text: str) -> None:
@@ -226,7 +244,9 @@ def test_windows_are_as_wide_as_asked_for() -> None:
 
 
 def test_a_window_of_a_reworded_unit_is_around_the_sentence_it_was_made_of() -> None:
-    (window,) = assemble_context([passage(TIDES, {"The tides of the Bay of Fundy reach 16 metres.": 0.9})], "window")
+    (window,) = assemble_context(
+        [passage(TIDES, {"The tides of the Bay of Fundy reach 16 metres.": 0.9})], "window"
+    )
     assert TIDES[4] in window.node.get_content()
     (window,) = assemble_context(
         [passage(TUNNEL, {"青函トンネルは北海道と本州を結んでいる。": 0.9})], "window", window=0
@@ -293,7 +313,9 @@ def test_units_that_were_not_merged_are_read_without_their_passage() -> None:
 
 
 def test_a_retrieved_unit_belongs_to_the_passage_beside_it() -> None:
-    whole = NodeWithScore(node=TextNode(id_="p", text=" ".join(TIDES), metadata={TITLE_KEY: "Tides"}), score=0.9)
+    whole = NodeWithScore(
+        node=TextNode(id_="p", text=" ".join(TIDES), metadata={TITLE_KEY: "Tides"}), score=0.9
+    )
     whole.node.excluded_embed_metadata_keys = whole.node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
     lone = NodeWithScore(node=unit(TIDES[3], "u", "p"), score=0.7)
     assert read(assemble_context([whole, lone])) == f"Tides\n- {TIDES[3]}\n\n{' '.join(TIDES)}"
@@ -325,7 +347,9 @@ def test_the_same_nodes_make_the_same_context(mode: str) -> None:
 sentences = st.lists(
     st.one_of(
         st.sampled_from(TIDES + TUNNEL),
-        st.text(alphabet="ab z19。.- \n雨がé", min_size=1, max_size=30).filter(lambda text: bool(text.strip())),
+        st.text(alphabet="ab z19。.- \n雨がé", min_size=1, max_size=30).filter(
+            lambda text: bool(text.strip())
+        ),
     ),
     min_size=1,
     max_size=6,
@@ -347,7 +371,9 @@ def retrieved(draw: st.DrawFn) -> list[NodeWithScore]:
 
 @settings(deadline=None, max_examples=60)
 @given(retrieved(), st.sampled_from(MODES), st.sampled_from(UNITS), st.integers(1, 90))
-def test_a_budget_is_never_exceeded(nodes: list[NodeWithScore], mode: str, unit: BudgetUnit, limit: int) -> None:
+def test_a_budget_is_never_exceeded(
+    nodes: list[NodeWithScore], mode: str, unit: BudgetUnit, limit: int
+) -> None:
     context = assemble_context(nodes, mode, limit, unit)  # type: ignore[arg-type]
     assert size_of(read(context), unit) <= limit
     if unit == "words":
@@ -449,14 +475,18 @@ async def test_our_engine_reads_the_context_and_keeps_the_retrieved_nodes_as_sou
     synthesizer = CitedSynthesizer(MockLLM(), context)
     synthesizer.update_prompts({"text_qa_template": PromptTemplate("{context_str}")})  # what the LLM repeats
     engine = PropositionQueryEngine(retriever, synthesizer)
-    for response in (engine.query("トンネルの開業は1988年か"), await engine.aquery("トンネルの開業は1988年か")):
+    for response in (
+        engine.query("トンネルの開業は1988年か"),
+        await engine.aquery("トンネルの開業は1988年か"),
+    ):
         assert "- 1988年に開業した。" in str(response)
         assert "結ぶ" not in str(response)
         assert [hit.node.get_content() for hit in response.source_nodes] == ["".join(TUNNEL)]
 
 
 def test_a_long_passage_that_many_units_found_is_read_around_them() -> None:
-    """Its sentences are looked for once; for each unit anew, this took a minute for a document that is one passage."""
+    """Its sentences are looked for once; for each unit anew, this took a minute for a document that is one
+    passage."""
     texts = [f"Harbour {place} has kept a table of tides since {place}." for place in range(4_000)]
     nodes = [passage(texts, {place: 1 - place / 8_000 for place in range(0, 4_000, 20)})]
     facts, shown = PropositionContextPostprocessor().postprocess_nodes(nodes)
@@ -474,7 +504,10 @@ def nodes_of(count: int) -> list[NodeWithScore]:
     """Passages that do not fit whole into what is read by default."""
     return [
         passage(
-            [f"Harbour {place}{n} has kept a table of tides since {1500 + 20 * n + place}." for place in range(20)],
+            [(
+                f"Harbour {place}{n} has kept a table of tides since "
+                f"{1500 + 20 * n + place}."
+            ) for place in range(20)],
             {3: 0.9, 5: 0.8}, title="Tides", name=f"p{n}",
         )
         for n in range(count)
@@ -515,13 +548,22 @@ def test_a_passage_whose_units_repeat_others_is_read_all_the_same() -> None:
     assert TUNNEL[0] in second.node.get_content()
 
 
-def test_the_sentence_that_follows_the_best_one_is_read_although_it_shares_few_words_with_the_question() -> None:
+def test_the_sentence_that_follows_the_best_one_is_read_although_it_shares_few_words_with_the_question() -> (
+    None
+):
     documents = [
-        Document(text="梅雨の半ばには一旦天気が回復する期間が出現することがある。この期間のことを梅雨の中休みという。"),
+        Document(
+            text=(
+                "梅雨の半ばには一旦天気が回復する期間が出現することがある。"
+                "この期間のことを梅雨の中休みという。"
+            )
+        ),
         Document(text="梅雨の期間はふつう一か月ほどである。梅雨の期間中ほとんど雨が降らない年もある。"),
     ]
     pack = DenseXRetrievalPack(documents, embed_model="none", query_llm="none")
-    facts = assemble_context(pack.retrieve("梅雨の半ばに一旦天気が回復する期間を何という？"))[0].node.get_content()
+    facts = assemble_context(pack.retrieve("梅雨の半ばに一旦天気が回復する期間を何という？"))[
+        0
+    ].node.get_content()
     assert facts.splitlines()[:2] == [
         "- 梅雨の半ばには一旦天気が回復する期間が出現することがある。",
         "- この期間のことを梅雨の中休みという。",

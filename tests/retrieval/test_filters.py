@@ -8,7 +8,12 @@ from llama_index.core import Document
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
-from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.retrieval.hits import matched_units
@@ -22,7 +27,9 @@ CORPUS = [
     Document(id_="a", text="The red lamp hangs in the hall.", metadata={"year": 1990, "place": "hall"}),
     Document(id_="b", text="The lamp of the ship is green.", metadata={"year": 2001, "tags": ["ship", "灯"]}),
     Document(
-        id_="c", text="灯台のlampは白い。海から見える。", metadata={"year": 2010, "place": "海岸", "tags": ["灯"]}
+        id_="c",
+        text="灯台のlampは白い。海から見える。",
+        metadata={"year": 2010, "place": "海岸", "tags": ["灯"]},
     ),
     Document(id_="d", text="灯台は古い。石でできている。", metadata={"year": 1880, "place": "海岸"}),
     Document(id_="e", text="A lamp needs oil. Oil is dear.", metadata={"year": "unknown", "tags": []}),
@@ -52,17 +59,22 @@ FLAT = {
     "either": (any_of(where("place", "hall"), where("tags", "ship", FilterOperator.CONTAINS)), "ab"),
     "no filter": (all_of(), "abcde"),
 }
-# core's SimpleVectorStore refuses nested filters and values that cannot be compared; before 0.14.20 it finds nothing
-# that lacks the key
+# core's SimpleVectorStore refuses nested filters and values that cannot be compared; before 0.14.20 it finds
+# nothing that lacks the key
 EMBEDDED_ONLY = {
     "not equal": (all_of(where("place", "海岸", FilterOperator.NE)), "abe"),
     "greater": (all_of(where("year", 1995, FilterOperator.GT)), "bc"),
     "nested": (
-        all_of(where("year", 1900, FilterOperator.GTE), any_of(where("place", "hall"), where("place", "海岸"))),
+        all_of(
+            where("year", 1900, FilterOperator.GTE), any_of(where("place", "hall"), where("place", "海岸"))
+        ),
         "ac",
     ),
     "nested twice": (
-        any_of(where("place", "hall"), all_of(where("place", "海岸"), any_of(where("year", 1880), where("year", 1)))),
+        any_of(
+            where("place", "hall"),
+            all_of(where("place", "海岸"), any_of(where("year", 1880), where("year", 1))),
+        ),
         "ad",
     ),
 }
@@ -136,7 +148,9 @@ def test_a_filtered_ranking_is_the_whole_one_without_what_does_not_pass(kind: st
         expected = [(hit.node.node_id, hit.score) for hit in whole if hit.node.metadata["kind"] == "偶"]
         for top_k in (1, 5, even + 10):
             found = identity(pack, question, similarity_top_k=top_k, filters=filters)
-            assert [score for _, score in found] == pytest.approx([score for _, score in expected[:top_k]], abs=1e-5)
+            assert [score for _, score in found] == pytest.approx(
+                [score for _, score in expected[:top_k]], abs=1e-5
+            )
             assert {node_id for node_id, _ in found} <= {node_id for node_id, _ in expected}
             assert len({node_id for node_id, _ in found}) == min(top_k, len(expected))
 
@@ -173,7 +187,9 @@ class AskedWhileEmbedding(ShortEmbedding):
 
 
 @pytest.mark.parametrize("store", [None, SimpleVectorStore()], ids=["embedded", "simple"])
-def test_a_filtered_question_in_the_middle_of_a_change_leaves_no_old_filters(store: SimpleVectorStore | None) -> None:
+def test_a_filtered_question_in_the_middle_of_a_change_leaves_no_old_filters(
+    store: SimpleVectorStore | None,
+) -> None:
     model, filters = AskedWhileEmbedding(), all_of(where("place", "hall"))
     pack = DenseXRetrievalPack(CORPUS, embed_model=model, vector_store=store)
     model._ask = lambda: pack.retrieve("lamp", filters=filters)
@@ -198,7 +214,9 @@ def test_units_of_filtered_passages_match_as_without_filters(kind: str) -> None:
     pack = build(kind)
 
     def texts(found: list[NodeWithScore]) -> list[set[str]]:
-        return [{unit.text for unit in matched_units(hit.node)} for hit in found if hit.node.ref_doc_id == "c"]
+        return [
+            {unit.text for unit in matched_units(hit.node)} for hit in found if hit.node.ref_doc_id == "c"
+        ]
 
     assert texts(pack.retrieve(QUESTION, filters=all_of(where("place", "海岸")))) == texts(
         pack.retrieve(QUESTION, similarity_top_k=5)
@@ -206,6 +224,10 @@ def test_units_of_filtered_passages_match_as_without_filters(kind: str) -> None:
 
 
 def test_ids_and_values_with_quotes_are_safe() -> None:
-    pack = build("dense", [Document(id_="it's", text="A lamp.", metadata={"owner": 'O\'Brien "x" OR 1=1 --'})])
-    assert sources(pack.retrieve("lamp", filters=all_of(where("owner", 'O\'Brien "x" OR 1=1 --')))) == ["it's"]
+    pack = build(
+        "dense", [Document(id_="it's", text="A lamp.", metadata={"owner": 'O\'Brien "x" OR 1=1 --'})]
+    )
+    assert sources(pack.retrieve("lamp", filters=all_of(where("owner", 'O\'Brien "x" OR 1=1 --')))) == [
+        "it's"
+    ]
     assert pack.retrieve("lamp", filters=all_of(where("owner", "' OR '1'='1"))) == []

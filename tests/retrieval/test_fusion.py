@@ -28,14 +28,17 @@ def dense_side(scores: dict[str, float]) -> Side:
 def lexical_side(scores: dict[str, float]) -> Side:
     """What words found: passages with their own scores, and their units with others."""
     hits = [
-        PassageHit(passage, score, (found(f"{passage}.0", passage, score / 2),)) for passage, score in scores.items()
+        PassageHit(passage, score, (found(f"{passage}.0", passage, score / 2),))
+        for passage, score in scores.items()
     ]
     return tuple(sorted(hits, key=lambda hit: -hit.score))
 
 
 @st.composite
 def dense_sides(draw: st.DrawFn, most: int = 45) -> Side:
-    units = st.integers(0, 60).flatmap(lambda passage: st.integers(0, 3).map(lambda unit: f"{passage}.{unit}"))
+    units = st.integers(0, 60).flatmap(
+        lambda passage: st.integers(0, 3).map(lambda unit: f"{passage}.{unit}")
+    )
     return dense_side(draw(st.dictionaries(units, COSINES, max_size=most)))
 
 
@@ -57,7 +60,9 @@ def test_scores_are_shares_and_fall(dense: Side, lexical: Side, weight: float) -
 
 
 @given(dense_sides(), lexical_sides(), WEIGHTS)
-def test_every_passage_of_either_side_is_there_once_with_its_units(dense: Side, lexical: Side, weight: float) -> None:
+def test_every_passage_of_either_side_is_there_once_with_its_units(
+    dense: Side, lexical: Side, weight: float
+) -> None:
     fused = fuse(dense, lexical, weight)
     ids = [hit.passage_id for hit in fused]
     assert len(ids) == len(set(ids))
@@ -72,7 +77,8 @@ def test_every_passage_of_either_side_is_there_once_with_its_units(dense: Side, 
 
 @given(dense_sides(), lexical_sides(), WEIGHTS)
 def test_both_sides_are_treated_alike(dense: Side, lexical: Side, weight: float) -> None:
-    # where the lowest score of both is 0: for words that is the lowest there can be, for embeddings the lowest found
+    # where the lowest score of both is 0: for words that is the lowest there can be, for embeddings the
+    # lowest found
     last = PassageHit("last", 0.0, ())
     dense = (*(PassageHit(hit.passage_id, hit.score + 1, ()) for hit in dense), last)
     lexical = (*(PassageHit(hit.passage_id, hit.score, ()) for hit in lexical), last)
@@ -89,12 +95,15 @@ def test_with_the_whole_weight_the_order_is_that_of_the_dense_side(dense: Side, 
 @given(dense_sides(), lexical_sides())
 def test_with_no_weight_the_order_is_that_of_the_words(dense: Side, lexical: Side) -> None:
     by_words = scores(lexical)
-    fused = [by_words.get(hit.passage_id, 0.0) for hit in fuse(dense, lexical, 0.0)]  # equal ones in any order
+    # equal ones in any order
+    fused = [by_words.get(hit.passage_id, 0.0) for hit in fuse(dense, lexical, 0.0)]
     assert fused[: len(lexical)] == [hit.score for hit in lexical]
 
 
 @settings(max_examples=50)
-@given(st.permutations(range(60)), st.permutations(range(60)), st.integers(0, 30), st.integers(0, 30), WEIGHTS)
+@given(
+    st.permutations(range(60)), st.permutations(range(60)), st.integers(0, 30), st.integers(0, 30), WEIGHTS
+)
 def test_fetching_more_than_the_head_changes_no_score(
     by_meaning: list[int], by_words: list[int], more_dense: int, more_lexical: int, weight: float
 ) -> None:
@@ -161,7 +170,8 @@ def test_where_passages_are_searched_a_passages_own_similarity_counts_too() -> N
     units = [found("1.0", "1", 0.8), found("2.0", "2", 0.6), passage, found("3.0", "3", 0.1)]
     scores_by_passage = {hit.passage_id: hit.score for hit in collapse(units[:2], units)}
     assert scores_by_passage["1"] == pytest.approx((0.8 + 0.3 * 0.4) / 1.3)
-    assert scores_by_passage["2"] == pytest.approx((0.6 + 0.3 * 0.1) / 1.3)  # not found: no better than the last
+    # not found: no better than the last
+    assert scores_by_passage["2"] == pytest.approx((0.6 + 0.3 * 0.1) / 1.3)
 
 
 @given(dense_sides(), COSINES)

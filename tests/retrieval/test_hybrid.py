@@ -42,7 +42,8 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 
 class HybridStore(SimpleVectorStore):
-    """A vector store with a hybrid mode: it keeps the questions that it gets, and answers them by their embeddings."""
+    """A vector store with a hybrid mode: it keeps the questions that it gets, and answers them by their
+    embeddings."""
 
     _questions: list[VectorStoreQuery] = PrivateAttr(default_factory=list)
 
@@ -233,7 +234,9 @@ def test_questions_in_no_language_are_searched_by_words_where_the_model_knows_no
 def test_an_unknown_language_is_warned_of_once_when_it_is_indexed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pack = DenseXRetrievalPack(mostly_japanese(), embed_model=EnglishEmbedding(), persist_dir=tmp_path / "index")
+    pack = DenseXRetrievalPack(
+        mostly_japanese(), embed_model=EnglishEmbedding(), persist_dir=tmp_path / "index"
+    )
     (warning,) = warnings(caplog)
     assert "EnglishEmbedding" in warning
     assert "may not know Japanese" in warning
@@ -294,7 +297,9 @@ def test_the_users_weight_holds_for_languages_that_the_model_does_not_know_too()
     dense = DenseXRetrievalPack(documents(JAPANESE), embed_model=model, hybrid=False)
     by_words = DenseXRetrievalPack(documents(JAPANESE), embed_model="none")
     found = {
-        weight: identity(DenseXRetrievalPack(documents(JAPANESE), embed_model=model, dense_weight=weight), question)
+        weight: identity(
+            DenseXRetrievalPack(documents(JAPANESE), embed_model=model, dense_weight=weight), question
+        )
         for weight in (0.0, 0.7, 1.0)
     }
     assert found[0.0] == identity(by_words, question)
@@ -338,7 +343,9 @@ async def test_the_stores_own_hybrid_search_gets_the_whole_question(mode: str) -
 
 def test_without_the_users_weight_the_store_decides() -> None:
     store = HybridStore()
-    DenseXRetrievalPack(mixed(), embed_model=ShortEmbedding(), vector_store=store, hybrid="store").retrieve("lamp")
+    DenseXRetrievalPack(mixed(), embed_model=ShortEmbedding(), vector_store=store, hybrid="store").retrieve(
+        "lamp"
+    )
     assert store.questions[-1].alpha is None
 
 
@@ -380,8 +387,14 @@ STAFF = f"| Name | Office | Extension | Grade |\n|---|---|---|---|\n{ROWS}\n- Bl
     ("prose", "language"),
     [
         ("The staff of the company work in three offices, and each of them has an extension.", "en"),
-        ("Die Mitarbeiter der Firma arbeiten in drei Büros, und jeder von ihnen hat eine Durchwahl.", "latin"),
-        ("Les employés de la société travaillent dans trois bureaux, et chacun a un numéro de poste.", "latin"),
+        (
+            "Die Mitarbeiter der Firma arbeiten in drei Büros, und jeder von ihnen hat eine Durchwahl.",
+            "latin",
+        ),
+        (
+            "Les employés de la société travaillent dans trois bureaux, et chacun a un numéro de poste.",
+            "latin",
+        ),
         ("Nhân viên của công ty làm việc tại ba văn phòng và mỗi người có một số máy lẻ riêng.", "latin"),
         ("社員は三つの事務所で働いており、それぞれに内線番号があります。", "ja"),
     ],

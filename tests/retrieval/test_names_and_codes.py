@@ -1,4 +1,5 @@
-"""Names that are stop words elsewhere, and what signs tell apart, are found by words; what is exact comes first."""
+"""Names that are stop words elsewhere, and what signs tell apart, are found by words; what is exact comes
+first."""
 
 from __future__ import annotations
 
@@ -44,9 +45,13 @@ def names() -> DenseXRetrievalPack:
 @pytest.mark.parametrize(
     ("question", "document"),
     [
-        ("What does WHO recommend?", "who"), ("Which floor is IT on?", "it"), ("How does the it team work?", "it"),
+        ("What does WHO recommend?", "who"), ("Which floor is IT on?", "it"),
+        ("How does the it team work?", "it"),
         ("How many days of leave do staff in the US get?", "us"), ("Where is vitamin A found?", "vitamin a"),
-        ("what is vitamin a?", "vitamin a"), ("what is vitamin d found in", "vitamin d"), ("plan a", "plan a"),
+        ((
+            "what is vitamin "
+            "a?"
+        ), "vitamin a"), ("what is vitamin d found in", "vitamin d"), ("plan a", "plan a"),
         ("What does Plan B cost?", "plan b"), ("Which album is by The Who?", "the who"),
         ("Which album did the who record?", "the who"), ("What is the tax in OR?", "oregon"),
         ("What is the tax in IN?", "indiana"), ("What was the end of World War I like?", "world war 1"),
@@ -120,8 +125,14 @@ def codes() -> DenseXRetrievalPack:
         ("When do lectures on C++ take place?", "c++"), ("When do lectures on C# take place?", "c#"),
         ("When do lectures on C take place?", "c"), ("C＋＋の講義はいつ", "c++"), ("F#", "f#"),
         ("What runs on .NET?", ".net"),
-        ("Where does nodejs run?", "node.js"), ("Next.jsはどこで動く", "next.js"), ("What does A* find?", "a*"),
-        ("Which grade is A+?", "a+"), ("R&D", "r&d"), ("Ｒ＆Ｄの予算", "r&d"), ("How long is a 1-on-1?", "1-on-1"),
+        ((
+            "Where does nodejs "
+            "run?"
+        ), "node.js"), ("Next.jsはどこで動く", "next.js"), ("What does A* find?", "a*"),
+        ((
+            "Which grade is "
+            "A+?"
+        ), "a+"), ("R&D", "r&d"), ("Ｒ＆Ｄの予算", "r&d"), ("How long is a 1-on-1?", "1-on-1"),
         ("24/7", "24/7"), ("Who gets 50%?", "50%"), ("AX10", "ax-10"), ("What does AX 10 fit?", "ax-10"),
         ("ax_10", "ax-10"), ("型番AX10", "ax-10"), ("AXー１０は何用ですか", "ax-10"), ("AX-10B", "ax-10b"),
         ("ＡＸ－１００", "ax-100"), ("E042", "e-042"), ("E42", "e-042"), ("エラーE042とは", "e-042"),
@@ -138,10 +149,25 @@ def test_a_code_is_found_in_any_spelling_before_others(
 
 @pytest.mark.parametrize(
     ("question", "price"),
-    [("price of C++", "400"), ("price of C", "600"), ("price of AX10", "100"), ("E042", "700"), ("甲120の値段", "900")],
+    [
+        ("price of C++", "400"),
+        ("price of C", "600"),
+        ("price of AX10", "100"),
+        ("E042", "700"),
+        ("甲120の値段", "900"),
+    ],
 )
 def test_the_row_of_a_code_is_the_answer(question: str, price: str) -> None:
-    prices = {"AX-10": 100, "AX-100": 200, "C++": 400, "C#": 500, "C": 600, "E-042": 700, "E-420": 800, "甲120": 900}
+    prices = {
+        "AX-10": 100,
+        "AX-100": 200,
+        "C++": 400,
+        "C#": 500,
+        "C": 600,
+        "E-042": 700,
+        "E-420": 800,
+        "甲120": 900,
+    }
     rows = "".join(f"| {code} | {price} |\n" for code, price in prices.items())
     table = Document(text=f"| Code | Price |\n|---|---|\n{rows}", id_="prices")
     pack = DenseXRetrievalPack([table], embed_model="none", query_llm="none")
@@ -149,6 +175,8 @@ def test_the_row_of_a_code_is_the_answer(question: str, price: str) -> None:
 
 
 def test_codes_are_found_after_the_index_is_loaded(tmp_path: Path) -> None:
-    DenseXRetrievalPack(documents(CODES), embed_model="none", query_llm="none", persist_dir=tmp_path / "index")
+    DenseXRetrievalPack(
+        documents(CODES), embed_model="none", query_llm="none", persist_dir=tmp_path / "index"
+    )
     pack = DenseXRetrievalPack.load(tmp_path / "index", embed_model="none", query_llm="none")
     assert sources(pack.retrieve("AX10"))[0] == "ax-10"

@@ -50,7 +50,11 @@ class LettersRerank(BaseNodePostprocessor):
 
 def build(reranker: BaseNodePostprocessor, **options: Any) -> DenseXRetrievalPack:
     return DenseXRetrievalPack(
-        documents(ENGLISH, JAPANESE), query_llm="none", embed_model=ShortEmbedding(), reranker=reranker, **options
+        documents(ENGLISH, JAPANESE),
+        query_llm="none",
+        embed_model=ShortEmbedding(),
+        reranker=reranker,
+        **options,
     )
 
 
@@ -75,7 +79,9 @@ def test_scored_by_propositions_a_passage_counts_as_its_best_one(letter: str) ->
     assert scores == sorted(scores, reverse=True)
     for hit in found:
         units = matched_units(hit.node)
-        assert [unit.score for unit in units] == sorted((float(u.text.count(letter)) for u in units), reverse=True)
+        assert [unit.score for unit in units] == sorted(
+            (float(u.text.count(letter)) for u in units), reverse=True
+        )
         assert hit.score == units[0].score
         assert hit.node.metadata[GRANULARITY_KEY] == "passage"
     assert set(reranker.seen).isdisjoint((ENGLISH | JAPANESE).values())
@@ -144,7 +150,8 @@ def test_a_score_that_is_no_number_is_none_that_json_lacks(rerank: str, number: 
             self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
         ) -> list[NodeWithScore]:
             return [
-                NodeWithScore(node=node.node, score=number if place % 2 else 1.0) for place, node in enumerate(nodes)
+                NodeWithScore(node=node.node, score=number if place % 2 else 1.0)
+                for place, node in enumerate(nodes)
             ]
 
     found = build(Broken(), rerank=rerank).retrieve(QUESTION)
@@ -224,7 +231,9 @@ def cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer.save_pretrained(folder)
     torch.manual_seed(1)
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    config = transformers.BertConfig(vocab_size=len(words), max_position_embeddings=512, num_labels=1, **shape)
+    config = transformers.BertConfig(
+        vocab_size=len(words), max_position_embeddings=512, num_labels=1, **shape
+    )
     config.initializer_range = 0.5  # so that different texts score differently
     transformers.BertForSequenceClassification(config).save_pretrained(folder)
     return folder
@@ -235,7 +244,9 @@ def cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def test_a_cross_encoder_reranks(cross_encoder: Path, rerank: str, mode: str) -> None:
     from llama_index.core.postprocessor import SentenceTransformerRerank
 
-    reranker = SentenceTransformerRerank(model=str(cross_encoder), top_n=1, device="cpu", keep_retrieval_score=True)
+    reranker = SentenceTransformerRerank(
+        model=str(cross_encoder), top_n=1, device="cpu", keep_retrieval_score=True
+    )
     pack = build(reranker, rerank=rerank, mode=mode)
     for question in ("When did the Akashi Bridge open?", "新幹線が開業したのは何年ですか。"):
         found = pack.retrieve(question, similarity_top_k=5)

@@ -13,9 +13,17 @@ from llama_pack_densex.index.node_index import NodeIndex
 from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
-from llama_pack_densex.retrieval.context import PropositionContextPostprocessor, choose_facts, count_words, rank_facts
+from llama_pack_densex.retrieval.context import (
+    PropositionContextPostprocessor,
+    choose_facts,
+    count_words,
+    rank_facts,
+)
 from llama_pack_densex.retrieval.hits import collapse, matched_units
-from llama_pack_densex.retrieval.retrievers import PropositionAutoMergingRetriever, PropositionRecursiveRetriever
+from llama_pack_densex.retrieval.retrievers import (
+    PropositionAutoMergingRetriever,
+    PropositionRecursiveRetriever,
+)
 from llama_pack_densex.retrieval.search import UnitSearch
 from tests.embedding import DIMENSION, TrigramEmbedding
 
@@ -25,11 +33,18 @@ KINDS = ["dense", "lexical"]
 def many_documents() -> list[Document]:
     """Forty passages in four documents; each passage has its own colour and number."""
     colours = ["red", "green", "blue", "white"]
-    paragraph = "The {c} lamp number {n} hangs in hall {n}. It was lit in {y}. Its keeper wears {c} boots.\n\n\n"
-    return [Document(id_=c, text="".join(paragraph.format(c=c, n=n, y=1900 + n) for n in range(10))) for c in colours]
+    paragraph = (
+        "The {c} lamp number {n} hangs in hall {n}. It was lit in {y}. Its keeper wears {c} boots.\n\n\n"
+    )
+    return [
+        Document(id_=c, text="".join(paragraph.format(c=c, n=n, y=1900 + n) for n in range(10)))
+        for c in colours
+    ]
 
 
-def build(kind: str, hierarchy: bool = False, documents: list[Document] | None = None) -> tuple[UnitSearch, NodeIndex]:
+def build(
+    kind: str, hierarchy: bool = False, documents: list[Document] | None = None
+) -> tuple[UnitSearch, NodeIndex]:
     parser = (
         HierarchicalPropositionNodeParser.from_defaults(chunk_sizes=[150, 35])
         if hierarchy
@@ -71,13 +86,18 @@ def test_it_ends_where_nothing_is_left(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_fall(kind: str) -> None:
-    scores = [hit.score for hit in PropositionRecursiveRetriever(*built(kind), similarity_top_k=20).retrieve("lamp 3")]
+    scores = [
+        hit.score
+        for hit in PropositionRecursiveRetriever(*built(kind), similarity_top_k=20).retrieve("lamp 3")
+    ]
     assert scores == sorted(scores, reverse=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_passage_carries_the_units_that_found_it(kind: str) -> None:
-    (found,) = PropositionRecursiveRetriever(*built(kind), similarity_top_k=1).retrieve("the keeper's green boots")
+    (found,) = PropositionRecursiveRetriever(*built(kind), similarity_top_k=1).retrieve(
+        "the keeper's green boots"
+    )
     units = matched_units(found.node)
     assert units[0].text == "Its keeper wears green boots."
     assert units[0].granularity == "proposition"
@@ -92,7 +112,9 @@ async def test_asynchronous_retrieval_finds_the_same(kind: str, hierarchy: bool)
     retriever = retriever_class(*built(kind, hierarchy), similarity_top_k=5)
     for query in ("white lamp 4", "boots", "nothing of this kind"):
         blocking, waiting = retriever.retrieve(query), await retriever.aretrieve(query)
-        assert [(hit.node.node_id, hit.score) for hit in blocking] == [(hit.node.node_id, hit.score) for hit in waiting]
+        assert [(hit.node.node_id, hit.score) for hit in blocking] == [
+            (hit.node.node_id, hit.score) for hit in waiting
+        ]
 
 
 class NoNumber(TrigramEmbedding):
@@ -118,7 +140,8 @@ def test_a_missing_passage_costs_its_hit_and_not_the_query(caplog: pytest.LogCap
     retriever = PropositionRecursiveRetriever(units, index, similarity_top_k=3)
     before = retriever.retrieve("red lamp number 2")
     index.store.vector_store.delete_nodes([before[0].node.node_id])
-    retriever = PropositionRecursiveRetriever(units, NodeIndex(index.store), similarity_top_k=3)  # without a cache
+    # without a cache
+    retriever = PropositionRecursiveRetriever(units, NodeIndex(index.store), similarity_top_k=3)
     after = retriever.retrieve("red lamp number 2")
     assert [hit.node.node_id for hit in after][:2] == [hit.node.node_id for hit in before][1:]
     assert len(after) == 3
@@ -204,7 +227,9 @@ def ancestors(node: BaseNode, by_id: dict[str, BaseNode]) -> list[str]:
 
 def test_a_low_threshold_merges_up_to_the_section() -> None:
     units, index = built("dense", hierarchy=True)
-    (found,) = PropositionAutoMergingRetriever(units, index, 1, simple_ratio_thresh=0.0, fetch_k=5).retrieve("red lamp")
+    (found,) = PropositionAutoMergingRetriever(units, index, 1, simple_ratio_thresh=0.0, fetch_k=5).retrieve(
+        "red lamp"
+    )
     assert found.node.metadata[GRANULARITY_KEY] == "section"
     assert matched_units(found.node)
 
@@ -217,7 +242,9 @@ def test_verbose_prints_what_was_merged_once_and_no_text_is_logged(
         PropositionAutoMergingRetriever(units, index, 1, 0.0, fetch_k=5).retrieve("red lamp")
     assert "lamp" not in caplog.text
     assert capsys.readouterr().out == ""
-    found = PropositionAutoMergingRetriever(units, index, 1, 0.0, fetch_k=5, verbose=True).retrieve("red lamp")
+    found = PropositionAutoMergingRetriever(units, index, 1, 0.0, fetch_k=5, verbose=True).retrieve(
+        "red lamp"
+    )
     assert capsys.readouterr().out.count("Merging") == len(found) == 1
 
 

@@ -27,7 +27,9 @@ def served(pack: DenseXRetrievalPack, token: str | None = None, **settings: Any)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=60) as client:
+            with httpx.Client(
+                base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=60
+            ) as client:
                 yield client
         finally:
             server.should_exit = True
@@ -76,8 +78,18 @@ class SlowProvider:
                     self.wfile.write(b"data: [DONE]\n\n")
 
             def _send(self, text: str, reason: str | None = None) -> None:
-                choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": reason}
-                chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+                choice = {
+                    "index": 0,
+                    "delta": {"role": "assistant", "content": text},
+                    "finish_reason": reason,
+                }
+                chunk = {
+                    "id": "1",
+                    "object": "chat.completion.chunk",
+                    "created": 1,
+                    "model": "m",
+                    "choices": [choice],
+                }
                 self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
                 self.wfile.flush()
 

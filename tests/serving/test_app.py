@@ -63,12 +63,17 @@ def test_an_answer_comes_with_its_sources(server: httpx.Client, documents: list[
     assert numbers
     sources = {source["number"]: source for source in answer["citations"]}
     assert {*numbers} == {*sources}
-    assert documents[1].text[sources[numbers[0]]["start"] : sources[numbers[0]]["end"]] == sources[numbers[0]]["text"]
+    assert (
+        documents[1].text[sources[numbers[0]]["start"] : sources[numbers[0]]["end"]]
+        == sources[numbers[0]]["text"]
+    )
     assert answer["passages"][0]["document"] == sources[numbers[0]]["document"] == "bridges"
     assert f"[^{numbers[0]}]:" in answer["markdown"]
 
 
-@pytest.mark.parametrize("question", ["Who painted the Mona Lisa?", "Zyzzyva qwxk?", "モナリザを描いたのは誰？"])
+@pytest.mark.parametrize(
+    "question", ["Who painted the Mona Lisa?", "Zyzzyva qwxk?", "モナリザを描いたのは誰？"]
+)
 def test_what_is_not_in_the_documents_is_said_so(server: httpx.Client, question: str) -> None:
     answer = server.post("/query", json={"question": question}).json()
     assert (answer["outcome"], answer["citations"]) == ("not_found", [])
@@ -100,7 +105,9 @@ def test_a_conversation_streams_and_ends_with_what_it_was_made_of(server: httpx.
 
 
 def test_fastapis_test_client_is_answered(documents: list[Document]) -> None:
-    with TestClient(make_app(DenseXRetrievalPack(documents, "none", "none", "none")), "http://localhost") as client:
+    with TestClient(
+        make_app(DenseXRetrievalPack(documents, "none", "none", "none")), "http://localhost"
+    ) as client:
         assert client.post("/retrieve", json={"question": QUESTION}).json()["passages"]
         assert client.get("/healthz", headers={"Host": "evil.example"}).status_code == 421
 
@@ -161,8 +168,12 @@ def test_a_client_that_goes_away_ends_the_work_for_it(documents: list[Document],
 
 
 @pytest.mark.parametrize("path", ["/query", "/chat"])
-def test_a_model_that_cannot_be_asked_is_said_without_keys_or_texts(documents: list[Document], path: str) -> None:
-    llm = OpenAI(model="gpt-4o-mini", api_base="http://127.0.0.1:9/v1", api_key="sk-very-secret", max_retries=0)
+def test_a_model_that_cannot_be_asked_is_said_without_keys_or_texts(
+    documents: list[Document], path: str
+) -> None:
+    llm = OpenAI(
+        model="gpt-4o-mini", api_base="http://127.0.0.1:9/v1", api_key="sk-very-secret", max_retries=0
+    )
     with served(DenseXRetrievalPack(documents, "none", llm, "none")) as client:
         response = client.post(path, json={"question": QUESTION})
     if path == "/query":
@@ -174,7 +185,9 @@ def test_a_model_that_cannot_be_asked_is_said_without_keys_or_texts(documents: l
 
 
 @pytest.mark.parametrize("error", [ValueError, RuntimeError, KeyError])
-def test_a_fault_of_ours_is_no_failure_of_the_provider(documents: list[Document], error: type[Exception]) -> None:
+def test_a_fault_of_ours_is_no_failure_of_the_provider(
+    documents: list[Document], error: type[Exception]
+) -> None:
     class Failing(BaseNodePostprocessor):
         def _postprocess_nodes(self, nodes: Any, query_bundle: Any = None) -> Any:
             raise error("a fault")
@@ -212,7 +225,9 @@ def test_an_index_that_is_made_anew_in_its_place_is_served(
         assert client.post("/retrieve", json={"question": QUESTION}).json()["passages"]
         folder.rename(tmp_path / "old")
         assert client.post("/retrieve", json={"question": QUESTION}).status_code == 500
-        DenseXRetrievalPack([Document(id_="anew", text="Miso is salty.")], "none", persist_dir=folder, **models)
+        DenseXRetrievalPack(
+            [Document(id_="anew", text="Miso is salty.")], "none", persist_dir=folder, **models
+        )
         for path in ("/query", "/retrieve"):
             found = client.post(path, json={"question": "Is miso salty?"}).json()["passages"]
             assert [passage["document"] for passage in found] == ["anew"]
@@ -227,7 +242,10 @@ def test_densex_serve_serves_until_it_is_stopped(
     command = [sys.executable, "-u", "-c", "from llama_pack_densex.cli import app; app()", "serve"]
     options = [".", "--port", "0", "--query-llm", "none", "--token", "open-sesame"]
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([*command, *options], cwd=tmp_path / "index", **pipes) as process, ExitStack() as stack:
+    with (
+        subprocess.Popen([*command, *options], cwd=tmp_path / "index", **pipes) as process,
+        ExitStack() as stack,
+    ):
         stack.callback(process.kill)  # it would be waited for
         assert process.stdout is not None
         line = process.stdout.readline()

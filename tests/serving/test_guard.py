@@ -126,7 +126,9 @@ def test_what_is_no_history_is_refused(server: httpx.Client, history: Any) -> No
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters()),
-        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["question", "top_k", "x"]), inner),
+        lambda inner: (
+            st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["question", "top_k", "x"]), inner)
+        ),
     )
 )
 def test_whatever_json_comes_there_is_an_answer_or_a_refusal(server: httpx.Client, body: Any) -> None:
@@ -137,15 +139,18 @@ def test_whatever_json_comes_there_is_an_answer_or_a_refusal(server: httpx.Clien
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/query", 405), ("PUT", "/retrieve", 405), ("GET", "/nowhere", 404), ("GET", "/page/../app.py", 404),
-     ("GET", "/page/%2e%2e/app.py", 404), ("POST", "/query/", 404), ("DELETE", "/", 405)],
+    [("GET", "/query", 405), ("PUT", "/retrieve", 405), ("GET", "/nowhere", 404),
+     ("GET", "/page/../app.py", 404), ("GET", "/page/%2e%2e/app.py", 404),
+     ("POST", "/query/", 404), ("DELETE", "/", 405)],
 )  # fmt: skip
 def test_what_is_not_there_is_refused(server: httpx.Client, method: str, path: str, status: int) -> None:
     _refused(server.request(method, path), status)
 
 
 def test_a_body_that_is_not_declared_as_json_is_refused(server: httpx.Client) -> None:
-    _refused(server.post("/retrieve", content=json.dumps(QUESTION), headers={"Content-Type": "text/plain"}), 422)
+    _refused(
+        server.post("/retrieve", content=json.dumps(QUESTION), headers={"Content-Type": "text/plain"}), 422
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,14 +178,21 @@ def test_localhost_addresses_and_named_hosts_are_answered(locked: httpx.Client, 
 
 
 def test_another_sites_page_is_refused(server: httpx.Client) -> None:
-    for origin in ("https://evil.example", "null", "http://[", f"{server.base_url}".replace("127.0.0.1", "localhost")):
+    for origin in (
+        "https://evil.example",
+        "null",
+        "http://[",
+        f"{server.base_url}".replace("127.0.0.1", "localhost"),
+    ):
         _refused(server.post("/retrieve", json=QUESTION, headers={"Origin": origin}), 403)
     ours = server.post("/retrieve", json=QUESTION, headers={"Origin": str(server.base_url).rstrip("/")})
     assert ours.status_code == 200
     assert "Access-Control-Allow-Origin" not in ours.headers
 
 
-@pytest.mark.parametrize("given", [None, "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer é"])
+@pytest.mark.parametrize(
+    "given", [None, "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer é"]
+)
 def test_without_the_token_nothing_is_answered(locked: httpx.Client, given: str | None) -> None:
     headers = {} if given is None else {"Authorization": given.encode("latin-1")}
     for path in ("/query", "/retrieve", "/chat", "/nowhere"):
@@ -247,7 +259,8 @@ def test_a_body_that_never_ends_is_refused(server: httpx.Client) -> None:
         for _ in range(20):
             yield b" " * MAX_BODY
 
-    with contextlib.suppress(httpx.NetworkError, httpx.RemoteProtocolError):  # it was hung up on, sooner or later
+    # it was hung up on, sooner or later
+    with contextlib.suppress(httpx.NetworkError, httpx.RemoteProtocolError):
         _refused(server.post("/retrieve", content=endless(), headers=JSON_TYPE), 413)
     assert server.get("/healthz").status_code == 200
 
@@ -269,7 +282,9 @@ def test_what_cannot_be_a_token_is_refused(token: str) -> None:
         make_app(_pack(), token)
 
 
-@pytest.mark.parametrize("host", ["", "https://search.example", "search.example:8000", "[::1]", "検索.example"])
+@pytest.mark.parametrize(
+    "host", ["", "https://search.example", "search.example:8000", "[::1]", "検索.example"]
+)
 def test_what_no_host_header_can_say_is_refused(host: str) -> None:
     for hosts in (host, ["search.example", host]):
         with pytest.raises(ValueError, match="is no name"):
@@ -278,7 +293,9 @@ def test_what_no_host_header_can_say_is_refused(host: str) -> None:
 
 def test_one_host_is_one_name() -> None:
     with served(_pack(), hosts="search.example") as client:
-        statuses = [client.get("/healthz", headers={"Host": host}).status_code for host in ("search.example", "s")]
+        statuses = [
+            client.get("/healthz", headers={"Host": host}).status_code for host in ("search.example", "s")
+        ]
     assert statuses == [200, 421]
 
 

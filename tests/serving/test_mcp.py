@@ -104,7 +104,14 @@ def test_a_model_is_told_what_the_tools_are_for_and_that_texts_are_data(agent: A
 @pytest.mark.parametrize(
     ("question", "document", "title", "section", "page", "said"),
     [
-        ("How high are the tides in the Bay of Fundy?", "notes/tides.md", "Tides", "Tides, Records", "7", "16 metres"),
+        (
+            "How high are the tides in the Bay of Fundy?",
+            "notes/tides.md",
+            "Tides",
+            "Tides, Records",
+            "7",
+            "16 metres",
+        ),
         ("新幹線はいつ開業しましたか。", "鉄道.txt", "鉄道", "新幹線", "", "1964年"),
     ],
 )
@@ -114,7 +121,12 @@ def test_search_finds_the_passage_with_what_found_it_and_its_place(
     passages = agent.read("search", question=question, top_k=2)["passages"]
     assert 1 <= len(passages) <= 2
     best = passages[0]
-    assert (best["document"], best["title"], best["section"], best["page"]) == (document, title, section, page)
+    assert (best["document"], best["title"], best["section"], best["page"]) == (
+        document,
+        title,
+        section,
+        page,
+    )
     assert said in best["text"]
     assert TEXTS[document][slice(*best["span"])] == best["text"]
     assert best["propositions"]
@@ -208,7 +220,8 @@ def test_whatever_is_asked_there_is_an_answer(agent: Agent, text: str) -> None:
 
 
 def test_what_documents_say_stands_in_no_other_part_of_a_result(agent: Agent) -> None:
-    """An instruction in a document comes as a value of the fields that quote, in the JSON that all results are."""
+    """An instruction in a document comes as a value of the fields that quote, in the JSON that all results
+    are."""
     for question, words in (("highest tides of Fundy", INJECTION), ("時速210キロ", INJECTION_JA)):
         found = agent.read("search", question=question)
         quoting = [found["passages"], *(passage["propositions"] for passage in found["passages"])]
@@ -240,8 +253,13 @@ async def test_a_failure_says_what_to_do_and_quotes_nothing(caplog: pytest.LogCa
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", [None, signal.SIGINT, signal.SIGTERM])
 def test_nothing_but_the_protocol_is_on_standard_output(index: Path, ending: signal.Signals | None) -> None:
-    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    asked = {"name": "search", "arguments": {"question": "Zzyzx"}}  # finds nothing, of which a warning is logged
+    about = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    # finds nothing, of which a warning is logged
+    asked = {"name": "search", "arguments": {"question": "Zzyzx"}}
     lines = [
         json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}),
         json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}),
@@ -249,7 +267,9 @@ def test_nothing_but_the_protocol_is_on_standard_output(index: Path, ending: sig
         json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": asked}),
     ]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([*COMMAND, str(index)], encoding="utf-8", errors="surrogateescape", **pipes) as process:
+    with subprocess.Popen(
+        [*COMMAND, str(index)], encoding="utf-8", errors="surrogateescape", **pipes
+    ) as process:
         assert process.stdin
         assert process.stdout
         assert process.stderr
@@ -280,7 +300,9 @@ def test_what_cannot_be_served_ends_with_what_to_do(tmp_path: Path, index: Path)
         ([COMMAND[0], "-c", without_http, "mcp", str(tmp_path / "none")], "densex index PATH"),
         ([COMMAND[0], "-c", hidden, "mcp", str(index)], 'pip install "llama-pack-densex[mcp]"'),
     ):
-        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, text=True, encoding="utf-8", stdin=subprocess.DEVNULL
+        )
         assert done.returncode == 1
         assert done.stdout == ""
         assert advice in " ".join(done.stderr.split())

@@ -28,7 +28,8 @@ SENTENCE = "The 𠮷野 Tower has 41 floors."
 
 
 def _axe() -> Path | None:
-    """axe-core's script: the one that AXE_CORE names, or the one that comes with the package axe-core-python."""
+    """axe-core's script: the one that AXE_CORE names, or the one that comes with the package
+    axe-core-python."""
     named, package = os.environ.get("AXE_CORE"), importlib.util.find_spec("axe_core_python")
     if named or package is None or not package.submodule_search_locations:
         return Path(named) if named else None
@@ -41,7 +42,9 @@ def pack() -> DenseXRetrievalPack:
     documents = [Document(id_=file.name, text=file.read_text(encoding="utf-8")) for file in files]
     documents.append(Document(id_="hostile", text=f"Zyzzyva is {HOSTILE}.", metadata={"title": HOSTILE}))
     documents.append(
-        Document(id_="tower", text=f"Its sign is \N{ROCKET}\N{GRINNING FACE}. {SENTENCE} It was built in 2011.")
+        Document(
+            id_="tower", text=f"Its sign is \N{ROCKET}\N{GRINNING FACE}. {SENTENCE} It was built in 2011."
+        )
     )
     facts = RecordedPropositionizer(DATA / "propositions.jsonl", otherwise=SentencePropositionizer())
     return DenseXRetrievalPack(documents, propositionizer=facts, embed_model="none", query_llm="none")
@@ -134,7 +137,9 @@ def test_a_follow_up_goes_on_with_the_conversation(page: Page) -> None:
 
 def test_japanese_is_typed_with_an_input_method(page: Page) -> None:
     page.run("document.getElementById('question').focus()")
-    page.send("Input.imeSetComposition", text="せいかんとんねるのながさは", selectionStart=13, selectionEnd=13)
+    page.send(
+        "Input.imeSetComposition", text="せいかんとんねるのながさは", selectionStart=13, selectionEnd=13
+    )
     page.press("Enter")  # takes what the input method offers
     assert page.run("document.querySelectorAll('.turn').length") == 0
     page.send("Input.insertText", text="青函トンネルの長さは？")
@@ -222,7 +227,9 @@ def test_an_answer_is_shown_as_it_is_written(chromium: Page, documents: list[Doc
         assert chromium.run("document.getElementById('send').textContent") == "Send"
 
 
-def test_an_answer_that_is_stopped_ends_the_request_to_the_model(chromium: Page, documents: list[Document]) -> None:
+def test_an_answer_that_is_stopped_ends_the_request_to_the_model(
+    chromium: Page, documents: list[Document]
+) -> None:
     with (
         SlowProvider("The Akashi Bridge opened in 1998.[^1] Its main") as provider,
         served(DenseXRetrievalPack(documents, "none", provider.llm(), "none")) as client,
@@ -271,7 +278,9 @@ def test_a_problem_is_told_in_the_pages_language_and_not_tried_again_beside_anot
         chromium.run("window.fetch = real; 0")
         chromium.type("#question", "What of the Akashi Bridge and its main span?")
         chromium.press("Enter")
-        chromium.wait_for("document.querySelector('.turn:last-child .answer').textContent.includes('in 1998')")
+        chromium.wait_for(
+            "document.querySelector('.turn:last-child .answer').textContent.includes('in 1998')"
+        )
         chromium.click(".problem button")
         assert chromium.run("document.querySelectorAll('.waiting').length") == 0
         assert chromium.run("document.getElementById('send').textContent") == "停止"
@@ -280,7 +289,9 @@ def test_a_problem_is_told_in_the_pages_language_and_not_tried_again_beside_anot
         assert provider.hung_up.wait(120)
 
 
-def test_a_server_that_is_gone_is_said_and_can_be_tried_again(chromium: Page, pack: DenseXRetrievalPack) -> None:
+def test_a_server_that_is_gone_is_said_and_can_be_tried_again(
+    chromium: Page, pack: DenseXRetrievalPack
+) -> None:
     with served(pack) as client:
         chromium.open(f"{client.base_url}/?lang=en")
     chromium.type("#question", "How tall is the Eiffel Tower?")
@@ -289,9 +300,12 @@ def test_a_server_that_is_gone_is_said_and_can_be_tried_again(chromium: Page, pa
     assert "does not answer" in chromium.run("document.querySelector('.problem').textContent")
 
 
-@pytest.mark.skipif(_axe() is None, reason="no axe-core here: pip install axe-core-python, or set AXE_CORE to its file")
+@pytest.mark.skipif(
+    _axe() is None, reason="no axe-core here: pip install axe-core-python, or set AXE_CORE to its file"
+)
 @pytest.mark.parametrize(
-    ("language", "width", "dark"), [("en", 1200, False), ("ja", 1200, True), ("en", 390, True), ("ja", 390, False)]
+    ("language", "width", "dark"),
+    [("en", 1200, False), ("ja", 1200, True), ("en", 390, True), ("ja", 390, False)],
 )
 def test_axe_finds_nothing_serious(page: Page, address: str, language: str, width: int, dark: bool) -> None:
     page.open(f"{address}/?lang={language}", width=width, dark=dark)

@@ -15,7 +15,9 @@ from llama_index.core.vector_stores.types import (
 from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
 
-def node(node_id: str, vector: list[float] | None = None, document: str = "d", **metadata: object) -> TextNode:
+def node(
+    node_id: str, vector: list[float] | None = None, document: str = "d", **metadata: object
+) -> TextNode:
     return TextNode(
         id_=node_id,
         text=f"text of {node_id}",
@@ -45,7 +47,9 @@ def test_writing_an_id_again_replaces_the_node(store: EmbeddedVectorStore) -> No
     assert len(store.get_nodes()) == 3
 
 
-def test_nodes_are_read_in_the_order_of_their_ids_and_missing_ones_left_out(store: EmbeddedVectorStore) -> None:
+def test_nodes_are_read_in_the_order_of_their_ids_and_missing_ones_left_out(
+    store: EmbeddedVectorStore,
+) -> None:
     assert [n.node_id for n in store.get_nodes(["north", "gone", "east"])] == ["north", "east"]
 
 
@@ -65,7 +69,13 @@ def test_any_id_and_any_text_survive(text: str) -> None:
 
 
 def test_metadata_of_any_json_shape_survives() -> None:
-    metadata = {"list": [1, "二", None], "nested": {"a": {"b": [True]}}, "none": None, "float": 0.1, "": "empty key"}
+    metadata = {
+        "list": [1, "二", None],
+        "nested": {"a": {"b": [True]}},
+        "none": None,
+        "float": 0.1,
+        "": "empty key",
+    }
     store = EmbeddedVectorStore()
     store.add([node("a", [1, 0], **metadata), node("b", [1, 0], quite="different")])
     assert store.get_nodes(["a"])[0].metadata == metadata
@@ -111,7 +121,8 @@ def test_filtered_nodes_are_replaced_by_others_until_there_are_enough(store: Emb
 
 def test_nested_filters_work(store: EmbeddedVectorStore) -> None:
     one_or_three = MetadataFilters(
-        filters=[MetadataFilter(key="n", value=1), MetadataFilter(key="n", value=3)], condition=FilterCondition.OR
+        filters=[MetadataFilter(key="n", value=1), MetadataFilter(key="n", value=3)],
+        condition=FilterCondition.OR,
     )
     not_three = MetadataFilters(filters=[MetadataFilter(key="n", value=3)], condition=FilterCondition.NOT)
     found = store.get_nodes(filters=MetadataFilters(filters=[one_or_three, not_three]))

@@ -12,7 +12,12 @@ import numpy as np
 import pytest
 from llama_index.core import Document
 from llama_index.core.schema import BaseNode, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters, VectorStoreQuery
+from llama_index.core.vector_stores.types import (
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+)
 
 from llama_pack_densex import HierarchicalPropositionNodeParser
 from llama_pack_densex.index import database, nearest
@@ -39,7 +44,12 @@ def document(name: str, units: int = 3, text: str = "", **metadata: object) -> l
         id_=passage_id,
         text=f"{name} の本文 {text}",
         embedding=vector_of(passage_id),
-        metadata={GRANULARITY_KEY: "passage", STATUS_KEY: "ok", DOCUMENT_HASH_KEY: f"hash of {text}", **metadata},
+        metadata={
+            GRANULARITY_KEY: "passage",
+            STATUS_KEY: "ok",
+            DOCUMENT_HASH_KEY: f"hash of {text}",
+            **metadata,
+        },
         relationships=source,
     )
     propositions = [
@@ -60,7 +70,9 @@ def many(start: int, stop: int) -> list[BaseNode]:
     return [node for n in range(start, stop) for node in document(f"d{n}", n=n)]
 
 
-def ids_found(nodes: EmbeddedNodes, text: str, k: int = 1, filters: MetadataFilters | None = None) -> list[str]:
+def ids_found(
+    nodes: EmbeddedNodes, text: str, k: int = 1, filters: MetadataFilters | None = None
+) -> list[str]:
     question = VectorStoreQuery(query_embedding=vector_of(text), similarity_top_k=k, filters=filters)
     return [found.id for found in nodes.search(question)]
 
@@ -126,7 +138,9 @@ def test_who_writes_once_more_still_replaces_what_is_there(tmp_path: Path) -> No
     nodes.vector_store.clear()
     for name in "aabeb":
         write(nodes, name, document(name))
-    assert sorted(record.id for record in nodes.records()) == sorted(n.node_id for one in "abe" for n in document(one))
+    assert sorted(record.id for record in nodes.records()) == sorted(
+        n.node_id for one in "abe" for n in document(one)
+    )
 
 
 def test_nothing_in_place_of_documents_removes_them(nodes: EmbeddedNodes) -> None:
@@ -168,7 +182,9 @@ def test_a_store_that_was_emptied_takes_embeddings_of_another_dimension(nodes: E
     nodes.replace([], document("a"))
     nodes.replace(["a"], [])
     nodes.replace([], [TextNode(id_="x", text="t", embedding=[1.0, 0.0])])
-    assert [found.id for found in nodes.search(VectorStoreQuery(query_embedding=[1, 0], similarity_top_k=9))] == ["x"]
+    assert [
+        found.id for found in nodes.search(VectorStoreQuery(query_embedding=[1, 0], similarity_top_k=9))
+    ] == ["x"]
 
 
 def test_nodes_are_read_in_the_order_of_the_ids(nodes: EmbeddedNodes) -> None:
@@ -190,7 +206,10 @@ def test_records_of_one_granularity(nodes: EmbeddedNodes) -> None:
 
 def test_documents_and_nodes_are_counted(nodes: EmbeddedNodes) -> None:
     nodes.replace([], [*document("a", text="x", file_path="a.md"), *document("b", 1)])
-    assert nodes.documents() == {"a": DocumentRecord("hash of x", "a.md"), "b": DocumentRecord("hash of ", "")}
+    assert nodes.documents() == {
+        "a": DocumentRecord("hash of x", "a.md"),
+        "b": DocumentRecord("hash of ", ""),
+    }
     assert nodes.counts() == IndexCounts(2, 2, 4, 0, 0, 0, {"ok": 2})
 
 
@@ -278,7 +297,9 @@ def test_deleted_and_replaced_nodes_are_not_found_through_the_index(nodes: Embed
     nodes.replace([f"d{n}" for n in range(0, 100)], [])
     nodes.replace(["d150"], document("d150", text="new"))
     for _ in range(2):
-        assert not {node_id for node_id in ids_found(nodes, "d7/1", 30) if int(node_id[1:].split("/")[0]) < 100}
+        assert not {
+            node_id for node_id in ids_found(nodes, "d7/1", 30) if int(node_id[1:].split("/")[0]) < 100
+        }
         assert ids_found(nodes, "d150/1") != ["d150/1"]
         assert ids_found(nodes, "d150/new1") == ["d150/new1"]
         assert len(ids_found(nodes, "d7/1", 2000)) == 400
@@ -397,7 +418,9 @@ def test_graphs_do_not_pile_up(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("soon_a_graph")
 @pytest.mark.parametrize("damage", ["gone", "cut", "garbage", "empty"])
-def test_without_its_graph_all_is_found_and_the_next_compaction_makes_another(tmp_path: Path, damage: str) -> None:
+def test_without_its_graph_all_is_found_and_the_next_compaction_makes_another(
+    tmp_path: Path, damage: str
+) -> None:
     nodes = EmbeddedVectorStore(tmp_path).nodes
     nodes.replace([], many(0, 100))
     nodes.commit()
@@ -496,7 +519,9 @@ def test_a_copy_of_several_states_is_refused(tmp_path: Path, statement: str) -> 
     EmbeddedVectorStore(tmp_path / "index")  # which is not the copy
     shutil.copytree(tmp_path / "index", tmp_path / "copy")
     for _ in range(2):
-        with pytest.raises(InvalidIndexError, match="If it was copied while it was written to, copy it again"):
+        with pytest.raises(
+            InvalidIndexError, match="If it was copied while it was written to, copy it again"
+        ):
             EmbeddedVectorStore(tmp_path / "copy")
 
 
@@ -515,7 +540,9 @@ def test_links_are_those_of_the_whole_nodes(text: str) -> None:
     assert nodes.links([]) == {}
 
 
-def test_compacting_says_that_somebody_reads_what_was_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compacting_says_that_somebody_reads_what_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(database, "_BUSY_SECONDS", 0.1)
     store = EmbeddedVectorStore(tmp_path)
     store.add(document("a", text="SECRET"))

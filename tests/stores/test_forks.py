@@ -40,7 +40,9 @@ def test_a_process_forked_from_one_that_had_opened_an_index_reads_and_writes(
     tmp_path: Path, store: str, asked: str, answer: str, documents: str
 ) -> None:
     if store:
-        asked = asked.replace("load(sys.argv[1])", "load(sys.argv[1], embed_model=MockEmbedding(embed_dim=4))")
+        asked = asked.replace(
+            "load(sys.argv[1])", "load(sys.argv[1], embed_model=MockEmbedding(embed_dim=4))"
+        )
     opened = f"pack = DenseXRetrievalPack([tea], persist_dir=sys.argv[1], {store}); pack.retrieve('tea')"
     code, output, errors = run_program(FORKED.format(opened=opened, asked=asked), tmp_path / "index")
     assert code == 0, errors

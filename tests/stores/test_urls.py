@@ -43,7 +43,9 @@ def postgres_server(servers: Servers) -> str:
 def url_of(store: str, request: pytest.FixtureRequest, folder: Path) -> str:
     if store in SERVERS:
         return str(request.getfixturevalue(SERVERS[store]))
-    pytest.importorskip({"qdrant": "qdrant_client", "milvus": "pymilvus", "faiss": "faiss"}.get(store, "chromadb"))
+    pytest.importorskip(
+        {"qdrant": "qdrant_client", "milvus": "pymilvus", "faiss": "faiss"}.get(store, "chromadb")
+    )
     return FOLDERS[store].format(folder=folder)
 
 
@@ -84,7 +86,9 @@ def test_a_store_is_made_and_opened_again_by_its_url(
     close(again)
     if folder is not None:
         return  # whose manifest names the embedding model
-    with pytest.raises(ValueError, match=f"has vectors of {DIMENSION} dimensions, but the embedding model makes 7"):
+    with pytest.raises(
+        ValueError, match=f"has vectors of {DIMENSION} dimensions, but the embedding model makes 7"
+    ):
         open_url(url, 7)
 
 
@@ -94,7 +98,9 @@ def test_reading_where_nothing_is_says_how_to_index_and_makes_nothing(
 ) -> None:
     url = url_of(store, request, tmp_path).replace("papers", "unknown")
     for _ in range(2):  # nothing was made by asking
-        with pytest.raises(ValueError, match=r"there is no index at .*: index documents first, with `densex index"):
+        with pytest.raises(
+            ValueError, match=r"there is no index at .*: index documents first, with `densex index"
+        ):
             open_url(url, None)
     assert list(tmp_path.iterdir()) == []
 
@@ -183,7 +189,8 @@ def test_a_postgres_server_is_reached_through_a_socket_file(postgres_server: str
     ],
 )
 def test_a_password_is_in_no_error(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises((ConnectionError, ValueError, ImportError)) as caught:  # as of a package that is missing
+    # as of a package that is missing
+    with pytest.raises((ConnectionError, ValueError, ImportError)) as caught:
         open_url(url.format(password="hunter2"), DIMENSION)
     assert "hunter2" not in f"{caught.value}{caught.value.__cause__}{caplog.text}"
     assert "127.0.0.1:9" in str(caught.value)
@@ -212,7 +219,9 @@ def test_a_password_is_in_no_representation_of_the_store(postgres_server: str) -
 
 
 @given(
-    user=st.text("ab.-%40", max_size=5), password=st.text("xyz%2F!$", min_size=3, max_size=8), rest=st.text("ab/:?=&.9")
+    user=st.text("ab.-%40", max_size=5),
+    password=st.text("xyz%2F!$", min_size=3, max_size=8),
+    rest=st.text("ab/:?=&.9"),
 )
 def test_a_redacted_url_keeps_all_but_the_password(user: str, password: str, rest: str) -> None:
     assert redacted(f"qdrant://{user}:{password}@host/{rest}") == f"qdrant://{user}:***@host/{rest}"
@@ -271,10 +280,16 @@ def test_what_is_wrong_with_a_url_is_said(url: str, message: str) -> None:
         open_url(url, DIMENSION)
 
 
-def test_a_relative_path_is_relative_and_may_be_japanese(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_relative_and_may_be_japanese(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("faiss")
     monkeypatch.chdir(tmp_path)
-    for url, folder in (("faiss://索引/一", "索引/一"), ("faiss://./a:80", "a:80"), (f"faiss://{tmp_path}/b", "b")):
+    for url, folder in (
+        ("faiss://索引/一", "索引/一"),
+        ("faiss://./a:80", "a:80"),
+        (f"faiss://{tmp_path}/b", "b"),
+    ):
         keep(adapter_for(open_url(url, DIMENSION)), tmp_path / folder)
         assert open_url(url, None).client.ntotal == 0
     assert is_store_url("faiss://a")
@@ -283,5 +298,7 @@ def test_a_relative_path_is_relative_and_may_be_japanese(tmp_path: Path, monkeyp
 
 def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "chromadb", None)
-    with pytest.raises(ImportError, match=r"^chroma://x needs packages.*pip install 'llama-pack-densex\[chroma]'"):
+    with pytest.raises(
+        ImportError, match=r"^chroma://x needs packages.*pip install 'llama-pack-densex\[chroma]'"
+    ):
         open_url("chroma://x", 3)

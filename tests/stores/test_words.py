@@ -29,7 +29,13 @@ ALL = ("proposition", "sentence", "passage")
 def record(
     node_id: str, granularity: str, text: str, passage_id: str = "", document_id: str = "d", status: str = ""
 ) -> NodeRecord:
-    about = {"id": node_id, "granularity": granularity, "passage_id": passage_id, "text": text, "status": status}
+    about = {
+        "id": node_id,
+        "granularity": granularity,
+        "passage_id": passage_id,
+        "text": text,
+        "status": status,
+    }
     empty = dict.fromkeys((field.name for field in fields(NodeRecord)), "")
     return NodeRecord(**{**empty, **about, "document_id": document_id})
 
@@ -39,7 +45,9 @@ RECORDS = [
     record("fox1", "proposition", "The fox is red.", "fox"),
     record("lamp2", "sentence", "The lamp burned all night in the red hall.", "lamp"),
     record("fox", "passage", "The fox is red. The fox sleeps at night."),
-    record("lamp", "passage", "The lamp burned. It burned all night in the red hall of the old house by the sea."),
+    record(
+        "lamp", "passage", "The lamp burned. It burned all night in the red hall of the old house by the sea."
+    ),
     record("fox2", "proposition", "The fox sleeps at night.", "fox"),
     record("ja", "passage", "大雨が降った。京都のタワーは131メートルである。"),
     record("ja1", "proposition", "京都タワーの高さは131メートルである。", "ja"),
@@ -54,7 +62,9 @@ def of_granularity(records: Iterable[NodeRecord], granularity: str) -> list[Node
 class Searched:
     """Some nodes that are searched by words."""
 
-    def __init__(self, records: Iterable[NodeRecord], tokenizer: TokenizerSpec = "bigrams", **options: bool) -> None:
+    def __init__(
+        self, records: Iterable[NodeRecord], tokenizer: TokenizerSpec = "bigrams", **options: bool
+    ) -> None:
         self.words, self.records = Words.by(tokenizer, **options), list(records)
         self.beside = WordsBeside(self.words)
 
@@ -62,7 +72,9 @@ class Searched:
         self, query: str, k: int = 9, granularity: tuple[str, ...] = ALL, allowed: Iterable[str] | None = None
     ) -> SearchResult:
         now = self.beside.now(lambda granularity: of_granularity(self.records, granularity))
-        passing = None if allowed is None else Passing(frozenset(allowed), 0.01 if len(list(allowed)) < 9 else 0.5)
+        passing = (
+            None if allowed is None else Passing(frozenset(allowed), 0.01 if len(list(allowed)) < 9 else 0.5)
+        )
         return search(now, self.words, query, k, granularity, passing)
 
 
@@ -175,7 +187,8 @@ def test_a_lone_character_beside_a_known_word_asks_for_nothing_else(few: Searche
 @pytest.mark.parametrize(
     ("query", "share"),
     [
-        ("fox sleeps", 1.0), ("fox zebra", 0.5), ("fox fox zebra", 0.5), ("zebra", 0.0), ("the fox", 1.0), ("雨", 1.0),
+        ("fox sleeps", 1.0), ("fox zebra", 0.5), ("fox fox zebra", 0.5), ("zebra", 0.0),
+        ("the fox", 1.0), ("雨", 1.0),
         ("京都の塔", 2 / 3),  # 京都 and 都の of 京都, 都の, の塔 (and no 京都 twice)
     ],
 )  # fmt: skip
@@ -197,7 +210,9 @@ def test_degenerate_corpora_are_searched(texts: list[str]) -> None:
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.text(st.sampled_from("ab c"), max_size=6), max_size=30), st.integers(0, 5))
-def test_the_best_are_the_first_of_all_and_equals_come_in_the_order_of_their_ids(texts: list[str], k: int) -> None:
+def test_the_best_are_the_first_of_all_and_equals_come_in_the_order_of_their_ids(
+    texts: list[str], k: int
+) -> None:
     searched = Searched([record(f"{place:02}", "passage", text) for place, text in enumerate(texts)])
     everything = searched("b bb", len(texts))
     assert everything.exhausted
@@ -207,7 +222,9 @@ def test_the_best_are_the_first_of_all_and_equals_come_in_the_order_of_their_ids
 
 
 def test_many_passages_of_equal_text_come_in_the_order_of_their_ids() -> None:
-    searched = Searched([record(f"{number:03}", "passage", "the same fox") for number in reversed(range(300))])
+    searched = Searched(
+        [record(f"{number:03}", "passage", "the same fox") for number in reversed(range(300))]
+    )
     assert ids(searched("fox", 3)) == ["000", "001", "002"]
 
 
@@ -221,7 +238,9 @@ def test_units_of_many_passages_are_found() -> None:
     passages = [record(f"p{n}", "passage", "a fox") for n in range(1_200)]
     sentences = [record(f"u{n}", "sentence", "a fox", f"p{n}") for n in range(1_200)]
     found = Searched([*passages, *sentences])("fox", 1_200, ("sentence",))
-    assert {hit.passage_id: units(hit) for hit in found.passages} == {f"p{n}": [f"u{n}"] for n in range(1_200)}
+    assert {hit.passage_id: units(hit) for hit in found.passages} == {
+        f"p{n}": [f"u{n}"] for n in range(1_200)
+    }
 
 
 def test_query_and_texts_are_split_by_the_same_tokenizer() -> None:
@@ -235,7 +254,9 @@ def test_tokens_of_any_kind_are_found(odd: str) -> None:
     def tokenizer(text: str) -> list[str]:
         return text.split("|")
 
-    searched = Searched([record("p", "passage", f"one|{odd}"), record("q", "passage", "New|York|x")], tokenizer)
+    searched = Searched(
+        [record("p", "passage", f"one|{odd}"), record("q", "passage", "New|York|x")], tokenizer
+    )
     assert ids(searched(odd)) == ["p"]
     assert searched(odd).coverage == 1.0
 
@@ -265,7 +286,9 @@ def test_a_passage_is_found_by_the_words_of_its_propositions() -> None:
     found = Searched(MADE)("Akashi Bridge")
     assert ids(found) == ["p"]
     assert found.coverage == 1.0
-    assert Searched(MADE, propositions=False)("Akashi Bridge") == SearchResult((), exhausted=True, coverage=0.0)
+    assert Searched(MADE, propositions=False)("Akashi Bridge") == SearchResult(
+        (), exhausted=True, coverage=0.0
+    )
 
 
 def test_propositions_that_stand_in_add_nothing() -> None:
@@ -320,7 +343,9 @@ def test_what_is_found_does_not_depend_on_the_history(history: list[tuple[str, o
     kept = WordsBeside(words)
 
     def records(granularity: str) -> list[NodeRecord]:
-        return of_granularity((NodeRecord.of(node) for nodes_ in nodes.values() for node in nodes_), granularity)
+        return of_granularity(
+            (NodeRecord.of(node) for nodes_ in nodes.values() for node in nodes_), granularity
+        )
 
     for kind, what in history:
         if kind == "replace":
@@ -353,13 +378,18 @@ def test_what_is_found_does_not_depend_on_the_history(history: list[tuple[str, o
 
 @pytest.fixture
 def corpus() -> dict[str, list[BaseNode]]:
-    return {"a": document("a", "The fox.", "Reynard is a fox."), "b": document("b", "The hen.", "Pertelote is a hen.")}
+    return {
+        "a": document("a", "The fox.", "Reynard is a fox."),
+        "b": document("b", "The hen.", "Pertelote is a hen."),
+    }
 
 
 def settled(folder: Path, corpus: dict[str, list[BaseNode]], state: str) -> WordsBeside:
     beside = WordsBeside(Words.by("bigrams"))
     beside.reopen(folder, state)
-    beside.settle(folder, lambda g: of_granularity((NodeRecord.of(n) for parts in corpus.values() for n in parts), g))
+    beside.settle(
+        folder, lambda g: of_granularity((NodeRecord.of(n) for parts in corpus.values() for n in parts), g)
+    )
     return beside
 
 
@@ -370,7 +400,9 @@ def asked(beside: WordsBeside, query: str) -> set[str]:
     return {*ids(search(beside.now(unread), Words.by("bigrams"), query))}
 
 
-def test_words_in_a_folder_are_opened_without_reading_a_node(corpus: dict[str, list[BaseNode]], tmp_path: Path) -> None:
+def test_words_in_a_folder_are_opened_without_reading_a_node(
+    corpus: dict[str, list[BaseNode]], tmp_path: Path
+) -> None:
     settled(tmp_path, corpus, "").done("state 1")
     opened = WordsBeside(Words.by("bigrams"))
     opened.reopen(tmp_path, "state 1")
@@ -405,7 +437,8 @@ def test_words_by_another_tokenizer_are_told_anew(corpus: dict[str, list[BaseNod
         beside = WordsBeside(words)
         beside.reopen(tmp_path, "1")
         beside.settle(
-            tmp_path, lambda g: of_granularity((NodeRecord.of(n) for parts in corpus.values() for n in parts), g)
+            tmp_path,
+            lambda g: of_granularity((NodeRecord.of(n) for parts in corpus.values() for n in parts), g),
         )
         assert {*ids(search(beside.now(list), words, "FOX." if words.split is tokenizer else "fox."))}
         beside.done("1")

@@ -37,7 +37,10 @@ def sections(text: str) -> dict[str, str]:
 
 
 def test_a_summary_is_a_heading_of_what_its_details_hold_and_of_nothing_below_them() -> None:
-    text = "# FAQ\n\n<details>\n<summary>返品できますか？</summary>\n\n30日以内なら可能。\n\n</details>\n\nAsk us."
+    text = (
+        "# FAQ\n\n<details>\n<summary>返品できますか？</summary>\n\n30日以内なら可能。\n\n</details>\n\nAsk "
+        "us."
+    )
     assert sections(text) == {"30日以内なら可能。": "FAQ, 返品できますか？", "Ask us.": "FAQ"}
 
 
@@ -159,7 +162,8 @@ def test_groups_state_nothing_by_themselves_and_stand_before_the_cells_of_their_
 def test_a_cell_over_all_columns_of_an_html_table_is_a_group() -> None:
     header = "<tr><th>Item</th><th>Price</th><th>Unit</th></tr>"
     text = (
-        f"<table>\n{header}\n<tr><td colspan=3>果物</td></tr>\n<tr><td>りんご</td><td>3</td><td>個</td></tr>\n</table>"
+        f"<table>\n{header}\n<tr><td colspan=3>果物</td></tr>\n"
+        "<tr><td>りんご</td><td>3</td><td>個</td></tr>\n</table>"
     )
     assert passage_sentences(text) == ("果物; Item: りんご; Price: 3; Unit: 個",)
 
@@ -274,15 +278,20 @@ def test_paragraphs_that_were_struck_out_together_say_nothing() -> None:
 # What holds for any document
 
 PARTS = (
-    "# 見出し", "## Heading ##", "Title\n=====", "**Bold**", "Rain fell. It was cold.", "雨が降った。寒かった。",
+    "# 見出し", "## Heading ##", "Title\n=====", "**Bold**", "Rain fell. It was cold.",
+    "雨が降った。寒かった。",
     "- one\n  - two\n\n    more\n- three", "・果物\n・パン", "1. Open it.\n2. 閉じる。", "Bring:", "次の物：",
     "| a | b |\n|---|---|\n| 1 | x \\| y |", "|  |  |\n|---|---|\n| k | v |\n| l | w |",
-    "| a | b | c |\n|---|---|---|\n| 果物 | | |\n| p | q | r |\n| | | s |", "```py\nx = 1\n\n# y\n```", "~~~\nz",
+    "| a | b | c |\n|---|---|---|\n| 果物 | | |\n| p | q | r |\n| | | s "
+    "|", "```py\nx = 1\n\n# y\n```", "~~~\nz",
     "> He said.\n> > Inner.", "---\nk: v\n---", "<details><summary>Q?</summary>A.", "Can I?\n\nYes.",
-    "<details>\n<summary>問</summary>\n\n答。\n\n</details>", "Q1. 可か。\n\nA1. 可。", "[a](https://x.example/b)",
-    "Term\n: Its meaning.\n: Another.", "[^1]: A note\n    goes on.", "![p](data:image/png;base64,iVBORw0KGg=)",
+    "<details>\n<summary>問</summary>\n\n答。\n\n"
+    "</details>", "Q1. 可か。\n\nA1. 可。", "[a](https://x.example/b)",
+    "Term\n: Its meaning.\n: "
+    "Another.", "[^1]: A note\n    goes on.", "![p](data:image/png;base64,iVBORw0KGg=)",
     "<table><tr><th>a<th>b</tr><tr><td>1<td>2</tr>\n<tr><td>3</tr></table>", "~~Old.~~ New. <del>A. B.</del>",
-    "+---+---+\n| a | b |\n+===+===+\n| 1 | 2 |\n+---+---+", "第１条　この規則は、就業を定める。", "\u3000", "***",
+    "+---+---+\n| a | b |\n+===+===+\n| 1 | 2 |\n"
+    "+---+---+", "第１条　この規則は、就業を定める。", "\u3000", "***",
     "\tTabbed text.",
 )  # fmt: skip
 DOCUMENTS = st.lists(

@@ -15,7 +15,8 @@ MISO = "味噌は、蒸すか煮るかした大豆に麹と塩を混ぜ、発酵
 CODE = "Pythonの`asyncio.run()`を使うとevent loopが作られる。`import asyncio as aio`と書くことも多い。"
 PHONE = "iPhone 15 ProはAppleが2023年に発売したスマートフォンである。iPhone 15 Proはチタンを使う。"
 EIFFEL = (
-    "La tour Eiffel est une tour de fer puddlé de 330 mètres de hauteur située à Paris, à l'extrémité nord-ouest du "
+    "La tour Eiffel est une tour de fer puddlé de 330 mètres de hauteur située à Paris, à l'extrémité "
+    "nord-ouest du "
     "parc du Champ-de-Mars en bordure de la Seine."
 )
 BEIJING = "北京是中华人民共和国的首都，也是中国的政治和文化中心。它的人口超过两千万，这个城市有三千年的历史。"
@@ -50,7 +51,11 @@ def test_the_title_decides_for_a_list_of_kanji_names() -> None:
 @pytest.mark.parametrize(
     ("text", "propositions", "found"),
     [
-        (MISO, ["Miso is a seasoning from Japan that is made of soybeans, and the cook mixes them with salt."], "en"),
+        (
+            MISO,
+            ["Miso is a seasoning from Japan that is made of soybeans, and the cook mixes them with salt."],
+            "en",
+        ),
         (MISO, ["Miso (味噌, みそ) is made of soybeans (大豆).", "The cook adds salt."], "latin"),
         (MISO, ["味噌は日本の調味料である。", "Miso is made of soybeans."], "latin"),
         (MISO, ["味噌是日本的调味料，由大豆发酵制成。", "味噌在日本很受欢迎，历史悠久。"], "zh"),
@@ -75,14 +80,23 @@ def test_another_language_is_found(text: str, propositions: list[str], found: st
         (MISO, ["味噌は日本の調味料である。", "発酵食品", "独立行政法人宇宙航空研究開発機構"]),
         (PHONE, ["iPhone 15 Pro", "iPhone 15 ProはAppleのスマートフォンである。"]),
         (CODE, ["`asyncio.run()`はevent loopを作る。", "import asyncio as aio"]),
-        ("NASAは1958年に設立された。", ["NASA（National Aeronautics and Space Administration）は1958年に設立された。"]),
+        (
+            "NASAは1958年に設立された。",
+            ["NASA（National Aeronautics and Space Administration）は1958年に設立された。"],
+        ),
         (MIXED_LIST, ["Apollo 13 flew in 1970.", "Apollo 14 flew in 1971."]),
         ("髙田氏と𠮷野氏と习近平氏が会った。", ["髙田氏、𠮷野氏、习近平氏"]),
         ("開ける前に電源を切ること。开启前请断电。", ["开启前请断开电源。", "開ける前に電源を切ること。"]),
         ("伊能忠敬、間宮林蔵、高橋至時", ["伊能忠敬", "間宮林蔵は地理学者の一人である。"]),
         ("def f(x): return x + 1", ["The function f returns x + 1."]),
-        ("The Mariana Trench (马里亚纳海沟) is deep.", ["The Chinese name of the Mariana Trench is 马里亚纳海沟."]),
-        (EIFFEL, ["La tour Eiffel est une tour.", "La tour Eiffel est haute de 330 mètres et se trouve à Paris."]),
+        (
+            "The Mariana Trench (马里亚纳海沟) is deep.",
+            ["The Chinese name of the Mariana Trench is 马里亚纳海沟."],
+        ),
+        (
+            EIFFEL,
+            ["La tour Eiffel est une tour.", "La tour Eiffel est haute de 330 mètres et se trouve à Paris."],
+        ),
         ("3.14 2.71 1.41", ["π is 3.14."]),
         (MISO, []),
     ],

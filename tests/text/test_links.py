@@ -63,7 +63,8 @@ def test_nothing_is_made_up(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["[", "[a](", "![", "~~a", "<a ", "data:", "http://", "(", "<!--", "[x][y]", "<s>", "[a", "[![a](b)]("]
+    "piece",
+    ["[", "[a](", "![", "~~a", "<a ", "data:", "http://", "(", "<!--", "[x][y]", "<s>", "[a", "[![a](b)]("],
 )
 def test_beginnings_without_ends_are_read_to_the_end_of_a_long_text(piece: str) -> None:
     assert searchable_text(f"{piece * 5_000}\n\nIt rained.").endswith("It rained.")

@@ -102,7 +102,9 @@ JAPANESE = {
     "half-width corner brackets": "彼は｢行こう。｣と言った。|去った。",
     "a title in double brackets": "『何が？』という本。|読んだ。",
     "a remark in brackets": "東京（日本の首都。人口が多い。）に行った。|楽しかった。",
-    "remarks of a law": "国（県を除く。）又は市（町（村を含む。）を含む。）36のうち甲(「法」という。)の者。|次。",
+    "remarks of a law": (
+        "国（県を除く。）又は市（町（村を含む。）を含む。）36のうち甲(「法」という。)の者。|次。"
+    ),
     "a remark in brackets and a space": "疑問 (その答えも!) を集める。|猫がいる。",
     "brackets of mixed width": "東京（首都。大都市。)に行った。|楽しかった。",
     "a sentence in brackets": "猫がいる。|（犬もいる。）|鳥はいない。",
@@ -156,13 +158,15 @@ LINES = {
         "The quick brown fox jumps over the lazy dog while the sun\nsets behind the hills. |It is late."
     ),
     "a wrap before a name": (
-        "The pack was written for people who wanted to use it with\nLlamaIndex and who had no time.\n|It is small."
+        "The pack was written for people who wanted to use it with\nLlamaIndex and who had no time.\n|It is "
+        "small."
     ),
     "a wrap before a name, in a narrow column": "The largest city in the United Kingdom is\nLondon.",
     "a short wrap before lower case": "This is a sentence that\nwraps over two lines.",
     "a wrap with CRLF": "This is a long sentence that somebody has\r\nwrapped.\r\n|This is another.",
     "a wrap after an abbreviation": "He was seen by several people together with Prof.\nSmith in the park.",
-    "lower case after a line that ends in a full stop": "The last line of this paragraph is not that short.\n|short",
+    "lower case after a line that ends in a full "
+    "stop": "The last line of this paragraph is not that short.\n|short",
     "front matter": "---\ntitle: foo\ndate: 2024\n---",
     "text between rules": "---\n|Tower: it is high.\n|It is old.\n|---",
     "headlines": "日本の経済は回復している\n|政府が新しい政策を発表した\n|株価は三日連続で上昇した",
@@ -171,14 +175,19 @@ LINES = {
         "He was still living there with his mother at the age of\n45. |He then moved to the coast."
     ),
     "a wrap before the section of a manual": (
-        "The rules are the same that are told in the manual page of bash\n(1) and in its own. |They are short."
+        "The rules are the same that are told in the manual page of bash\n(1) and in its own. |They are "
+        "short."
     ),
-    "entries of contents": "1.1 The tower . . . . . . . . 5\n|1.2 The lamp of Karsted and its keeper . . . . . . 17",
+    "entries of contents": (
+        "1.1 The tower . . . . . . . . 5\n|1.2 The lamp of Karsted and its keeper . . . . . . 17"
+    ),
     "items in brackets": "There are three of them on the long table over there:\n|(1) apples;\n|(2) pears.",
     "a wrapped Korean word": (
         "1994년은 데비안 프로젝트를 정비하여 제대로 동작하기 시작했\n다. |1994년에는 공식적인 릴리스가 없다."
     ),
-    "a blank line": "The first paragraph has no full stop and is quite long\n\n|and the second begins in lower case",
+    "a blank line": (
+        "The first paragraph has no full stop and is quite long\n\n|and the second begins in lower case"
+    ),
     "fields": "Name: John Smith\n|Age: 45\n|City: Rome",
     "an address": "John Smith\n|12 Main Road\n|London",
     "a poem": (
@@ -186,18 +195,23 @@ LINES = {
         "|Rough winds do shake the darling buds of May,\n|And summer's lease hath all too short a date"
     ),
     "a list of words": "flour\n|sugar\n|milk",
-    "a title line": "Attention Is All You Need: The Story of the Transformer Model\n|Ashish Vaswani and others",
-    "a title line above prose": "A short title\n|The text below it is much longer than the title and ends with a stop.",
+    "a title line": (
+        "Attention Is All You Need: The Story of the Transformer Model\n|Ashish Vaswani and others"
+    ),
+    "a title line above "
+    "prose": "A short title\n|The text below it is much longer than the title and ends with a stop.",
     "a line that ends in a colon": "Ingredients:\n|Flour and sugar",
     "a wrapped Japanese sentence": (
-        "吾輩は猫である。|名前はまだ無い。|どこで生れたかとんと見当が\nつかぬ。|何でも薄暗いじめじめした所でニャーニャー泣いていた\n"
+        "吾輩は猫である。|名前はまだ無い。|どこで生れたかとんと見当が\nつかぬ。"
+        "|何でも薄暗いじめじめした所でニャーニャー泣いていた\n"
         "事だけは記憶している。"
     ),
     "a Japanese wrap after a comma": "昨日の夜は雨が降っていたので、家の中で、\n本を読んでいた。",
     "a short Japanese line after a comma": "資料の件ですが、\n明日お送りします。|東京を\n通る。",
     "short Japanese lines": "古池や\n|蛙飛びこむ\n|水の音",
     "Japanese fields": "名前：山田太郎\n|住所：東京都千代田区",
-    "a Japanese title above prose": "第一章　猫について\n|猫は日本でもっとも多く飼われている動物の一つである。",
+    "a Japanese title above "
+    "prose": "第一章　猫について\n|猫は日本でもっとも多く飼われている動物の一つである。",
     "a Japanese paragraph that a full-width space opens": (
         "猫は日本でもっとも多く飼われている動物の一つで\n人気があるということが知られているという話だ\n"
         "|　犬は二番目に多い。"
@@ -211,19 +225,25 @@ LINES = {
     "a Japanese numbered list": "１．概要\n|２．方法\n|（３）結果",
     "a bullet sign": "• One\n|• Two",
     "lines of a conversation": (
-        "Ada: the deploy failed last night because the disk was full\n|Bo: how full was it before that?\n|Ada: nearly"
+        "Ada: the deploy failed last night because the disk was full\n|Bo: how full was it before that?\n"
+        "|Ada: nearly"
     ),
     "lines with the time": (
-        "[10:03] ada: the deploy failed last night because the disk of db-2 was full\n|[10:04] bo: how full was it?"
+        "[10:03] ada: the deploy failed last night because the disk of db-2 was full\n|[10:04] bo: how full "
+        "was it?"
     ),
-    "a time at the end of a wrap": "The meeting of the whole harbour board starts in the hall at\n10:30. |All come.",
+    "a time at the end of a "
+    "wrap": "The meeting of the whole harbour board starts in the hall at\n10:30. |All come.",
     "a hanging indent": "- This item is long enough that it had to be wrapped\n  over two lines.\n|- Next",
     "a list after a sentence": "We need two things:\n|- time\n|- money",
     "a clause of a contract": (
-        "2.1   This Agreement begins on the Effective Date and goes on for\n      three years. |It ends then.\n"
+        "2.1   This Agreement begins on the Effective Date and goes on for\n      three years. |It ends "
+        "then.\n"
         "|2.2   The Customer pays."
     ),
-    "options of a command": "-v, --verbose  print every step and what it\n               was given\n|-q  print nothing",
+    "options of a command": (
+        "-v, --verbose  print every step and what it\n               was given\n|-q  print nothing"
+    ),
     "a marker alone on its line": "1.\nOpen it.\n|2.\nClose it.",
     "a rule": "One\n\n|* * *\n\n|Two",
     "a quoted mail": "> He came yesterday and he said that he would like\n> to stay. |I agreed.\n|Fine.",
@@ -239,7 +259,9 @@ LINES = {
     ],
 )
 def test_sentences(expected: str) -> None:
-    assert split_sentences(expected.replace("|", "")) == [sentence.strip() for sentence in expected.split("|")]
+    assert split_sentences(expected.replace("|", "")) == [
+        sentence.strip() for sentence in expected.split("|")
+    ]
 
 
 HEADINGS = [
@@ -281,7 +303,14 @@ def test_heading_is_a_segment_of_its_own(heading: str) -> None:
 
 @pytest.mark.parametrize(
     "heading",
-    ["1. The lamp", "２．目的", "Chapter 2. The lamp", "付録 A. 用語", "3.1.2. /etc/lamp : Its switch", "5.8. lamps"],
+    [
+        "1. The lamp",
+        "２．目的",
+        "Chapter 2. The lamp",
+        "付録 A. 用語",
+        "3.1.2. /etc/lamp : Its switch",
+        "5.8. lamps",
+    ],
 )
 def test_a_line_between_blank_ones_is_a_heading_by_its_number_alone(heading: str) -> None:
     text = f"It ends here.\n\n{heading}\n\nThe text follows.\nIt goes on."
@@ -314,8 +343,13 @@ def test_headings_of_restructured_text_open_no_block_of_code() -> None:
 
 
 def test_a_frame_of_asciidoc_makes_no_headings() -> None:
-    text = "First\n-----\n\n[NOTE]\n==============\nIt is a lamp that nobody\nhas ever lit.\n==============\n\nThe end."
-    assert [text[found.start : found.end] for found in segment(text) if found.kind == "heading"] == ["First\n-----"]
+    text = (
+        "First\n-----\n\n[NOTE]\n==============\nIt is a lamp that nobody\nhas ever lit.\n==============\n\n"
+        "The end."
+    )
+    assert [text[found.start : found.end] for found in segment(text) if found.kind == "heading"] == [
+        "First\n-----"
+    ]
 
 
 PAGE_JA = """\
@@ -337,12 +371,14 @@ def test_sentences_of_a_page_are_whole_though_one_of_its_lines_is_wider() -> Non
     assert sentences == [
         "2.2プログラムの選定",
         "おそらく、作成したいパッケージを選んだことと思います。",
-        "まず最初にしなければならないことは、ディストリビューションのアーカイブにそのパッケージがすでにあるかどうかを確認することです。",
+        "まず最初にしなければならないことは、"
+        "ディストリビューションのアーカイブにそのパッケージがすでにあるかどうかを確認することです。",
         "http://www.example.org/doc/developers-reference/best-practices/new-maintainer-upload-and-what-comes-after-it.html",
         "•aptitudeコマンド",
         "•ウェブページ",
         "もしパッケージが既に存在していたら、インストールしましょう!",
-        "もしそのパッケージがみなし子状態(メンテナーがExampleQAGroupに設定されていること)なら、そのパッケージを他人にとられていなければ、引き取ることができるかもしれません。",
+        "もしそのパッケージがみなし子状態(メンテナーがExampleQAGroupに設定されていること)なら、"
+        "そのパッケージを他人にとられていなければ、引き取ることができるかもしれません。",
         "パッケージの所有状態の情報源はいくつかあります。",
         "12",
     ]
@@ -375,7 +411,9 @@ BLOCKS = {
     "fenced code": "```python\nx = 1. \n\n# no heading\ny = 2\n```",
     "tilde fence": "~~~\n```\nFoo. Bar.\n~~~",
     "fence that is never closed": "```python\nx = 1\n\ny = 2",
-    "HTML table": "<table class='x'>\n<tr><td>One. Two.</td></tr>\n\n<tr><td><table></table></td></tr>\n</table>",
+    "HTML table": (
+        "<table class='x'>\n<tr><td>One. Two.</td></tr>\n\n<tr><td><table></table></td></tr>\n</table>"
+    ),
 }
 
 
@@ -389,7 +427,10 @@ def test_block_stays_whole(block: str) -> None:
 # Each row, which is what a table has for sentences, with what it says by itself.
 TABLES = {
     "table": ("| a | b |\n|---|:-:|\n| One. Two. | 3 |", {"| One. Two. | 3 |": "a: One. Two.; b: 3"}),
-    "table without outer pipes": ("a | b\n--|--\n1 | 2\n3 | 4", {"1 | 2": "a: 1; b: 2", "3 | 4": "a: 3; b: 4"}),
+    "table without outer pipes": (
+        "a | b\n--|--\n1 | 2\n3 | 4",
+        {"1 | 2": "a: 1; b: 2", "3 | 4": "a: 3; b: 4"},
+    ),
     "rows without a header": (
         "| 猫。犬。 | 1 |\n| 鳥。 | 2 |",
         {"| 猫。犬。 | 1 |": "猫。犬。; 1", "| 鳥。 | 2 |": "鳥。; 2"},
@@ -398,7 +439,10 @@ TABLES = {
         "+---+---+\n| a | b |\n+===+===+\n| 1 | 2 |\n|   | 3 |\n+---+---+",
         {"| 1 | 2 |\n|   | 3 |\n+---+---+": "a: 1; b: 2 3"},
     ),
-    "grid table without a header": ("+---+---+\n| a | b |\n+---+---+", {"+---+---+\n| a | b |\n+---+---+": "a; b"}),
+    "grid table without a header": (
+        "+---+---+\n| a | b |\n+---+---+",
+        {"+---+---+\n| a | b |\n+---+---+": "a; b"},
+    ),
     "empty cells": ("| a | b |\n|---|---|\n| 1 | |\n| | 2 |", {"| 1 | |": "a: 1", "| | 2 |": "b: 2"}),
     "escaped pipes and links": (
         "| a | b |\n|---|---|\n| x \\| y | [z](https://example.com) |",
@@ -409,7 +453,8 @@ TABLES = {
         {"|  |  |\n| --- | --- |\n| 品名 | 湯飲み |\n| 価格 | 800円 |": "品名: 湯飲み; 価格: 800円"},
     ),
     "HTML table": (
-        "<table>\n<tr><th>a</th><th>b</th></tr>\n<tr><td rowspan=2>1</td><td>2 &amp; 3</td></tr>\n<tr><td>4</td></tr>\n"
+        "<table>\n<tr><th>a</th><th>b</th></tr>\n<tr><td rowspan=2>1</td><td>2 &amp; 3</td></tr>\n"
+        "<tr><td>4</td></tr>\n"
         "</table>",
         {
             "<tr><td rowspan=2>1</td><td>2 &amp; 3</td></tr>\n": "a: 1; b: 2 & 3",
@@ -465,7 +510,8 @@ def test_blank_text_has_no_segments(text: str) -> None:
 
 
 NASTY = list(
-    "aB1あ漢한ا।.。．!?！？…・,、:：;\"'“”‘’「」『』｢｣()（）[]【】<>«»#=-*+_|`~>①•\\/@$%\t\n\r \u3000\x00\x1c\x85"
+    "aB1あ漢한ا।.。．!?！？…・,、:：;\"'“”‘’「」『』｢｣()（）[]【】<>«»#=-*+_|`~>①•\\/@$%\t\n\r "
+    "\u3000\x00\x1c\x85"
 )
 NASTY += ["\u200b", "\u200f", "\u2028", "\ufeff", "\ufe0f", "\u200d", "🎉", "\ud800", "e\u0301", "ก ก"]
 NASTY += [
@@ -551,4 +597,5 @@ def test_time_is_linear_in_the_length(unit: str, length: int) -> None:
     text = unit * (length // len(unit))
     began = time.process_time()
     check_segments(text)
-    assert time.process_time() - began < 60  # five seconds for a megabyte at most; quadratic time would take hours
+    # five seconds for a megabyte at most; quadratic time would take hours
+    assert time.process_time() - began < 60

@@ -50,7 +50,9 @@ def test_a_clause_of_han_is_no_word() -> None:
     assert "国成" in tokenize("中华人民共和国成立")
 
 
-WRAPPED = "まず最初にしなければならないことは、作成するパッ\nケージがすでにあるかどうかを確認す\n　　ることです。"
+WRAPPED = (
+    "まず最初にしなければならないことは、作成するパッ\nケージがすでにあるかどうかを確認す\n　　ることです。"
+)
 
 
 def test_words_that_the_end_of_a_line_parts_are_whole() -> None:

@@ -24,13 +24,15 @@ _ADAPTERS = {
 }
 
 
-def adapter_for(vector_store: BasePydanticVectorStore | None, docstore: BaseDocumentStore | None = None) -> NodeStore:
+def adapter_for(
+    vector_store: BasePydanticVectorStore | None, docstore: BaseDocumentStore | None = None
+) -> NodeStore:
     """The store of an index that is kept in a vector store of LlamaIndex.
 
     Args:
         vector_store: None means an embedded one in memory.
-        docstore: Where the nodes are kept if the store keeps no text, cannot return nodes, or is one that nothing is
-            known of; others need none.
+        docstore: Where the nodes are kept if the store keeps no text, cannot return nodes, or is one that
+            nothing is known of; others need none.
 
     Raises:
         ValueError: It is none.
@@ -38,7 +40,9 @@ def adapter_for(vector_store: BasePydanticVectorStore | None, docstore: BaseDocu
     if vector_store is None:
         return EmbeddedNodes()
     if not isinstance(vector_store, BasePydanticVectorStore):
-        raise ValueError(f"vector_store must be a vector store of LlamaIndex, not a {type(vector_store).__name__}")
+        raise ValueError(
+            f"vector_store must be a vector store of LlamaIndex, not a {type(vector_store).__name__}"
+        )
     if isinstance(vector_store, EmbeddedVectorStore):
         return vector_store.nodes
     names = [cls.__name__ for cls in type(vector_store).__mro__ if cls.__name__ in _ADAPTERS]

@@ -1,4 +1,5 @@
-"""Stores that are enough alone, since they keep texts and give nodes back: what adapters share, and one for any."""
+"""Stores that are enough alone, since they keep texts and give nodes back: what adapters share, and one for
+any."""
 
 from __future__ import annotations
 
@@ -64,20 +65,21 @@ class Space(NamedTuple):
 class StoreAlone(NodeStore):
     """Nodes of which everything is in a vector store.
 
-    These stores have no transaction over several requests. So a document's first base node is its head, written last;
-    a document without head counts as missing and is written again.
+    These stores have no transaction over several requests. So a document's first base node is its head,
+    written last; a document without head counts as missing and is written again.
 
-    As it is, this serves a store of which nothing is known but what LlamaIndex asks of each. LlamaIndex has no way
-    to read a store page by page: what reads all nodes reads those of one granularity at once; filters are evaluated
-    here, and scores are the store's own. A subclass replaces what a kind of store does better, or wrongly.
+    As it is, this serves a store of which nothing is known but what LlamaIndex asks of each. LlamaIndex has
+    no way to read a store page by page: what reads all nodes reads those of one granularity at once; filters
+    are evaluated here, and scores are the store's own. A subclass replaces what a kind of store does better,
+    or wrongly.
 
-    Async methods run in threads: the clients' async connections belong to the event loop that opened them, and an
-    index is used from several.
+    Async methods run in threads: the clients' async connections belong to the event loop that opened them,
+    and an index is used from several.
 
     Args:
-        vector_store: A store of LlamaIndex that keeps text and returns nodes by id; without a subclass of its own, one
-            with `get_nodes` and `delete_nodes`, of which the former can filter by what LlamaIndex writes beside a node
-            (`ref_doc_id`) and by the node's metadata.
+        vector_store: A store of LlamaIndex that keeps text and returns nodes by id; without a subclass of its
+            own, one with `get_nodes` and `delete_nodes`, of which the former can filter by what LlamaIndex
+            writes beside a node (`ref_doc_id`) and by the node's metadata.
 
     Raises:
         ValueError: (on the first writing) The store does not return what was written, by id or by document.
@@ -126,7 +128,9 @@ class StoreAlone(NodeStore):
             rows = map(Row.of, self._store.get_nodes(None, filters))
             yield from (row for row in rows if row.metadata.get(key) == value)
 
-    def _nearest(self, embedding: list[float], limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+    def _nearest(
+        self, embedding: list[float], limit: int, conditions: Sequence[Condition]
+    ) -> Iterable[Measured]:
         """Rows nearest to an embedding with what was measured, of those only that meet the conditions.
 
         They may lack their texts, and all metadata but `HIT_KEYS`.
@@ -146,7 +150,9 @@ class StoreAlone(NodeStore):
 
     def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
         heads = _heads(nodes)
-        wires = {node.node_id: to_wire(node, head=node.node_id in heads, taken=self.taken_keys) for node in nodes}
+        wires = {
+            node.node_id: to_wire(node, head=node.node_id in heads, taken=self.taken_keys) for node in nodes
+        }
         old = {row.id: row.is_head for row in self._rows_of_documents(document_ids)}
         with self._changing():  # in this order, so that no half document counts as whole at any moment
             self._each(self._drop, [node_id for node_id, is_head in old.items() if is_head])
@@ -204,7 +210,8 @@ class StoreAlone(NodeStore):
 
     def documents(self) -> dict[str, DocumentRecord]:
         bases = self._rows_with(GRANULARITY_KEY, ["passage", "section"])
-        whole = (NodeRecord.of(row.node) for row in bases if row.is_head or not row.is_wire)  # a pipeline marks none
+        # a pipeline marks none
+        whole = (NodeRecord.of(row.node) for row in bases if row.is_head or not row.is_wire)
         return {record.document_id: DocumentRecord(record.document_hash, record.file) for record in whole}
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
@@ -251,7 +258,9 @@ class StoreAlone(NodeStore):
         by_document = {row.id for row in self._scan("ref_doc_id", [wire.ref_doc_id or "None"])}
         if not by_id & by_document:
             by = "document" if by_id else "id"
-            raise ValueError(f"{self.name} does not return nodes by {by}: give a docstore as well, which keeps them")
+            raise ValueError(
+                f"{self.name} does not return nodes by {by}: give a docstore as well, which keeps them"
+            )
         self._space = Space(len(wire.get_embedding()))
 
 
@@ -276,11 +285,12 @@ def asking_for(question: VectorStoreQuery, limit: int) -> VectorStoreQuery:
 
 
 def cosine(metric: str, measured: float, embedding: Sequence[float]) -> float:
-    """The cosine of what a store measured, where all vectors are as long as the question's; else what orders the same.
+    """The cosine of what a store measured, where all vectors are as long as the question's; else what orders
+    the same.
 
     Args:
-        metric: "cosine", "ip" or "dot" (a similarity), "l2" (a squared distance), "euclid", in any case; anything else
-            is a distance.
+        metric: "cosine", "ip" or "dot" (a similarity), "l2" (a squared distance), "euclid", in any case;
+            anything else is a distance.
         measured: What the store measured.
         embedding: What was asked for.
     """

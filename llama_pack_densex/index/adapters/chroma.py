@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from llama_pack_densex.index.urls import StoreAddress
 
 _METADATA_A_QUERY = 10_000  # of more than 32,000 rows Chroma's SQL has too many variables
-_IDS_A_LIST = 100_000  # Chroma counts from the first row on to find the next ones, so long lists of ids cost less
+# Chroma counts from the first row on to find the next ones, so long lists of ids cost less
+_IDS_A_LIST = 100_000
 
 
 def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
@@ -40,7 +41,9 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
         if dimension is None:
             raise address.missing() from None
         cosine = {"hnsw": {"space": "cosine"}}
-        collection = client.create_collection(address.collection, configuration=cosine, embedding_function=None)
+        collection = client.create_collection(
+            address.collection, configuration=cosine, embedding_function=None
+        )
     vectors = collection.get(limit=1, include=["embeddings"])["embeddings"]
     if len(vectors):  # reads the index of the vectors, which may be torn
         collection.query(query_embeddings=vectors, n_results=1, include=[])
@@ -50,8 +53,8 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
 class ChromaNodes(StoreAlone):
     """Nodes in a Chroma collection.
 
-    The integration's `get_nodes` (0.6, chromadb 1.5) returns everything for an empty list of ids, and its similarity is
-    exp(-distance).
+    The integration's `get_nodes` (0.6, chromadb 1.5) returns everything for an empty list of ids, and its
+    similarity is exp(-distance).
 
     Scores are cosines in a collection of cosine distance, and in others where all vectors are equally long.
 
@@ -80,7 +83,9 @@ class ChromaNodes(StoreAlone):
             offset += len(ids)
             yield from self._paged(self._rows, ids)
 
-    def _nearest(self, embedding: list[float], limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+    def _nearest(
+        self, embedding: list[float], limit: int, conditions: Sequence[Condition]
+    ) -> Iterable[Measured]:
         include = ["distances", "metadatas"] if limit <= _METADATA_A_QUERY else ["distances"]
         got = self._collection.query([embedding], n_results=limit, where=_where(conditions), include=include)
         distances = dict(zip(got["ids"][0], got["distances"][0], strict=True))

@@ -48,13 +48,13 @@ ReadPart = Callable[[str, Callable[[str], Any]], Any]
 class DocstoreNodes(NodeStore):
     """The vectors in a vector store, the whole nodes in a docstore.
 
-    A document has the hash and file that its first node has. Whoever changes documents notes that first, with the ids
-    of their old and new nodes, where a docstore keeps documents' hashes: those that are noted are not whole. A vector
-    whose node is not in the docstore is never found.
+    A document has the hash and file that its first node has. Whoever changes documents notes that first, with
+    the ids of their old and new nodes, where a docstore keeps documents' hashes: those that are noted are not
+    whole. A vector whose node is not in the docstore is never found.
 
-    What is in memory, `persist` keeps in a folder: a docstore, a `SimpleVectorStore`, in a subclass an index of FAISS.
-    Where only one of the two stores is kept there, the other may be ahead of it after a stop; so a file in the folder
-    has such notes as well, of all that was changed since.
+    What is in memory, `persist` keeps in a folder: a docstore, a `SimpleVectorStore`, in a subclass an index
+    of FAISS. Where only one of the two stores is kept there, the other may be ahead of it after a stop; so a
+    file in the folder has such notes as well, of all that was changed since.
 
     Args:
         vector_store: Any vector store of LlamaIndex that takes nodes with their ids and returns these ids.
@@ -101,7 +101,9 @@ class DocstoreNodes(NodeStore):
         """The nodes as vector stores take them; refuses what cannot be kept, before anything is changed."""
         wires = []
         for node in nodes:  # the docstore has all links, and some vector stores have little room
-            links = {kind: link for kind, link in node.relationships.items() if kind == NodeRelationship.SOURCE}
+            links = {
+                kind: link for kind, link in node.relationships.items() if kind == NodeRelationship.SOURCE
+            }
             wires.append(to_wire(node).model_copy(update={"relationships": links}))
         return wires
 
@@ -125,7 +127,8 @@ class DocstoreNodes(NodeStore):
         """Go on with what `persist` kept; an empty `SimpleVectorStore` or FAISS index is filled.
 
         Raises:
-            ValueError: It is not in the folder, it is damaged, or the vector store holds other vectors than the folder.
+            ValueError: It is not in the folder, it is damaged, or the vector store holds other vectors than
+                the folder.
         """
         read = partial(read_part, folder, version)
         if _DOCSTORE in self._writers():
@@ -154,7 +157,8 @@ class DocstoreNodes(NodeStore):
         sync(folder)
 
     def clean(self, older_than: timedelta) -> None:
-        """Remove the files of other states than the one that was kept last, which somebody may be about to read."""
+        """Remove the files of other states than the one that was kept last, which somebody may be about to
+        read."""
         if self._folder is None:
             return
         if not self._ahead:
@@ -184,12 +188,17 @@ class DocstoreNodes(NodeStore):
                 self.docstore.add_documents([node.model_copy(update={"embedding": None}) for node in nodes])
                 self._add_vectors([wire for wire in wires if wire.embedding is not None])
             notes = self._noted().items()  # again, since others may write to the same docstore
-            self._note({document_id: node_ids for document_id, node_ids in notes if document_id not in changed})
+            self._note(
+                {document_id: node_ids for document_id, node_ids in notes if document_id not in changed}
+            )
         finally:
             self._changed()
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
-        nodes = {node_id: self.docstore.get_document(node_id, raise_error=False) for node_id in dict.fromkeys(node_ids)}
+        nodes = {
+            node_id: self.docstore.get_document(node_id, raise_error=False)
+            for node_id in dict.fromkeys(node_ids)
+        }
         return {node_id: node for node_id, node in nodes.items() if node is not None}
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
@@ -206,7 +215,11 @@ class DocstoreNodes(NodeStore):
                 )
                 for node_id, node in self.fetch(list(scores)).items()
             ]
-            kept = [node for node in nodes if node.granularity and (passing is None or node.leads_to in passing.ids)]
+            kept = [
+                node
+                for node in nodes
+                if node.granularity and (passing is None or node.leads_to in passing.ids)
+            ]
             return kept, len(scores)
 
         count = question.similarity_top_k
@@ -239,17 +252,23 @@ class DocstoreNodes(NodeStore):
 
     def _check_same(self, held: Collection[Any], kept: Collection[Any]) -> None:
         if self._folder is None and held and set(held) != set(kept):
-            raise ValueError("the folder has other vectors: leave vector_store out, or pass one that is empty")
+            raise ValueError(
+                "the folder has other vectors: leave vector_store out, or pass one that is empty"
+            )
 
     def _listed(self) -> dict[str, RefDocInfo]:
         """What the docstore lists of each document of ours."""
         infos = self.docstore.get_all_ref_doc_info() or {}
-        return {document_id: info for document_id, info in infos.items() if DOCUMENT_HASH_KEY in info.metadata}
+        return {
+            document_id: info for document_id, info in infos.items() if DOCUMENT_HASH_KEY in info.metadata
+        }
 
     def _members(self, document_ids: Iterable[str]) -> dict[str, set[str]]:
         """The ids of the nodes of those documents that are there, or that were there before a stop."""
         notes = self._noted()
-        members = {document_id: set(notes[document_id]) for document_id in document_ids if document_id in notes}
+        members = {
+            document_id: set(notes[document_id]) for document_id in document_ids if document_id in notes
+        }
         for document_id in document_ids:
             info = self.docstore.get_ref_doc_info(document_id)
             if info is not None and DOCUMENT_HASH_KEY in info.metadata:

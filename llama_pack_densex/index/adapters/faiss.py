@@ -27,17 +27,17 @@ _INDEX = "faiss"
 class FaissNodes(DocstoreNodes):
     """The vectors in a FAISS index, the whole nodes in a docstore.
 
-    Vectors are normalised, so that inner products and distances both tell the cosine, which is the score. A node's
-    number in the index is made of its id. An index that takes no numbers is put into an `IndexIDMap2`. The index and a
-    docstore that is in memory are kept together by `persist`.
+    Vectors are normalised, so that inner products and distances both tell the cosine, which is the score. A
+    node's number in the index is made of its id. An index that takes no numbers is put into an `IndexIDMap2`.
+    The index and a docstore that is in memory are kept together by `persist`.
 
     Args:
         vector_store: A `FaissVectorStore` or `FaissMapVectorStore`.
         docstore: Any docstore of LlamaIndex; None makes one in memory.
 
     Raises:
-        ValueError: The index has vectors without numbers, cannot delete, is not trained, or measures something else
-            than inner products or Euclidean distances.
+        ValueError: The index has vectors without numbers, cannot delete, is not trained, or measures
+            something else than inner products or Euclidean distances.
     """
 
     def __init__(
@@ -51,7 +51,8 @@ class FaissNodes(DocstoreNodes):
         self._search_in(_numbered(vector_store.client))
 
     def documents(self) -> dict[str, DocumentRecord]:
-        """The documents by id; one that is not whole has no hash, nor has one of which the index has no vector."""
+        """The documents by id; one that is not whole has no hash, nor has one of which the index has no
+        vector."""
         documents = super().documents()
         present = set(self._names.values())
         for document_id, info in self._listed().items():
@@ -124,7 +125,8 @@ class FaissNodes(DocstoreNodes):
                 scores, numbers = index.search(vectors, count, params=every_list)
             if index.metric_type == faiss.METRIC_L2:
                 scores = 1 - scores / 2
-            names = [self._names.get(number, str(number)) for number in numbers[0].tolist()]  # others may write there
+            # others may write there
+            names = [self._names.get(number, str(number)) for number in numbers[0].tolist()]
         return dict(zip(names, np.clip(scores[0], -1, 1).tolist(), strict=True))
 
     def _check_dimension(self, embedding: Sequence[float]) -> None:
@@ -155,7 +157,8 @@ def _normalised(embeddings: Sequence[Sequence[float]]) -> npt.NDArray[np.float32
 
 
 def _number(node_id: str) -> int:
-    """A node's number: 63 bits of a hash, of which a hundred million have two alike with a chance of one in 2,000."""
+    """A node's number: 63 bits of a hash, of which a hundred million have two alike with a chance of one in
+    2,000."""
     return int.from_bytes(hashlib.blake2b(node_id.encode(), digest_size=8).digest(), "big") >> 1
 
 
@@ -172,23 +175,28 @@ def _numbers_in(index: Any) -> npt.NDArray[np.int64]:
 
 
 def _numbered(index: Any) -> Any:
-    """The index if it takes a number with each vector, and can delete by number; else one around it that does."""
+    """The index if it takes a number with each vector, and can delete by number; else one around it that
+    does."""
     inner = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexIDMap) else index
     has_numbers = inner is not index or isinstance(index, faiss.IndexIVF)
     can_delete = isinstance(index, faiss.IndexIVF) or isinstance(inner, faiss.IndexFlatCodes)
     measures = index.metric_type in (faiss.METRIC_INNER_PRODUCT, faiss.METRIC_L2)
     if not (can_delete and measures and index.is_trained) or isinstance(inner, faiss.IndexLSH):
         raise ValueError(
-            f"a {type(index).__name__} of FAISS cannot be used here: an index must be trained with normalised "
-            "embeddings (index.train), measure inner products or Euclidean distances, and delete vectors by number; "
-            "faiss.IndexFlatIP(dimension) searches exactly, and faiss.index_factory(dimension, 'IVF256,Flat', "
+            f"a {type(index).__name__} of FAISS cannot be used here: an index must be trained with "
+            "normalised "
+            "embeddings (index.train), measure inner products or Euclidean distances, and delete vectors by "
+            "number; "
+            "faiss.IndexFlatIP(dimension) searches exactly, and faiss.index_factory(dimension, "
+            "'IVF256,Flat', "
             "faiss.METRIC_INNER_PRODUCT) fast"
         )
     if has_numbers:
         return index
     if index.ntotal:
         raise ValueError(
-            f"the FAISS index has {index.ntotal} vectors, and none of them is of a known node: FAISS keeps no ids. "
+            f"the FAISS index has {index.ntotal} vectors, and none of them is of a known node: FAISS keeps "
+            "no ids. "
             "Pass an empty index and index the documents with it, or open the folder of an earlier one"
         )
     return faiss.IndexIDMap2(index)

@@ -24,14 +24,15 @@ _KEPT = (
 class LanceDBNodes(StoreAlone):
     """Nodes in a LanceDB table, which is made with the first ones.
 
-    The integration (0.6, lancedb 0.40) takes ids for names of columns, so that it can neither delete nor read by id; it
-    writes a second row for an id that is there, goes on reading the state in which it opened the table, and raises a
-    warning where nothing is found. So all is asked of LanceDB itself.
+    The integration (0.6, lancedb 0.40) takes ids for names of columns, so that it can neither delete nor read
+    by id; it writes a second row for an id that is there, goes on reading the state in which it opened the
+    table, and raises a warning where nothing is found. So all is asked of LanceDB itself.
 
-    A table has the metadata keys of its first rows. LanceDB refuses rows that have others, and cannot filter by a key
-    that some rows lack. So users' keys are in the node's JSON alone, and filters are evaluated here.
+    A table has the metadata keys of its first rows. LanceDB refuses rows that have others, and cannot filter
+    by a key that some rows lack. So users' keys are in the node's JSON alone, and filters are evaluated here.
 
-    Scores are cosines. A search that an approximate vector index cannot answer in full is answered without it.
+    Scores are cosines. A search that an approximate vector index cannot answer in full is answered without
+    it.
 
     Args:
         vector_store: A `LanceDBVectorStore`.
@@ -63,7 +64,9 @@ class LanceDBNodes(StoreAlone):
             return self._read(_is_any_of(self._store.doc_id_key, values))
         return (row for row in self._read("TRUE") if row.metadata.get(key) in values)
 
-    def _nearest(self, embedding: list[float], limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+    def _nearest(
+        self, embedding: list[float], limit: int, conditions: Sequence[Condition]
+    ) -> Iterable[Measured]:
         search = self._newest().search(embedding, self._store.vector_column_name).distance_type("cosine")
         search = search.select({**self._columns, "distance": "_distance"}).limit(limit)
         items = search.to_list()

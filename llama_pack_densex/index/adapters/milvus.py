@@ -47,12 +47,13 @@ class MilvusNodes(StoreAlone):
     """Nodes in a Milvus collection.
 
     The integration (1.2, pymilvus 2.6) writes a second row for an id that is there unless it is made with
-    `upsert_mode`, which the adapter sets on a copy of its own; it returns everything for an empty list of ids; and it
-    does not load a collection that it did not make, so that nothing can be read in another process.
+    `upsert_mode`, which the adapter sets on a copy of its own; it returns everything for an empty list of
+    ids; and it does not load a collection that it did not make, so that nothing can be read in another
+    process.
 
-    Milvus returns at most 16,384 rows to one search: filters of the user that hardly anything passes, and that Milvus
-    cannot look at itself (it can at equal strings and at numbers), find nothing beyond these. A row's text and metadata
-    are at most 65,535 bytes each.
+    Milvus returns at most 16,384 rows to one search: filters of the user that hardly anything passes, and
+    that Milvus cannot look at itself (it can at equal strings and at numbers), find nothing beyond these. A
+    row's text and metadata are at most 65,535 bytes each.
 
     Scores are cosines in a collection of cosine distance, and in others where all vectors are equally long.
 
@@ -80,7 +81,9 @@ class MilvusNodes(StoreAlone):
     def _describe(self) -> Space:
         self._client.load_collection(self._collection)
         field = self._store.embedding_field
-        fields = {field["name"]: field for field in self._client.describe_collection(self._collection)["fields"]}
+        fields = {
+            field["name"]: field for field in self._client.describe_collection(self._collection)["fields"]
+        }
         index = self._client.describe_index(self._collection, field) or {}
         return Space(
             fields[field]["params"]["dim"],
@@ -99,7 +102,9 @@ class MilvusNodes(StoreAlone):
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
         return self._query(_expression([Condition(key, "in", values)]))
 
-    def _nearest(self, embedding: list[float], limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+    def _nearest(
+        self, embedding: list[float], limit: int, conditions: Sequence[Condition]
+    ) -> Iterable[Measured]:
         (hits,) = self._client.search(
             self._collection,
             [embedding],

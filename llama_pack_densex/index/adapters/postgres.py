@@ -26,7 +26,8 @@ _LEAST_CANDIDATES = 200  # of an HNSW search: with as many as are asked for, few
 _MOST_CANDIDATES = 1000  # pgvector's HNSW index looks at no more of them
 
 _DIMENSION = (
-    "SELECT NULLIF(atttypmod, -1) FROM pg_attribute WHERE attrelid = to_regclass(:name) AND attname = 'embedding'"
+    "SELECT NULLIF(atttypmod, -1) FROM pg_attribute WHERE attrelid = to_regclass(:name) AND attname = "
+    "'embedding'"
 )
 _INSERT = """
 INSERT INTO {table} (node_id, text, metadata_, embedding)
@@ -41,7 +42,8 @@ WHERE metadata_ ->> '{key}' = ANY(:values) AND id > :after ORDER BY id LIMIT :li
 """
 _NEAREST = """
 SELECT node_id, 1 - distance, {columns} FROM {table} JOIN (
-    SELECT id, embedding <=> :embedding AS distance FROM {table} WHERE {conditions} ORDER BY distance LIMIT :limit
+    SELECT id, embedding <=> :embedding AS distance FROM {table} \
+WHERE {conditions} ORDER BY distance LIMIT :limit
 ) AS nearest USING (id)
 """
 _IS_IN = "metadata_ ->> '{key}' = ANY({value})"
@@ -61,7 +63,9 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
     asynchronous = url.difference_update_query(["sslmode"]).update_query_dict({"ssl": ssl} if ssl else {})
     engine = sa.create_engine(url.set(drivername="postgresql+psycopg2"))
     with engine.connect() as connection:
-        size = connection.scalar(sa.text(_DIMENSION), {"name": f"public.data_{address.collection}"}) or dimension
+        size = (
+            connection.scalar(sa.text(_DIMENSION), {"name": f"public.data_{address.collection}"}) or dimension
+        )
     if size is None:
         raise address.missing()
     hnsw = {
@@ -85,8 +89,8 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
 class PostgresNodes(StoreAlone):
     """Nodes in a table of PostgreSQL; each change is one transaction.
 
-    The integration (0.9) writes a second row for an id that is there, and keeps no index by node id: one is made
-    where the store may set up its table. A search that an approximate vector index cannot answer in
+    The integration (0.9) writes a second row for an id that is there, and keeps no index by node id: one is
+    made where the store may set up its table. A search that an approximate vector index cannot answer in
     full is answered without it.
 
     Args:
@@ -119,7 +123,9 @@ class PostgresNodes(StoreAlone):
                 yield
         except sa.exc.DBAPIError as error:  # the rest of its message has the texts that were to be written
             reason = str(error.orig).partition("\n")[0]
-            raise ConnectionError(f"PostgreSQL did not take a change: {type(error.orig).__name__}: {reason}") from None
+            raise ConnectionError(
+                f"PostgreSQL did not take a change: {type(error.orig).__name__}: {reason}"
+            ) from None
 
     def _describe(self) -> Space:
         return Space(self._store.embed_dim)
@@ -159,7 +165,9 @@ class PostgresNodes(StoreAlone):
             after = rows[-1].id
             yield from (Row(*row[1:]) for row in rows)
 
-    def _nearest(self, embedding: list[float], limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+    def _nearest(
+        self, embedding: list[float], limit: int, conditions: Sequence[Condition]
+    ) -> Iterable[Measured]:
         columns = ", ".join(f"metadata_ ->> '{key}'" for key in HIT_KEYS)
         tests = [_test(condition, f":value{place}") for place, condition in enumerate(conditions)]
         sql = self._sql(_NEAREST, columns=columns, conditions=" AND ".join(["TRUE", *tests]))

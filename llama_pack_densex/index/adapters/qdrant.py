@@ -31,8 +31,8 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
 class QdrantNodes(StoreAlone):
     """Nodes in a Qdrant collection, which is made with the first ones.
 
-    Qdrant's ids are UUIDs, as those of our nodes are. The integration (0.10, qdrant-client 1.20) returns at most 9,999
-    nodes to `get_nodes` with filters only.
+    Qdrant's ids are UUIDs, as those of our nodes are. The integration (0.10, qdrant-client 1.20) returns at
+    most 9,999 nodes to `get_nodes` with filters only.
 
     Scores are cosines in a collection of cosine distance, and in others where all vectors are equally long.
 
@@ -48,7 +48,9 @@ class QdrantNodes(StoreAlone):
         self._client = self._store.client
         self._collection = self._store.collection_name
         if self._client is None:
-            raise ValueError("the QdrantVectorStore has an async client only; give it client=QdrantClient(...) as well")
+            raise ValueError(
+                "the QdrantVectorStore has an async client only; give it client=QdrantClient(...) as well"
+            )
 
     def _describe(self) -> Space | None:
         if not self._client.collection_exists(self._collection):
@@ -67,12 +69,16 @@ class QdrantNodes(StoreAlone):
         offset = None
         condition = _filter([Condition(key, "in", values)])
         while True:
-            points, offset = self._client.scroll(self._collection, condition, self.rows_a_request, offset=offset)
+            points, offset = self._client.scroll(
+                self._collection, condition, self.rows_a_request, offset=offset
+            )
             yield from map(_row, points)
             if offset is None:
                 return
 
-    def _nearest(self, embedding: list[float], limit: int, conditions: Sequence[Condition]) -> Iterable[Measured]:
+    def _nearest(
+        self, embedding: list[float], limit: int, conditions: Sequence[Condition]
+    ) -> Iterable[Measured]:
         response = self._client.query_points(
             self._collection,
             embedding,

@@ -1,7 +1,7 @@
 """Nodes in a form that every vector store keeps, and back. Pure.
 
-Stores differ in what they keep: some refuse lists and dictionaries, some drop None, some keep 64-bit numbers only, some
-have columns that a metadata key may collide with, and some cannot hold a NUL. So all metadata are
+Stores differ in what they keep: some refuse lists and dictionaries, some drop None, some keep 64-bit numbers
+only, some have columns that a metadata key may collide with, and some cannot hold a NUL. So all metadata are
 in one JSON string, and plain values also where they were, for stores and users' own tools to filter on.
 """
 
@@ -41,7 +41,8 @@ HIT_KEYS = (GRANULARITY_KEY, WIRE_KEY, CONTENT_KEY)
 _OURS = (WIRE_KEY, HEAD_KEY)
 _EXCLUDED = ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
 _TAKEN = frozenset(
-    "id id_ node_id doc_id document_id ref_doc_id text document embedding sparse_embedding vector metadata metadata_ "
+    "id id_ node_id doc_id document_id ref_doc_id text document embedding sparse_embedding vector metadata "
+    "metadata_ "
     f"node_info relationships {CONTENT_KEY} _node_type {WIRE_KEY} {HEAD_KEY}".split()
 )
 _PLAIN_KEY = re.compile(r"[^\W\d][\w-]{0,127}")  # nothing that stores' filters take for syntax
@@ -79,7 +80,8 @@ class Row:
 
     Args:
         id: The node's id.
-        metadata: What `node_to_metadata_dict` of LlamaIndex's core made of the node; of a hit at least `HIT_KEYS`.
+        metadata: What `node_to_metadata_dict` of LlamaIndex's core made of the node; of a hit at least
+            `HIT_KEYS`.
         text: Its text, where that was asked for and is not in the metadata.
     """
 
@@ -124,7 +126,8 @@ class Row:
 
     @property
     def passage_id(self) -> str:
-        """The id of the passage that the node leads to; empty where the node is none that leads to another."""
+        """The id of the passage that the node leads to; empty where the node is none that leads to
+        another."""
         return str(self._own.get("index_id") or "")
 
     @property
@@ -133,7 +136,8 @@ class Row:
 
 
 def to_wire(node: BaseNode, *, head: bool = False, taken: frozenset[str] = frozenset()) -> BaseNode:
-    """The node in a form that every store keeps; of the same class, and with its text, so that others can read it.
+    """The node in a form that every store keeps; of the same class, and with its text, so that others can
+    read it.
 
     Args:
         node: Any node; it is not changed.
@@ -153,7 +157,11 @@ def to_wire(node: BaseNode, *, head: bool = False, taken: frozenset[str] = froze
     if _NUL in text:
         own["text"] = text
         changes["text"] = text.replace(_NUL, "\ufffd")
-    plain = {key: _nearest(value) for key, value in node.metadata.items() if _is_free(key, taken) and _is_plain(value)}
+    plain = {
+        key: _nearest(value)
+        for key, value in node.metadata.items()
+        if _is_free(key, taken) and _is_plain(value)
+    }
     changes["metadata"] = {
         **plain,
         WIRE_KEY: kept_as_json(own, node.ref_doc_id),
@@ -163,7 +171,8 @@ def to_wire(node: BaseNode, *, head: bool = False, taken: frozenset[str] = froze
 
 
 def from_wire(node: BaseNode) -> BaseNode:
-    """The node that `to_wire` was given, without its embedding; a node that others wrote is returned as it is."""
+    """The node that `to_wire` was given, without its embedding; a node that others wrote is returned as it
+    is."""
     changes: dict[str, Any] = {"embedding": None}
     if isinstance(node.metadata.get(WIRE_KEY), str):
         changes |= json.loads(node.metadata[WIRE_KEY])
@@ -172,7 +181,8 @@ def from_wire(node: BaseNode) -> BaseNode:
 
 
 def conditions_of(filters: MetadataFilters | None, taken: frozenset[str] = frozenset()) -> list[Condition]:
-    """What rows that pass filters have in any case, as far as a store can look at it; they may have to pass more.
+    """What rows that pass filters have in any case, as far as a store can look at it; they may have to pass
+    more.
 
     Args:
         filters: The user's filters.

@@ -174,7 +174,9 @@ _AFFIXES = (  # what makes another word of a common one
     "各全約毎再未非無不新旧副総諸第他当同本元初最高大小多少"
 )
 _UNKNOWN_PART = re.compile(f"c[^c{_AFFIXES}-]|[^c{_AFFIXES}-]c")
-_VERB_ENDING = re.compile("を?(?:する|すれ|すべ|した|して|しな|しま|しよ|し[、。]|され|させ|せず|でき[るなたまれ])")
+_VERB_ENDING = re.compile(
+    "を?(?:する|すれ|すべ|した|して|しな|しま|しよ|し[、。]|され|させ|せず|でき[るなたまれ])"
+)
 # Places whose characters are in other words too.
 _PLACE_JA = re.compile(
     "北海道|青森|岩手|宮城|秋田|山形|福島|茨城|栃木|群馬|埼玉|千葉|東京|神奈川|新潟|富山|石川|福井|山梨|長野|岐阜|静岡"

@@ -217,7 +217,8 @@ _FOOTNOTE_SIGN = re.compile("(?m)^[⁰¹²³⁴-⁹]+")
 _TENTHS = re.compile(r"(?<![\d.])(\d)割(?![引合増り])")
 _TEMPERATURE = re.compile(r"(°|degrees )(?:C|F|Celsius|Fahrenheit)(?![a-z])")
 _ENDINGS = {""} | words(
-    "s n an ian ish land y dy ies ic ese i al ay egian e er ers ist ists ism ing ed ns ans ians men man a en ean eans"
+    "s n an ian ish land y dy ies ic ese i al ay egian e er ers ist ists ism ing ed ns ans ians men man a en "
+    "ean eans"
 )
 _PEOPLES = dict(
     pair.split("=")

@@ -22,7 +22,9 @@ _outcomes: list[Outcome] = []
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("stores")
-    group.addoption("--write-table", metavar="FILE", help="write the table of what each store passes into a document")
+    group.addoption(
+        "--write-table", metavar="FILE", help="write the table of what each store passes into a document"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,7 +55,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> No
 
 
 def _is_a_check_of_its_own(kind: StoreKind, parameters: Mapping[str, Any]) -> bool:
-    """Whether tests have a check: every mode, search and seed on the embedded store, corners of them on others.
+    """Whether tests have a check: every mode, search and seed on the embedded store, corners of them on
+    others.
 
     Above a store's adapter the code is the same for all of them; `make test-stores` has every check.
     """

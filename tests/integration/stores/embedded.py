@@ -58,7 +58,9 @@ class ChromaMemory(StoreKind):
         import chromadb
 
         # with the distance that a collection has whose maker says nothing: squared L2
-        collection = chromadb.EphemeralClient().get_or_create_collection(address.place, configuration={"hnsw": EXACT})
+        collection = chromadb.EphemeralClient().get_or_create_collection(
+            address.place, configuration={"hnsw": EXACT}
+        )
         return over_collection(collection)
 
 
@@ -109,7 +111,8 @@ class LanceDBFolder(StoreKind):
     modules = ("lancedb", "llama_index.vector_stores.lancedb")
     limits: ClassVar[Mapping[str, str]] = {
         "test_rows_of_somebody_else_never_appear": (
-            "a table of LanceDB has the metadata keys of its first rows: it refuses what others add with further keys"
+            "a table of LanceDB has the metadata keys of its first rows: it refuses what others add with "
+            "further keys"
         ),
         "test_rows_of_somebody_else_may_be_there_before": (
             "the rows stay, but the integration's own `get_nodes` takes ids for names of columns"
@@ -142,7 +145,8 @@ class MilvusLite(StoreKind):
     modules = ("milvus_lite", "llama_index.vector_stores.milvus")
     limits: ClassVar[Mapping[str, str]] = {
         "test_long_metadata_comes_back_as_it_was": (
-            "Milvus keeps 65,535 bytes of a text, and of all metadata of a row: what is longer is refused, with its "
+            "Milvus keeps 65,535 bytes of a text, and of all metadata of a row: what is longer is refused, "
+            "with its "
             "size"
         )
     }

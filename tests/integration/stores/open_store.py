@@ -44,7 +44,8 @@ class OpenStore:
 
     Args:
         vector_store: What a pack is given; None where it keeps its nodes in `persist_dir` by itself.
-        empty_store: Makes what a pack is given to write to, where what it wrote is read back from `persist_dir`.
+        empty_store: Makes what a pack is given to write to, where what it wrote is read back from
+            `persist_dir`.
         docstore: What it is given besides.
         persist_dir: The pack's folder.
         count_rows: Counts the rows that the store's own client sees.
@@ -63,7 +64,11 @@ class OpenStore:
     @property
     def arguments(self) -> dict[str, Any]:
         """What a pack's constructor is given."""
-        given = {"vector_store": self.vector_store, "docstore": self.docstore, "persist_dir": self.persist_dir}
+        given = {
+            "vector_store": self.vector_store,
+            "docstore": self.docstore,
+            "persist_dir": self.persist_dir,
+        }
         return {name: value for name, value in given.items() if value is not None}
 
     def build(self, documents: Iterable[BaseNode], **options: Any) -> DenseXRetrievalPack:

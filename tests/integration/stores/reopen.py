@@ -23,7 +23,11 @@ from tests.integration.stores.corpus import QUESTIONS, corpus, options
 from tests.integration.stores.kinds import KINDS
 from tests.integration.stores.open_store import Address, OpenStore
 
-SEARCHES: dict[str, dict[str, Any]] = {"dense": {"hybrid": False}, "hybrid": {}, "words": {"dense_weight": 0.0}}
+SEARCHES: dict[str, dict[str, Any]] = {
+    "dense": {"hybrid": False},
+    "hybrid": {},
+    "words": {"dense_weight": 0.0},
+}
 """A pack's arguments by what it searches by."""
 ROOT = Path(__file__).parents[3]
 
@@ -67,7 +71,11 @@ def answers(pack: DenseXRetrievalPack) -> dict[str, Any]:
 def _refresh(pack: DenseXRetrievalPack, step: Step) -> dict[str, Any]:
     indexed = pack.refresh(corpus(*step.names))
     propositionizer: Any = pack.node_parser.propositionizer
-    return {"indexed": indexed, "embedded": pack.get_modules()["embed_model"].embedded, "asked": propositionizer.asked}
+    return {
+        "indexed": indexed,
+        "embedded": pack.get_modules()["embed_model"].embedded,
+        "asked": propositionizer.asked,
+    }
 
 
 ACTIONS: dict[str, Callable[[DenseXRetrievalPack, Step], Any]] = {

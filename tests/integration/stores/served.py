@@ -70,7 +70,8 @@ class Postgres(StoreKind):
 
 NO_IDS = {
     "test_rows_of_somebody_else_never_appear": (
-        "FAISS keeps no ids, so nobody can tell whose a vector is that others added: an index with vectors that a pack "
+        "FAISS keeps no ids, so nobody can tell whose a vector is that others added: an index with vectors "
+        "that a pack "
         "does not know is refused, and so is adding to one past the pack"
     )
 }
@@ -115,7 +116,9 @@ class FaissWithRedis(StoreKind):
         )
 
     def missing(self) -> str | None:
-        return super().missing() or (None if shutil.which("redis-server") else "redis-server is not installed")
+        return super().missing() or (
+            None if shutil.which("redis-server") else "redis-server is not installed"
+        )
 
 
 def empty_faiss_store() -> Any:

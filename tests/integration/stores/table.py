@@ -66,14 +66,18 @@ def render(outcomes: Sequence[Outcome]) -> str:
     notes: list[str] = []
     rows = []
     for slug, kind in KINDS.items():
-        theirs = {name: [part for part in outcomes if (part.kind, part.column) == (slug, name)] for name in COLUMNS}
+        theirs = {
+            name: [part for part in outcomes if (part.kind, part.column) == (slug, name)] for name in COLUMNS
+        }
         cells = [_cell(theirs[name], notes) for name in COLUMNS]
         rows.append(f"| {kind.name} | {' | '.join(cells)} |")
     head = ["| store | " + " | ".join(COLUMNS) + " |", "|---" + "|:-:" * len(COLUMNS) + "|"]
     footnotes = [f"{number}. {note[:1].upper()}{note[1:]}." for number, note in enumerate(notes, 1)]
     packages = sorted({package for kind in KINDS.values() for package in kind.packages})
     versions = ", ".join(f"{package} {_version(package)}" for package in packages)
-    return "\n".join([*head, *rows, *(["", *footnotes] if footnotes else []), "", f"Checked with {versions}.", ""])
+    return "\n".join(
+        [*head, *rows, *(["", *footnotes] if footnotes else []), "", f"Checked with {versions}.", ""]
+    )
 
 
 def _cell(outcomes: Sequence[Outcome], notes: list[str]) -> str:

@@ -1,4 +1,5 @@
-"""Changes in any order beside a plain dictionary of what should be there: nothing is lost, and nothing comes back."""
+"""Changes in any order beside a plain dictionary of what should be there: nothing is lost, and nothing comes
+back."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ from tests.integration.stores.open_store import OpenStore
 
 IDS = ("harbour", "mill", "dir/chapel.md", "灯台/港.md", "茶", "a,b", HOSTILE_ID)
 THINGS = ("harbour", "lantern", "orchard", "ferry", "橋", "灯台", "味噌", "庭園")
-GRANULARITIES = (("proposition", "sentence", "passage"), ("proposition",), ("passage",), ("sentence", "passage"))
+GRANULARITIES = (
+    ("proposition", "sentence", "passage"),
+    ("proposition",),
+    ("passage",),
+    ("sentence", "passage"),
+)
 CHANGES = ("insert", "insert", "refresh", "refresh", "delete", "purge", "compact", "reopen")
 STEPS = 14
 
@@ -74,7 +80,9 @@ def test_changes_in_any_order(store: OpenStore, mode: str, seed: int) -> None:
         if change in ("insert", "refresh"):
             chosen = chance.sample(IDS, chance.randint(1, 4))
             kept = [
-                name for name in chosen if change == "refresh" and name in documents.there and chance.random() < 0.5
+                name
+                for name in chosen
+                if change == "refresh" and name in documents.there and chance.random() < 0.5
             ]
             given = [documents.there[name] if name in kept else documents.new(name) for name in chosen]
             if change == "insert":

@@ -40,7 +40,9 @@ def test_unchanged_documents_cost_nothing(store: OpenStore, mode: str) -> None:
 def test_a_changed_document_is_replaced(store: OpenStore, mode: str) -> None:
     pack = store.build(corpus(), **options(mode))
     kept = {node.node_id for node in pack.nodes() if node.ref_doc_id != "bridge"}
-    changed = [document(name, NEW_TEXT, METADATA[name]) if name == "bridge" else corpus(name)[0] for name in METADATA]
+    changed = [
+        document(name, NEW_TEXT, METADATA[name]) if name == "bridge" else corpus(name)[0] for name in METADATA
+    ]
     assert pack.refresh(changed) == [name == "bridge" for name in METADATA]
     for opened in (pack, *each_search(store, mode).values()):
         nodes = opened.nodes()

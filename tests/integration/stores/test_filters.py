@@ -9,7 +9,16 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_pack_densex import DenseXRetrievalPack
 from tests.integration.stores.checks import documents_of, everything
-from tests.integration.stores.corpus import ABOUT_ALL, EVERYTHING, FILTERS, METADATA, QUESTIONS, corpus, one, options
+from tests.integration.stores.corpus import (
+    ABOUT_ALL,
+    EVERYTHING,
+    FILTERS,
+    METADATA,
+    QUESTIONS,
+    corpus,
+    one,
+    options,
+)
 from tests.integration.stores.open_store import OpenStore
 
 pytestmark = pytest.mark.column("filters")

@@ -9,23 +9,42 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS
 from tests.integration.stores.checks import close_to, documents_of, each_search, everything, node_ids
-from tests.integration.stores.corpus import ABOUT_ALL, HOSTILE_ID, METADATA, QUESTIONS, corpus, document, one, options
+from tests.integration.stores.corpus import (
+    ABOUT_ALL,
+    HOSTILE_ID,
+    METADATA,
+    QUESTIONS,
+    corpus,
+    document,
+    one,
+    options,
+)
 from tests.integration.stores.open_store import OpenStore
 from tests.integration.stores.reopen import answers
 
 SHAPES: dict[str, dict[str, Any]] = {
-    "nested": {"author": {"name": "清少納言", "born": 966, "works": [{"title": "枕草子", "parts": [1, [2, None]]}]}},
-    "numbers": {"big": 2**63 - 1, "negative": -(2**63), "odd": 2**53 + 1, "tenth": 0.1, "tiny": 5e-324, "large": 1e300},
-    "nothing": {"none": None, "empty": "", "no list": [], "no dict": {}, "true": True, "false": False, "zero": 0},
-    "lists": {"mixed": [1, "一", None, 2.5, True, {"a": [1]}], "lists": [[1, 2], []], "strings": ["a", "", "山"]},
+    "nested": {
+        "author": {"name": "清少納言", "born": 966, "works": [{"title": "枕草子", "parts": [1, [2, None]]}]},
+    },
+    "numbers": {
+        "big": 2**63 - 1, "negative": -(2**63), "odd": 2**53 + 1, "tenth": 0.1,
+        "tiny": 5e-324, "large": 1e300,
+    },
+    "nothing": {
+        "none": None, "empty": "", "no list": [], "no dict": {}, "true": True, "false": False, "zero": 0,
+    },
+    "lists": {
+        "mixed": [1, "一", None, 2.5, True, {"a": [1]}], "lists": [[1, 2], []], "strings": ["a", "", "山"],
+    },
     "names": {
         "鍵": "値", "": "no name", "a.b": 1, "a b": 2, "$set": 3, "it's": "quoted", "x[0]": 4, "🗝": "emoji",
         "A": 1, "a": 2,
     },
     "taken": {
-        "text": "not the text", "id": "not the id", "id_": 1, "doc_id": "no", "document_id": "none", "ref_doc_id": "x",
-        "node_id": 2, "embedding": [0.5], "vector": "v", "score": 9, "metadata": {"metadata_": 1}, "_id": "y",
-        "relationships": [], "class_name": "Other", "$vector": 1, "page_content": "p", "pk": 7, "distance": 0.1,
+        "text": "not the text", "id": "not the id", "id_": 1, "doc_id": "no",
+        "document_id": "none", "ref_doc_id": "x", "node_id": 2, "embedding": [0.5],
+        "vector": "v", "score": 9, "metadata": {"metadata_": 1}, "_id": "y", "relationships": [],
+        "class_name": "Other", "$vector": 1, "page_content": "p", "pk": 7, "distance": 0.1,
     },
     "syntax": {"quote": "\"'\\\n\t\u2028{}%s", "key = value": "x", "json": '{"a": [1]}', "nul": "a\x00b"},
 }  # fmt: skip
@@ -63,7 +82,9 @@ def check_metadata(kept: dict[str, Any], given: dict[str, Any]) -> None:
     """Check that metadata, without what is kept there of ours, is what was given, types and all."""
     users = {key: value for key, value in kept.items() if key not in BOOKKEEPING_KEYS}
     assert users == given
-    assert {key: type(value) for key, value in users.items()} == {key: type(value) for key, value in given.items()}
+    assert {key: type(value) for key, value in users.items()} == {
+        key: type(value) for key, value in given.items()
+    }
 
 
 @pytest.mark.column("metadata")
@@ -81,7 +102,9 @@ def test_a_whole_number_of_64_bits_is_compared_exactly(store: OpenStore) -> None
 @pytest.mark.column("metadata")
 def test_values_of_different_kinds_under_one_key(store: OpenStore) -> None:
     values: list[Any] = [1, "one", [1, 2], {"one": 1}, None, 1.5, True]
-    documents = [document(f"d{place}", "Glass is sand.", {"value": value}) for place, value in enumerate(values)]
+    documents = [
+        document(f"d{place}", "Glass is sand.", {"value": value}) for place, value in enumerate(values)
+    ]
     pack = store.build(documents, **options("recursive"))
     for opened in (pack, store.reopen(**options("recursive"))):
         kept = {str(node.ref_doc_id): node.metadata["value"] for node in opened.nodes()}
@@ -92,8 +115,26 @@ def test_values_of_different_kinds_under_one_key(store: OpenStore) -> None:
 
 @pytest.mark.column("ids, Japanese")
 def test_documents_are_told_apart_by_ids_of_any_characters(store: OpenStore) -> None:
-    ids = [HOSTILE_ID, "'", '"', "%", "_", "\\", "a\nb", "日本語 の id", "é", "e\u0301", "*", "x" * 400, " x", "x", "X"]
-    documents = [document(name, f"Fact {place} of glass.", {"place": place}) for place, name in enumerate(ids)]
+    ids = [
+        HOSTILE_ID,
+        "'",
+        '"',
+        "%",
+        "_",
+        "\\",
+        "a\nb",
+        "日本語 の id",
+        "é",
+        "e\u0301",
+        "*",
+        "x" * 400,
+        " x",
+        "x",
+        "X",
+    ]
+    documents = [
+        document(name, f"Fact {place} of glass.", {"place": place}) for place, name in enumerate(ids)
+    ]
     pack = store.build(documents, **options("recursive"))
     assert set(pack.documents()) == set(ids)
     for name in ids[::2]:

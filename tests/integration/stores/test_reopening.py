@@ -23,7 +23,9 @@ AT_FIRST = [name for name in METADATA if name not in ("miso", "琵琶湖")]
 def test_another_process(kind: StoreKind, servers: Servers, tmp_path: Path) -> None:
     """It finds the same with the same scores in the same order, and what it changes is there in this one."""
     if kind.is_in_memory:
-        pytest.xfail("it lives in the memory of one process, and nothing of it is there for another one to open")
+        pytest.xfail(
+            "it lives in the memory of one process, and nothing of it is there for another one to open"
+        )
     addresses = {mode: kind.new(_new_folder(tmp_path / mode), servers) for mode in MODES}
     here = {mode: _build(kind.open(address), mode) for mode, address in addresses.items()}
     there = in_another_process([(address, _steps(mode)) for mode, address in addresses.items()])
@@ -84,7 +86,9 @@ def test_documents_are_added_to_what_was_opened(store: OpenStore, mode: str) -> 
 
 
 @pytest.mark.column("other model refused")
-@pytest.mark.parametrize("other", [ShortEmbedding(model_name="newer"), EnglishEmbedding()], ids=["name", "dimension"])
+@pytest.mark.parametrize(
+    "other", [ShortEmbedding(model_name="newer"), EnglishEmbedding()], ids=["name", "dimension"]
+)
 def test_another_embedding_model_is_refused(store: OpenStore, other: ShortEmbedding) -> None:
     store.build(corpus("bridge", "将棋"), **options("recursive"))
     with pytest.raises(InvalidIndexError) as caught:
@@ -99,5 +103,7 @@ def test_another_embedding_model_is_not_let_write_either(store: OpenStore) -> No
     pack = store.build(corpus("bridge"), **options("recursive"))
     before = node_ids(pack)
     with pytest.raises(InvalidIndexError):
-        store.build(corpus("将棋"), **{**options("recursive"), "embed_model": ShortEmbedding(model_name="newer")})
+        store.build(
+            corpus("将棋"), **{**options("recursive"), "embed_model": ShortEmbedding(model_name="newer")}
+        )
     assert node_ids(store.reopen(**options("recursive"))) == before

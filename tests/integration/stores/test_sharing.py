@@ -87,6 +87,8 @@ def test_rows_of_somebody_else_may_be_there_before(store: OpenStore) -> None:
 
 def _row(text: str) -> TextNode:
     """A node such as other programs write."""
-    node = TextNode(id_=str(uuid.uuid4()), text=text, metadata={"topic": "sea", "year": 1998}, embedding=embed(text))
+    node = TextNode(
+        id_=str(uuid.uuid4()), text=text, metadata={"topic": "sea", "year": 1998}, embedding=embed(text)
+    )
     node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id="somebody's")
     return node

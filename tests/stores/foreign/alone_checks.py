@@ -112,7 +112,9 @@ class AloneChecks:
     def test_texts_that_stores_refuse_come_back(self, store: NodeStore) -> None:
         nodes = made_nodes("d", ["Half a \x00 nul. \x00."])
         store.replace([], nodes)
-        assert list(store.fetch([node.node_id for node in nodes]).values()) == list(map(without_embedding, nodes))
+        assert list(store.fetch([node.node_id for node in nodes]).values()) == list(
+            map(without_embedding, nodes)
+        )
 
     def test_a_store_that_nothing_was_written_to_is_empty(self, store: NodeStore) -> None:
         assert store.is_empty()
@@ -134,7 +136,9 @@ class AloneChecks:
 
     def test_records_are_those_of_the_nodes(self, store: NodeStore) -> None:
         store.replace([], ALL)
-        assert {record.id: record for record in store.records()} == {node.node_id: NodeRecord.of(node) for node in ALL}
+        assert {record.id: record for record in store.records()} == {
+            node.node_id: NodeRecord.of(node) for node in ALL
+        }
         assert {record.id for record in store.records("passage")} == {
             node.node_id for node in ALL if type(node) is TextNode
         }
@@ -154,7 +158,9 @@ class AloneChecks:
         found = store.search(asked)
         embeddings = {node.node_id: np.array(node.embedding) for node in ALL}
         cosines = {key: float(value @ np.array(asked.query_embedding)) for key, value in embeddings.items()}
-        assert [node.score for node in found] == pytest.approx(sorted(cosines.values(), reverse=True)[:5], abs=1e-4)
+        assert [node.score for node in found] == pytest.approx(
+            sorted(cosines.values(), reverse=True)[:5], abs=1e-4
+        )
         assert [node.score for node in found] == pytest.approx([cosines[node.id] for node in found], abs=1e-4)
         assert found[0].leads_to == JAPANESE[0].node_id
 
@@ -179,7 +185,11 @@ class AloneChecks:
         assert len(store.search(question("tea", 50, filters=filters))) == len(ALL)
 
     def test_a_filter_that_hardly_anything_passes_is_searched_to_the_end(self, store: NodeStore) -> None:
-        many = [node for place in range(60) for node in made_nodes(f"d{place}", [f"Tea number {place}."], rank=place)]
+        many = [
+            node
+            for place in range(60)
+            for node in made_nodes(f"d{place}", [f"Tea number {place}."], rank=place)
+        ]
         store.replace([], many)
         filters = MetadataFilters(filters=[MetadataFilter(key="rank", value=58, operator=FilterOperator.GTE)])
         found = store.search(question("tea number 1", 3, filters=filters))
@@ -199,7 +209,11 @@ class AloneChecks:
     def test_a_narrow_filter_by_number_reads_what_passes_and_little_else(
         self, store: Any, conditions: list[Any]
     ) -> None:
-        many = [node for place in range(60) for node in made_nodes(f"d{place}", [f"Tea number {place}."], rank=place)]
+        many = [
+            node
+            for place in range(60)
+            for node in made_nodes(f"d{place}", [f"Tea number {place}."], rank=place)
+        ]
         store.replace([], many)
         read, nearest = [], store._nearest
         store._nearest = lambda *asked: read.append(list(nearest(*asked))) or read[-1]
@@ -211,7 +225,9 @@ class AloneChecks:
         store = adapter_for(opened())
         store.replace([], JAPANESE)
         with stopped_after(store, 1), pytest.raises(StoppedError):
-            store.replace([], [node for part in ("a", "b") for node in made_nodes("half", [f"Secret {part} is here."])])
+            store.replace(
+                [], [node for part in ("a", "b") for node in made_nodes("half", [f"Secret {part} is here."])]
+            )
         reader = adapter_for(opened())
         reader.replace(["half"], [])
         assert reader.node_ids(["half"]) == set()
@@ -222,8 +238,13 @@ class AloneChecks:
         new = made_nodes("docs/tea.md", ["Green tea is green."], lang="fr")
         store.replace(["docs/tea.md"], new)
         assert store.node_ids(["docs/tea.md"]) == {node.node_id for node in new}
-        assert {found.id for found in store.search(question("tea", 50))} == {node.node_id for node in [*new, *JAPANESE]}
-        assert (adapter_for(opened()).counts().passages, adapter_for(opened()).counts().propositions) == (3, 3)
+        assert {found.id for found in store.search(question("tea", 50))} == {
+            node.node_id for node in [*new, *JAPANESE]
+        }
+        assert (adapter_for(opened()).counts().passages, adapter_for(opened()).counts().propositions) == (
+            3,
+            3,
+        )
 
     def test_a_node_written_again_is_as_it_was_written_last(self, store: NodeStore) -> None:
         store.replace([], TEA)
@@ -231,7 +252,9 @@ class AloneChecks:
         for node in again:
             del node.metadata["year"]
         store.replace([], again)
-        assert list(store.fetch([node.node_id for node in again]).values()) == list(map(without_embedding, again))
+        assert list(store.fetch([node.node_id for node in again]).values()) == list(
+            map(without_embedding, again)
+        )
         assert (store.counts().passages, store.counts().propositions) == (1, 2)
         filters = MetadataFilters(filters=[MetadataFilter(key="year", value=1990)])
         assert store.search(question("tea", 9, filters=filters)) == []
@@ -245,7 +268,9 @@ class AloneChecks:
             assert {record.id for record in reader.records()} == {node.node_id for node in TEA}
 
     @pytest.mark.parametrize("steps", range(4))
-    def test_a_document_that_a_stop_left_half_written_counts_as_missing(self, store: NodeStore, steps: int) -> None:
+    def test_a_document_that_a_stop_left_half_written_counts_as_missing(
+        self, store: NodeStore, steps: int
+    ) -> None:
         first = "Tea comes from leaves. Green tea is not fermented."
         before = made_nodes("docs/tea.md", [first, "Tea is cold."], v=1)
         new = made_nodes("docs/tea.md", [first, "Tea is hot."], v=2)
@@ -255,7 +280,9 @@ class AloneChecks:
             store.replace(["docs/tea.md"], new)
         if "docs/tea.md" in store.documents():
             assert store.documents()["docs/tea.md"] == old
-            assert list(store.fetch([node.node_id for node in before]).values()) == list(map(without_embedding, before))
+            assert list(store.fetch([node.node_id for node in before]).values()) == list(
+                map(without_embedding, before)
+            )
             assert store.node_ids(["docs/tea.md"]) == {node.node_id for node in before}
         store.replace(["docs/tea.md"], new)
         assert store.node_ids(["docs/tea.md"]) == {node.node_id for node in new}
@@ -302,7 +329,9 @@ class AloneChecks:
 
     def test_core_s_own_index_reads_the_nodes(self, opened: Open, store: NodeStore) -> None:
         store.replace([], ALL)
-        retriever = VectorStoreIndex.from_vector_store(opened(), embed_model=EMBEDDING).as_retriever(similarity_top_k=2)
+        retriever = VectorStoreIndex.from_vector_store(opened(), embed_model=EMBEDDING).as_retriever(
+            similarity_top_k=2
+        )
         texts = [hit.node.get_content(metadata_mode="embed") for hit in retriever.retrieve("味噌 大豆 発酵")]  # type: ignore[arg-type]
         assert any("味噌は大豆を発酵させた調味料である" in text for text in texts)
         assert not any("densex" in text for text in texts)

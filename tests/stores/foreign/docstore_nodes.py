@@ -22,10 +22,17 @@ from tests.openai_server import embed
 
 DIMENSION = len(embed("a"))
 ENGLISH = {
-    "tides": "The Moon pulls the ocean towards itself. Its pull raises two bulges. The Bay of Fundy has high tides.",
-    "bridge": "The Akashi Bridge opened in 1998. Its main span is 1,991 metres long. It crosses a busy strait.",
+    "tides": (
+        "The Moon pulls the ocean towards itself. Its pull raises two bulges. "
+        "The Bay of Fundy has high tides."
+    ),
+    "bridge": (
+        "The Akashi Bridge opened in 1998. Its main span is 1,991 metres long. It crosses a busy strait."
+    ),
     "miso": "Miso is made of fermented soybeans. Salt and koji are added. Its colour differs by region.",
-    "chess": "Chess is played by two people. Each of them has sixteen pieces. A captured piece is gone for good.",
+    "chess": (
+        "Chess is played by two people. Each of them has sixteen pieces. A captured piece is gone for good."
+    ),
 }
 JAPANESE = {
     "琵琶湖": "琵琶湖は滋賀県にある。日本で最も大きい湖である。多くの固有種が住む。",
@@ -44,7 +51,9 @@ def nodes_of(text: str, document_id: str = "d", **metadata: Any) -> list[BaseNod
 
 
 def kept(
-    folder: Path, docstore: BaseDocumentStore | None = None, vector_store: BasePydanticVectorStore | None = None
+    folder: Path,
+    docstore: BaseDocumentStore | None = None,
+    vector_store: BasePydanticVectorStore | None = None,
 ) -> Any:
     """What `keep` left in a folder."""
     nodes = adapter_for(vector_store if vector_store is not None else SimpleVectorStore(), docstore)

@@ -75,7 +75,9 @@ def made_nodes(document_id: str, passages: Sequence[str], **metadata: Any) -> li
             )
             for place, part in enumerate(filter(None, text.replace("。", ".").split(".")))
         ]
-        passage.relationships[NodeRelationship.CHILD] = [RelatedNodeInfo(node_id=one.node_id) for one in propositions]
+        passage.relationships[NodeRelationship.CHILD] = [
+            RelatedNodeInfo(node_id=one.node_id) for one in propositions
+        ]
         for node in (passage, *propositions):
             node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
             nodes.append(node)
@@ -91,7 +93,18 @@ def without_embedding(node: BaseNode) -> BaseNode:
 
 
 def question(text: str, top_k: int = 3, **more: Any) -> VectorStoreQuery:
-    return VectorStoreQuery(query_embedding=EMBEDDING.get_query_embedding(text), similarity_top_k=top_k, **more)
+    return VectorStoreQuery(
+        query_embedding=EMBEDDING.get_query_embedding(text), similarity_top_k=top_k, **more
+    )
 
 
-__all__ = ["ANY_JSON", "DIMENSION", "EMBEDDING", "MISO", "made_nodes", "node_id", "question", "without_embedding"]
+__all__ = [
+    "ANY_JSON",
+    "DIMENSION",
+    "EMBEDDING",
+    "MISO",
+    "made_nodes",
+    "node_id",
+    "question",
+    "without_embedding",
+]

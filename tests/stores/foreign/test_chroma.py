@@ -16,7 +16,9 @@ from tests.stores.foreign.alone_checks import AloneChecks, Open
 from tests.stores.foreign.made_nodes import DIMENSION, made_nodes, question
 
 chromadb = pytest.importorskip("chromadb", reason="chromadb is missing")
-chroma = pytest.importorskip("llama_index.vector_stores.chroma", reason="llama-index-vector-stores-chroma is missing")
+chroma = pytest.importorskip(
+    "llama_index.vector_stores.chroma", reason="llama-index-vector-stores-chroma is missing"
+)
 
 
 class TestChromaInMemory(AloneChecks):

@@ -35,7 +35,9 @@ def docstore(request: pytest.FixtureRequest, servers: Servers) -> BaseDocumentSt
     if request.param == "postgres":
         from llama_index.storage.kvstore.postgres import PostgresKVStore
 
-        values = PostgresKVStore.from_params("127.0.0.1", str(servers.postgres), "postgres", POSTGRES_USER, "")
+        values = PostgresKVStore.from_params(
+            "127.0.0.1", str(servers.postgres), "postgres", POSTGRES_USER, ""
+        )
         return KVDocumentStore(values, namespace)
     return SimpleDocumentStore()
 
@@ -64,7 +66,9 @@ def filled(
     docstore: BaseDocumentStore | None = None, vector_store: BasePydanticVectorStore | None = None
 ) -> DocstoreNodes:
     store = DocstoreNodes(vector_store or SimpleVectorStore(), docstore)
-    store.replace([], [node for name, text in {**ENGLISH, **JAPANESE}.items() for node in nodes_of(text, name)])
+    store.replace(
+        [], [node for name, text in {**ENGLISH, **JAPANESE}.items() for node in nodes_of(text, name)]
+    )
     return store
 
 
@@ -81,7 +85,9 @@ def test_nodes_come_back_whole_from_the_docstore(docstore: BaseDocumentStore) ->
     assert store.fetch([]) == {}
 
 
-@pytest.mark.parametrize(("asked", "answer"), [("the Akashi Bridge opened", "bridge"), ("将棋の駒は四十枚", "将棋")])
+@pytest.mark.parametrize(
+    ("asked", "answer"), [("the Akashi Bridge opened", "bridge"), ("将棋の駒は四十枚", "将棋")]
+)
 def test_a_search_tells_what_was_found_and_where_it_leads(asked: str, answer: str) -> None:
     store = filled()
     found = store.search(question(asked, 3))
@@ -135,7 +141,11 @@ def test_the_docstore_is_as_llama_index_would_have_written_it(docstore: BaseDocu
     store.replace(list(JAPANESE), [])
     assert docstore.docs == theirs.docs
     assert docstore.get_all_ref_doc_info() == theirs.get_all_ref_doc_info()
-    ours = {key: value for key, value in docstore.get_all_document_hashes().items() if not value.startswith("densex/")}
+    ours = {
+        key: value
+        for key, value in docstore.get_all_document_hashes().items()
+        if not value.startswith("densex/")
+    }
     assert ours == theirs.get_all_document_hashes()
 
 
@@ -151,7 +161,9 @@ def test_what_others_keep_in_the_docstore_is_left_alone(docstore: BaseDocumentSt
 def test_filters_drop_hits_and_more_are_asked_for() -> None:
     store = DocstoreNodes(SimpleVectorStore())
     for number in range(60):
-        store.replace([], nodes_of(f"Fact {number} is about chess.", f"d{number}", shelf="b" if number % 20 else "a"))
+        store.replace(
+            [], nodes_of(f"Fact {number} is about chess.", f"d{number}", shelf="b" if number % 20 else "a")
+        )
     filters = MetadataFilters(filters=[MetadataFilter(key="shelf", value="a")])
     found = store.search(question("about chess", 4, filters=filters))
     documents = {node.ref_doc_id for node in store.fetch([one.id for one in found]).values()}
@@ -199,7 +211,9 @@ class Stopping(SimpleKVStore):
         self.left -= 1
 
 
-def test_a_stop_at_any_write_leaves_a_document_that_counts_as_changed_and_is_mended_by_writing_it_again() -> None:
+def test_a_stop_at_any_write_leaves_a_document_that_counts_as_changed_and_is_mended_by_writing_it_again() -> (
+    None
+):
     old, new = nodes_of(ENGLISH["tides"]), nodes_of(ENGLISH["tides"] + " It is a new sentence.")
     stops = 0
     for writes in range(10**6):
@@ -277,7 +291,10 @@ def test_purged_text_is_in_no_file_of_the_folder(tmp_path: Path) -> None:
 
 def test_metadata_that_is_no_json_is_refused_with_the_documents_name_before_anything_changes() -> None:
     store = filled()
-    before, nodes = store.documents(), nodes_of("A text.", "papers/one.md") + nodes_of("Miso is salty.", "miso")
+    before, nodes = (
+        store.documents(),
+        nodes_of("A text.", "papers/one.md") + nodes_of("Miso is salty.", "miso"),
+    )
     nodes[0].metadata["when"] = object()
     with pytest.raises(ValueError, match=r"document 'papers/one\.md' cannot be kept as JSON"):
         store.replace(["miso"], nodes)
@@ -285,7 +302,9 @@ def test_metadata_that_is_no_json_is_refused_with_the_documents_name_before_anyt
 
 
 def test_nodes_without_embeddings_are_kept_and_not_given_to_the_vector_store() -> None:
-    nodes: list[BaseNode] = [node.model_copy(update={"embedding": None}) for node in nodes_of(ENGLISH["tides"])]
+    nodes: list[BaseNode] = [
+        node.model_copy(update={"embedding": None}) for node in nodes_of(ENGLISH["tides"])
+    ]
     store = DocstoreNodes(SimpleVectorStore())
     store.replace([], nodes)
     assert store.counts().documents == 1

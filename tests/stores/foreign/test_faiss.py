@@ -54,40 +54,53 @@ KINDS: dict[str, Callable[[], Any]] = {
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest) -> FaissNodes:
     store = FaissNodes(KINDS[request.param]())
-    store.replace([], [node for name, text in {**ENGLISH, **JAPANESE}.items() for node in nodes_of(text, name)])
+    store.replace(
+        [], [node for name, text in {**ENGLISH, **JAPANESE}.items() for node in nodes_of(text, name)]
+    )
     return store
 
 
 def test_scores_are_cosines_whatever_the_index_measures(store: FaissNodes) -> None:
     asked = question("The Akashi Bridge opened in 1998.", 5)
-    vectors = {n.node_id: n.embedding for name, text in {**ENGLISH, **JAPANESE}.items() for n in nodes_of(text, name)}
+    vectors = {
+        n.node_id: n.embedding for name, text in {**ENGLISH, **JAPANESE}.items() for n in nodes_of(text, name)
+    }
     query = np.array(asked.query_embedding)
     asked.query_embedding = [7 * value for value in asked.query_embedding or []]  # its length does not matter
     found = store.search(asked)
     assert len(found) == 5
     for node in found:
         vector = np.array(vectors[node.id])
-        assert node.score == pytest.approx(query @ vector / np.linalg.norm(query) / np.linalg.norm(vector), abs=1e-5)
+        assert node.score == pytest.approx(
+            query @ vector / np.linalg.norm(query) / np.linalg.norm(vector), abs=1e-5
+        )
     assert [node.score for node in found] == sorted((node.score for node in found), reverse=True)
 
 
 def test_what_was_replaced_is_gone_from_the_index_as_well(store: FaissNodes) -> None:
     for number in range(30):
-        nodes = nodes_of(f"Chess, game {number}, is played by two. Each of them has {number} pieces.", "chess")
+        nodes = nodes_of(
+            f"Chess, game {number}, is played by two. Each of them has {number} pieces.", "chess"
+        )
         store.replace(["chess"], nodes)
     store.replace(["miso", "never there"], [])
     there = {record.id for record in store.records()}
     assert store.vector_store.client.ntotal == len(there) == len(store.positions())
     assert len(store.search(question("Chess is played by two.", 8))) == 8
     assert {node.id for node in store.search(question("Chess is played", 1000))} == there
-    assert not store.maintain()  # there is nothing to compact, so nothing that one writer has and another has not
+    # there is nothing to compact, so nothing that one writer has and another has not
+    assert not store.maintain()
 
 
 def test_as_many_are_found_as_asked_for_though_few_lists_are_probed() -> None:
     store = FaissNodes(trained())
     store.vector_store.client.nprobe = 1
-    store.replace([], [node for name, text in {**ENGLISH, **JAPANESE}.items() for node in nodes_of(text, name)])
-    assert {node.id for node in store.search(question("miso", 1000))} == {record.id for record in store.records()}
+    store.replace(
+        [], [node for name, text in {**ENGLISH, **JAPANESE}.items() for node in nodes_of(text, name)]
+    )
+    assert {node.id for node in store.search(question("miso", 1000))} == {
+        record.id for record in store.records()
+    }
 
 
 def test_an_index_comes_back_from_its_folder(store: FaissNodes, tmp_path: Path) -> None:
@@ -99,7 +112,9 @@ def test_an_index_comes_back_from_its_folder(store: FaissNodes, tmp_path: Path) 
     back.replace(["chess"], nodes_of("Chess has clocks.", "chess"))
     keep(back, tmp_path)
     again = kept_by_faiss(tmp_path)
-    assert {node.id for node in again.search(question("chess", 99))} == {record.id for record in again.records()}
+    assert {node.id for node in again.search(question("chess", 99))} == {
+        record.id for record in again.records()
+    }
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -142,7 +157,9 @@ def test_vectors_that_others_add_later_are_refused_or_never_found() -> None:
     ],
 )
 def test_an_index_that_cannot_delete_is_refused_with_advice(index: Any) -> None:
-    with pytest.raises(ValueError, match=r"HNSW|IDMap2 of FAISS .* delete vectors by number; faiss\.IndexFlatIP"):
+    with pytest.raises(
+        ValueError, match=r"HNSW|IDMap2 of FAISS .* delete vectors by number; faiss\.IndexFlatIP"
+    ):
         FaissNodes(FaissVectorStore(index))
 
 
@@ -164,7 +181,9 @@ def test_vectors_of_another_dimension_are_refused_with_both_named() -> None:
 def test_filters_reach_what_is_far_from_the_question() -> None:
     store = FaissNodes(flat())
     for number in range(40):
-        store.replace([], nodes_of(f"Fact {number} is about chess.", f"d{number}", shelf="far" if number > 38 else "b"))
+        store.replace(
+            [], nodes_of(f"Fact {number} is about chess.", f"d{number}", shelf="far" if number > 38 else "b")
+        )
     filters = MetadataFilters(filters=[MetadataFilter(key="shelf", value="far")])
     found = store.search(question("Fact 1 is about chess.", 5, filters=filters))
     assert {node.id for node in found} == store.node_ids(["d39"])
@@ -272,7 +291,9 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(tmp_path: Path) -> None:
     for seconds in (0.02, 0.05, 0.11):
         folder = tmp_path / str(seconds)
         command = [sys.executable, "-c", _WRITER, str(folder)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, env={**os.environ}) as writer:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, cwd=root, env={**os.environ}
+        ) as writer:
             assert writer.stdout is not None
             done = [int(writer.stdout.readline())]
             time.sleep(seconds)
@@ -318,7 +339,9 @@ def test_any_changes_leave_what_an_exact_search_of_the_present_nodes_finds(
     present: dict[str, list[TextNode]] = {}
     for state, (change, document, count) in enumerate(changes):
         if change == "replace":
-            nodes = [unit(f"{document}{n}", document, rng.normal(size=4).tolist(), state) for n in range(count)]
+            nodes = [
+                unit(f"{document}{n}", document, rng.normal(size=4).tolist(), state) for n in range(count)
+            ]
             store.replace([document], list(nodes))
             present[document] = nodes
         elif change == "remove":
@@ -331,7 +354,8 @@ def test_any_changes_leave_what_an_exact_search_of_the_present_nodes_finds(
     expected = {node.node_id: np.array(node.embedding) for nodes in present.values() for node in nodes}
     asked = rng.normal(size=4)
     cosines = {
-        one: float(asked @ vector / np.linalg.norm(asked) / np.linalg.norm(vector)) for one, vector in expected.items()
+        one: float(asked @ vector / np.linalg.norm(asked) / np.linalg.norm(vector))
+        for one, vector in expected.items()
     }
     for wanted in (1, 3, 100):
         found = store.search(VectorStoreQuery(query_embedding=asked.tolist(), similarity_top_k=wanted))

@@ -35,7 +35,9 @@ def test_what_others_write_is_read_though_the_table_was_open_before(tmp_path: Pa
     reader, writer = adapter_for(opener(tmp_path)()), adapter_for(opener(tmp_path)())
     assert reader.is_empty()
     for number in range(3):
-        writer.replace([], made_nodes(f"お茶 '{number}'", [f"Tea number {number}."], **{f"key{number}": number}))
+        writer.replace(
+            [], made_nodes(f"お茶 '{number}'", [f"Tea number {number}."], **{f"key{number}": number})
+        )
         assert len(reader.documents()) == number + 1
     reader.replace([], TEA)
     assert len(writer.search(question("tea", 50))) == 9

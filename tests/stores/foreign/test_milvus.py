@@ -14,7 +14,9 @@ from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
 from tests.stores.foreign.made_nodes import DIMENSION, question, without_embedding
 
 pytest.importorskip("milvus_lite", reason="milvus-lite is missing")
-milvus = pytest.importorskip("llama_index.vector_stores.milvus", reason="llama-index-vector-stores-milvus is missing")
+milvus = pytest.importorskip(
+    "llama_index.vector_stores.milvus", reason="llama-index-vector-stores-milvus is missing"
+)
 
 
 WRITE = """
@@ -41,7 +43,10 @@ class TestMilvusLite(AloneChecks):
     @pytest.fixture(params=["IP", "COSINE", "L2"])
     def opened(self, request: pytest.FixtureRequest, tmp_path: Path) -> Open:
         return lambda: milvus.MilvusVectorStore(
-            uri=str(tmp_path / "nodes.db"), dim=DIMENSION, similarity_metric=request.param, use_async_client=False
+            uri=str(tmp_path / "nodes.db"),
+            dim=DIMENSION,
+            similarity_metric=request.param,
+            use_async_client=False,
         )
 
 
@@ -49,7 +54,9 @@ class TestMilvusLite(AloneChecks):
 def test_what_milvus_has_no_room_for_is_refused_with_the_document_s_name(
     tmp_path: Path, metadata: dict[str, str]
 ) -> None:
-    store = adapter_for(milvus.MilvusVectorStore(uri=str(tmp_path / "nodes.db"), dim=DIMENSION, use_async_client=False))
+    store = adapter_for(
+        milvus.MilvusVectorStore(uri=str(tmp_path / "nodes.db"), dim=DIMENSION, use_async_client=False)
+    )
     changes = {"metadata": {**TEA[0].metadata, **metadata}} if metadata else {"text": "味" * 30_000}
     with pytest.raises(ValueError, match=r"'docs/tea\.md' has .* bytes"):
         store.replace([], [TEA[0].model_copy(update=changes)])

@@ -22,7 +22,12 @@ from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError, PropositionNodeParser, RecordedPropositionizer
+from llama_pack_densex import (
+    DenseXRetrievalPack,
+    InvalidIndexError,
+    PropositionNodeParser,
+    RecordedPropositionizer,
+)
 from llama_pack_densex.index.adapters import adapter_for
 from llama_pack_densex.index.upkeep import delete_documents
 from tests.searching import ShortEmbedding
@@ -165,7 +170,9 @@ def test_threads_that_replace_a_document_at_once_leave_one_of_its_versions() -> 
     assert len([record for record in pack.records("passage") if record.document_id == "d"]) == 1
 
 
-def test_deleted_text_is_in_no_file_of_a_faiss_folder(faiss_stores: Callable[[], Any], tmp_path: Path) -> None:
+def test_deleted_text_is_in_no_file_of_a_faiss_folder(
+    faiss_stores: Callable[[], Any], tmp_path: Path
+) -> None:
     pack = DenseXRetrievalPack(
         [SECRET, OTHER], vector_store=faiss_stores(), persist_dir=tmp_path, hybrid=False, **OPTIONS
     )
@@ -195,7 +202,9 @@ def test_another_kind_of_store_than_the_folders_is_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("make", [chroma, qdrant])
-def test_a_default_does_not_replace_what_a_pipeline_made_with_a_model(make: Callable[[], Any], tmp_path: Path) -> None:
+def test_a_default_does_not_replace_what_a_pipeline_made_with_a_model(
+    make: Callable[[], Any], tmp_path: Path
+) -> None:
     line = json.dumps({"text": OTHER.text, "propositions": ["It rained on the harbour."]})
     (tmp_path / "recorded.jsonl").write_text(line, encoding="utf-8")
     made, store = RecordedPropositionizer(tmp_path / "recorded.jsonl"), make()
@@ -227,7 +236,9 @@ def test_documents_that_a_pipeline_writes_later_are_known(make: Callable[[], Any
     pack = DenseXRetrievalPack([OTHER], vector_store=store, proposition_llm="none", **OPTIONS)
     assert set(pack.documents()) == {OTHER.id_}
     pack.insert(Document(id_="third", text="Snow fell."))
-    IngestionPipeline(transformations=[pack.node_parser, ShortEmbedding()], vector_store=store).run(documents=[SECRET])
+    IngestionPipeline(transformations=[pack.node_parser, ShortEmbedding()], vector_store=store).run(
+        documents=[SECRET]
+    )
     assert set(pack.documents()) == {OTHER.id_, "third", SECRET.id_}
     pack.insert(Document(id_="fourth", text="Hail fell."))
     assert pack.refresh([SECRET]) == [False]
@@ -249,11 +260,15 @@ def test_a_pack_that_writes_finds_by_words_what_another_one_wrote(make: Callable
 
 
 @pytest.mark.parametrize("make", [chroma, qdrant])
-def test_compacting_tells_words_of_what_was_written_past_the_pack(make: Callable[[], Any], tmp_path: Path) -> None:
+def test_compacting_tells_words_of_what_was_written_past_the_pack(
+    make: Callable[[], Any], tmp_path: Path
+) -> None:
     store, folder = make(), tmp_path / "index"
     given: dict[str, Any] = {"vector_store": store, "dense_weight": 0.0, **OPTIONS}
     pack = DenseXRetrievalPack([OTHER], persist_dir=folder, **given)
-    IngestionPipeline(transformations=[pack.node_parser, ShortEmbedding()], vector_store=store).run(documents=[SECRET])
+    IngestionPipeline(transformations=[pack.node_parser, ShortEmbedding()], vector_store=store).run(
+        documents=[SECRET]
+    )
     pack.compact()
     for opened in (pack, DenseXRetrievalPack.load(folder, **given)):
         assert opened.retrieve(ABOUT_BOTH)[0].node.ref_doc_id == SECRET.id_
@@ -265,7 +280,9 @@ def test_compacting_tells_words_of_what_was_written_past_the_pack(make: Callable
 @pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
 def test_filters_are_about_passages_where_a_unit_has_other_metadata(make: Callable[[], Any]) -> None:
     text = "# Food\n\n## Miso\n\nMiso is salty.\n\n## Tea\n\nTea is hot."  # one passage
-    pack = DenseXRetrievalPack([Document(text=text)], vector_store=make(), granularity=("sentence",), **OPTIONS)
+    pack = DenseXRetrievalPack(
+        [Document(text=text)], vector_store=make(), granularity=("sentence",), **OPTIONS
+    )
     pack.insert(OTHER)
 
     def passes(value: str) -> bool:
@@ -311,8 +328,12 @@ def test_nodes_of_another_parser_are_documents_of_their_own(make: Callable[[], A
 
 
 @pytest.mark.parametrize(("make", "source"), [(lambda: None, SOURCES[1]), (chroma, SOURCES[0])])
-def test_a_document_in_more_pieces_than_are_written_at_a_time(make: Callable[[], Any], source: dict[str, Any]) -> None:
+def test_a_document_in_more_pieces_than_are_written_at_a_time(
+    make: Callable[[], Any], source: dict[str, Any]
+) -> None:
     given = nodes_of_wells(600, "in town", **source)
-    pack = DenseXRetrievalPack(given, vector_store=make(), embed_model=MockEmbedding(embed_dim=2), query_llm="none")
+    pack = DenseXRetrievalPack(
+        given, vector_store=make(), embed_model=MockEmbedding(embed_dim=2), query_llm="none"
+    )
     assert pack.counts().propositions == 1_200
     assert kept(pack) == sorted(node.get_content() for node in given)

@@ -77,10 +77,15 @@ def test_an_approximate_index_finds_as_many_as_asked_for(settings: dict[str, Any
 def test_the_store_s_own_hybrid_search_is_passed_on_and_filtered(settings: dict[str, Any]) -> None:
     for opened in opener({**settings, "hybrid_search": True}):
         store = adapter_for(opened())
-        english, french = made_nodes("en", ["Tea is hot."], lang="en"), made_nodes("fr", ["Tea is cold."], lang="fr")
+        english, french = (
+            made_nodes("en", ["Tea is hot."], lang="en"),
+            made_nodes("fr", ["Tea is cold."], lang="fr"),
+        )
         store.replace([], [*english, *french])
         filters = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
-        asked = question("nothing alike", 9, query_str="tea", mode=VectorStoreQueryMode.HYBRID, filters=filters)
+        asked = question(
+            "nothing alike", 9, query_str="tea", mode=VectorStoreQueryMode.HYBRID, filters=filters
+        )
         asked.sparse_top_k = 9
         assert {found.id for found in store.search(asked)} == {node.node_id for node in english}
 
@@ -91,7 +96,9 @@ def test_the_store_s_own_hybrid_search_is_asked_for_more_where_filters_drop_what
     for opened in opener({**settings, "hybrid_search": True}):
         store = adapter_for(opened())
         french = [
-            node for place in range(20) for node in made_nodes(f"fr{place}", [f"Tea tea tea {place}."], lang="fr")
+            node
+            for place in range(20)
+            for node in made_nodes(f"fr{place}", [f"Tea tea tea {place}."], lang="fr")
         ]
         english = made_nodes("en", ["Some tea among many other things that are on the table."], lang="en")
         store.replace([], [*french, *english])
@@ -104,7 +111,10 @@ def test_the_store_s_own_hybrid_search_is_asked_for_more_where_filters_drop_what
 def test_threads_that_write_at_once_do_not_share_a_transaction(settings: dict[str, Any]) -> None:
     for opened in opener({**settings, "embed_dim": DIMENSION}):
         store = adapter_for(opened())
-        both_write, parts = threading.Barrier(2), {name: made_nodes(name, [f"Tea {name}."]) for name in ("a", "b")}
+        both_write, parts = (
+            threading.Barrier(2),
+            {name: made_nodes(name, [f"Tea {name}."]) for name in ("a", "b")},
+        )
         store.replace([], made_nodes("first", ["Tea is hot."]))
         put: Any = store._put  # type: ignore[attr-defined]
 
@@ -139,7 +149,9 @@ def test_a_table_with_two_rows_of_an_id_is_mended_by_the_next_writing(settings: 
 
 
 def test_a_change_that_the_server_does_not_take_is_told_without_the_text(settings: dict[str, Any]) -> None:
-    documents = [Document(id_=name, text=f"The {name} is hidden in the cellar.") for name in ("quinine", "wormwood")]
+    documents = [
+        Document(id_=name, text=f"The {name} is hidden in the cellar.") for name in ("quinine", "wormwood")
+    ]
     for opened in opener({**settings, "embed_dim": EMBEDDING_DIMENSION}):
         store = opened()
         options: dict[str, Any] = {"embed_model": ShortEmbedding(), "query_llm": "none"}

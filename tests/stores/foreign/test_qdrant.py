@@ -14,7 +14,9 @@ from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
 from tests.stores.foreign.made_nodes import made_nodes, question, without_embedding
 
 qdrant_client = pytest.importorskip("qdrant_client", reason="qdrant-client is missing")
-qdrant = pytest.importorskip("llama_index.vector_stores.qdrant", reason="llama-index-vector-stores-qdrant is missing")
+qdrant = pytest.importorskip(
+    "llama_index.vector_stores.qdrant", reason="llama-index-vector-stores-qdrant is missing"
+)
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect")
 
 
@@ -74,7 +76,9 @@ def test_the_store_s_own_hybrid_search_is_asked_for_more_where_filters_drop_what
             sparse_query_fn=words,
         )
     )
-    french = [node for place in range(20) for node in made_nodes(f"fr{place}", [f"Tea tea {place}."], lang="fr")]
+    french = [
+        node for place in range(20) for node in made_nodes(f"fr{place}", [f"Tea tea {place}."], lang="fr")
+    ]
     english = made_nodes("en", ["Some tea among many other things that are on the table."], lang="en")
     store.replace([], [*french, *english])
     filters = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])

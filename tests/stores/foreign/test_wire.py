@@ -10,7 +10,12 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
-from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
 from llama_pack_densex.index.adapters.wire import (
@@ -26,7 +31,9 @@ from llama_pack_densex.index.filters import matches
 from tests.stores.foreign.made_nodes import ANY_JSON
 
 ANY_TEXT = st.text(max_size=12)
-ANY_KEY = ANY_TEXT | st.sampled_from(["id", "doc_id", "text", "author", "_node_content", "a.b", "味", "$or", ""])
+ANY_KEY = ANY_TEXT | st.sampled_from(
+    ["id", "doc_id", "text", "author", "_node_content", "a.b", "味", "$or", ""]
+)
 ANY_VALUE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | ANY_TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
@@ -122,7 +129,10 @@ HANDED_ON = [FilterOperator(sign) for sign in ("==", ">", ">=", "<", "<=", "in")
 
 
 @given(
-    st.sampled_from(["author", "a.b", "id", "味"]), ANY_TEXT | NUMBER, ANY_VALUE | NUMBER, st.sampled_from(HANDED_ON)
+    st.sampled_from(["author", "a.b", "id", "味"]),
+    ANY_TEXT | NUMBER,
+    ANY_VALUE | NUMBER,
+    st.sampled_from(HANDED_ON),
 )
 @example("author", "Ann, Bo", "Bo", FilterOperator.IN)
 def test_what_passes_a_filter_meets_the_conditions_that_stores_are_given(
@@ -150,9 +160,16 @@ def test_only_what_every_row_that_passes_has_is_a_condition() -> None:
     assert conditions_of(both, frozenset(["author"])) == []
 
 
-@pytest.mark.parametrize("operator", [FilterOperator.EQ, FilterOperator.GT, FilterOperator.NIN, FilterOperator.ANY])
+@pytest.mark.parametrize(
+    "operator", [FilterOperator.EQ, FilterOperator.GT, FilterOperator.NIN, FilterOperator.ANY]
+)
 @pytest.mark.parametrize("values", [["a"], [1990], []])
-def test_a_list_is_a_condition_only_where_one_of_it_is_enough(operator: FilterOperator, values: list[Any]) -> None:
-    assert conditions_of(MetadataFilters(filters=[MetadataFilter(key="tags", value=values, operator=operator)])) == []
+def test_a_list_is_a_condition_only_where_one_of_it_is_enough(
+    operator: FilterOperator, values: list[Any]
+) -> None:
+    assert (
+        conditions_of(MetadataFilters(filters=[MetadataFilter(key="tags", value=values, operator=operator)]))
+        == []
+    )
     nothing = MetadataFilter(key="tags", value=[], operator=FilterOperator.IN)
     assert conditions_of(MetadataFilters(filters=[nothing])) == []
