@@ -96,8 +96,9 @@ def link_to_the_repository(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = LINK_OUT_OF_DOCS.sub(rf"]({REPOSITORY}/blob/main/\g<path>)", source[0])
 
 
-def take_fences_as_code(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def take_fences_as_code(app: Sphinx, *event: Any) -> None:
     """Docstrings have code in fences, as Markdown does."""
+    lines: list[str] = event[-1]
     converted: list[str] = []
     is_code = False
     for line in lines:

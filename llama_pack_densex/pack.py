@@ -132,7 +132,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         InvalidIndexError: `persist_dir` cannot be used.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (public)
         self,
         documents: Iterable[BaseNode],
         proposition_llm: LLM | str | None = None,

@@ -134,17 +134,11 @@ CHANGES: list[tuple[Callable[[Path], None], dict[str, str], int]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("happens", "became", "requests"), CHANGES, ids=[case[0].__name__ for case in CHANGES]
-)
+@pytest.mark.parametrize("case", CHANGES, ids=[case[0].__name__ for case in CHANGES])
 def test_the_next_time_only_what_changed_is_touched(
-    server: OpenAIServer,
-    docs: Path,
-    to: Path,
-    happens: Callable[[Path], None],
-    became: dict[str, str],
-    requests: int,
+    server: OpenAIServer, docs: Path, to: Path, case: tuple[Callable[[Path], None], dict[str, str], int]
 ) -> None:
+    happens, became, requests = case
     index(docs, "--to", to)
     server.requests.clear()
     happens(docs)
