@@ -419,6 +419,7 @@ def test_a_budget_that_is_used_up_is_told_without_a_traceback(
     assert server.requests == []
 
 
+@pytest.mark.slow
 def test_the_command_of_a_user_ends_without_a_traceback_too(
     server: OpenAIServer, docs: Path, to: Path
 ) -> None:

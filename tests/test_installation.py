@@ -13,6 +13,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+pytestmark = [pytest.mark.slow, pytest.mark.together("installation")]
+
 for module in ("build", "hatchling"):
     pytest.importorskip(module, reason="needs the dependency group test")
 

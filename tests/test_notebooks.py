@@ -176,6 +176,7 @@ def test_passages_and_their_propositions_are_listed(executed: Callable[[str], Sh
     assert "- Readable data from Voyager 1 returned in April 2024." in cells["propositions-code"]
 
 
+@pytest.mark.slow
 def test_a_question_is_answered_and_explained(executed: Callable[[str], Shown]) -> None:
     cells = executed("quickstart.ipynb")
     assert "Gliese 445" in cells["ask-code"].splitlines()[0]

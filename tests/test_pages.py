@@ -14,6 +14,8 @@ import llama_pack_densex
 from tests.openai_server import OpenAIServer, asked_content
 from tests.pages import KINDS, Reader, blocks_of
 
+pytestmark = pytest.mark.together("torch")
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 MADE_BY_THE_BUILD = {DOCS / "reference" / "command-line.md"}
@@ -39,6 +41,7 @@ def reply(request: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.slow_cases("*", but=["*README*"])
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

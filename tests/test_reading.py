@@ -1240,6 +1240,7 @@ def test_slides_are_read_below_their_titles_with_groups_tables_and_notes(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["word/document.xml", "word/media/image1.png"])
+@pytest.mark.slow_cases("*", but=["*document.xml"])
 def test_what_would_unpack_to_gigabytes_is_not_unpacked(tmp_path: Path, name: str) -> None:
     with ZipFile(tmp_path / "a.docx", "w", ZIP_DEFLATED) as archive, archive.open(name, "w") as part:
         for _ in range(300):

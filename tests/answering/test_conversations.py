@@ -546,6 +546,7 @@ def stage() -> Iterator[Stage]:
 
 @pytest.mark.parametrize("ways", [WAYS[:2], WAYS], ids=["two ways", "all four ways"])
 @pytest.mark.parametrize("conversation", CASES)
+@pytest.mark.slow_cases("*all four ways")
 async def test_it_asks_and_answers_as_it_should(
     stage: Stage, conversation: Conversation, ways: tuple[str, ...]
 ) -> None:
