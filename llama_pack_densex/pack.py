@@ -130,6 +130,18 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     Raises:
         ValueError: There is nothing to index, or an argument is out of range; the message says which.
         InvalidIndexError: `persist_dir` cannot be used.
+
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_pack_densex import DenseXRetrievalPack
+        >>> tunnel = "The Seikan Tunnel links Honshu and Hokkaido. It lies 240 metres below the sea."
+        >>> documents = [
+        ...     Document(id_="seikan.md", text=tunnel, metadata={"topic": "railways"}),
+        ...     Document(id_="akashi.md", text="The Akashi Bridge opened in 1998.", metadata={"topic": "roads"}),
+        ... ]
+        >>> pack = DenseXRetrievalPack(documents, similarity_top_k=1)
+        >>> print(pack.run("When did the Akashi Bridge open?"))
+        The Akashi Bridge opened in 1998.[^1]
     """
 
     def __init__(
@@ -193,6 +205,11 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         Raises:
             InvalidIndexError: The folder is no index, is damaged, or was made with another embedding model.
             ValueError: An argument is out of range.
+
+        Example:
+            >>> pack.persist("my-index")
+            >>> DenseXRetrievalPack.load("my-index").counts()
+            IndexCounts(documents=2, passages=2, propositions=3, ...)
         """
         given = _given(arguments)
         # which says so where there is no index, before anything is made
@@ -219,6 +236,16 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             InvalidIndexError: There is no node of ours in the store, or the index was made with another
                 embedding model.
             ValueError: An argument is out of range.
+
+        Example:
+            >>> from chromadb import EphemeralClient
+            >>> from llama_index.core import MockEmbedding
+            >>> from llama_index.vector_stores.chroma import ChromaVectorStore
+            >>> store = ChromaVectorStore(EphemeralClient().create_collection("tunnels"))
+            >>> written = DenseXRetrievalPack(documents, embed_model=MockEmbedding(8), vector_store=store)
+            >>> reopened = DenseXRetrievalPack.from_vector_store(store, embed_model=MockEmbedding(8))
+            >>> reopened.counts().documents
+            2
         """
         given = _given({**arguments, "vector_store": vector_store})
         return cls._over(open_store(None, given), given)
@@ -273,17 +300,35 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     @property
     def vector_index(self) -> VectorStoreIndex | None:
-        """An index of LlamaIndex's own over all nodes as they are now; None without an embedding model."""
+        """An index of LlamaIndex's own over all nodes as they are now; None without an embedding model.
+
+        Example:
+            >>> from llama_index.core import MockEmbedding
+            >>> embedded = DenseXRetrievalPack(documents, embed_model=MockEmbedding(8))
+            >>> results = embedded.vector_index.as_retriever(similarity_top_k=2).retrieve("tunnels")
+            >>> len(results)
+            ['IndexNode', 'IndexNode']
+        """
         return wiring.make_vector_index(self._index.nodes, self.node_parser)
 
     @property
     def languages(self) -> dict[str, LanguageTrust]:
         """What was found out about the embedding model by the languages of the documents; see
-        `LanguageTrust`."""
+        `LanguageTrust`.
+
+        Example:
+            >>> pack.languages["en"].passages
+            2
+        """
         return dict(self._index.trust)
 
     def get_modules(self) -> dict[str, Any]:
-        """The pack's parts by name."""
+        """The pack's parts by name.
+
+        Example:
+            >>> sorted(pack.get_modules())
+            ['embed_model', 'node_parser', 'query_engine', 'query_llm', 'retriever', 'vector_index']
+        """
         return {
             "query_engine": self.query_engine,
             "retriever": self.retriever,
@@ -311,6 +356,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Returns:
             The answer, with the retrieved nodes as `source_nodes`.
+
+        Example:
+            >>> response = pack.run("When did the Akashi Bridge open?")
+            >>> print(response)
+            The Akashi Bridge opened in 1998.[^1]
+            >>> response.source_nodes[0].node.ref_doc_id
+            'akashi.md'
         """
         return self.as_query_engine(similarity_top_k, filters).query(_asked(query, query_str))
 
@@ -322,7 +374,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         *,
         query_str: str | None = None,
     ) -> RESPONSE_TYPE:
-        """What `run` does, asynchronously."""
+        """What `run` does, asynchronously.
+
+        Example:
+            >>> import asyncio
+            >>> print(asyncio.run(pack.arun("When did the Akashi Bridge open?")))
+            The Akashi Bridge opened in 1998.[^1]
+        """
         return await self.as_query_engine(similarity_top_k, filters).aquery(_asked(query, query_str))
 
     def retrieve(
@@ -338,13 +396,26 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         Returns:
             Passages, or what they merged into, best first; each carries the units that found it under the
             metadata key `densex_matched`.
+
+        Example:
+            >>> result = pack.retrieve("How far below the sea?", similarity_top_k=1)[0]
+            >>> result.text
+            'The Seikan Tunnel links Honshu and Hokkaido. It lies 240 metres below the sea.'
+            >>> result.metadata["densex_matched"][0]["text"]
+            'It lies 240 metres below the sea.'
         """
         return self.as_retriever(similarity_top_k, filters).retrieve(_asked(query))
 
     async def aretrieve(
         self, query: QueryType, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
     ) -> list[NodeWithScore]:
-        """What `retrieve` does, asynchronously."""
+        """What `retrieve` does, asynchronously.
+
+        Example:
+            >>> import asyncio
+            >>> asyncio.run(pack.aretrieve("How far below the sea?"))[0].node.ref_doc_id
+            'seikan.md'
+        """
         return await self.as_retriever(similarity_top_k, filters).aretrieve(_asked(query))
 
     def as_retriever(
@@ -355,6 +426,12 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         Args:
             similarity_top_k: How many nodes it returns; None means the pack's number.
             filters: Only documents whose metadata pass are searched; None means all.
+
+        Example:
+            >>> from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
+            >>> roads = MetadataFilters(filters=[MetadataFilter(key="topic", value="roads")])
+            >>> [result.text for result in pack.as_retriever(filters=roads).retrieve("When did the tunnel open?")]
+            ['The Akashi Bridge opened in 1998.']
         """
         if similarity_top_k is None and filters is None:
             return self.retriever
@@ -363,7 +440,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     def as_query_engine(
         self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
     ) -> PropositionQueryEngine:
-        """A query engine over `as_retriever`, with the same arguments."""
+        """A query engine over `as_retriever`, with the same arguments.
+
+        Example:
+            >>> engine = pack.as_query_engine(similarity_top_k=2)
+            >>> print(engine.query("When did the Akashi Bridge open?"))
+            The Akashi Bridge opened in 1998.[^1]
+        """
         if similarity_top_k is None and filters is None:
             return self.query_engine
         retriever = self.as_retriever(similarity_top_k, filters)
@@ -386,6 +469,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             filters: Only documents whose metadata pass are searched; None means all.
             chat_history: What was said before.
             memory: Where the conversation is kept; None means its last 3,000 tokens, in memory.
+
+        Example:
+            >>> chat = pack.as_chat_engine()
+            >>> print(chat.chat("When did the Akashi Bridge open?"))
+            The Akashi Bridge opened in 1998.[^1]
+            >>> len(chat.chat_history)
+            2
         """
         return PropositionChatEngine(
             self.as_retriever(similarity_top_k, filters),
@@ -401,6 +491,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         Args:
             name: What the agent calls it by.
             description: What tells the agent when to use it; None names some of the documents.
+
+        Example:
+            >>> pack.as_tool().metadata.description
+            "Answers a question from 2 documents, with its sources: 'akashi.md', 'seikan.md'."
         """
         if description is None:
             documents = sorted(self.documents())
@@ -423,6 +517,11 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             PropositionizerError: No more propositions can be had: the key, the model, the quota or the budget
                 is at fault. The documents that were whole are in the index.
             ValueError: Something is no document, or every document failed.
+
+        Example:
+            >>> pack.insert(Document(id_="kurobe.md", text="The Kurobe Dam is 186 metres high."))
+            >>> print(pack.run("How high is the Kurobe Dam?"))
+            The Kurobe Dam is 186 metres high.[^1]
         """
         self._ingest(documents, show_progress, only_changed=False)
 
@@ -446,23 +545,47 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         Raises:
             PropositionizerError: As `insert`.
             ValueError: As `insert`.
+
+        Example:
+            >>> documents.append(Document(id_="kurobe.md", text="The Kurobe Dam is 186 metres high."))
+            >>> pack.refresh(documents)
+            [False, False, True]
         """
         return self._ingest(
             documents, show_progress, only_changed=True, gone=[gone] if isinstance(gone, str) else gone
         )
 
     async def ainsert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
-        """What `insert` does, without blocking the event loop."""
+        """What `insert` does, without blocking the event loop.
+
+        Example:
+            >>> import asyncio
+            >>> asyncio.run(pack.ainsert(Document(id_="kurobe.md", text="The Kurobe Dam is 186 metres high.")))
+            >>> pack.counts().documents
+            3
+        """
         await asyncio.to_thread(self.insert, documents, show_progress)
 
     async def arefresh(
         self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False, gone: Sequence[str] = ()
     ) -> list[bool]:
-        """What `refresh` does, without blocking the event loop."""
+        """What `refresh` does, without blocking the event loop.
+
+        Example:
+            >>> import asyncio
+            >>> asyncio.run(pack.arefresh(documents))
+            [False, False]
+        """
         return await asyncio.to_thread(self.refresh, documents, show_progress, gone)
 
     async def adelete(self, documents: str | BaseNode | Sequence[str | BaseNode], purge: bool = False) -> int:
-        """What `delete` does, without blocking the event loop."""
+        """What `delete` does, without blocking the event loop.
+
+        Example:
+            >>> import asyncio
+            >>> asyncio.run(pack.adelete("akashi.md"))
+            1
+        """
         return await asyncio.to_thread(self.delete, documents, purge)
 
     def delete(self, documents: str | BaseNode | Sequence[str | BaseNode], purge: bool = False) -> int:
@@ -481,6 +604,12 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         Raises:
             TypeError: Something is neither an id nor a document.
             IndexInUseError: Somebody else is writing to the index folder.
+
+        Example:
+            >>> pack.delete("akashi.md")
+            1
+            >>> list(pack.documents())
+            ['seikan.md']
         """
         is_one = isinstance(documents, (str, BaseNode)) or not isinstance(documents, Iterable)
         given: list[Any] = [documents] if is_one else list(documents)
@@ -499,13 +628,25 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Raises:
             IndexInUseError: Somebody else is writing to the index folder.
+
+        Example:
+            >>> pack.delete("akashi.md")
+            1
+            >>> pack.compact()
+            >>> pack.counts().documents
+            1
         """
         self._index.compact()
 
     @property
     def missing_links(self) -> int:
         """How often a found unit led to a node that is not in the index; each time cost a hit, not the
-        query."""
+        query.
+
+        Example:
+            >>> pack.missing_links
+            0
+        """
         return self._index.nodes.missing_links
 
     @property
@@ -513,25 +654,52 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """What the last ingestion came to: documents by state, passages, fallbacks, requests, tokens, money.
 
         With a `persist_dir`, `ingestion_report.json` in it has that for every document. None after `load`.
+
+        Example:
+            >>> print(pack.ingestion)
+            Documents     2 done
+            Passages      2: 2 ok
+            Propositions  3
+            Time          ...
         """
         return self._index.ingestion
 
     @property
     def failed_documents(self) -> Sequence[DocumentOutcome]:
-        """The first documents that failed in the last ingestion, at most 20."""
+        """The first documents that failed in the last ingestion, at most 20.
+
+        Example:
+            >>> len(pack.failed_documents)
+            0
+        """
         return self._index.failed
 
     def documents(self) -> dict[str, DocumentRecord]:
         """The documents of the index by id, each with the hash of what it was like and the file it was read
-        from."""
+        from.
+
+        Example:
+            >>> sorted(pack.documents())
+            ['akashi.md', 'seikan.md']
+        """
         return self._index.nodes.documents()
 
     def metadata_values(self) -> dict[str, list[Any]]:
-        """What `filters` can ask for: the keys of the documents' metadata, each with its distinct values."""
+        """What `filters` can ask for: the keys of the documents' metadata, each with its distinct values.
+
+        Example:
+            >>> pack.metadata_values()
+            {'topic': ['railways', 'roads']}
+        """
         return self._index.nodes.metadata_values()
 
     def counts(self) -> IndexCounts:
-        """Count documents, passages, propositions and their statuses."""
+        """Count documents, passages, propositions and their statuses.
+
+        Example:
+            >>> print(pack.counts())
+            2 documents, 2 passages, 3 propositions
+        """
         return self._index.nodes.counts()
 
     def nodes(self, granularity: str | None = None) -> list[BaseNode]:
@@ -539,11 +707,24 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Args:
             granularity: "section", "passage", "proposition", "sentence" or "question"; None means all.
+
+        Example:
+            >>> for node in pack.nodes("proposition"):
+            ...     print(node.text)
+            The Akashi Bridge opened in 1998.
+            The Seikan Tunnel links Honshu and Hokkaido.
+            It lies 240 metres below the sea.
         """
         return self._index.all_nodes(granularity)
 
     def get_nodes(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
-        """Read whole nodes by their ids, in one batch; ids that are not there are left out."""
+        """Read whole nodes by their ids, in one batch; ids that are not there are left out.
+
+        Example:
+            >>> proposition = pack.nodes("proposition")[0]
+            >>> pack.get_nodes([proposition.index_id])[proposition.index_id].text
+            'The Akashi Bridge opened in 1998.'
+        """
         return self._index.nodes.fetch(node_ids)
 
     def records(
@@ -554,6 +735,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         Args:
             granularity: As for `nodes`.
             document_ids: The documents whose nodes they are; None means all.
+
+        Example:
+            >>> sorted(record.text for record in pack.records("proposition", ["seikan.md"]))
+            ['It lies 240 metres below the sea.', 'The Seikan Tunnel links Honshu and Hokkaido.']
         """
         return self._index.nodes.records(granularity, document_ids)
 
@@ -566,6 +751,11 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         Raises:
             ValueError: There is no folder.
             InvalidIndexError: The folder is a file, or holds other things than an index.
+
+        Example:
+            >>> pack.persist("my-index")
+            >>> DenseXRetrievalPack.load("my-index").counts().documents
+            2
         """
         self._index.persist(persist_dir)
 
