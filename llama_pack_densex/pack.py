@@ -307,7 +307,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> embedded = DenseXRetrievalPack(documents, embed_model=MockEmbedding(8))
             >>> results = embedded.vector_index.as_retriever(similarity_top_k=2).retrieve("tunnels")
             >>> len(results)
-            ['IndexNode', 'IndexNode']
+            2
         """
         return wiring.make_vector_index(self._index.nodes, self.node_parser)
 
