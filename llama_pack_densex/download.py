@@ -33,6 +33,11 @@ def download_llama_pack(
 
     Raises:
         ValueError: There is no such pack here, or the folder holds something else.
+
+    Example:
+        >>> from llama_pack_densex import download_llama_pack
+        >>> download_llama_pack("DenseXRetrievalPack")
+        <class 'llama_pack_densex.pack.DenseXRetrievalPack'>
     """
     if llama_pack_class != DenseXRetrievalPack.__name__:
         raise ValueError(f"no pack {llama_pack_class!r} here; there is: {DenseXRetrievalPack.__name__}")

@@ -141,6 +141,14 @@ def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEm
     Raises:
         ValueError: There is no such model or provider, its key is missing, or it cannot be made.
         ImportError: A package is missing; the message says which, or which extra has it.
+
+    Example:
+        >>> from llama_index.core import MockEmbedding
+        >>> from llama_pack_densex.models import resolve_embed_model
+        >>> resolve_embed_model("none")
+        (None, 'none, as asked')
+        >>> resolve_embed_model(MockEmbedding(8))[0].class_name()
+        'MockEmbedding'
     """
     if embed_model is None:
         return _default_embed_model()

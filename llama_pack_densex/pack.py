@@ -135,9 +135,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         >>> from llama_index.core import Document
         >>> from llama_pack_densex import DenseXRetrievalPack
         >>> tunnel = "The Seikan Tunnel links Honshu and Hokkaido. It lies 240 metres below the sea."
+        >>> bridge = "The Akashi Bridge opened in 1998."
         >>> documents = [
         ...     Document(id_="seikan.md", text=tunnel, metadata={"topic": "railways"}),
-        ...     Document(id_="akashi.md", text="The Akashi Bridge opened in 1998.", metadata={"topic": "roads"}),
+        ...     Document(id_="akashi.md", text=bridge, metadata={"topic": "roads"}),
         ... ]
         >>> pack = DenseXRetrievalPack(documents, similarity_top_k=1)
         >>> print(pack.run("When did the Akashi Bridge open?"))
@@ -430,7 +431,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         Example:
             >>> from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
             >>> roads = MetadataFilters(filters=[MetadataFilter(key="topic", value="roads")])
-            >>> [result.text for result in pack.as_retriever(filters=roads).retrieve("When did the tunnel open?")]
+            >>> retriever = pack.as_retriever(filters=roads)
+            >>> [result.text for result in retriever.retrieve("When did the tunnel open?")]
             ['The Akashi Bridge opened in 1998.']
         """
         if similarity_top_k is None and filters is None:
@@ -560,7 +562,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Example:
             >>> import asyncio
-            >>> asyncio.run(pack.ainsert(Document(id_="kurobe.md", text="The Kurobe Dam is 186 metres high.")))
+            >>> dam = Document(id_="kurobe.md", text="The Kurobe Dam is 186 metres high.")
+            >>> asyncio.run(pack.ainsert(dam))
             >>> pack.counts().documents
             3
         """

@@ -109,6 +109,16 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         queries: Forms the queries.
         memory: The history; None means one of the last 3,000 tokens.
         chat_history: What was said before.
+
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import CitedSynthesizer, DenseXRetrievalPack, PropositionChatEngine
+        >>> llm = OpenAI(model="gpt-4o-mini")
+        >>> pack = DenseXRetrievalPack([Document(text="The Akashi Bridge opened in 1998.")], "none", llm)
+        >>> chat = PropositionChatEngine(pack.retriever, CitedSynthesizer(llm))
+        >>> print(chat.chat("When did the Akashi Bridge open?"))
+        The Akashi Bridge opened in 1998.[^1]
     """
 
     def __init__(

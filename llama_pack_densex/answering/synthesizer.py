@@ -341,14 +341,18 @@ class CitedSynthesizer(SourcedSynthesizer):
         trust: What is known of the index's embedding model, by the languages of its documents; read at each
             question.
 
-    Examples:
-        ```python
-        from llama_index.core.query_engine import RetrieverQueryEngine
-
-        engine = RetrieverQueryEngine(retriever, response_synthesizer=CitedSynthesizer(llm))
-        response = engine.query("When was the tower built?")
-        print(response, response.metadata["citations"])
-        ```
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_index.core.query_engine import RetrieverQueryEngine
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import CitedSynthesizer, DenseXRetrievalPack
+        >>> llm = OpenAI(model="gpt-4o-mini")
+        >>> document = Document(id_="akashi.md", text="The Akashi Bridge opened in 1998.")
+        >>> pack = DenseXRetrievalPack([document], "none")
+        >>> engine = RetrieverQueryEngine(pack.retriever, response_synthesizer=CitedSynthesizer(llm))
+        >>> response = engine.query("When did the Akashi Bridge open?")
+        >>> print(response, response.metadata["citations"][0]["document"])
+        The Akashi Bridge opened in 1998.[^1] akashi.md
     """
 
     _defaults: Mapping[str, BasePromptTemplate] = {

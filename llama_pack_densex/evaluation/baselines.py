@@ -238,10 +238,13 @@ class PaperPassageNodeParser(TextSplitter):
     passage. A last passage of fewer than `min_last_words` joins the one before, which may then have more than
     `max_words`. Two Chinese or Japanese characters count as a word.
 
-    Examples:
-        ```python
-        pack = DenseXRetrievalPack(documents, text_splitter=PaperPassageNodeParser())
-        ```
+    Example:
+        >>> from llama_pack_densex import PropositionNodeParser
+        >>> from llama_pack_densex.evaluation import PaperPassageNodeParser
+        >>> parser = PropositionNodeParser(base_parser=PaperPassageNodeParser())
+        >>> short = PaperPassageNodeParser(max_words=8, min_last_words=3)
+        >>> short.split_text("Miso is salty. Miso keeps for a year. Green tea is bitter.")
+        ['Miso is salty. Miso keeps for a year.', 'Green tea is bitter.']
     """
 
     max_words: int = Field(

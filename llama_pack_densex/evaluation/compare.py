@@ -143,11 +143,15 @@ def compare(
         ValueError: There is nothing to compare, or an argument is out of range; the message says which.
         ImportError: The extra `evaluation` is not installed, or for `trulens` the extra of that name.
 
-    Examples:
-        ```python
-        report = compare("squad.json", strategies=["densex-sentences", "sentence-window"],
-        embed_model="minilm") report.write("comparison")  # report.json, report.csv, report.html
-        ```
+    Example:
+        >>> from llama_pack_densex import compare, load_sample
+        >>> sample = load_sample("en")
+        >>> report = compare(
+        ...     sample.documents, sample.questions, ["densex-sentences", "bm25"], embed_model="none"
+        ... )
+        >>> [strategy.name for strategy in report.strategies]
+        ['densex-sentences', 'bm25']
+        >>> files = report.write("comparison")  # report.json, report.csv and report.html
     """
     if depth < 1:
         raise ValueError(f"depth is {depth}: at least 1 is needed")
@@ -226,6 +230,15 @@ def evaluate(
         DatasetError: The questions cannot be read, or there are none.
         ValueError: An argument is out of range.
         ImportError: The extra of `trulens` is not installed.
+
+    Example:
+        >>> from llama_pack_densex import DenseXRetrievalPack, load_sample
+        >>> from llama_pack_densex.evaluation import evaluate
+        >>> sample = load_sample("ja")
+        >>> pack = DenseXRetrievalPack(sample.documents, propositionizer=sample.propositionizer())
+        >>> report = evaluate(pack, sample.questions, name="handbook", max_questions=10)
+        >>> report.strategies[0].metrics["answer_recall@100"]
+        0.8
     """
 
     def build(corpus: Corpus) -> Built:

@@ -67,6 +67,15 @@ class QuestionSet:
             document's text) and kind ("fact", "list", "situation" or "keyword").
         left_out: Why others were left out, and how many.
         requests: What was asked, and what that cost.
+
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import make_questions
+        >>> text = "Miso is a paste of soybeans, salt and koji. It keeps for a year in a cool cellar."
+        >>> question_set = make_questions([Document(text=text)], OpenAI(model="gpt-4o-mini"), number=1)
+        >>> question_set.questions[0].text, question_set.left_out
+        ('For how many months can soybean paste be stored?', Counter())
     """
 
     questions: list[Question]
@@ -78,6 +87,12 @@ class QuestionSet:
 
         Raises:
             OSError: The file cannot be written.
+
+        Example:
+            >>> from pathlib import Path
+            >>> question_set.write("questions.jsonl")
+            >>> Path("questions.jsonl").read_text().count("\\n")
+            1
         """
         lines = []
         for question in self.questions:
@@ -131,11 +146,15 @@ def make_questions(
         ValueError: `number` is less than 1, or there is a `max_cost` for a model whose price is not known.
         OSError: A file cannot be read or written.
 
-    Examples:
-        ```python
-        questions = make_questions("docs", "gpt-4o-mini", cache="replies.sqlite").questions
-        report = compare("docs", questions)
-        ```
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import make_questions
+        >>> text = "Miso is a paste of soybeans, salt and koji. It keeps for a year in a cool cellar."
+        >>> llm = OpenAI(model="gpt-4o-mini")
+        >>> questions = make_questions([Document(text=text)], llm, number=1, cache="replies.db").questions
+        >>> questions[0].text, questions[0].evidence
+        ('For how many months can soybean paste be stored?', 'It keeps for a year in a cool cellar.')
     """
     threads = max_concurrency or AT_ONCE
     limits = Limits(threads, requests_per_minute, tokens_per_minute)
@@ -169,6 +188,13 @@ def estimate_questions(
 
     Replies are taken to be of the usual length, and none to be left out. Nothing is asked, and no key is
     needed.
+
+    Example:
+        >>> from llama_pack_densex import load_sample
+        >>> from llama_pack_densex.evaluation import estimate_questions
+        >>> figures = estimate_questions(load_sample("en").documents, "gpt-4o-mini", number=50)
+        >>> figures.usage.requests, figures.cost < 0.05
+        (50, True)
     """
     file = _as_path(cache)
     if file and not file.exists():

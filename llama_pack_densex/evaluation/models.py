@@ -235,6 +235,14 @@ class KeptLLM(CustomLLM):
 
     Raises:
         ValueError: There is a `max_cost`, and the model's price is not known.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex.evaluation import KeptLLM
+        >>> llm = KeptLLM(OpenAI(model="gpt-4o-mini"), Path("replies.db"), max_cost=1.0)
+        >>> llm.complete("When did the Akashi Bridge open?").text
+        'The Akashi Bridge opened in 1998.[^1]'
     """
 
     _llm: LLM
@@ -286,7 +294,12 @@ class KeptLLM(CustomLLM):
 
     @property
     def figures(self) -> RequestFigures:
-        """What its requests came to so far."""
+        """What its requests came to so far.
+
+        Example:
+            >>> llm.figures.usage.requests
+            1
+        """
         return self._sender.meter.figures(self.metadata.model_name)
 
     def ask(self, prompt: Sequence[ChatMessage], part: str = "") -> str:

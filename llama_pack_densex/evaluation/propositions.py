@@ -119,6 +119,18 @@ def score_propositions(
     Raises:
         ValueError: A line is no passage with propositions, or the files have no passage in common.
         OSError: A file cannot be read.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from llama_index.core import MockEmbedding
+        >>> from llama_pack_densex import SentencePropositionizer
+        >>> from llama_pack_densex.evaluation import EmbeddingSimilarity, score_propositions
+        >>> line = '{"text": "Miso is salty and keeps.", "propositions": ["Miso is salty.", "Miso keeps."]}'
+        >>> _ = Path("reference.jsonl").write_text(line)
+        >>> similarity = EmbeddingSimilarity(MockEmbedding(8))  # in earnest: "local", or BertScoreSimilarity
+        >>> report = score_propositions(SentencePropositionizer(), Path("reference.jsonl"), similarity)
+        >>> report.passages, report.predicted.propositions, report.reference.propositions
+        (1, 1, 2)
     """
     expected = read_recorded(reference)
     if isinstance(predicted, Path):
@@ -196,6 +208,13 @@ class EmbeddingSimilarity:
     Raises:
         ValueError: There is no such model, or none is named and there is no default.
         ImportError: Its package is not installed.
+
+    Example:
+        >>> from llama_index.core import MockEmbedding
+        >>> from llama_pack_densex.evaluation import EmbeddingSimilarity
+        >>> similarity = EmbeddingSimilarity(MockEmbedding(8))
+        >>> similarity.matrix(["Miso is salty."], ["Miso keeps.", "Tea is bitter."]).shape
+        (1, 2)
     """
 
     def __init__(self, model: BaseEmbedding | str | None = None) -> None:
@@ -207,7 +226,12 @@ class EmbeddingSimilarity:
         self.name = f"cosine of {embed_model_identity(resolved)}"
 
     def matrix(self, predicted: Texts, reference: Texts) -> Matrix:
-        """How alike each text of the first (a row) and of the second (a column) are."""
+        """How alike each text of the first (a row) and of the second (a column) are.
+
+        Example:
+            >>> similarity.matrix(["Miso is salty."], ["Miso is salty."]).round(3).tolist()
+            [[1.0]]
+        """
         vectors = np.asarray(
             embed_texts(self._model, [*predicted, *reference]),
             dtype=np.float64,
@@ -226,6 +250,13 @@ class BertScoreSimilarity:
     Raises:
         ImportError: bert-score is not installed.
         ValueError: The layer is not known, or there is no such model.
+
+    Example:
+        >>> from llama_pack_densex.evaluation import BertScoreSimilarity
+        >>> # not run: downloads 1.4 GB of weights
+        >>> similarity = BertScoreSimilarity("roberta-large")  # doctest: +SKIP
+        >>> similarity.matrix(["Miso is salty."], ["Miso keeps.", "Tea is bitter."]).shape  # doctest: +SKIP
+        (1, 2)
     """
 
     def __init__(self, model: str, num_layers: int | None = None) -> None:

@@ -83,6 +83,14 @@ def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = T
         ValueError: A file is not what it should be, or a run has none of the questions.
         OSError: A file cannot be read.
         ImportError: ir-measures is not installed, or cbor2 for an lz4 file.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from llama_pack_densex.evaluation import score_runs
+        >>> _ = Path("qrels.json").write_text('{"1": {"a": 1, "b": 0}, "2": {"c": 2}}')
+        >>> _ = Path("run.json").write_text('{"1": {"a": 2.5, "b": 1.5}, "2": {"x": 9, "c": 8}}')
+        >>> score_runs(Path("qrels.json"), [Path("run.json")]).runs[0].scores["mrr@10"]
+        0.75
     """
     labels = read_qrels(qrels)
     results = []

@@ -26,7 +26,19 @@ from llama_pack_densex.text.tokens import tokenize
 
 
 class StrategyUnavailable(Exception):  # not an error: the report lists it
-    """A strategy needs something that this comparison lacks; the message says what."""
+    """A strategy needs something that this comparison lacks; the message says what.
+
+    Example:
+        >>> from llama_pack_densex import Strategy, compare, load_sample
+        >>> from llama_pack_densex.evaluation import StrategyUnavailable
+        >>> def from_server(corpus):
+        ...     raise StrategyUnavailable("the search server is not running")
+        >>> sample = load_sample("en")
+        >>> strategies = ["bm25", Strategy("server", from_server)]
+        >>> report = compare(sample.documents, sample.questions, strategies, embed_model="none")
+        >>> report.skipped
+        [Skipped(name='server', reason='the search server is not running')]
+    """
 
 
 class Corpus:
@@ -49,6 +61,16 @@ class Corpus:
         propositionizer_or_none: What makes propositions, if there is such a thing.
         has_sentences_only: Whether sentences stand in for all propositions.
         header_llm: What writes contextual headers, if there is such an LLM.
+
+    Example:
+        >>> from llama_index.core import Document, MockEmbedding
+        >>> from llama_pack_densex import SentencePropositionizer
+        >>> from llama_pack_densex.evaluation import Corpus, EvaluationSet
+        >>> documents = [Document(id_="miso.md", text="Miso is salty. Miso keeps for a year.")]
+        >>> dataset = EvaluationSet("food", "en", documents, passages={"miso.md": [(0, 14), (15, 37)]})
+        >>> corpus = Corpus(dataset, depth=20, propositionizer=SentencePropositionizer())
+        >>> [document.id_ for document in corpus.documents]
+        ['miso.md']
     """
 
     def __init__(
@@ -79,7 +101,12 @@ class Corpus:
 
     @cached_property
     def passages(self) -> list[Document]:
-        """The passages that the dataset's authors cut, each a document of its own, without blank ones."""
+        """The passages that the dataset's authors cut, each a document of its own, without blank ones.
+
+        Example:
+            >>> [passage.text for passage in corpus.passages]
+            ['Miso is salty.', 'Miso keeps for a year.']
+        """
         return [passage for passage in self.dataset.passage_documents() if passage.text.strip()]
 
     def clock(self) -> float:
@@ -97,6 +124,14 @@ class Corpus:
 
         Raises:
             StrategyUnavailable: There is none.
+
+        Example:
+            >>> from llama_pack_densex.evaluation import StrategyUnavailable
+            >>> try:
+            ...     corpus.embed_model
+            ... except StrategyUnavailable as error:
+            ...     print(error)
+            it needs an embedding model, and there is none (embed_model=, --embed-model)
         """
         if not self.embed_model_or_none:
             option = "embed_model=, --embed-model"
@@ -109,6 +144,10 @@ class Corpus:
 
         Raises:
             StrategyUnavailable: There is none.
+
+        Example:
+            >>> corpus.propositionizer.class_name()
+            'SentencePropositionizer'
         """
         if not self.propositionizer_or_none:
             option = "propositionizer=, --propositionizer"
@@ -124,6 +163,10 @@ class Corpus:
 
         Raises:
             StrategyUnavailable: There is no propositionizer.
+
+        Example:
+            >>> corpus.chunk_propositionizer.class_name()
+            'SentencePropositionizer'
         """
         if isinstance(self.propositionizer, RecordedPropositionizer):
             return ChunkPropositionizer(self.propositionizer, self.dataset)
@@ -141,6 +184,18 @@ class Built:
         units: The texts that are searched, to be counted; None means those that were embedded.
         query_engine: Answers questions; None means LlamaIndex's own over the default context, where answers
             are wanted.
+
+    Example:
+        >>> from llama_pack_densex import DenseXRetrievalPack, Strategy, compare, load_sample
+        >>> from llama_pack_densex.evaluation import Built
+        >>> def answering(corpus):
+        ...     pack = DenseXRetrievalPack(corpus.documents, similarity_top_k=corpus.depth)
+        ...     return Built(pack.retriever, query_engine=pack.query_engine)
+        >>> sample = load_sample("en")
+        >>> strategies = [Strategy("mine", answering)]
+        >>> report = compare(sample.documents, sample.questions, strategies, embed_model="none")
+        >>> report.strategies[0].name
+        'mine'
     """
 
     retriever: BaseRetriever
@@ -166,17 +221,16 @@ class Strategy:
     Raises:
         ValueError: The name is blank, or `context_k` is not positive.
 
-    Examples:
-        ```python
-        def sentences(corpus: Corpus) -> BaseRetriever:
-            index = VectorStoreIndex.from_documents(
-                corpus.documents, transformations=[SentenceSplitter(chunk_size=64)],
-                embed_model=corpus.embed_model
-            )
-            return index.as_retriever(similarity_top_k=corpus.depth)
-
-        report = compare("squad.json", strategies=["densex", "vector", Strategy("mine", sentences)])
-        ```
+    Example:
+        >>> from llama_pack_densex import DenseXRetrievalPack, Strategy, compare, load_sample
+        >>> def passages(corpus):
+        ...     pack = DenseXRetrievalPack(corpus.documents, embed_model="none", granularity=["passage"])
+        ...     return pack.as_retriever(similarity_top_k=corpus.depth)
+        >>> sample = load_sample("en")
+        >>> strategies = ["bm25", Strategy("mine", passages, "Passages by words.")]
+        >>> report = compare(sample.documents, sample.questions, strategies, embed_model="none")
+        >>> [(strategy.name, strategy.description) for strategy in report.strategies][1]
+        ('mine', 'Passages by words.')
     """
 
     name: str

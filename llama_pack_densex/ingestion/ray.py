@@ -74,11 +74,18 @@ def ray_transformations(
     Raises:
         ValueError: The embedding model holds a key, or a number is not positive.
 
-    Examples:
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_index.embeddings.openai import OpenAIEmbedding
         >>> from llama_index.ingestion.ray import RayIngestionPipeline
-        >>> transformations = ray_transformations(parser, OpenAIEmbedding, workers=8)  # doctest: +SKIP
-        >>> nodes = RayIngestionPipeline(transformations=transformations).run(documents=documents)  # doctest:
-        +SKIP
+        >>> from llama_pack_densex import PropositionNodeParser
+        >>> from llama_pack_densex.ingestion.ray import ray_transformations
+        >>> transformations = ray_transformations(PropositionNodeParser(), OpenAIEmbedding, workers=8)
+        >>> len(transformations)  # one parses, the other embeds
+        2
+        >>> # not run: starts a Ray cluster, and asks OpenAI
+        >>> pipeline = RayIngestionPipeline(transformations=transformations)  # doctest: +SKIP
+        >>> nodes = pipeline.run(documents=[Document(text="Miso is salty.")])  # doctest: +SKIP
     """
     embed_workers = workers if embed_workers is None else embed_workers
     _require_positive(
@@ -163,6 +170,22 @@ def ingest_shards(
         ValueError: As in `ray_transformations`, or core made up a document's id, or the store keeps no text.
         ray.exceptions.RayTaskError: A worker failed. It is an instance of the worker's error too (of
             `BudgetExceededError`, say). What was finished before is written.
+
+    Example:
+        >>> from chromadb import EphemeralClient
+        >>> from llama_index.core import Document
+        >>> from llama_index.embeddings.openai import OpenAIEmbedding
+        >>> from llama_index.vector_stores.chroma import ChromaVectorStore
+        >>> from llama_pack_densex import PropositionNodeParser
+        >>> from llama_pack_densex.ingestion.ray import ingest_shards
+        >>> # not run: starts a Ray cluster, and asks OpenAI
+        >>> documents = [Document(id_="miso.md", text="Miso is salty.")]  # doctest: +SKIP
+        >>> store = ChromaVectorStore(EphemeralClient().create_collection("food"))  # doctest: +SKIP
+        >>> parser = PropositionNodeParser()
+        >>> shards = ingest_shards(documents, parser, store, OpenAIEmbedding)  # doctest: +SKIP
+        >>> for shard in shards:  # doctest: +SKIP
+        ...     print(shard.documents, shard.nodes)
+        1 2
     """
     _require_positive(shard_size=shard_size)
     stages = ray_transformations(parser, embed_model, **options)

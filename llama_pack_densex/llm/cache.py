@@ -79,15 +79,19 @@ class ReplyCache:
     Raises:
         ValueError: `path` is a URL, or `max_age` is not positive.
 
-    Examples:
-        >>> import tempfile
-        >>> cache = ReplyCache(Path(tempfile.mkdtemp()) / "replies.sqlite")
-        >>> key = reply_key("Miso is salty.", "the prompt, the model and its settings")
-        >>> cache.put(key, Reply('["Miso is salty."]', "stop"))
-        >>> cache.get(key).text
-        '["Miso is salty."]'
-        >>> cache.purge(["Miso is salty."])
-        1
+    Example:
+        >>> from datetime import timedelta
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import LLMPropositionizer, Passage
+        >>> from llama_pack_densex.llm.cache import ReplyCache
+        >>> cache = ReplyCache("replies.db", max_age=timedelta(days=90))
+        >>> passages = [Passage("Miso, a seasoning, is made of soybeans.")]
+        >>> for _ in range(2):
+        ...     propositionizer = LLMPropositionizer(OpenAI(model="gpt-4o-mini"), cache=cache)
+        ...     sets = propositionizer.propositionize(passages)
+        ...     print(propositionizer.figures.usage.requests, propositionizer.figures.cache_hits)
+        1 0
+        0 1
     """
 
     def __init__(self, path: str | Path, max_age: timedelta | None = None) -> None:
@@ -155,6 +159,10 @@ class ReplyCache:
 
         Returns:
             How many entries were deleted.
+
+        Example:
+            >>> cache.purge(["Miso, a seasoning, is made of soybeans."])
+            1
         """
         between = "DELETE FROM replies WHERE key BETWEEN ? AND ? RETURNING 1"  # "." follows "-"
         digests = {passage_digest(text) for text in texts}
@@ -176,7 +184,13 @@ class ReplyCache:
         return await asyncio.get_running_loop().run_in_executor(self._connection.thread, use, *values)
 
     def close(self) -> None:
-        """Close the file; the next use opens it again."""
+        """Close the file; the next use opens it again.
+
+        Example:
+            >>> cache.close()
+            >>> cache.purge([])
+            0
+        """
         self._connection.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

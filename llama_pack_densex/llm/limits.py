@@ -47,7 +47,7 @@ class Limits:
             take.
         tokens_per_minute: Tokens, sent and received together, that the server allows; None: any number.
 
-    Examples:
+    Example:
         >>> limits = Limits(64, requests_per_minute=600)
         >>> ticket = limits.enter(tokens=900)
         >>> await ticket.departure

@@ -127,6 +127,10 @@ class BasePropositionNodeParser(NodeSettings):
 
         A file's dates and the folder it lies in are not part of it, nor is `llm_metadata`, so that a change
         of that embeds nothing anew.
+
+        Example:
+            >>> parser.document_hash(document) == parser.document_hash(Document(text="Rain fell again."))
+            False
         """
         return self.document_hasher()(document)
 
@@ -174,6 +178,11 @@ class BasePropositionNodeParser(NodeSettings):
             PropositionizerError: No more propositions can be had. The documents that were whole have been
                 yielded.
             ValueError: The propositionizer did not make one set a passage.
+
+        Example:
+            >>> for parsed in parser.stream(iter([document])):
+            ...     print(parsed.document.id_, len(parsed.nodes), parsed.error)
+            rain.txt 3 None
         """
         ids = ids or self.new_ids()
         nodes_of = self._nodes_of(ids)
@@ -220,6 +229,10 @@ class BasePropositionNodeParser(NodeSettings):
 
         Raises:
             ValueError: The document cannot be split.
+
+        Example:
+            >>> [passage.text for passage in parser.passages_of(document)]
+            ['Rain fell. The match was called off.']
         """
         return self._nodes_of(self.new_ids())(document).passages
 
@@ -296,11 +309,12 @@ class PropositionNodeParser(BasePropositionNodeParser):
         ValueError: (on parsing) The base parser cannot split a document, or a document's text cannot be
             encoded.
 
-    Examples:
+    Example:
         >>> from llama_index.core import Document
+        >>> from llama_pack_densex import PropositionNodeParser
         >>> parser = PropositionNodeParser()
-        >>> nodes = parser.get_nodes_from_documents([Document(text="Rain fell. The match was called off.")])
-        >>> [node.text for node in nodes]
+        >>> document = Document(id_="rain.txt", text="Rain fell. The match was called off.")
+        >>> [node.text for node in parser.get_nodes_from_documents([document])]
         ['Rain fell. The match was called off.', 'Rain fell.', 'The match was called off.']
     """
 
@@ -318,7 +332,15 @@ class PropositionNodeParser(BasePropositionNodeParser):
         **kwargs: Any,
     ) -> PropositionNodeParser:
         """Make a parser from what is given, of these and the other fields, and the defaults for what is
-        None."""
+        None.
+
+        Example:
+            >>> from llama_index.core.node_parser import SentenceSplitter
+            >>> splitter = SentenceSplitter(chunk_size=128, chunk_overlap=0)
+            >>> parser = PropositionNodeParser.from_defaults(splitter, granularity=("sentence",))
+            >>> len(parser.get_nodes_from_documents([document]))
+            3
+        """
         kwargs |= {"base_parser": base_parser, "propositionizer": propositionizer}
         return cls(**{name: value for name, value in kwargs.items() if value is not None})
 
@@ -352,6 +374,14 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
 
     Raises:
         ValueError: There is no level, or (on parsing) a level cannot split a document.
+
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_pack_densex import HierarchicalPropositionNodeParser
+        >>> parser = HierarchicalPropositionNodeParser()
+        >>> document = Document(text="Rain fell. The match was called off.")
+        >>> [node.metadata["densex_granularity"] for node in parser.get_nodes_from_documents([document])]
+        ['section', 'passage', 'proposition', 'proposition']
     """
 
     levels: list[_BaseParser] = Field(
@@ -382,6 +412,11 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
 
         Raises:
             ValueError: The chunk sizes do not become smaller from level to level, or one is not positive.
+
+        Example:
+            >>> parser = HierarchicalPropositionNodeParser.from_defaults(chunk_sizes=[1024, 128])
+            >>> [level.chunk_size for level in parser.levels]
+            [1024, 128]
         """
         if chunk_sizes is None:
             chunk_sizes = DEFAULT_CHUNK_SIZES[1:] if sections else DEFAULT_CHUNK_SIZES
@@ -503,11 +538,16 @@ class PropositionIngestionCache(IngestionCache):
     would get the first one's nodes. So this cache does not keep our parsers' output (recorded replies make
     that cheap to make again); all other steps, embedding above all, are cached as usual.
 
-    Examples:
+    Example:
+        >>> from llama_index.core import Document, MockEmbedding
         >>> from llama_index.core.ingestion import IngestionPipeline
-        >>> pipeline = IngestionPipeline(  # doctest: +SKIP
-        ...     transformations=[...], cache=PropositionIngestionCache()
+        >>> from llama_pack_densex import PropositionIngestionCache, PropositionNodeParser
+        >>> pipeline = IngestionPipeline(
+        ...     transformations=[PropositionNodeParser(), MockEmbedding(8)], cache=PropositionIngestionCache()
         ... )
+        >>> documents = [Document(id_=name, text="Rain fell. It was cold.") for name in ("a", "b")]
+        >>> [pipeline.run(documents=[document])[0].ref_doc_id for document in documents]
+        ['a', 'b']
     """
 
     def put(self, key: str, nodes: Sequence[BaseNode], collection: str | None = None, **kwargs: Any) -> None:

@@ -38,9 +38,13 @@ class TopicNodeParser(TextSplitter):
     Raises:
         ValueError: (on parsing) There is no such embedding model.
 
-    Examples:
-        >>> parser = TopicNodeParser(embed_model="minilm")  # doctest: +SKIP
-        >>> PropositionNodeParser(base_parser=parser).get_nodes_from_documents(documents)  # doctest: +SKIP
+    Example:
+        >>> from llama_index.core import Document, MockEmbedding
+        >>> from llama_pack_densex.node_parsers.topics import TopicNodeParser
+        >>> parser = TopicNodeParser(embed_model=MockEmbedding(8), chunk_size=16)  # or a name, as "minilm"
+        >>> text = "Salmon swim up the river to spawn. Tea is grown in Uji. The leaves are steamed."
+        >>> parser.split_text(text)
+        ['Salmon swim up the river to spawn.', 'Tea is grown in Uji. The leaves are steamed.']
     """
 
     embed_model: Annotated[

@@ -38,13 +38,34 @@ class PropositionizerError(LLMError):
 
     Attributes:
         ingestion: Of an ingestion that it stopped, the `IngestionSummary`; else None.
+
+    Example:
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import LLMPropositionizer, Passage, PropositionizerError
+        >>> propositionizer = LLMPropositionizer(OpenAI(model="gpt-4"))
+        >>> try:
+        ...     propositionizer.propositionize([Passage("Miso is salty.")])
+        ... except PropositionizerError as error:
+        ...     print(error)
+        NotFoundError: The model `gpt-4` does not exist or you do not have access to it. ...
     """
 
     ingestion: Any = None
 
 
 class BudgetExceededError(PropositionizerError):
-    """The budget does not allow another request. What was paid for is kept where there is a reply cache."""
+    """The budget does not allow another request. What was paid for is kept where there is a reply cache.
+
+    Example:
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import BudgetExceededError, LLMPropositionizer, Passage
+        >>> propositionizer = LLMPropositionizer(OpenAI(model="gpt-4o-mini"), max_tokens_total=100)
+        >>> try:
+        ...     propositionizer.propositionize([Passage("Miso, a seasoning, is made of soybeans.")])
+        ... except BudgetExceededError as error:
+        ...     print(error)
+        The budget does not allow another request: ... and max_tokens_total is 100. ...
+    """
 
 
 _BATCH = 256  # passages at a time where they are streamed to what takes lists
@@ -61,6 +82,17 @@ class Passage:
         context: What has to be read before the passage, as Markdown that ends where it begins: the line that
             leads its list in, the header of its table (see `text.outline.Outline.context_of`); empty where
             there is nothing.
+
+    Example:
+        >>> from llama_pack_densex import Passage
+        >>> passage = Passage(
+        ...     "| Oolong | 12 euros |",
+        ...     title="Teas",
+        ...     section="Teas, Prices",
+        ...     context="| Tea | 100 g |\\n| --- | --- |\\n",
+        ... )
+        >>> passage.sentences
+        ('Tea: Oolong; 100 g: 12 euros',)
     """
 
     text: str
@@ -70,12 +102,22 @@ class Passage:
 
     @property
     def language(self) -> str:
-        """Its language (see `language.detect_language`), by title and section if not by the text alone."""
+        """Its language (see `language.detect_language`), by title and section if not by the text alone.
+
+        Example:
+            >>> Passage("雨が降った。試合は中止された。").language
+            'ja'
+        """
         return detect_language(self.text, f"{self.title}\n{self.section}")
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Its sentences, rows and code, which stand in for propositions."""
+        """Its sentences, rows and code, which stand in for propositions.
+
+        Example:
+            >>> Passage("雨が降った。試合は中止された。").sentences
+            ('雨が降った。', '試合は中止された。')
+        """
         return passage_sentences(self.text, self.context)
 
 
@@ -88,6 +130,12 @@ class Finding:
         proposition: The index of the proposition; None where it is no single one.
         span: Where it is in the passage's text; None where it is not there.
         reason: What was wrong, in plain words.
+
+    Example:
+        >>> from llama_pack_densex import Passage, check_propositions
+        >>> finding = check_propositions(Passage("Miso keeps for a year."), ["Miso keeps for two years."])[0]
+        >>> finding.kind, finding.proposition, finding.reason
+        ('grounding', 0, '"two" is not in the passage')
     """
 
     kind: FindingKind
@@ -113,6 +161,12 @@ class PropositionSet:
         questions: Questions that the passage answers, where any were made: it is found by them too.
         findings: What checks found wrong with the propositions (see `checks.check_propositions`); nothing is
             looked for where sentences stand in.
+
+    Example:
+        >>> from llama_pack_densex import Passage, SentencePropositionizer
+        >>> result = SentencePropositionizer().propositionize([Passage("Miso is salty. Miso keeps.")])[0]
+        >>> result.texts, result.status, result.findings
+        (('Miso is salty.', 'Miso keeps.'), 'ok', ())
     """
 
     texts: tuple[str, ...]
@@ -129,6 +183,18 @@ class Propositionizer(BaseComponent, ABC):
     A subclass implements `apropositionize`; one whose work does not wait for anything implements
     `propositionize` and awaits nothing. It also says what it is in `fingerprint_data`: node ids depend on it,
     so that the propositions of two different propositionizers never pass for each other.
+
+    Example:
+        >>> from llama_pack_densex import Passage, Propositionizer
+        >>> from llama_pack_densex.propositionizers.base import PropositionSet
+        >>> class LinePropositionizer(Propositionizer):
+        ...     async def apropositionize(self, passages):
+        ...         return [PropositionSet(tuple(passage.text.splitlines())) for passage in passages]
+        ...     def fingerprint_data(self):
+        ...         return {"version": 1}
+        >>> propositionizer = LinePropositionizer()
+        >>> propositionizer.propositionize([Passage("Miso is salty.\\nMiso keeps for a year.")])[0].texts
+        ('Miso is salty.', 'Miso keeps for a year.')
     """
 
     @classmethod
@@ -144,10 +210,20 @@ class Propositionizer(BaseComponent, ABC):
 
         Returns:
             One set a passage, in the order of `passages`.
+
+        Example:
+            >>> import asyncio
+            >>> asyncio.run(propositionizer.apropositionize([Passage("Miso is salty.")]))[0].texts
+            ('Miso is salty.',)
         """
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        """Do what `apropositionize` does, from synchronous code; works inside a running event loop too."""
+        """Do what `apropositionize` does, from synchronous code; works inside a running event loop too.
+
+        Example:
+            >>> [result.status for result in propositionizer.propositionize([Passage("Miso is salty.")])]
+            ['ok']
+        """
         return run_sync(self.apropositionize(passages))
 
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
@@ -156,6 +232,11 @@ class Propositionizer(BaseComponent, ABC):
 
         Args:
             passages: Any iterable; it is read a little ahead of what is yielded.
+
+        Example:
+            >>> passages = (Passage(f"Shelf {number} holds miso.") for number in range(1000))
+            >>> next(propositionizer.stream(passages)).texts
+            ('Shelf 0 holds miso.',)
         """
         waiting = iter(passages)
         while batch := list(islice(waiting, _BATCH)):
@@ -163,16 +244,32 @@ class Propositionizer(BaseComponent, ABC):
 
     @property
     def usage(self) -> Usage:
-        """What this object has used of an LLM so far; nothing where it asks none."""
+        """What this object has used of an LLM so far; nothing where it asks none.
+
+        Example:
+            >>> propositionizer.usage.total_tokens
+            0
+        """
         return self.figures.usage
 
     @property
     def figures(self) -> RequestFigures:
-        """What its requests came to so far, and what they cost."""
+        """What its requests came to so far, and what they cost.
+
+        Example:
+            >>> propositionizer.figures.cost
+            0.0
+        """
         return RequestFigures(cost=0.0)
 
     def keeping_replies(self, file: Path) -> Propositionizer:
-        """The same propositionizer, keeping an LLM's replies in a file unless they are kept already."""
+        """The same propositionizer, keeping an LLM's replies in a file unless they are kept already.
+
+        Example:
+            >>> from pathlib import Path
+            >>> propositionizer.keeping_replies(Path("replies.db")) is propositionizer  # it asks no LLM
+            True
+        """
         return self
 
     def forget_replies(self, texts: Iterable[str]) -> int:
@@ -180,6 +277,10 @@ class Propositionizer(BaseComponent, ABC):
 
         Returns:
             How many replies were kept.
+
+        Example:
+            >>> propositionizer.forget_replies(["Miso is salty."])
+            0
         """
         return 0
 
@@ -191,16 +292,30 @@ class Propositionizer(BaseComponent, ABC):
 
         Returns:
             How many entries there were.
+
+        Example:
+            >>> propositionizer.purge(["Miso is salty."])
+            0
         """
         return 0
 
     @abstractmethod
     def fingerprint_data(self) -> dict[str, Any]:
-        """Say what decides this propositionizer's output, as JSON values without secrets."""
+        """Say what decides this propositionizer's output, as JSON values without secrets.
+
+        Example:
+            >>> propositionizer.fingerprint_data()
+            {'version': 1}
+        """
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that change when the propositionizer's output may change."""
+        """Sixteen hexadecimal digits that change when the propositionizer's output may change.
+
+        Example:
+            >>> len(propositionizer.fingerprint)
+            16
+        """
         data = {"class": self.class_name(), **self.fingerprint_data()}
         text = json.dumps(data, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -128,10 +128,16 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         ValueError: Neither `llm` nor `llm_factory` is given, the factory cannot be imported by its name, a
             prompt does not take the passage, or there is a `max_cost` for a model whose price is not known.
 
-    Examples:
+    Example:
         >>> from llama_index.llms.openai import OpenAI
-        >>> propositionizer = LLMPropositionizer(OpenAI(model="gpt-4o-mini"), record_to="propositions.jsonl")
+        >>> from llama_pack_densex import LLMPropositionizer, Passage
+        >>> propositionizer = LLMPropositionizer(
+        ...     OpenAI(model="gpt-4o-mini"), cache="replies.db", max_cost=5.0, requests_per_minute=500
+        ... )
         >>> propositionizer.propositionize([Passage("Miso, a seasoning, is made of soybeans.", title="Miso")])
+        [PropositionSet(texts=('Miso is a seasoning.', 'Miso is made of soybeans.'), status='ok', ...)]
+        >>> propositionizer.usage.requests
+        1
     """
 
     questions: bool = Field(False, description="Whether questions that a passage answers are written too.")

@@ -52,6 +52,16 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         FileNotFoundError: The file is not there.
         ValueError: A line of the file cannot be read, or (on use) a passage is not in the file and there is
             no `otherwise`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from llama_pack_densex import Passage, RecordedPropositionizer, SentencePropositionizer
+        >>> line = '{"text": "Miso is salty and keeps.", "propositions": ["Miso is salty.", "Miso keeps."]}'
+        >>> _ = Path("recorded.jsonl").write_text(line)
+        >>> propositionizer = RecordedPropositionizer("recorded.jsonl", otherwise=SentencePropositionizer())
+        >>> passages = [Passage("Miso is salty and keeps."), Passage("Tea is not.")]
+        >>> [result.texts for result in propositionizer.propositionize(passages)]
+        [('Miso is salty.', 'Miso keeps.'), ('Tea is not.',)]
     """
 
     path: str = Field(description="The JSONL file with the recorded propositions.")

@@ -64,6 +64,21 @@ class PropositionizingEndEvent(BaseEvent):
         reason: Why the status is not "ok".
         propositions: How many there are.
         requests: How many requests that took, those that were answered from the cache included.
+
+    Example:
+        >>> from llama_index.core.instrumentation import get_dispatcher
+        >>> from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import LLMPropositionizer, Passage
+        >>> from llama_pack_densex.propositionizers.llm import PropositionizingEndEvent
+        >>> class Counter(BaseEventHandler):
+        ...     def handle(self, event, **kwargs):
+        ...         if isinstance(event, PropositionizingEndEvent):
+        ...             print(event.status, event.propositions, event.requests)
+        >>> get_dispatcher().add_event_handler(Counter())
+        >>> propositionizer = LLMPropositionizer(OpenAI(model="gpt-4o-mini"))
+        >>> sets = propositionizer.propositionize([Passage("Miso, a seasoning, is made of soybeans.")])
+        ok 2 1
     """
 
     passage_id: str

@@ -14,7 +14,8 @@ class SentencePropositionizer(Propositionizer):
     Tables and code blocks stay whole. With BM25 beside them, sentences find nearly what propositions find,
     but their pronouns stay unresolved.
 
-    Examples:
+    Example:
+        >>> from llama_pack_densex import Passage, SentencePropositionizer
         >>> SentencePropositionizer().propositionize([Passage("雨が降った。試合は中止された。")])[0].texts
         ('雨が降った。', '試合は中止された。')
     """

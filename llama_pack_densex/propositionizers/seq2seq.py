@@ -64,9 +64,15 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
             English and there is no `otherwise`.
         PropositionizerError: On use: nothing came of all of the first passages.
 
-    Examples:
-        >>> propositionizer = Seq2SeqPropositionizer(otherwise=LLMPropositionizer("ollama:qwen3:8b"))
-        >>> propositionizer.propositionize([Passage("Miso, a seasoning, is made of soybeans.", title="Miso")])
+    Example:
+        >>> from llama_pack_densex import Passage, Seq2SeqPropositionizer, SentencePropositionizer
+        >>> # not run: downloads 3 GB of weights
+        >>> propositionizer = Seq2SeqPropositionizer(  # doctest: +SKIP
+        ...     otherwise=SentencePropositionizer()  # for passages that are not in English
+        ... )
+        >>> passage = Passage("Miso, a seasoning, is salty.")
+        >>> propositionizer.propositionize([passage])[0].texts  # doctest: +SKIP
+        ('Miso is a seasoning.', 'Miso is salty.')
     """
 
     model: str = Field(description="A name on the Hugging Face Hub, or the folder of a model.")

@@ -134,15 +134,14 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
         unit: What the budget counts, where it is a number.
         window: Sentences before and after each unit.
 
-    Examples:
-        ```python
-        from llama_index.core.query_engine import RetrieverQueryEngine
-
-        engine = RetrieverQueryEngine.from_args(
-            retriever,  # your own, or `pack.retriever`
-            node_postprocessors=[PropositionContextPostprocessor(mode="window", budget=500)],
-        )
-        ```
+    Example:
+        >>> from llama_pack_densex import DenseXRetrievalPack, PropositionContextPostprocessor, load_sample
+        >>> sample = load_sample("en")
+        >>> pack = DenseXRetrievalPack(sample.documents, propositionizer=sample.propositionizer())
+        >>> results = pack.retrieve("How deep is the water where the tower stands?")
+        >>> postprocessor = PropositionContextPostprocessor(mode="window", budget=120, window=0)
+        >>> sum(len(result.text.split()) for result in postprocessor.postprocess_nodes(results)) <= 120
+        True
     """
 
     mode: ContextMode = Field(default=DEFAULT_MODE, description="What is read.")

@@ -53,10 +53,13 @@ def draw_tree(nodes: Iterable[BaseNode], retrieved: Sequence[NodeWithScore] = ()
         retrieved: What a retriever of a pack found in them. The units that were found are filled in blue, and
             counted in the corner of their passage; what was returned is outlined in orange.
 
-    Examples:
-        ```python
-        draw_tree(pack.nodes(), pack.retrieve("How did the astronauts survive?"))
-        ```
+    Example:
+        >>> from llama_pack_densex import DenseXRetrievalPack, draw_tree, load_sample
+        >>> sample = load_sample("en")
+        >>> pack = DenseXRetrievalPack(sample.documents[:1], propositionizer=sample.propositionizer())
+        >>> drawing = draw_tree(pack.nodes(), pack.retrieve("How did the astronauts survive?"))
+        >>> drawing.svg[:26]  # a notebook shows the drawing itself
+        '<svg viewBox="0 0 954 ...
     """
     by_id = {node.node_id: node for node in nodes}
     matched = {unit.id for result in retrieved for unit in matched_units(result.node)}

@@ -107,6 +107,16 @@ def make_mcp_server(pack: DenseXRetrievalPack) -> MCPServer[None]:
 
     Args:
         pack: The index.
+
+    Example:
+        >>> import asyncio
+        >>> from llama_index.core import Document
+        >>> from llama_pack_densex import DenseXRetrievalPack
+        >>> from llama_pack_densex.serving.mcp import make_mcp_server
+        >>> pack = DenseXRetrievalPack([Document(text="The Akashi Bridge opened in 1998.")])
+        >>> server = make_mcp_server(pack)
+        >>> [tool.name for tool in asyncio.run(server.list_tools())]
+        ['search', 'read_passage', 'list_documents']
     """
 
     def search(

@@ -34,7 +34,7 @@ class Outline:
     Args:
         text: The document's text.
 
-    Examples:
+    Example:
         >>> outline = Outline("# Trips\\n\\nBring:\\n\\n- a coat\\n- boots")
         >>> outline.section_of(27, 34), outline.context_of(27, 34)
         ('Trips', 'Bring:\\n\\n')

@@ -47,6 +47,16 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
 
     Returns:
         What was found, check by check, in the order of the propositions; nothing where all is well.
+
+    Example:
+        >>> from llama_pack_densex import Passage, check_propositions
+        >>> passage = Passage("東京タワーは1958年に完成した。高さは333メートルである。", title="東京タワー")
+        >>> propositions = ["東京タワーは1958年に完成した。", "それは高さ332メートルである。"]
+        >>> for finding in check_propositions(passage, propositions):
+        ...     print(finding)
+        grounding: "332" is not in the passage
+        self_containedness: nothing in it says what "それ" stands for
+        coverage: no proposition says "333" of "高さは333メートルである。"
     """
     parts = segment(passage.text, passage.context)
     whole = {part.row or passage.text[slice(*part.span)] for part in parts if part.kind in ("row", "code")}
