@@ -4,6 +4,7 @@ runs."""
 from __future__ import annotations
 
 import doctest
+import importlib
 import inspect
 import json
 import pkgutil
@@ -201,3 +202,21 @@ def test_its_example_shows_what_comes_out(public_name: PublicName) -> None:
 def test_an_example_that_is_not_run_says_why(public_name: PublicName) -> None:
     docstring = public_name.value.__doc__ or ""
     assert "doctest: +SKIP" not in docstring or re.search(r"# not run: \w+", docstring)
+
+
+PRIVATE_MODULES = (
+    "index.vector_store",
+    "ingestion.batch",
+    "llm.thoughts",
+    "node_parsers.passages",
+    "text.links",
+    "text.markdown",
+    "text.outline",
+)
+
+
+@pytest.mark.parametrize("module", PRIVATE_MODULES)
+def test_examples_of_other_modules_run_too(module: str) -> None:
+    name = f"llama_pack_densex.{module}"
+    result = doctest.testmod(importlib.import_module(name))
+    assert (result.failed, result.attempted > 0) == (0, True)
