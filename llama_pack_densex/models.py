@@ -125,18 +125,18 @@ def _default_llm() -> tuple[LLM | None, str]:
 
 
 def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEmbedding | None, str]:
-    """The embedding model for what the user gave.
+    """Get the embedding model that an argument or a name stands for.
 
     Args:
         embed_model: An embedding model; "none", to search by words; "local", multilingual-e5-small without
-            PyTorch; a name of `RETRIEVERS`, with or without the place of its weights ("contriever",
+            PyTorch; the name of a retriever, with or without the folder of its weights ("contriever",
             "contriever:FOLDER"); the folder of a sentence-transformers model; a name with a provider
             ("openai:text-embedding-3-small"), "huggingface:BAAI/bge-m3" or "local:BAAI/bge-m3"; or None for
             the default: the user's `Settings.embed_model` if they set one, else multilingual-e5-small if it
             is on this machine, else none.
 
     Returns:
-        The model, or None for lexical search, and a phrase that says which.
+        The model, or None for search by words, and a phrase that says which it is.
 
     Raises:
         ValueError: There is no such model or provider, its key is missing, or it cannot be made.

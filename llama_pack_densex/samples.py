@@ -38,9 +38,9 @@ class Sample:
     recordings: Path
 
     def propositionizer(self) -> RecordedPropositionizer:
-        """What looks up the recorded propositions, so that no LLM is needed.
+        """Make a propositionizer that looks up the recorded propositions, so that no LLM is needed.
 
-        The documents have to be split by the default splitter, as they were for the recording.
+        The documents must be split by the default splitter, as they were for the recording.
 
         Example:
             >>> from llama_pack_densex import PropositionNodeParser
@@ -53,7 +53,7 @@ class Sample:
 
 
 def load_sample(language: str = "en") -> Sample:
-    """Load the sample documents of a language; they are in the installed package.
+    """Load the sample documents of a language, which come with the package.
 
     Args:
         language: "en" or "ja".

@@ -234,9 +234,9 @@ def _dense_x(corpus: Corpus) -> Built:
 class PaperPassageNodeParser(TextSplitter):
     """Cuts documents into the passages of Dense X Retrieval (Chen et al., 2023, appendix A): 100 words.
 
-    Sentences are added to a passage while it has at most `max_words`; one sentence that is longer is a
-    passage. A last passage of fewer than `min_last_words` joins the one before, which may then have more than
-    `max_words`. Two Chinese or Japanese characters count as a word.
+    Sentences are added to a passage as long as it has at most `max_words`; a longer sentence is a passage by
+    itself. A last passage of fewer than `min_last_words` joins the one before, which may then have more than
+    `max_words`. Two Chinese or Japanese characters count as one word.
 
     Example:
         >>> from llama_pack_densex import PropositionNodeParser

@@ -68,13 +68,13 @@ def read_dataset(
 
     Args:
         path: The dataset, or its questions.
-        documents: What the questions are about, if it is not in the dataset.
+        documents: What the questions are about, if the dataset does not include it.
         name: What reports call the set. Default: the file's or folder's name.
         language: "en", "ja", ... Default: detected from the questions. If questions state theirs, only
             those in this one are kept.
-        split: Of a BEIR folder: "test", "dev" or "train".
+        split: The split of a BEIR folder: "test", "dev" or "train".
         max_questions: Keep the first so many.
-        leave_out: Folders below the user's own documents that are not read, as that of an earlier report.
+        leave_out: Folders among your own documents that are not read, such as that of an earlier report.
 
     Raises:
         DatasetError: It is in none of these formats, or damaged; the message names the file, the line or

@@ -20,13 +20,13 @@ class Question:
     Attributes:
         id: Unique within its set.
         text: The question.
-        answers: Strings of which any one is a right answer; empty if the dataset has only relevance labels.
+        answers: Strings, each of which is a right answer; empty if the dataset has only relevance labels.
         document_id: The document that holds the answer; "" if unknown.
         span: The gold passage in that document's text, in characters; None if unknown.
         candidates: Ids of the documents to search for it; if empty, all are searched.
-        own_document_id: The document that is the question itself, as in ArguAna, and no answer to it; "" if
-            there is none.
-        evidence: Where the document answers it, word for word; "" if unknown.
+        own_document_id: The document that is the question itself, as in ArguAna, and not an answer to it; ""
+            if there is none.
+        evidence: The words of the document that answer it; "" if unknown.
         kind: What kind of question it is, such as "fact"; "" if unknown.
 
     Example:

@@ -65,8 +65,8 @@ class QuestionSet:
     Attributes:
         questions: Each with its document, answers (strings of the evidence), evidence (a stretch of the
             document's text) and kind ("fact", "list", "situation" or "keyword").
-        left_out: Why others were left out, and how many.
-        requests: What was asked, and what that cost.
+        left_out: How many others were left out, by reason.
+        requests: The requests, with what they used and cost.
 
     Example:
         >>> from llama_index.core import Document
@@ -122,22 +122,24 @@ def make_questions(
 ) -> QuestionSet:
     """Have an LLM write questions about passages of documents, to compare and evaluate on.
 
-    The passages are spread over the documents and always the same for the same documents. Each is asked
-    about once, for a kind of question in turn; only where there are too few passages again, for another
-    kind. In place of what is left out, further passages are asked about, up to twice as many as questions
-    are wanted.
+    The passages are spread over the documents, and are the same for the same documents every time. The LLM is
+    asked about each of them once, for each kind of question in turn; about the same passage again, for
+    another kind, only if there are too few. For each question that is left out, another passage is asked
+    about, up to twice as many passages as questions are wanted.
 
     Args:
         documents: A folder, a file, or documents.
-        llm: The LLM, or its name as "ollama:qwen3:8b".
+        llm: The LLM, or its name, such as "ollama:qwen3:8b".
         number: How many questions are wanted. Small folders give fewer.
-        cache: The SQLite file where replies are kept as they arrive: a run that was stopped goes on there.
-        max_cost: US dollars to stop at.
-        max_concurrency: Requests at a time. None means 8.
-        requests_per_minute: What the provider allows. None means no limit.
-        tokens_per_minute: What the provider allows, tokens sent and received together. None means no limit.
+        cache: The SQLite file where replies are kept as they arrive, so that a run that was stopped can be
+            continued.
+        max_cost: US dollars to stop at; None means no limit.
+        max_concurrency: How many requests are sent at the same time. None means 8.
+        requests_per_minute: How many requests the provider allows. None means no limit.
+        tokens_per_minute: How many tokens the provider allows, sent and received together. None means no
+            limit.
         prices: Prices beside, or in place of, the list prices, as for `LLMPropositionizer`.
-        show_progress: Whether to show how far it is, in the notebook or on stderr.
+        show_progress: Whether to show the progress, in the notebook or on stderr.
 
     Raises:
         DatasetError: There are no documents in the folder.
@@ -186,8 +188,8 @@ def estimate_questions(
 ) -> RequestFigures:
     """Estimate what `make_questions` will ask and cost.
 
-    Replies are taken to be of the usual length, and none to be left out. Nothing is asked, and no key is
-    needed.
+    The arguments are those of `make_questions`. Replies are assumed to be of the usual length, and no
+    question to be left out. No request is sent, and no key is needed.
 
     Example:
         >>> from llama_pack_densex import load_sample

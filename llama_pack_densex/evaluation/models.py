@@ -218,19 +218,20 @@ class CachedEmbedding(BaseEmbedding):
 
 
 class KeptLLM(CustomLLM):
-    """An LLM that is sent each prompt once, within its rate limits, with retries, within a budget.
+    """Wraps an LLM: each prompt is sent once, within rate limits and a budget, and is retried.
 
     Replies come without a model's thoughts.
 
-    For query engines, evaluators and TruLens it is an LLM like any other, which may be asked in any thread.
-    What stopped it once, such as the budget, stops all that comes after.
+    Query engines, evaluators and TruLens use it as any other LLM, from any thread. Once something has stopped
+    it, such as the budget, it answers no more.
 
     Args:
         llm: The LLM.
         file: Where replies are cached for later processes; None keeps them in memory.
-        max_cost: US dollars that it may use before it stops; None means no limit.
-        stand_in: A reply for all that is not cached: nothing is sent then, and `figures` say what would be.
-        limits: What its provider allows. Default: 8 requests at a time.
+        max_cost: US dollars that it may cost before it stops; None means no limit.
+        stand_in: A reply to every prompt that is not cached; then nothing is sent, and `figures` estimate
+            what would be.
+        limits: The limits of its provider. Default: 8 requests at a time.
         prices: Prices beside, or in place of, the list prices.
 
     Raises:

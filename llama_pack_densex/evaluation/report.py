@@ -192,8 +192,8 @@ class Report:
         settings: How it was run.
         strategies: Those that were run, in order.
         skipped: Those that were left out.
-        comparisons: The main one of ours against each other strategy.
-        equal_context: Ours against each other strategy at equal length of context.
+        comparisons: The pack's main strategy against each other one.
+        equal_context: The pack's strategies against each other one, at equal length of context.
         questions: Question by question.
 
     Example:
@@ -214,7 +214,7 @@ class Report:
 
     @property
     def all_failed(self) -> list[str]:
-        """The metrics of which a strategy has none, since all answers or verdicts failed.
+        """The metrics that a strategy lacks because all answers or verdicts failed.
 
         Example:
             >>> report.all_failed
@@ -285,7 +285,7 @@ class Report:
         """Write report.json, report.csv and report.html.
 
         Args:
-            folder: Where to; created if it is missing.
+            folder: The folder to write to; it is created if missing.
 
         Returns:
             The files.
@@ -309,7 +309,7 @@ class Report:
         return [Path(folder, name) for name in contents]
 
     def table(self) -> list[dict[str, str]]:
-        """The main figures as text, a row a strategy; "" for what cannot be given.
+        """The main figures as text: one row for each strategy, "" for figures that cannot be given.
 
         Example:
             >>> report.table()[0]["strategy"]

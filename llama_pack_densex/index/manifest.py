@@ -30,8 +30,7 @@ opened the index before goes on with its current state."""
 
 
 class InvalidIndexError(ValueError):
-    """A folder is no index, is damaged, or was made by something that this code or these settings do not
-    fit.
+    """A folder is not an index, is damaged, or was made with other settings or by an incompatible version.
 
     Example:
         >>> from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError

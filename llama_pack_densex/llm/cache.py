@@ -65,12 +65,12 @@ def reply_key(text: str, payload: str) -> str:
 
 
 class ReplyCache:
-    """Replies that are kept as they arrive, in an SQLite file, for many threads and processes at once.
+    """Keeps replies as they arrive, in an SQLite file that many threads and processes may share.
 
-    A reply is safe when `put` returns (WAL): a process that is killed at any moment then loses nothing. Only
-    its owner can read the file; missing folders above it are made. A file that turns out to be damaged is
-    renamed to end in ".damaged", with a warning, and replaced by a new one; a file of something else is
-    refused. Nothing is opened before the first use. Pickled or copied, it is a cache of the same file.
+    A reply is safe as soon as `put` returns (WAL), even if the process is then killed. Only the file's owner
+    can read it; missing parent folders are created. A file that turns out to be damaged is renamed to end in
+    ".damaged", with a warning, and replaced by a new one; a file that is something else is refused. Nothing
+    is opened before the first use. A pickled or copied cache uses the same file.
 
     Args:
         path: The file.
@@ -152,7 +152,8 @@ class ReplyCache:
         self._run("DELETE FROM claims WHERE key = ? AND owner = ?", key, owner)
 
     def purge(self, texts: Iterable[str]) -> int:
-        """Delete all that was ever kept for texts: for every prompt, every model and every part of a retry.
+        """Delete all that was ever kept for some texts: for every prompt, every model and every part of a
+        retry.
 
         The texts are erased: they are overwritten, in the -wal file too, and a damaged file that was set
         aside is deleted.

@@ -122,11 +122,10 @@ class BasePropositionNodeParser(NodeSettings):
         return _unpickled, (type(self), pickle.dumps(fields))
 
     def document_hash(self, document: BaseNode) -> str:
-        """A hash of all that decides a document's nodes: its text, its user's metadata, and this parser's
-        settings.
+        """Hash all that decides a document's nodes: its text, its metadata, and this parser's settings.
 
-        A file's dates and the folder it lies in are not part of it, nor is `llm_metadata`, so that a change
-        of that embeds nothing anew.
+        A file's dates and folder are left out, and so is `llm_metadata`, so that changing these embeds
+        nothing anew.
 
         Example:
             >>> parser.document_hash(document) == parser.document_hash(Document(text="Rain fell again."))
@@ -162,22 +161,22 @@ class BasePropositionNodeParser(NodeSettings):
         """Parse documents as they come, while the propositions of the next ones are being made.
 
         Memory does not grow with the number of documents. The ids are those of `get_nodes_from_documents`,
-        but for a document whose id comes twice: here its nodes have the ids that they would have without the
-        other one.
+        except for a document whose id occurs twice: here its nodes get the ids that they would have without
+        the other one.
 
         Args:
             documents: Any iterable; it is read a little ahead of what is yielded.
             on_passage: Called with the propositions of each passage as they become ready.
-            ids: Gives out the ids, and tells a document from those of equal text that it has seen before;
-                None means that there were none.
+            ids: Assigns the ids, and tells a document from earlier ones of equal text; None means that there
+                are no earlier ones.
 
         Yields:
             The documents in their order, each with its nodes, or with what was wrong with it.
 
         Raises:
-            PropositionizerError: No more propositions can be had. The documents that were whole have been
-                yielded.
-            ValueError: The propositionizer did not make one set a passage.
+            PropositionizerError: No more propositions can be made. Documents that were complete by then have
+                been yielded.
+            ValueError: The propositionizer did not make one set for each passage.
 
         Example:
             >>> for parsed in parser.stream(iter([document])):
@@ -295,12 +294,12 @@ class PropositionNodeParser(BasePropositionNodeParser):
     `IndexNode` that leads to the passage to read. The same input always gets the same node ids.
 
     Args:
-        base_parser: Any node parser; its nodes are the passages. Its own settings count.
+        base_parser: Any node parser; its nodes are the passages, and its own settings apply.
         propositionizer: What turns a passage into propositions: `LLMPropositionizer(llm)`,
             `RecordedPropositionizer(path)`, or sentences, the default.
         granularity: `("proposition",)`, `("sentence",)` or both.
         embed_metadata: The metadata keys that are embedded with each text, none by default; "title" and
-            "section" are known of any document that has a file's name or headings. Passages are cut by the
+            "section" can be named for any document that has a file name or headings. Passages are cut by the
             text alone.
         llm_metadata: The metadata keys that the LLM reads with a text: by default title, section, file and
             page. What a document excludes from a model itself stays excluded; filters see all metadata.
@@ -331,8 +330,7 @@ class PropositionNodeParser(BasePropositionNodeParser):
         propositionizer: Propositionizer | None = None,
         **kwargs: Any,
     ) -> PropositionNodeParser:
-        """Make a parser from what is given, of these and the other fields, and the defaults for what is
-        None.
+        """Make a parser from these arguments and any other fields, with the default for each that is None.
 
         Example:
             >>> from llama_index.core.node_parser import SentenceSplitter
@@ -361,12 +359,13 @@ def default_base_parser() -> NodeParser:
 class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
     """Splits documents into sections, sections into passages, and passages into propositions.
 
-    Core's `HierarchicalNodeParser` idea with propositions as the leaves, made for auto-merging retrieval:
-    where enough propositions of a passage are found, the passage is read instead, and so on upwards.
+    It follows LlamaIndex's `HierarchicalNodeParser`, with propositions as the leaves, for auto-merging
+    retrieval: where enough propositions of a passage are found, the passage is returned in their place, and
+    so on upwards.
 
     Args:
-        levels: Node parsers, the coarsest first; each splits what the one before it made, and the last one's
-            nodes are the passages. Use `from_defaults` to get them from chunk sizes or headings.
+        levels: Node parsers, the coarsest first; each splits the nodes of the one before, and the last one's
+            nodes are the passages. `from_defaults` makes them from chunk sizes or headings.
         propositionizer: What turns a passage into propositions.
         granularity: The units under each passage; auto-merging counts propositions.
         embed_metadata: See `PropositionNodeParser`.
@@ -531,12 +530,12 @@ class ParsedNodes(list[BaseNode]):
 
 
 class PropositionIngestionCache(IngestionCache):
-    """Core's ingestion cache, but for what the proposition node parsers return.
+    """LlamaIndex's ingestion cache, but without the output of the proposition node parsers.
 
-    Core's cache key is made of the texts and metadata of the documents that come in, not of their ids, and
-    the cache sees neither the documents nor their ids when it is asked. A second document with the same text
-    would get the first one's nodes. So this cache does not keep our parsers' output (recorded replies make
-    that cheap to make again); all other steps, embedding above all, are cached as usual.
+    LlamaIndex's cache key is made of the texts and metadata of the documents, not of their ids, so that a
+    second document with the same text would get the first one's nodes. Therefore this cache does not keep the
+    output of our parsers, which kept replies make cheap to repeat. All other steps, above all embedding, are
+    cached as usual.
 
     Example:
         >>> from llama_index.core import Document, MockEmbedding

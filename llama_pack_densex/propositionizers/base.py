@@ -33,11 +33,11 @@ FindingKind = Literal["grounding", "language", "self_containedness", "coverage",
 
 
 class PropositionizerError(LLMError):
-    """The run cannot go on: the key, the model or the quota is at fault, and every other passage would fail
-    too.
+    """The run cannot continue: the key, the model or the quota is at fault, and every other passage would
+    fail too.
 
     Attributes:
-        ingestion: Of an ingestion that it stopped, the `IngestionSummary`; else None.
+        ingestion: The `IngestionSummary` of the ingestion that it stopped; None if it stopped none.
 
     Example:
         >>> from llama_index.llms.openai import OpenAI
@@ -54,7 +54,8 @@ class PropositionizerError(LLMError):
 
 
 class BudgetExceededError(PropositionizerError):
-    """The budget does not allow another request. What was paid for is kept where there is a reply cache.
+    """The budget does not allow another request. Replies that were paid for are kept if there is a reply
+    cache.
 
     Example:
         >>> from llama_index.llms.openai import OpenAI
@@ -79,9 +80,8 @@ class Passage:
         text: The passage, word for word as it stands in the document.
         title: The document's title; empty where it has none.
         section: The headings above the passage, outermost first, joined by ", "; empty where there are none.
-        context: What has to be read before the passage, as Markdown that ends where it begins: the line that
-            leads its list in, the header of its table (see `text.outline.Outline.context_of`); empty where
-            there is nothing.
+        context: What has to be read before the passage, as Markdown that ends where the passage begins: the
+            line that introduces its list, or the header of its table; empty where there is nothing.
 
     Example:
         >>> from llama_pack_densex import Passage
@@ -102,7 +102,7 @@ class Passage:
 
     @property
     def language(self) -> str:
-        """Its language (see `language.detect_language`), by title and section if not by the text alone.
+        """Its language ("en", "ja", ...), judged by title and section where the text alone does not tell.
 
         Example:
             >>> Passage("雨が降った。試合は中止された。").language
@@ -123,12 +123,12 @@ class Passage:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found wrong with the propositions of a passage.
+    """A fault that a check found in the propositions of a passage.
 
     Args:
-        kind: Which check.
-        proposition: The index of the proposition; None where it is no single one.
-        span: Where it is in the passage's text; None where it is not there.
+        kind: The check that found it (see `check_propositions`).
+        proposition: The index of the proposition, from 0; None where no single one is at fault.
+        span: Its place in the passage's text, in characters; None where it has none.
         reason: What was wrong, in plain words.
 
     Example:
@@ -152,13 +152,13 @@ class PropositionSet:
     """What one passage became.
 
     Args:
-        texts: The propositions in the order of the passage. Never empty for a passage that is not blank.
-        status: "ok" (accepted as it came), "repaired" (came right in parts or after another request) or
-            "fallback" (the passage's sentences stand in for propositions that could not be had).
+        texts: The propositions, in the order of the passage; never empty unless the passage is blank.
+        status: "ok" (accepted as it came), "repaired" (came right in parts, or after another request) or
+            "fallback" (the passage's sentences stand in for propositions that could not be obtained).
         reason: Why the status is not "ok"; empty where it is.
-        is_passing: Whether asking again another day may do better, since the provider could not be reached. A
+        is_passing: Whether asking again later may succeed, since the provider could not be reached. A
             document with such a passage does not count as done.
-        questions: Questions that the passage answers, where any were made: it is found by them too.
+        questions: Questions that the passage answers, if any were made; it is found by them too.
         findings: What checks found wrong with the propositions (see `checks.check_propositions`); nothing is
             looked for where sentences stand in.
 
@@ -180,9 +180,9 @@ class PropositionSet:
 class Propositionizer(BaseComponent, ABC):
     """Turns passages into propositions: atomic, self-contained facts (Dense X Retrieval, section 2).
 
-    A subclass implements `apropositionize`; one whose work does not wait for anything implements
-    `propositionize` and awaits nothing. It also says what it is in `fingerprint_data`: node ids depend on it,
-    so that the propositions of two different propositionizers never pass for each other.
+    A subclass implements `apropositionize`, and `propositionize` too if its work does not wait for anything.
+    It also implements `fingerprint_data`: node ids depend on it, so that the propositions of two different
+    propositionizers are never mistaken for each other.
 
     Example:
         >>> from llama_pack_densex import Passage, Propositionizer
@@ -209,7 +209,7 @@ class Propositionizer(BaseComponent, ABC):
             passages: Any number of passages.
 
         Returns:
-            One set a passage, in the order of `passages`.
+            One set for each passage, in the order of `passages`.
 
         Example:
             >>> import asyncio
@@ -244,7 +244,7 @@ class Propositionizer(BaseComponent, ABC):
 
     @property
     def usage(self) -> Usage:
-        """What this object has used of an LLM so far; nothing where it asks none.
+        """The requests and tokens that this object has used so far; zero if it asks no LLM.
 
         Example:
             >>> propositionizer.usage.total_tokens
@@ -254,7 +254,7 @@ class Propositionizer(BaseComponent, ABC):
 
     @property
     def figures(self) -> RequestFigures:
-        """What its requests came to so far, and what they cost.
+        """The requests so far, with what they used and cost.
 
         Example:
             >>> propositionizer.figures.cost
@@ -273,7 +273,7 @@ class Propositionizer(BaseComponent, ABC):
         return self
 
     def forget_replies(self, texts: Iterable[str]) -> int:
-        """Have an LLM asked anew about passages, whatever is kept of its replies.
+        """Forget the replies about some passages, so that an LLM is asked again.
 
         Returns:
             How many replies were kept.

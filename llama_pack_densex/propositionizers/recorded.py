@@ -38,15 +38,14 @@ class RecordedPropositionizer(DelegatingPropositionizer):
 
     A line of the file is `{"title": ..., "section": ..., "text": ..., "propositions": [...], "questions":
     [...]}`, and may have the passage's "context", and the propositions' "status" and "reason". A line may
-    have but one of both
-    lists: what other lines have of the same passage joins it. White space and Unicode normalisation (NFKC) do
-    not count when texts are compared. Of several lines with one text that one counts whose title, section and
-    context are the passage's too, else the last. Node ids do not hang on what is in the file: a line added
-    for one document must not change those of all others.
+    have only one of the two lists; it is joined with the other lines of the same passage. White space and
+    Unicode normalisation (NFKC) are ignored when texts are compared. Of several lines with the same text, the
+    one counts that has the passage's title, section and context, else the last. Node ids do not depend on
+    what is in the file: a line added for one document must not change those of all others.
 
     Args:
         path: The JSONL file, in UTF-8.
-        otherwise: Where passages go that are not in the file; without it they are an error.
+        otherwise: Makes the propositions of passages that are not in the file; without it these are an error.
 
     Raises:
         FileNotFoundError: The file is not there.

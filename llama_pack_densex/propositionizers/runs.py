@@ -56,14 +56,14 @@ _MEASURED = ("en", "ja")  # languages in which checks are good enough to change 
 
 
 class PropositionizingEndEvent(BaseEvent):
-    """The propositions of a passage that an LLM was asked for are there.
+    """Emitted when the propositions of a passage have come from an LLM.
 
     Args:
-        passage_id: A digest of its text.
+        passage_id: A digest of the passage's text.
         status: As of `PropositionSet`.
         reason: Why the status is not "ok".
         propositions: How many there are.
-        requests: How many requests that took, those that were answered from the cache included.
+        requests: How many requests they took, including those that were answered from the cache.
 
     Example:
         >>> from llama_index.core.instrumentation import get_dispatcher

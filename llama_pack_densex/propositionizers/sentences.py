@@ -9,7 +9,7 @@ from llama_pack_densex.propositionizers.base import Passage, Propositionizer, Pr
 
 
 class SentencePropositionizer(Propositionizer):
-    """Takes each sentence for a proposition; needs no LLM, no key and no model.
+    """Uses each sentence as a proposition; needs no LLM, no key and no model.
 
     Tables and code blocks stay whole. With BM25 beside them, sentences find nearly what propositions find,
     but their pronouns stay unresolved.

@@ -201,7 +201,7 @@ def make_app(
         >>> from llama_pack_densex import DenseXRetrievalPack
         >>> from llama_pack_densex.serving.app import make_app
         >>> app = make_app(DenseXRetrievalPack([Document(text="The Akashi Bridge opened in 1998.")]))
-        >>> client = TestClient(app, "http://localhost")  # in earnest: uvicorn.run(app)
+        >>> client = TestClient(app, "http://localhost")  # in practice: uvicorn.run(app)
         >>> client.post("/query", json={"question": "When did the Akashi Bridge open?"}).json()["answer"]
         'The Akashi Bridge opened in 1998.[^1]'
     """

@@ -100,10 +100,10 @@ class Documents(BaseModel):
 
 
 def make_mcp_server(pack: DenseXRetrievalPack) -> MCPServer[None]:
-    """A server of the Model Context Protocol with three tools: search, read_passage and list_documents.
+    """Make a server of the Model Context Protocol with three tools: search, read_passage and list_documents.
 
-    Nothing of the index can be changed by it, and no LLM is asked. Results are bounded in size, whatever the
-    documents are like. Serve it with `make_mcp_server(pack).run("stdio")`.
+    It cannot change the index, and asks no LLM. Results are bounded in size, whatever the documents are like.
+    Serve it with `make_mcp_server(pack).run("stdio")`.
 
     Args:
         pack: The index.
