@@ -723,7 +723,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return self._index.all_nodes(granularity)
 
     def get_nodes(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
-        """Read whole nodes by their ids, in one batch; ids that are not there are left out.
+        """Read whole nodes by their ids, in one batch.
+
+        Args:
+            node_ids: The ids of nodes of any granularity.
+
+        Returns:
+            The nodes by id, without those that are not in the index.
 
         Example:
             >>> proposition = pack.nodes("proposition")[0]

@@ -140,7 +140,8 @@ EACH_NAME = pytest.mark.parametrize("public_name", NAMES, ids=str)
 
 @EACH_NAME
 def test_it_is_as_the_list_has_it(public_name: PublicName) -> None:
-    assert public_name.line in LIST.read_text(encoding="utf-8").splitlines(), WHAT_TO_DO
+    lines = LIST.read_text(encoding="utf-8").splitlines()
+    assert public_name.line in lines, f"{WHAT_TO_DO}\nThe line as it would be now: {public_name.line}"
 
 
 def test_the_list_has_nothing_else() -> None:

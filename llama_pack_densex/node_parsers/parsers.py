@@ -224,7 +224,7 @@ class BasePropositionNodeParser(NodeSettings):
         return NodeIds(self.propositionizer.fingerprint)
 
     def passages_of(self, document: BaseNode) -> list[Passage]:
-        """The passages of a document, as the propositionizer gets them.
+        """The passages of a document, as the propositionizer gets them, in reading order.
 
         Raises:
             ValueError: The document cannot be split.
@@ -331,6 +331,11 @@ class PropositionNodeParser(BasePropositionNodeParser):
         **kwargs: Any,
     ) -> PropositionNodeParser:
         """Make a parser from these arguments and any other fields, with the default for each that is None.
+
+        Args:
+            base_parser: Makes the passages; None means passages of at most 256 tokens.
+            propositionizer: Turns a passage into propositions; None means sentences.
+            **kwargs: Further fields of the class.
 
         Example:
             >>> from llama_index.core.node_parser import SentenceSplitter

@@ -220,6 +220,12 @@ class Propositionizer(BaseComponent, ABC):
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         """Do what `apropositionize` does, from synchronous code; works inside a running event loop too.
 
+        Args:
+            passages: Any number of passages.
+
+        Returns:
+            One set for each passage, in the order of `passages`.
+
         Example:
             >>> [result.status for result in propositionizer.propositionize([Passage("Miso is salty.")])]
             ['ok']
@@ -232,6 +238,9 @@ class Propositionizer(BaseComponent, ABC):
 
         Args:
             passages: Any iterable; it is read a little ahead of what is yielded.
+
+        Yields:
+            One set for each passage.
 
         Example:
             >>> passages = (Passage(f"Shelf {number} holds miso.") for number in range(1000))
@@ -265,6 +274,9 @@ class Propositionizer(BaseComponent, ABC):
     def keeping_replies(self, file: Path) -> Propositionizer:
         """The same propositionizer, keeping an LLM's replies in a file unless they are kept already.
 
+        Args:
+            file: The SQLite file for the replies; it is created if missing.
+
         Example:
             >>> from pathlib import Path
             >>> propositionizer.keeping_replies(Path("replies.db")) is propositionizer  # it asks no LLM
@@ -274,6 +286,9 @@ class Propositionizer(BaseComponent, ABC):
 
     def forget_replies(self, texts: Iterable[str]) -> int:
         """Forget the replies about some passages, so that an LLM is asked again.
+
+        Args:
+            texts: The passages' texts.
 
         Returns:
             How many replies were kept.

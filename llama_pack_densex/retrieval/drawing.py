@@ -53,6 +53,9 @@ def draw_tree(nodes: Iterable[BaseNode], retrieved: Sequence[NodeWithScore] = ()
         retrieved: What a pack's retriever found in them. Units that were found are filled in blue, and
             counted in the corner of their passage; nodes that were returned are outlined in orange.
 
+    Returns:
+        An SVG picture, which a notebook shows.
+
     Example:
         >>> from llama_pack_densex import DenseXRetrievalPack, draw_tree, load_sample
         >>> sample = load_sample("en")
