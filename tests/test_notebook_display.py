@@ -3,7 +3,6 @@ tree."""
 
 from __future__ import annotations
 
-import inspect
 import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
@@ -20,7 +19,6 @@ from llama_pack_densex import (
     draw_tree,
 )
 from llama_pack_densex.ingestion.estimate import estimate
-from llama_pack_densex.options import OF_THE_INDEX, Given, PackOptions
 from llama_pack_densex.text import markup
 from tests.embedding import TrigramEmbedding
 
@@ -59,20 +57,6 @@ class Tags(HTMLParser):
 
     def attributes(self, tag: str, name: str) -> list[str | None]:
         return [attributes.get(name) for other, attributes in self.tags if other == tag]
-
-
-def test_the_packs_options_are_in_its_signature_and_its_docstring() -> None:
-    parameters = inspect.signature(DenseXRetrievalPack).parameters
-    assert set(parameters) == {"documents", "persist_dir", "show_progress"} | set(Given.__annotations__)
-    arguments = (inspect.getdoc(DenseXRetrievalPack) or "").partition("Args:")[2].partition("Attributes:")[0]
-    assert sorted(re.findall(r"^    (\w+):", arguments, re.MULTILINE)) == sorted(parameters)
-    assert all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
-    defaults = PackOptions()
-    for name in PackOptions.model_fields:
-        assert parameters[name].default in (None, getattr(defaults, name)), name
-    assert set(OF_THE_INDEX) >= {"mode", "granularity", "hybrid"}
-    with pytest.raises(TypeError, match="'granularty'"):
-        DenseXRetrievalPack([], granularty=("passage",))  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
