@@ -11,7 +11,7 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.llms import LLM
 from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
 
-from llama_pack_densex.propositionizers.base import Passage, PropositionSet
+from llama_pack_densex.propositionizers.base import FindingKind, Passage, PropositionSet
 from llama_pack_densex.text.language import LANGUAGE_NAMES
 from llama_pack_densex.text.links import readable_text
 from llama_pack_densex.text.outline import Outline
@@ -171,7 +171,7 @@ date and name from the passage, name in each proposition what it is about, and l
 _REPAIR_JA = """\
 前回の回答には次の問題がありました。同じ形式で、直した全体をもう一度書いてください。\
 数字、日付、名前は文章のとおりにし、どの命題にも何についてのことかを書き、何も漏らさないでください。"""
-_FAULTS_JA = {
+_FAULTS_JA: dict[FindingKind, str] = {
     "grounding": "文章にない語がある",
     "language": "文章と違う言語である",
     "self_containedness": "何のことか不明",

@@ -293,7 +293,7 @@ class _Relations:
         self._leave_lists(block)
         if _is_outside_lists(block):
             self._answers += 1
-            if self._is_answered() or self._is_question(block):
+            if self._is_answered() or self._is_faq_question(block):
                 self._question = None
 
     def _leave_lists(self, block: Block) -> None:
@@ -302,8 +302,12 @@ class _Relations:
         self._items = [item for item in self._items if item.level <= item_depth]
         self._leads = {level: lead for level, lead in self._leads.items() if level <= lead_depth}
 
-    def _is_question(self, block: Block) -> bool:
-        return is_question(self._text[block.start : block.end])
+    def _is_faq_question(self, block: Block) -> bool:
+        """Whether a paragraph is a question as those of lists of questions and answers are."""
+        text = self._text[block.start : block.end]
+        if not (_QUESTION_END.search(text) or _MARKED_QUESTION.match(text)):
+            return False
+        return len(split_sentences(text)) <= _LONGEST_QUESTION
 
     def _is_answered(self) -> bool:
         """Whether the question has its answer: a paragraph, and all up to the next question where
@@ -325,7 +329,7 @@ class _Relations:
             self._group = None
         elif block.kind == "group":
             self._group = block
-        elif _is_outside_lists(block) and self._is_question(block):
+        elif _is_outside_lists(block) and self._is_faq_question(block):
             self._question = block
             self._answers = 0
 
@@ -361,10 +365,3 @@ _MARKED_QUESTION = re.compile(
     r"[*_\s]*(?:[QＱ](?:\d{0,3}[.．:：)）]|\d{1,3}\b)|(?:質問|問)\d{0,3}[.．:：)）])"
 )
 _QUESTION_END = re.compile(r"(?:[?？]|(?:です|ます|ません|でしょう|のでしょう)か[。．]?)[*_」』”\"'）)]*\Z")
-
-
-def is_question(text: str) -> bool:
-    """Whether a paragraph is a question, as those of lists of questions and answers are."""
-    if not (_QUESTION_END.search(text) or _MARKED_QUESTION.match(text)):
-        return False
-    return len(split_sentences(text)) <= _LONGEST_QUESTION

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_pack_densex import Finding, Passage, check_propositions
+from llama_pack_densex.propositionizers.base import FindingKind, PropositionSet
 from llama_pack_densex.propositionizers.checks import is_better
+from llama_pack_densex.propositionizers.prompts import repair_note
 from llama_pack_densex.text.segments import passage_sentences
-from tests.conftest import DATA
+from tests.conftest import DATA, ROOT
 
 pytestmark = pytest.mark.pure
 
@@ -798,3 +801,12 @@ def test_a_number_beside_another_word_than_in_the_passage_is_found(
 )
 def test_a_number_or_noun_in_another_form_is_no_fault(passage: Passage, proposition: str) -> None:
     assert accused(passage, proposition) == []
+
+
+@pytest.mark.parametrize("kind", get_args(FindingKind))
+def test_every_kind_of_finding_is_explained(kind: FindingKind) -> None:
+    propositions = PropositionSet(("波は高い。",), findings=(Finding(kind, 0, None, "it is wrong"),))
+    assert '- "波は高い。": it is wrong' in repair_note(propositions, "en")
+    assert "it is wrong" not in repair_note(propositions, "ja"), "prompts._FAULTS_JA has words for each kind"
+    assert f"*{kind}*" in (check_propositions.__doc__ or "")
+    assert f"`{kind}`" in (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.stores.embedded import (
+from tests.integration.stores.in_process import (
     ChromaFolder,
     ChromaMemory,
     EmbeddedFolder,

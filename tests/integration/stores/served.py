@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.servers import POSTGRES_USER, Servers
-from tests.integration.stores.embedded import ChromaMemory, cosine_collection, over_collection
+from tests.integration.stores.in_process import ChromaMemory, cosine_collection, over_collection
 from tests.integration.stores.open_store import Address, OpenStore, StoreKind
 from tests.openai_server import EMBEDDING_DIMENSION
 

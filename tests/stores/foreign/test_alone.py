@@ -37,10 +37,8 @@ class AnyStoreChecks(AloneChecks):
 class TestChroma(AnyStoreChecks):
     @pytest.fixture
     def opened(self) -> Open:
-        chromadb = pytest.importorskip("chromadb", reason="chromadb is missing")
-        integration = pytest.importorskip(
-            "llama_index.vector_stores.chroma", reason="llama-index-vector-stores-chroma is missing"
-        )
+        chromadb = pytest.importorskip("chromadb")
+        integration = pytest.importorskip("llama_index.vector_stores.chroma")
         client, name = chromadb.EphemeralClient(), f"c{uuid.uuid4().hex}"
         return lambda: integration.ChromaVectorStore(client.get_or_create_collection(name))
 

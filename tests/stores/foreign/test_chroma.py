@@ -17,10 +17,8 @@ from tests.stores.foreign.made_nodes import DIMENSION, made_nodes, question
 
 pytestmark = pytest.mark.together("chroma")
 
-chromadb = pytest.importorskip("chromadb", reason="chromadb is missing")
-chroma = pytest.importorskip(
-    "llama_index.vector_stores.chroma", reason="llama-index-vector-stores-chroma is missing"
-)
+chromadb = pytest.importorskip("chromadb")
+chroma = pytest.importorskip("llama_index.vector_stores.chroma")
 
 
 @pytest.mark.slow_cases("ip*", "l2*", but=["*cosines_best_first*"])

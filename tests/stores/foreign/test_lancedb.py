@@ -12,10 +12,8 @@ from llama_pack_densex.index.adapters import adapter_for
 from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
 from tests.stores.foreign.made_nodes import DIMENSION, embed, made_nodes, node_id, question
 
-pytest.importorskip("lancedb", reason="lancedb is missing")
-lancedb = pytest.importorskip(
-    "llama_index.vector_stores.lancedb", reason="llama-index-vector-stores-lancedb is missing"
-)
+pytest.importorskip("lancedb")
+lancedb = pytest.importorskip("llama_index.vector_stores.lancedb")
 
 
 def opener(folder: Path) -> Open:

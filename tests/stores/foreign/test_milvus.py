@@ -13,10 +13,8 @@ from llama_pack_densex.index.node_index import NodeIndex
 from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
 from tests.stores.foreign.made_nodes import DIMENSION, question, without_embedding
 
-pytest.importorskip("milvus_lite", reason="milvus-lite is missing")
-milvus = pytest.importorskip(
-    "llama_index.vector_stores.milvus", reason="llama-index-vector-stores-milvus is missing"
-)
+pytest.importorskip("milvus_lite")
+milvus = pytest.importorskip("llama_index.vector_stores.milvus")
 
 
 WRITE = """

@@ -27,9 +27,7 @@ from tests.stores.foreign.made_nodes import DIMENSION, made_nodes, question
 
 pytestmark = pytest.mark.together("postgres")
 
-postgres = pytest.importorskip(
-    "llama_index.vector_stores.postgres", reason="llama-index-vector-stores-postgres is missing"
-)
+postgres = pytest.importorskip("llama_index.vector_stores.postgres")
 
 
 @pytest.fixture

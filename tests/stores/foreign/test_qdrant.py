@@ -13,10 +13,8 @@ from llama_pack_densex.index.adapters import adapter_for
 from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
 from tests.stores.foreign.made_nodes import made_nodes, question, without_embedding
 
-qdrant_client = pytest.importorskip("qdrant_client", reason="qdrant-client is missing")
-qdrant = pytest.importorskip(
-    "llama_index.vector_stores.qdrant", reason="llama-index-vector-stores-qdrant is missing"
-)
+qdrant_client = pytest.importorskip("qdrant_client")
+qdrant = pytest.importorskip("llama_index.vector_stores.qdrant")
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect")
 
 
