@@ -17,9 +17,10 @@ from llama_index.llms.openai import OpenAI
 
 from llama_pack_densex import DenseXRetrievalPack, RecordedPropositionizer, SentencePropositionizer
 from llama_pack_densex.index.adapters import docstore
-from llama_pack_densex.index.manifest import InvalidIndexError
+from llama_pack_densex.index.manifest import InvalidIndexError, Manifest
 from llama_pack_densex.retrieval.hits import matched_units
 from tests.another_process import run_program
+from tests.conftest import ROOT
 from tests.embedding import TrigramEmbedding
 from tests.node_parsers.test_ids import Shouting
 from tests.openai_server import OpenAIServer, Reply
@@ -367,6 +368,36 @@ def test_a_newer_layout_is_refused(documents: list[Document], tmp_path: Path) ->
     file = tmp_path / "index" / "densex.json"
     file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), "schema": 99}), encoding="utf-8")
     with pytest.raises(InvalidIndexError, match=r"another version .*layout 99.*upgrade"):
+        DenseXRetrievalPack.load(tmp_path / "index")
+
+
+def test_an_index_of_an_earlier_version_with_this_layout_opens(
+    documents: list[Document], tmp_path: Path
+) -> None:
+    """A field that was added to `Manifest` since then has a default; the file stays as it is."""
+    DenseXRetrievalPack(documents, persist_dir=tmp_path / "index", embed_model="none")
+    file = tmp_path / "index" / "densex.json"
+    current = json.loads(file.read_text(encoding="utf-8"))
+    kept = json.loads((ROOT / "tests" / "stores" / "densex-5.json").read_text(encoding="utf-8"))
+    of_this_index = {name: current[name] for name in ("data", "version", "propositionizer")}
+    file.write_text(json.dumps(kept | of_this_index), encoding="utf-8")
+    pack = DenseXRetrievalPack.load(tmp_path / "index")
+    assert pack.counts().documents == len(documents)
+    assert Manifest.read(tmp_path / "index").similarity_top_k == 3
+
+
+@pytest.mark.parametrize("names", [["hybrid"], ["llm_metadata"], ["embed_spec", "languages"]])
+def test_an_index_that_lacks_what_is_needed_is_called_an_earlier_versions(
+    names: list[str], documents: list[Document], tmp_path: Path
+) -> None:
+    DenseXRetrievalPack(documents, persist_dir=tmp_path / "index")
+    file = tmp_path / "index" / "densex.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    for name in names:
+        del content[name]
+    file.write_text(json.dumps(content), encoding="utf-8")
+    lacking = ", ".join(names)
+    with pytest.raises(InvalidIndexError, match=rf"an earlier version .* say {lacking}; build .* anew"):
         DenseXRetrievalPack.load(tmp_path / "index")
 
 

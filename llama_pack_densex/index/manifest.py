@@ -8,7 +8,7 @@ import re
 import shlex
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -128,20 +128,27 @@ class Manifest:
         Raises:
             InvalidIndexError: It is damaged, or another version of this package made it.
         """
+        anew = f"build the index anew: {rebuild}."
         try:
-            schema = int(json.loads(text)["schema"])
-            manifest = _reader().validate_json(text) if schema == SCHEMA else None
+            content = json.loads(text)
+            schema = int(content["schema"])
         except (ValueError, KeyError, TypeError) as error:
-            raise InvalidIndexError(
-                f"{where} is damaged ({error}); build the index anew: {rebuild}."
-            ) from error
-        if manifest is None:
+            raise InvalidIndexError(f"{where} is damaged ({error}); {anew}") from error
+        if schema != SCHEMA:
             raise InvalidIndexError(
                 f"{where} was made by another version of llama-pack-densex (layout {schema}, this one reads "
-                f"{SCHEMA}); "
-                f"upgrade with pip install -U llama-pack-densex, or build the index anew: {rebuild}."
+                f"{SCHEMA}); upgrade with pip install -U llama-pack-densex, or {anew}"
             )
-        return manifest
+        required = [field.name for field in fields(cls) if field.default is MISSING]
+        if lacking := [name for name in required if name not in content]:
+            raise InvalidIndexError(
+                f"{where} was made by an earlier version of llama-pack-densex: it does not say "
+                f"{', '.join(lacking)}; {anew}"
+            )
+        try:
+            return _reader().validate_json(text)
+        except ValueError as error:
+            raise InvalidIndexError(f"{where} is damaged ({error}); {anew}") from error
 
     def as_text(self) -> str:
         """As JSON."""
