@@ -7,7 +7,7 @@ a test holds them together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -18,6 +18,7 @@ from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, ValidationError
 
+from llama_pack_densex.index.manifest import Manifest
 from llama_pack_densex.index.words import TokenizerSpec
 from llama_pack_densex.llm.errors import shown
 from llama_pack_densex.node_parsers.metadata import EMBED_METADATA, LLM_METADATA
@@ -135,3 +136,12 @@ class PackOptions(BaseModel, frozen=True):
                 f"{wrong['loc'][0]}={shown(wrong['input'])}: {wrong['msg']}" for wrong in error.errors()
             ]
             raise ValueError("; ".join(problems)) from None
+
+    @classmethod
+    def for_index(cls, manifest: Manifest | None, arguments: Mapping[str, Any]) -> PackOptions:
+        """What the user chose, and where they chose nothing, what the index was made with."""
+        made_with = {} if manifest is None else {name: getattr(manifest, name) for name in OF_THE_INDEX}
+        chosen = {
+            name: value for name, value in arguments.items() if name in cls.model_fields and value is not None
+        }
+        return cls(**{**made_with, **chosen})

@@ -26,7 +26,7 @@ from llama_pack_densex.answering.chat import PropositionChatEngine, PropositionQ
 from llama_pack_densex.answering.conversation import ConversationQuery
 from llama_pack_densex.index.folder import REPLIES_FILE, abandon, folder_at
 from llama_pack_densex.index.indexer import checked_documents
-from llama_pack_densex.index.manifest import InvalidIndexError, Manifest, while_it_changes
+from llama_pack_densex.index.manifest import InvalidIndexError, while_it_changes
 from llama_pack_densex.index.node_store import DocumentRecord, IndexCounts, NodeRecord
 from llama_pack_densex.index.pack_index import Opened, PackIndex, open_store
 from llama_pack_densex.index.words import TokenizerSpec
@@ -36,7 +36,6 @@ from llama_pack_densex.llm.errors import shown
 from llama_pack_densex.models import resolve_llm
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import (
-    OF_THE_INDEX,
     Given,
     Hybrid,
     Mode,
@@ -181,7 +180,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     ) -> None:
         arguments = locals()
         given = _given({name: arguments[name] for name in Given.__annotations__})
-        options = _options(None, given)
+        options = PackOptions.for_index(None, given)
         folder = None if persist_dir is None else folder_at(persist_dir)
         was_there = folder is not None and folder.exists()
         try:
@@ -260,7 +259,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
                 "DenseXRetrievalPack(documents, vector_store=...), and name the same collection here"
             )
         pack = cls.__new__(cls)
-        pack._set_up(_options(opened.manifest, given), opened, given)
+        pack._set_up(PackOptions.for_index(opened.manifest, given), opened, given)
         return pack
 
     def _set_up(self, options: PackOptions, opened: Opened, given: Given) -> None:
@@ -810,15 +809,6 @@ def _given(arguments: Mapping[str, Any]) -> Given:
             names = " or ".join(kind.__name__ for kind in kinds if kind is not type(None))
             raise ValueError(f"{name} must be a {names}, not {shown(part)}")
     return cast(Given, arguments)
-
-
-def _options(manifest: Manifest | None, given: Given) -> PackOptions:
-    """What the user chose, and where they chose nothing, what the index was made with."""
-    made_with = {} if manifest is None else {name: getattr(manifest, name) for name in OF_THE_INDEX}
-    chosen = {
-        name: value for name, value in given.items() if name in PackOptions.model_fields and value is not None
-    }
-    return PackOptions(**{**made_with, **chosen})
 
 
 def _asked(query: QueryType | None, query_str: str | None = None) -> QueryType:

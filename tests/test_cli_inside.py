@@ -15,6 +15,7 @@ import pytest
 from llama_index.core import Document
 
 from llama_pack_densex import DenseXRetrievalPack, Passage, Propositionizer, RecordedPropositionizer
+from llama_pack_densex.cli.app import ChatCommand
 from llama_pack_densex.index.folder import REPLIES_FILE
 from llama_pack_densex.llm.cache import ReplyCache, reply_key
 from llama_pack_densex.llm.usage import Reply
@@ -435,3 +436,16 @@ def test_a_file_is_known_by_its_name_however_a_system_writes_it(tmp_path: Path) 
     assert [one["document"] for one in found] == ["ガイド.md"]
     assert "4 unchanged" in run("index", tmp_path / "docs", "--to", index)[1]
     assert run_json("delete", index, "ポスト.md", split)["deleted"] == ["ポスト.md", "ガイド.md"]
+
+
+def test_an_option_of_the_pack_needs_no_line_of_its_own_to_get_from_a_command_to_the_index(
+    tmp_path: Path,
+) -> None:
+    DenseXRetrievalPack(DOCUMENTS, persist_dir=tmp_path / "index", embed_model="none")
+    chosen = {"similarity_top_k": 1, "granularity": ["passage"]}
+    place = str(tmp_path / "index")
+    command = ChatCommand(set(), place=place, query_llm="none", embed_model=None, **chosen)
+    pack = command.index.open_to_ask(command)
+    nodes = pack.retrieve("Which lake is the largest in Japan? 湖")
+    assert len(nodes) == 1
+    assert nodes[0].metadata["densex_matched"] == []  # no unit of the passage was searched

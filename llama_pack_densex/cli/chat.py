@@ -19,7 +19,7 @@ _HELP = "/sources shows what the last answer cites, /reset begins a new conversa
 def talk(options: ChatCommand) -> bool:
     """Answer the lines of standard input until they end; False where a question could not be asked."""
     with waiting("Opening"):
-        pack = options.index.open_to_ask(query_llm=options.query_llm, embed_model=options.embed_model)
+        pack = options.index.open_to_ask(options)
         engine = pack.as_chat_engine(options.top_k, metadata_filters(pack, options.filters))
     citations: list[Json] = []
     could_ask = True

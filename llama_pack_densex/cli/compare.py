@@ -299,7 +299,7 @@ def _evaluate(
         proposition_llm=NONE,
         query_llm=llms.get("answers", NONE),
         similarity_top_k=options.top_k,
-        embed_model=options.embed_model,
+        **options.chosen("embed_model", *PackOptions.model_fields),
     )
     return evaluate(
         pack,

@@ -147,7 +147,7 @@ def _pack_arguments(options: IndexCommand, manifest: Manifest | None) -> dict[st
     if unused and llm_behind(propositionizer) is None:
         name = unused[0].replace("_", "-")
         raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{name}")
-    chosen = options.chosen("mode", "granularity", "embed_model")
+    chosen = options.chosen("embed_model", *PackOptions.model_fields)
     return {"propositionizer": propositionizer, "query_llm": NONE, **chosen}
 
 
@@ -289,15 +289,13 @@ def plan_ingestion(
         OSError: A path does not exist.
     """
     manifest = None
-    recipe: dict[str, Any] = {}
     records: Mapping[str, DocumentRecord] = {}
     if opened:
         manifest, nodes = opened
-        recipe = {"mode": manifest.mode, "granularity": manifest.granularity}
         records = nodes.documents()
     folders = index.folders if index else []
     parser, _ = make_node_parser(
-        PackOptions(**recipe | options.chosen("mode", "granularity")),
+        PackOptions.for_index(manifest, options.chosen(*PackOptions.model_fields)),
         Given(propositionizer=_with_replies(propositionizer, folders)),
     )
     files = {document_id: _file_of(document_id, record.file) for document_id, record in records.items()}

@@ -15,6 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from llama_index.core.schema import Document
 
+from llama_pack_densex.cli.options import Command
 from llama_pack_densex.cli.output import is_confirmed, waiting, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.index.adapters import adapter_for
@@ -27,6 +28,7 @@ from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.llm.errors import is_unreachable, unreachable_message
 from llama_pack_densex.llm.names import is_model_name
 from llama_pack_densex.models import NONE, resolve_embed_model
+from llama_pack_densex.options import PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.reading import find_files, read_files
 from llama_pack_densex.text.terminal import one_line
@@ -129,13 +131,18 @@ class IndexPlace:
             return DenseXRetrievalPack.load(self.folder, **arguments)
         return DenseXRetrievalPack.from_vector_store(open_url(self.url, None), **arguments)
 
-    def open_to_ask(self, **arguments: Any) -> DenseXRetrievalPack:
+    def open_to_ask(self, command: Command, **arguments: Any) -> DenseXRetrievalPack:
         """Open the index for somebody who waits for answers, and soon hears of a model that is not there.
+
+        Args:
+            command: What the user wants, with the options of the pack that they chose.
+            **arguments: Further arguments of the pack, which come before those.
 
         Raises:
             ValueError: The server of a model is not there.
         """
-        pack = self.open(proposition_llm=NONE, **arguments)
+        chosen = command.chosen("query_llm", "embed_model", *PackOptions.model_fields)
+        pack = self.open(**{**chosen, "proposition_llm": NONE, **arguments})
         modules = pack.get_modules()
         model = modules["embed_model"]
         check_server(model)

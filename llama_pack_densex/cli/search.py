@@ -50,8 +50,8 @@ def query_index(options: QueryCommand) -> None:
         if options.rerank is not None:
             require("sentence_transformers", "sentence-transformers", "--rerank", "huggingface")
             reranker = SentenceTransformerRerank(model=options.rerank, trust_remote_code=False)
-        models = {"query_llm": options.query_llm, "reranker": reranker}
-        pack = options.index.open_to_ask(**models, **options.chosen("mode", "context", "embed_model"))
+        # --rerank names the model; what it scores is the pack's option of that name
+        pack = options.index.open_to_ask(options, reranker=reranker, rerank="passage")
         filters = metadata_filters(pack, options.filters)
         response = pack.run(options.question, options.top_k, filters)
     answer = describe_answer(pack, options.question, response)

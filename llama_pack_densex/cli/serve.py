@@ -22,7 +22,7 @@ def serve_pages(options: ServeCommand) -> None:
     with listen(options.host, options.port, options.token) as listening:
         with waiting("Opening the index"):
             web = make_app(
-                index.open_to_ask(query_llm=options.query_llm, embed_model=options.embed_model),
+                index.open_to_ask(options),
                 options.token,
                 hosts=options.allow_host,
                 requests_per_minute=options.rate,
@@ -38,7 +38,7 @@ def serve_agents(options: McpCommand) -> None:
 
     with redirect_stdout(sys.stderr):  # standard output is the protocol's
         index = options.index
-        server = make_mcp_server(index.open_to_ask(query_llm="none", embed_model=options.embed_model))
+        server = make_mcp_server(index.open_to_ask(options, query_llm="none"))
         write(f"{one_line(index.name)} is served over standard input and output; Ctrl-C ends it.")
     for stop in (signal.SIGINT, signal.SIGTERM):  # the thread that waits for a line would have them wait too
         signal.signal(stop, signal.SIG_DFL)
