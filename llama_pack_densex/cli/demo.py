@@ -10,7 +10,7 @@ from llama_pack_densex.cli.app import DemoCommand
 from llama_pack_densex.cli.output import print_heading, waiting, write
 from llama_pack_densex.cli.search import Json, describe_answer, print_answer
 from llama_pack_densex.evaluation.datasets import Question
-from llama_pack_densex.evaluation.judging import length_until_answer
+from llama_pack_densex.evaluation.evidence import length_until_answer
 from llama_pack_densex.models import NONE
 from llama_pack_densex.pack import DenseXRetrievalPack
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor

@@ -9,9 +9,9 @@ datasets does not. From the bottom to the top:
   `significance`: confidence intervals and the randomisation test.
 - `evaluation_set`: what a dataset is. `formats`: a function for each published format. `datasets`: the
   entrance, and users' own questions. `make_questions`: questions that an LLM writes about users' documents.
-- `judging`: what was retrieved, and its metrics (another metric: `score`). `answers`: answers, and the RAG
-  triad; `trulens`: the same by TruLens. `models`: the cached embedding model and LLMs. `propositions`: sets
-  of propositions scored against others.
+- `evidence`: what was retrieved, and where it stands. `metrics`: the figures of it (another metric: a row of
+  `METRICS`, and `score`). `answers`: answers, and the RAG triad; `trulens`: the same by TruLens. `models`:
+  the cached embedding model and LLMs. `propositions`: sets of propositions scored against others.
 - `strategy`: what a strategy is. `baselines`: those of others (another one: a function and a row there).
   `strategies`: the pack's variants, a row each.
 - `compare`: runs strategies. `report`: what comes out, as JSON and CSV. `page`: as an HTML page.

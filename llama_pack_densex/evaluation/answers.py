@@ -33,7 +33,7 @@ from llama_index.core.schema import Document, MetadataMode, NodeWithScore
 
 from llama_pack_densex.answering.footnotes import plain_answer
 from llama_pack_densex.evaluation.evaluation_set import Question
-from llama_pack_densex.evaluation.judging import contains_answer
+from llama_pack_densex.evaluation.evidence import contains_answer
 from llama_pack_densex.evaluation.models import (
     AskingFailed,
     KeptLLM,

@@ -32,7 +32,7 @@ from llama_index.core.vector_stores import SimpleVectorStore
 from pydantic import Field
 
 from llama_pack_densex.evaluation.evaluation_set import Span
-from llama_pack_densex.evaluation.judging import Locator, Place
+from llama_pack_densex.evaluation.evidence import Locator, Place
 from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, at_once
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy

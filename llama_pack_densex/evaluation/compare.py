@@ -21,9 +21,10 @@ from llama_index.core.embeddings import BaseEmbedding
 from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.schema import Document, MetadataMode, NodeWithScore
 
-from llama_pack_densex.evaluation import answers, judging, report
+from llama_pack_densex.evaluation import answers, metrics, report
 from llama_pack_densex.evaluation.datasets import Questions, read_questions, to_dataset
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question
+from llama_pack_densex.evaluation.evidence import Assessor, Retrieval, first_words
 from llama_pack_densex.evaluation.models import CachedEmbedding, KeptLLM, at_once
 from llama_pack_densex.evaluation.report import COMPARED, Report
 from llama_pack_densex.evaluation.significance import (
@@ -267,7 +268,7 @@ class _Search:
     """
 
     question: Question
-    retrieval: judging.Retrieval
+    retrieval: Retrieval
     context: list[str]
     answer: answers.AnswerQuestion | None
     seconds: float
@@ -337,7 +338,7 @@ class _Trial:
         self.searches: list[_Search] = []
 
     @property
-    def retrievals(self) -> dict[str, judging.Retrieval]:
+    def retrievals(self) -> dict[str, Retrieval]:
         """What was retrieved, by the questions' ids."""
         return {search.question.id: search.retrieval for search in self.searches}
 
@@ -368,7 +369,7 @@ class _Trial:
         """Index the documents, and search for each question."""
         corpus = self.corpus
         questions = corpus.dataset.questions
-        judge = judging.Judge(corpus.dataset)
+        assessor = Assessor(corpus.dataset)
         self.setup.show(f"{task}: indexing", 0, len(questions))
         corpus.take_embedded()  # by strategies before this one
         for candidates, group in groupby(questions, key=lambda question: question.candidates):
@@ -377,17 +378,17 @@ class _Trial:
             self.index_seconds += corpus.clock() - started
             self.units += corpus.take_embedded() if built.units is None else built.units
             for question in group:
-                self.searches.append(self._search_for(question, built, judge))
+                self.searches.append(self._search_for(question, built, assessor))
                 self.setup.show(task, len(self.searches), len(questions))
 
-    def _search_for(self, question: Question, built: Built, judge: judging.Judge) -> _Search:
+    def _search_for(self, question: Question, built: Built, assessor: Assessor) -> _Search:
         started = time.perf_counter()
         results = built.retriever.retrieve(question.text)
         seconds = time.perf_counter() - started
-        results = judge.without_own(question, results)
+        results = assessor.without_own(question, results)
         default = results[: self.strategy.context_k]
         if built.context_retriever:
-            default = judge.without_own(question, built.context_retriever.retrieve(question.text))
+            default = assessor.without_own(question, built.context_retriever.retrieve(question.text))
         read = self.strategy.context_of(question.text, default)
         context = _texts(self.strategy.context_of(question.text, results[: self.setup.depth]))
         answer: answers.AnswerQuestion | None = None
@@ -395,7 +396,7 @@ class _Trial:
             answer = built.query_engine.query
         elif self.setup.reader and self.setup.verdicts:
             answer = answers.reading(self.setup.reader, read)
-        retrieval = judge.judge(question, [result.node for result in results], context, _texts(read))
+        retrieval = assessor.assess(question, [result.node for result in results], context, _texts(read))
         return _Search(question, retrieval, context, answer, seconds)
 
     def _score(self) -> None:
@@ -406,11 +407,11 @@ class _Trial:
             unlocated = sum(search.retrieval.unlocated for search in self.searches)
             if unlocated:
                 logger.warning(_UNLOCATED, self.name, unlocated, results)
-            in_passages = judging.within_passages(self.retrievals)
+            in_passages = metrics.within_passages(self.retrievals)
         if not in_passages:
             for search in self.searches:
                 search.retrieval = search.retrieval.of_units()
-        scores = judging.score(self.corpus.dataset, self.retrievals, in_passages, self.setup.depth)
+        scores = metrics.score(self.corpus.dataset, self.retrievals, in_passages, self.setup.depth)
         self.measured = answers.Measured(scores)
 
     def _read(self) -> None:
@@ -422,7 +423,7 @@ class _Trial:
         work = list(product(READER_LENGTHS, answerable))
         prompts = []
         for length, search in work:
-            context = "\n\n".join(judging.first_words(search.context, length, language))
+            context = "\n\n".join(first_words(search.context, length, language))
             prompts.append([ChatMessage(_PROMPT.format(context=context, question=search.question.text))])
         replies = at_once(
             self.setup.reader.ask,
@@ -430,7 +431,7 @@ class _Trial:
             partial(self.setup.show, f"{self.name}: reading"),
         )
         for (length, search), reply in zip(work, replies, strict=True):
-            for metric, measure in (("em", judging.exact_match), ("f1", judging.f1)):
+            for metric, measure in (("em", metrics.exact_match), ("f1", metrics.f1)):
                 value = measure(reply, search.question.answers, language) if isinstance(reply, str) else reply
                 self.measured.add(search.question.id, {f"{metric}@{length}": value})
 
@@ -487,7 +488,9 @@ def _with_own_documents(dataset: EvaluationSet) -> EvaluationSet:
 def _report(setup: _Setup, trials: Sequence[_Trial], skipped: list[report.Skipped]) -> Report:
     corpus = setup.corpus
     titles = corpus.dataset.titles
-    metrics: dict[str, None] = dict.fromkeys(metric for trial in trials for metric in trial.measured.scores)
+    unmeasured: dict[str, None] = dict.fromkeys(
+        metric for trial in trials for metric in trial.measured.scores
+    )
     embeddings = corpus.embed_model_or_none
     propositionizer = corpus.propositionizer_or_none
     retrievals = {trial.name: trial.retrievals for trial in trials}
@@ -500,10 +503,10 @@ def _report(setup: _Setup, trials: Sequence[_Trial], skipped: list[report.Skippe
             reader_llm=_model_name(setup.reader),
             judge_llm=_model_name(setup.judge),
             depth=setup.depth,
-            lengths=list(judging.LENGTHS),
+            lengths=list(metrics.LENGTHS),
             versions=_versions(),
         ),
-        [replace(trial.result, metrics={**metrics, **trial.result.metrics}) for trial in trials],
+        [replace(trial.result, metrics={**dict.fromkeys(names), **trial.result.metrics}) for trial in trials],
         skipped,
         list(_comparisons(trials)),
         list(_equal_contexts(trials)),
@@ -544,7 +547,7 @@ def _equal_contexts(trials: Sequence[_Trial]) -> Iterator[report.EqualContext]:
         if recall and ours.result.ours and not other.result.ours:
             words = other.result.cost.context_words
             retrievals = ours.retrievals
-            within = judging.recall_within({key: retrievals[key] for key in recall}, words)
+            within = metrics.recall_within({key: retrievals[key] for key in recall}, words)
             mean = fmean(within.values())
             other_mean = fmean(recall.values())
             tested = randomisation_test(within, recall)

@@ -23,7 +23,7 @@ from llama_index.core.schema import Document
 
 from llama_pack_densex.evaluation.datasets import read_folder
 from llama_pack_densex.evaluation.evaluation_set import Question
-from llama_pack_densex.evaluation.judging import contains_answer
+from llama_pack_densex.evaluation.evidence import contains_answer
 from llama_pack_densex.evaluation.models import AT_ONCE, AskingFailed, KeptLLM, at_once
 from llama_pack_densex.ingestion.progress import TaskLine, display_for
 from llama_pack_densex.llm.cache import passage_digest

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from llama_index.core.embeddings import BaseEmbedding
 
-from llama_pack_densex.evaluation.judging import context_length
+from llama_pack_densex.evaluation.evidence import context_length
 from llama_pack_densex.evaluation.records import read_records
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.significance import (

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from llama_pack_densex.evaluation.judging import Retrieval
+from llama_pack_densex.evaluation.evidence import Retrieval
 from llama_pack_densex.evaluation.significance import Comparison
 from llama_pack_densex.text import markup
 

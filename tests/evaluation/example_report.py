@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llama_pack_densex.evaluation.judging import Retrieval
+from llama_pack_densex.evaluation.evidence import Retrieval
 from llama_pack_densex.evaluation.report import (
     Cost,
     DatasetInfo,

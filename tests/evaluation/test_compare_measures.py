@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_pack_densex.evaluation.datasets import EvaluationSet
-from llama_pack_densex.evaluation.judging import LENGTHS, Retrieval, within_passages
-from llama_pack_densex.evaluation.judging import score as score_to
+from llama_pack_densex.evaluation.evidence import Retrieval
+from llama_pack_densex.evaluation.metrics import LENGTHS, within_passages
+from llama_pack_densex.evaluation.metrics import score as score_to
 from llama_pack_densex.evaluation.runs import Scores
 from tests.evaluation.comparing import small_set
 from tests.evaluation.test_metrics import means_of

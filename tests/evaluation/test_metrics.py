@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_pack_densex.evaluation.datasets import Question
-from llama_pack_densex.evaluation.judging import Place, is_gold
+from llama_pack_densex.evaluation.evidence import Place, is_gold
 from llama_pack_densex.evaluation.runs import Scores, rank_metrics
 
 pytestmark = pytest.mark.pure

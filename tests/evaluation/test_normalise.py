@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.evaluation.judging import contains_answer, normalise_answer
+from llama_pack_densex.evaluation.evidence import contains_answer
+from llama_pack_densex.evaluation.metrics import normalise_answer
 
 pytestmark = pytest.mark.pure
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.evaluation.judging import exact_match, f1
+from llama_pack_densex.evaluation.metrics import exact_match, f1
 
 pytestmark = pytest.mark.pure
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.evaluation.judging import contains_answer, first_words, length_until_answer
+from llama_pack_densex.evaluation.evidence import contains_answer, first_words, length_until_answer
 
 pytestmark = pytest.mark.pure
 

@@ -12,7 +12,7 @@ from llama_index.core.node_parser import (
 from llama_index.core.schema import TextNode
 
 from llama_pack_densex import PropositionNodeParser
-from llama_pack_densex.evaluation.judging import Locator, Place
+from llama_pack_densex.evaluation.evidence import Locator, Place
 from llama_pack_densex.node_parsers.splitting import WholeDocumentNodeParser
 from tests.evaluation.comparing import small_set
 

@@ -1,0 +1,144 @@
+"""The metrics of a comparison, each a value a question: from what was retrieved, and from what was answered.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+import unicodedata
+from collections import Counter
+
+from llama_pack_densex.evaluation.evaluation_set import EvaluationSet
+from llama_pack_densex.evaluation.evidence import Retrievals, Texts
+from llama_pack_densex.evaluation.runs import Scores, rank_metrics
+from llama_pack_densex.text.language import WITHOUT_SPACES
+
+CUTS = (1, 5, 20)
+"""The k of recall@k and gold@k."""
+LENGTHS = tuple(range(0, 501, 50))
+"""The l of answer_recall@l: what the figure 4 of Dense X Retrieval covers."""
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_RANKED = 10  # the k of MRR and nDCG
+_MOSTLY = 0.9  # of a strategy's results lie in passages
+
+
+def within_passages(retrievals: Retrievals) -> bool:
+    """Whether a strategy's units lie within the dataset's passages, so that passages can be counted."""
+    results = sum(retrieval.results for retrieval in retrievals.values())
+    return sum(retrieval.in_passage for retrieval in retrievals.values()) >= _MOSTLY * results
+
+
+def score(
+    dataset: EvaluationSet,
+    retrievals: Retrievals,
+    in_passages: bool,
+    depth: int,
+) -> Scores:
+    """All metrics of a strategy that can be given.
+
+    Args:
+        dataset: The questions, with what is known about their answers.
+        retrievals: What was retrieved for each.
+        in_passages: Whether the strategy's results are passages of the dataset: only then are passages
+            counted.
+        depth: How many results were retrieved; metrics of more are not given.
+    """
+    answerable = {question.id: retrievals[question.id] for question in dataset.questions if question.answers}
+    placed = {question.id: retrievals[question.id] for question in dataset.questions if question.document_id}
+    scores: dict[str, dict[str, float]] = {}
+    if in_passages:
+        scores |= _passage_scores(answerable, placed, depth)
+    scores |= _answer_scores(answerable)
+    k = min(_RANKED, depth)
+    scores |= _label_scores(dataset, retrievals, k) if dataset.relevance else _gold_scores(placed, k)
+    return {metric: values for metric, values in scores.items() if values}
+
+
+def _passage_scores(answerable: Retrievals, placed: Retrievals, depth: int) -> dict[str, dict[str, float]]:
+    cuts = [k for k in CUTS if k <= depth]
+    recalls = {f"recall@{k}": _within(answerable, "rank", k) for k in cuts}
+    return recalls | {f"gold@{k}": _within(placed, "gold_rank", k) for k in cuts}
+
+
+def _answer_scores(answerable: Retrievals) -> dict[str, dict[str, float]]:
+    scores = {f"answer_recall@{length}": recall_within(answerable, length) for length in LENGTHS}
+    scores["answer_recall"] = {key: float(retrieval.in_context) for key, retrieval in answerable.items()}
+    return scores
+
+
+def _label_scores(dataset: EvaluationSet, retrievals: Retrievals, k: int) -> Scores:
+    """MRR and nDCG of labelled documents."""
+    labels = {key: labelled for key, labelled in dataset.relevance.items() if key in retrievals}
+    return rank_metrics(labels, {key: retrievals[key].documents for key in labels}, k)
+
+
+def _gold_scores(placed: Retrievals, k: int) -> Scores:
+    """MRR and nDCG of the gold passage as the only right result."""
+    scores: Scores = {f"mrr@{k}": {}, f"ndcg@{k}": {}}
+    for key, retrieval in placed.items():
+        rank = retrieval.gold_rank or math.inf
+        is_ranked = rank <= k
+        scores[f"mrr@{k}"][key] = is_ranked / rank
+        scores[f"ndcg@{k}"][key] = is_ranked / math.log2(rank + 1)
+    return scores
+
+
+def recall_within(retrievals: Retrievals, length: float) -> dict[str, float]:
+    """For each question, 1.0 if an answer is complete within a length of context, else 0.0."""
+    return _within(retrievals, "words", length)
+
+
+def _within(retrievals: Retrievals, field: str, bound: float) -> dict[str, float]:
+    values = {key: getattr(retrieval, field) or math.inf for key, retrieval in retrievals.items()}
+    return {key: float(value <= bound) for key, value in values.items()}
+
+
+# A reader's answers
+
+
+def normalise_answer(text: str, language: str = "en") -> str:
+    """An answer as exact match compares it.
+
+    English is treated as SQuAD's evaluation script does (Rajpurkar et al., 2016): lower case, no ASCII
+    punctuation, no articles, single spaces. Other languages keep their articles and lose all that Unicode
+    calls punctuation, and variants of width become one (NFKC); where words have no spaces between them,
+    spaces go as well, so that "「２０２３ 年」" and "2023年" are equal.
+
+    Args:
+        text: The answer.
+        language: "en", "ja", ...
+    """
+    if language != "en":
+        text = unicodedata.normalize("NFKC", text)
+        text = "".join(character for character in text if not unicodedata.category(character).startswith("P"))
+    text = "".join(character for character in text.lower() if character not in string.punctuation)
+    if language == "en":
+        text = _ARTICLES.sub(" ", text)
+    return ("" if language in WITHOUT_SPACES else " ").join(text.split())
+
+
+def exact_match(answer: str, answers: Texts, language: str = "en") -> float:
+    """1.0 if a reader's answer equals one of the right ones once normalised, else 0.0."""
+    rights = [normalise_answer(right, language) for right in answers]
+    return float(normalise_answer(answer, language) in rights)
+
+
+def f1(answer: str, answers: Texts, language: str = "en") -> float:
+    """The F1 of a reader's answer and the nearest right one, over words (in Japanese over characters).
+
+    As in SQuAD's script, an answer of which nothing is left once normalised equals only another such one.
+    """
+    # normalised, words are separated by spaces, and characters by nothing
+    split = list if language in WITHOUT_SPACES else str.split
+    counts, *rights = (Counter(split(normalise_answer(text, language))) for text in (answer, *answers))
+    return max((_f1(counts, right) for right in rights), default=0.0)
+
+
+def _f1(counts: Counter[str], right: Counter[str]) -> float:
+    if not counts or not right:
+        return float(counts == right)
+    return 2 * (counts & right).total() / (counts.total() + right.total())
