@@ -17,8 +17,10 @@ from markdown_it import MarkdownIt
 
 from llama_pack_densex import DenseXRetrievalPack, PropositionNodeParser
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
+from llama_pack_densex.node_parsers.splitting import HEADED, title_of
 from llama_pack_densex.reading import UnreadableFileError, find_files, read_file
 from llama_pack_densex.reading.encoding import decode
+from llama_pack_densex.reading.readers import READERS
 from tests.pdf_file import pdf_bytes, table_drawing
 
 JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
@@ -54,6 +56,26 @@ def test_a_folder_is_read_with_its_subfolders_in_order(tmp_path: Path) -> None:
     for name in ("b.md", "a/z.md", "a.md"):
         write(tmp_path / name)
     assert names(tmp_path) == ["a.md", "b.md", "a/z.md"]
+
+
+def test_every_kind_of_file_that_has_a_reader_is_found_in_a_folder(tmp_path: Path) -> None:
+    """`files._PROSE` knows what `READERS` and `HEADED` know; data is read when it is asked for."""
+    kinds = {*" ".join(READERS).split(), *HEADED}
+    for kind in kinds:
+        write(tmp_path / f"notes{kind}")
+    files = find_files([tmp_path])
+    assert {path.suffix for path in files.files} == kinds - {".csv", ".tsv", ".ipynb"}
+
+
+HEADINGS = {".rst": "茶 Tea\n======", ".adoc": "= 茶 Tea", ".asciidoc": "= 茶 Tea"}
+HEADINGS |= dict.fromkeys((".html", ".htm", ".xhtml"), "<h1>茶 Tea</h1>")
+
+
+@pytest.mark.parametrize("kind", HEADED)
+def test_the_first_heading_of_a_kind_of_file_with_headings_is_its_title(kind: str, tmp_path: Path) -> None:
+    heading = HEADINGS.get(kind, "# 茶 Tea")
+    (document,) = read_file(write(tmp_path / f"notes{kind}", f"{heading}\n\nIt is steamed."), "notes")
+    assert title_of(document) == "茶 Tea"
 
 
 def test_hidden_files_and_folders_are_left_out(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from llama_pack_densex.text.blocks import find_blocks
 from llama_pack_densex.text.plain import heading_text
 from llama_pack_densex.text.sentences import Span, after_space
 
-_HEADED = (".md", ".markdown", ".rst", ".adoc", ".asciidoc", ".html", ".htm", ".xhtml")
+HEADED = (".md", ".markdown", ".rst", ".adoc", ".asciidoc", ".html", ".htm", ".xhtml")
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def title_of(document: BaseNode) -> str:
     if title := document.metadata.get("title"):
         return ", ".join(map(str, title)) if isinstance(title, (list, tuple)) else str(title)
     file = PurePath(str(document.metadata.get("file_name") or document.metadata.get("file_path") or ""))
-    if file.suffix.lower() in _HEADED and document.source_node is None:
+    if file.suffix.lower() in HEADED and document.source_node is None:
         text = document.get_content()
         for block in find_blocks(text):
             if block.kind == "heading":

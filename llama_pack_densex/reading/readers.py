@@ -17,7 +17,7 @@ from llama_pack_densex.text.terminal import plain_logger
 logger = plain_logger(__name__)
 
 # The modules and functions that read files, imported late, since most need packages of the extra `files`.
-_READERS = {
+READERS = {
     ".html .htm .xhtml": "html.read_page",
     ".epub": "html.read_book",
     ".pdf": "pdf.read_pages",
@@ -108,7 +108,7 @@ def _read_parts(path: Path) -> list[Part]:
         _check_archive(path)
         _warn_of_unread(path)
     suffix = path.suffix.lower()
-    readers = (reader for suffixes, reader in _READERS.items() if suffix in suffixes.split())
+    readers = (reader for suffixes, reader in READERS.items() if suffix in suffixes.split())
     module, function = next(readers, "plain.read_text").split(".")
     parts: list[Part] = getattr(import_module(f"llama_pack_densex.reading.{module}"), function)(path)
     return parts
