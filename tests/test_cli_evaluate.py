@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from llama_pack_densex.evaluation import metrics
 from tests.evaluation.comparing import ENGLISH, JAPANESE, QUESTIONS
 from tests.evaluation.judges import judging, kind_of
 from tests.openai_server import OpenAIServer, Reply
@@ -79,6 +80,8 @@ def test_answers_are_judged_and_a_second_run_asks_nothing(
     found = json.loads(output)
     assert (found["context_relevance"], found["groundedness"], found["answer_relevance"]) == (0.75, 1.0, 1.0)
     assert {"em@100", "f1@500", "str_em", "answer_recall@100"} <= found.keys()
+    others = {"failed", "questions", "language"}
+    assert {metrics.kind_of(metric) for metric in found.keys() - others} <= metrics.METRICS.keys()
     assert (found["failed"], found["questions"], found["language"]) == ({}, 4, "ja")
     assert {file.name for file in (tmp_path / "out").glob("report.*")} == {
         "report.json",

@@ -28,6 +28,7 @@ from llama_pack_densex.evaluation import KeptLLM, Report, read_dataset
 from llama_pack_densex.evaluation.compare import EMBEDDINGS, READER_LENGTHS, REPLIES, compare, evaluate
 from llama_pack_densex.evaluation.datasets import languages_of
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet
+from llama_pack_densex.evaluation.metrics import METRICS, kind_of, title_of
 from llama_pack_densex.evaluation.report import StrategyResult
 from llama_pack_densex.evaluation.strategies import resolve_strategies
 from llama_pack_densex.evaluation.strategy import Strategy
@@ -40,48 +41,12 @@ from llama_pack_densex.options import PackOptions
 from llama_pack_densex.text.terminal import one_line
 from llama_pack_densex.wiring import Given, make_node_parser
 
-_WITH_ANSWERS = {
-    "recall@1": "R@1",
-    "recall@5": "R@5",
-    "answer_recall@100": "AR@100",
-    "answer_recall@200": "AR@200",
-    "answer_recall@500": "AR@500",
-}
-_WITHOUT_ANSWERS = {
-    "gold@1": "gold@1",
-    "gold@5": "gold@5",
-    "mrr@10": "MRR@10",
-    "ndcg@10": "nDCG@10",
-}
-_OF_ANSWERS = (
-    {
-        "em@100": "EM@100",
-        "f1@100": "F1@100",
-        "em@500": "EM@500",
-        "f1@500": "F1@500",
-    },
-    {
-        "str_em": "str_em",
-        "answered": "answered",
-        "cited": "cited",
-        "supported": "supported",
-    },
-    {
-        "context_relevance": "context",
-        "groundedness": "grounded",
-        "answer_relevance": "relevant",
-    },
-)
-_MEANINGS = {
-    "recall@1": "R@k: an answer is in one of the first k distinct passages; not for units that span several.",
-    "answer_recall@100": "AR@l: an answer is in the first l {unit} of the context; context: its {unit}.",
-    "gold@1": "gold@k: the {gold} that it is about is among the first k; context: {unit} read by default.",
-    "em@100": "EM@l, F1@l: the reader's answers from the first l {unit}.",
-    "str_em": 'str_em: an accepted answer is in the answer; answered: it is no "not found"; cited: its share '
-    "of sentences with a footnote; supported: with a proposition that says them. Failed items do not count.",
-    "groundedness": "By the judge: the context is relevant to the question, the answer grounded in it, and "
-    "relevant to the question. Failed items are not counted.",
-}
+_WITH_ANSWERS = ("recall@1", "recall@5", "answer_recall@100", "answer_recall@200", "answer_recall@500")
+_WITHOUT_ANSWERS = ("gold@1", "gold@5", "mrr@10", "ndcg@10")
+_OF_READER = ("em@100", "f1@100", "em@500", "f1@500")
+_OF_ANSWERS = ("str_em", "answered", "cited", "supported")
+_TRIAD = ("context_relevance", "groundedness", "answer_relevance")
+_LAST = {"context": "{unit} that are read by default.", "failed": "items that are not counted."}
 _SIGNIFICANT = 0.05
 
 # for what a comparison may cost, which is rough
@@ -212,7 +177,7 @@ def _guess_usages(
     strategies = _strategies(arguments, dataset)
     answers = len(dataset.questions) * len(strategies)
     reader = _usage("reader_llm", answers * len(READER_LENGTHS), fmean(READER_LENGTHS) * _TOKENS_OF_A_WORD)
-    judge = _usage("judge_llm", answers * len(_OF_ANSWERS[-1]), max(READER_LENGTHS) * _TOKENS_OF_A_WORD)
+    judge = _usage("judge_llm", answers * len(_TRIAD), max(READER_LENGTHS) * _TOKENS_OF_A_WORD)
     headers = Usage()
     if any(strategy.name.startswith("contextual") for strategy in strategies):
         for document in dataset.documents:  # each passage is sent with the whole of it
@@ -398,8 +363,8 @@ def _print_report(report: Report, files: Sequence[Path]) -> None:
     if report.comparisons:
         first = one_line(report.comparisons[0].first)
         write(f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test).", "dim")
-    for titles in _OF_ANSWERS:
-        _print_metrics(report, titles, "failed", _failures(report, titles))
+    for names in (_OF_READER, _OF_ANSWERS, _TRIAD):
+        _print_metrics(report, names, "failed", _failures(report, names))
     _print_skipped(report)
     if report.all_failed:
         write(f"All failed for: {', '.join(report.all_failed)}.")
@@ -418,9 +383,9 @@ def _print_skipped(report: Report) -> None:
         write(f"Left out: {names}: {reason.removesuffix('.')}.")
 
 
-def _print_metrics(report: Report, titles: dict[str, str], last_title: str, last: Sequence[float]) -> None:
+def _print_metrics(report: Report, names: Sequence[str], last_title: str, last: Sequence[float]) -> None:
     """Print those metrics that were measured, a row a strategy, with one more column, and what they mean."""
-    metrics = [metric for metric in titles if _is_measured(report, metric)]
+    metrics = [metric for metric in names if _is_measured(report, metric)]
     if not metrics:
         return
     differing = _differences(report)
@@ -428,11 +393,13 @@ def _print_metrics(report: Report, titles: dict[str, str], last_title: str, last
     for strategy, number in zip(report.strategies, last, strict=True):
         values = (_marked_value(strategy, metric, differing) for metric in metrics)
         rows.append([strategy.name, *values, f"{number:,.0f}"])
-    print_table(["strategy", *(titles[metric] for metric in metrics), last_title], rows, gap=1)
+    print_table(["strategy", *map(title_of, metrics), last_title], rows, gap=1)
     write()
-    for metric in metrics:
-        if metric in _MEANINGS:
-            write(_MEANINGS[metric].format(unit=report.dataset.length_unit, gold=report.dataset.gold), "dim")
+    dataset = report.dataset
+    described = [METRICS[kind] for kind in dict.fromkeys(map(kind_of, metrics))]
+    legend = {metric.name: metric.meaning for metric in described} | {last_title: _LAST[last_title]}
+    for name, meaning in legend.items():
+        write(f"{name}: {meaning.format(unit=dataset.length_unit, gold=dataset.gold)}", "dim")
 
 
 def _differences(report: Report) -> set[tuple[str, str]]:

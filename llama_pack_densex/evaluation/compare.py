@@ -488,9 +488,7 @@ def _with_own_documents(dataset: EvaluationSet) -> EvaluationSet:
 def _report(setup: _Setup, trials: Sequence[_Trial], skipped: list[report.Skipped]) -> Report:
     corpus = setup.corpus
     titles = corpus.dataset.titles
-    unmeasured: dict[str, None] = dict.fromkeys(
-        metric for trial in trials for metric in trial.measured.scores
-    )
+    names = [metric for trial in trials for metric in trial.measured.scores]
     embeddings = corpus.embed_model_or_none
     propositionizer = corpus.propositionizer_or_none
     retrievals = {trial.name: trial.retrievals for trial in trials}

@@ -10,6 +10,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
+from dataclasses import dataclass
 
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet
 from llama_pack_densex.evaluation.evidence import Retrievals, Texts
@@ -24,6 +25,93 @@ LENGTHS = tuple(range(0, 501, 50))
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _RANKED = 10  # the k of MRR and nDCG
 _MOSTLY = 0.9  # of a strategy's results lie in passages
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What the report, the terminal and their legends say of a metric.
+
+    `{unit}` stands for words or characters; `{gold}` for what questions name, a passage or a document, and
+    `{heading}` for what counts as found there.
+
+    Args:
+        title: What its columns are called, up to "@".
+        cut: What the number behind "@" is called: "k" results, or "l" words; empty where there is none.
+        group: The heading above its columns.
+        meaning: What it says of a question.
+    """
+
+    title: str
+    cut: str
+    group: str
+    meaning: str
+
+    @property
+    def name(self) -> str:
+        """Its title with what is behind it."""
+        return f"{self.title}@{self.cut}" if self.cut else self.title
+
+
+_READER = "Reader, first l {unit}"
+METRICS = {
+    "recall": Metric(
+        "R",
+        "k",
+        "Answer string in the first k passages",
+        "an answer is in one of the first k distinct passages; not for units that span several.",
+    ),
+    "gold": Metric(
+        "gold", "k", "{heading} in the first k", "the {gold} that it is about is among the first k."
+    ),
+    "mrr": Metric(
+        "MRR",
+        "k",
+        "{heading}, ranking",
+        "1 divided by the rank of that {gold}, 0 where it is not among the first k.",
+    ),
+    "ndcg": Metric(
+        "nDCG",
+        "k",
+        "{heading}, ranking",
+        "the same with a gentler discount: the logarithm of the rank.",
+    ),
+    "answer_recall": Metric(
+        "AR",
+        "l",
+        "Answer within the first l {unit} of context",
+        "an answer is in the first l {unit} of the context; AR: anywhere in the default context.",
+    ),
+    "em": Metric("EM", "l", _READER, "the reader's answer from the first l {unit} is an accepted one."),
+    "f1": Metric("F1", "l", _READER, "how much of that answer and of an accepted one is in both."),
+    "str_em": Metric("str_em", "", "Answers", "an accepted answer is in the answer."),
+    "answered": Metric("answered", "", "Answers", 'the answer is no "not found".'),
+    "cited": Metric("cited", "", "Answers", "the share of its sentences with a footnote."),
+    "supported": Metric(
+        "supported", "", "Answers", "the share of its sentences with a proposition that says them."
+    ),
+    "context_relevance": Metric(
+        "context", "", "Judged answers", "by the judge: the context is relevant to the question."
+    ),
+    "groundedness": Metric(
+        "grounded", "", "Judged answers", "by the judge: the answer is grounded in the context."
+    ),
+    "answer_relevance": Metric(
+        "relevant", "", "Judged answers", "by the judge: the answer is relevant to the question."
+    ),
+}
+"""Of what reports show, by the name up to "@", in their order. The table for users is in
+docs/evaluation.md."""
+
+
+def kind_of(metric: str) -> str:
+    """A metric's name up to "@"."""
+    return metric.partition("@")[0]
+
+
+def title_of(metric: str) -> str:
+    """What a metric's column is called: "R@5" of "recall@5"; a metric that is not ours as it is."""
+    kind, at, number = metric.partition("@")
+    return f"{METRICS[kind].title}{at}{number}" if kind in METRICS else metric
 
 
 def within_passages(retrievals: Retrievals) -> bool:

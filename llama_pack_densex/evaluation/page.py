@@ -20,6 +20,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup  # what jinja2 escapes with
 
+from llama_pack_densex.evaluation.metrics import METRICS, kind_of, title_of
 from llama_pack_densex.evaluation.strategies import built_in_strategies
 from llama_pack_densex.ingestion.progress import money
 from llama_pack_densex.text.language import LANGUAGE_NAMES
@@ -28,25 +29,6 @@ Json = Mapping[str, Any]
 
 NOT_GIVEN = "–"
 
-_GROUPS = {
-    "recall": "Answer string in the first k passages",
-    "gold": "{gold} in the first k",
-    "mrr": "{gold}, ranking",
-    "ndcg": "{gold}, ranking",
-    "answer_recall": "Answer within the first l {unit} of context",
-    "em": "Reader, first l {unit}",
-    "f1": "Reader, first l {unit}",
-    **dict.fromkeys(("str_em", "answered", "cited", "supported"), "Answers"),
-    **dict.fromkeys(
-        ("context_relevance", "groundedness", "answer_relevance"),
-        "Judged answers",
-    ),
-}
-_LABELS = {
-    "context_relevance": "context",
-    "groundedness": "grounded",
-    "answer_relevance": "relevant",
-}
 _BARS = {"recall": "Answer string", "gold": "{gold}"}
 _IN_TABLE = (50, 100, 200, 500)  # lengths of context; plots show more
 _GOLD = {"passage": "Gold passage", "document": "Passage of the right document"}
@@ -85,7 +67,10 @@ def render(report: Json) -> str:
         separators=(",", ":"),
         allow_nan=False,
     )
-    groups = [_GROUPS.get(_kind(key), "Other").format(unit=unit, gold=gold) for key in shown]
+    names = {"unit": unit, "gold": dataset["gold"], "heading": gold}
+    kinds = [kind_of(key) for key in shown]
+    groups = [METRICS[kind].group.format(**names) if kind in METRICS else "Other" for kind in kinds]
+    described = [METRICS[kind] for kind in dict.fromkeys(kinds) if kind in METRICS]
     lengths = report["settings"]["lengths"]
     page = _ENVIRONMENT.get_template("page.html").render(
         report,
@@ -98,7 +83,8 @@ def render(report: Json) -> str:
         headline=headline,
         first=first,
         gold=gold,
-        shown=[{"key": key, "label": _label(key)} for key in shown],
+        shown=[{"key": key, "label": title_of(key)} for key in shown],
+        legend=[(metric.name, metric.meaning.format(**names)) for metric in described],
         groups=Counter(groups),
         curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in lengths],
         best=_best(strategies),
@@ -197,20 +183,9 @@ def _columns(report: Json) -> list[str]:
     lengths = report["settings"]["lengths"]
     plotted = {f"answer_recall@{length}" for length in lengths if length not in _IN_TABLE}
     keys = dict.fromkeys(key for strategy in report["strategies"] for key in strategy["metrics"])
-    order = [*_GROUPS, *map(_kind, keys)]  # others come last
+    order = [*METRICS, *map(kind_of, keys)]  # others come last
     shown = [key for key in keys if key not in plotted]
-    return sorted(shown, key=lambda key: order.index(_kind(key)))
-
-
-def _kind(key: str) -> str:
-    return key.partition("@")[0]
-
-
-def _label(key: str) -> str:
-    kind, _, number = key.partition("@")
-    if kind in ("recall", "gold", "answer_recall"):
-        return f"@{number}" if number else "all"
-    return _LABELS.get(key, key)
+    return sorted(shown, key=lambda key: order.index(kind_of(key)))
 
 
 def _best(strategies: Sequence[Json]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import log2
 
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from llama_pack_densex.evaluation.datasets import EvaluationSet
 from llama_pack_densex.evaluation.evidence import Retrieval
-from llama_pack_densex.evaluation.metrics import LENGTHS, within_passages
+from llama_pack_densex.evaluation.metrics import LENGTHS, METRICS, kind_of, within_passages
 from llama_pack_densex.evaluation.metrics import score as score_to
 from llama_pack_densex.evaluation.runs import Scores
+from tests.conftest import ROOT
 from tests.evaluation.comparing import small_set
 from tests.evaluation.test_metrics import means_of
 
@@ -104,3 +106,16 @@ def test_labels_of_questions_that_are_not_asked_are_left_out() -> None:
     )
     scores = score(dataset, {"en0": replace(FOUND, documents=("Tides",))})
     assert scores["mrr@10"] == {"en0": 1.0}
+
+
+def test_every_metric_is_declared() -> None:
+    kinds = {kind_of(metric) for metric in score(small_set(), findings(FOUND))}
+    assert kinds
+    assert kinds <= METRICS.keys(), "metrics.METRICS has a row for each metric of score"
+
+
+def test_every_metric_is_in_the_table_of_the_docs() -> None:
+    text = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    table = text.partition("## What is measured")[2].partition("\n\n")[2].partition("\n\n")[0]
+    names = re.findall(r"[a-z_0-9]+", " ".join(row.split("|")[1] for row in table.splitlines()[2:]))
+    assert METRICS.keys() <= set(names)
