@@ -50,6 +50,8 @@ Measured = tuple[str, int, float | None, float | None, bool, float | None]
 class Manifest:
     """What an index says about itself: a folder in `densex.json`, a vector store in a row of its own.
 
+    A field that is added gets a default, so that indexes without it open.
+
     Args:
         data: The name of the subfolder with the data; empty in a vector store.
         version: The state of the store: of the embedded one the number of the last change, of others a name
