@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import llama_pack_densex
+from tests.integration.servers import POSTGRES_USER, Servers
 from tests.openai_server import OpenAIServer, asked_content
 from tests.pages import KINDS, Reader, blocks_of
 
@@ -40,7 +41,7 @@ def reply(request: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: Servers
 ) -> None:
     if page.name in COMPARISONS:
         pytest.importorskip("ir_measures", reason="the comparison needs the extra evaluation")
@@ -50,8 +51,12 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
     for name, value in newcomer(tmp_path).items():
         monkeypatch.setenv(name, value)
     with OpenAIServer(reply) as server:
-        llm = {"OPENAI_API_KEY": "sk-test", "OPENAI_API_BASE": server.url}
-        Reader(page, tmp_path, {**os.environ}, llm).follow()
+        variables = {"llm": {"OPENAI_API_KEY": "sk-test", "OPENAI_API_BASE": server.url}}
+        if any(block.server == "postgres" for block in blocks_of(page)):
+            pytest.importorskip("llama_index.vector_stores.postgres")
+            address = f"postgresql://{POSTGRES_USER}:any@127.0.0.1:{servers.postgres}/postgres"
+            variables["postgres"] = {"DATABASE_URL": address}
+        Reader(page, tmp_path, {**os.environ}, variables).follow()
 
 
 def newcomer(home: Path) -> dict[str, str]:
