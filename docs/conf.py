@@ -61,7 +61,7 @@ METADATA = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 REPOSITORY = re.search(r'^Repository = "(.*)"$', METADATA, re.MULTILINE)[1]
 LINK_TO_A_NOTEBOOK = re.compile(r"\]\(\.\./(?P<path>(?:\.\./)?notebooks/)")
 LINK_OUT_OF_DOCS = re.compile(
-    r"\]\((?:\.\./)+(?P<path>(?:benchmarks/|tests/|README|CONTRIBUTING|CHANGELOG)[^)]*)\)"
+    r"\]\((?:\.\./)+(?P<path>(?:benchmarks/|tests/|README|CONTRIBUTING|SECURITY|CHANGELOG)[^)]*)\)"
 )
 
 
