@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
+from sphinx.addnodes import toctree
 from sphinx.application import Sphinx
 
 DOCS = Path(__file__).resolve().parent
@@ -134,11 +136,27 @@ def write_llms_txt(app: Sphinx, error: Exception | None) -> None:
         "> Dense X Retrieval for LlamaIndex: search propositions, read their passages.",
         "",
     ]
-    for page in sorted(app.env.found_docs):
-        title = app.env.titles[page].astext()
-        suffix = Path(app.env.doc2path(page)).suffix
-        lines.append(f"- [{title}](_sources/{page}{suffix}.txt): {first_paragraph(app, page)}")
-    (Path(app.outdir) / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for caption, pages in sections(app):
+        lines += [f"## {caption}", ""]
+        for page in pages:
+            title = app.env.titles[page].astext()
+            suffix = Path(app.env.doc2path(page)).suffix
+            lines.append(f"- [{title}](_sources/{page}{suffix}.txt): {first_sentence(app, page)}")
+        lines.append("")
+    (Path(app.outdir) / "llms.txt").write_text("\n".join(lines), encoding="utf-8")
+
+
+def sections(app: Sphinx) -> Iterator[tuple[str, list[str]]]:
+    """The captions of the home page's tree, each with its pages and those below them."""
+    for tree in app.env.get_doctree("index").findall(toctree):
+        pages: list[str] = []
+        for page in tree["includefiles"]:
+            pages += [page, *app.env.toctree_includes.get(page, [])]
+        yield tree["caption"], pages
+
+
+def first_sentence(app: Sphinx, page: str) -> str:
+    return re.split(r"(?<=[.:])\s|(?<=。)", first_paragraph(app, page))[0]
 
 
 def first_paragraph(app: Sphinx, page: str) -> str:

@@ -57,6 +57,13 @@ class Sample:
     def llm(self) -> RecordedLLM:
         """An LLM that replies as a large one did: with the propositions of a passage, and with answers to the
         questions of the notebooks; it needs no key and no network, and knows nothing else.
+
+        Examples:
+            >>> from llama_pack_densex import DenseXRetrievalPack, load_sample
+            >>> sample = load_sample("en")
+            >>> pack = DenseXRetrievalPack(sample.documents, sample.llm(), sample.llm(), "none")
+            >>> print(pack.run("Who was the commander of Apollo 13?"))
+            Jim Lovell was the commander of Apollo 13.[^1]
         """
         return RecordedLLM(folder=str(self.recordings.parent))
 
