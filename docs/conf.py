@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from docutils import nodes
 from sphinx.addnodes import toctree
 from sphinx.application import Sphinx
 
@@ -156,11 +157,8 @@ def sections(app: Sphinx) -> Iterator[tuple[str, list[str]]]:
 
 
 def first_sentence(app: Sphinx, page: str) -> str:
-    return re.split(r"(?<=[.:])\s|(?<=。)", first_paragraph(app, page))[0]
-
-
-def first_paragraph(app: Sphinx, page: str) -> str:
-    for node in app.env.get_doctree(page).findall():
-        if node.tagname == "paragraph" and node.parent.tagname == "section":
-            return " ".join(node.astext().split())
+    for paragraph in app.env.get_doctree(page).findall(nodes.paragraph):
+        is_badge = any(paragraph.findall(nodes.image))
+        if isinstance(paragraph.parent, nodes.section) and not is_badge:
+            return re.split(r"(?<=[.])\s|(?<=。)", " ".join(paragraph.astext().split()))[0]
     return ""
