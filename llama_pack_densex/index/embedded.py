@@ -119,6 +119,7 @@ class EmbeddedNodes(NodeStore):
         self._passing: dict[str, Passing] = {}
         if self.database.is_a_copy:
             self._check_copy()
+        self._vectors.prepare()
 
     def _check_copy(self) -> None:
         """Refuse what was copied while it was written to: pages of several states of the file."""

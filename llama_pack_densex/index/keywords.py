@@ -182,7 +182,8 @@ def best_rows(
     if not occurrences:
         return np.empty(0, np.int64), np.empty(0), False
     rows, places = np.unique(np.concatenate([rows for rows, _ in occurrences]), return_inverse=True)
-    scores = np.bincount(places, np.concatenate([scores for _, scores in occurrences]), len(rows))
+    all_scores = np.concatenate([scores for _, scores in occurrences])
+    scores = np.bincount(places, all_scores).astype(np.float64)
     if allowed is not None:
         is_allowed = np.isin(rows, allowed, assume_unique=True)
         rows = rows[is_allowed]
@@ -256,11 +257,18 @@ def _occurrences(
         postings = connection.execute(select, (field, *some)).fetchall()
         if not postings:
             continue
-        weights = {}
-        for token, frequency in _frequencies(connection, condition, (field, *some)):
-            weights[token] = times[token] * math.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
         entries = np.frombuffer(b"".join(content for _, _, content in postings), _ENTRY)
         sizes = [len(content) // _ENTRY.itemsize for _, _, content in postings]
+        frequencies: Counter[str] = Counter()
+        if wanted is None:
+            for (token, _, _), size in zip(postings, sizes, strict=True):
+                frequencies[token] += size
+        else:
+            frequencies.update(_frequencies(connection, condition, (field, *some)))
+        weights = {
+            token: times[token] * math.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
+            for token, frequency in frequencies.items()
+        }
         rows = np.repeat([block * _ROWS_A_BLOCK for _, block, _ in postings], sizes) + entries["place"]
         rarity = np.repeat([weights[token] for token, _, _ in postings], sizes)
         counts = entries["count"].astype(np.float64)
@@ -270,12 +278,11 @@ def _occurrences(
 
 def _frequencies(
     connection: sqlite3.Connection, condition: str, arguments: Sequence[object]
-) -> Iterator[tuple[str, float]]:
+) -> dict[str, int]:
     """In how many texts each of some tokens is; to tell the length of a blob, SQLite reads no more than its
     first page."""
-    select = f"SELECT token, total(length(entries)) FROM postings {condition} GROUP BY token"
-    for token, size in connection.execute(select, arguments):
-        yield token, size / _ENTRY.itemsize
+    select = f"SELECT token, sum(length(entries)) FROM postings {condition} GROUP BY token"
+    return {token: size // _ENTRY.itemsize for token, size in connection.execute(select, arguments)}
 
 
 def _tokens_in(words: str) -> list[str]:

@@ -98,6 +98,13 @@ class VectorTable:
         self._vectors: Vectors = np.empty((0, 0), np.float32)  # of length 1
         self._read_to = 0  # the last row that was read
 
+    def prepare(self) -> None:
+        """Map the graph now, so that the first question does not wait for it."""
+        with self._database.reading() as connection, self._lock:
+            note = _read_note(connection)
+            if note is not None and self._is_there(note):
+                self._catch_up(connection)
+
     def add(self, connection: sqlite3.Connection, rows: Sequence[int], vectors: Vectors) -> None:
         """Add the embeddings of rows that have none yet."""
         content = (vector.tobytes() for vector in np.ascontiguousarray(vectors, np.float32))
