@@ -71,12 +71,11 @@ class Sample:
         """An LLM that replies as a large one did: with the propositions of a passage, and with answers to the
         questions of the notebooks; it needs no key and no network, and knows nothing else.
 
-        Examples:
-            >>> from llama_pack_densex import DenseXRetrievalPack, load_sample
-            >>> sample = load_sample("en")
+        Example:
+            >>> from llama_pack_densex import DenseXRetrievalPack
             >>> pack = DenseXRetrievalPack(sample.documents, sample.llm(), sample.llm(), "none")
-            >>> print(pack.run("Who was the commander of Apollo 13?"))
-            Jim Lovell was the commander of Apollo 13.[^1]
+            >>> print(pack.run("ドウデュースの父は？"))
+            ドウデュースの父はハーツクライです。[^1]
         """
         return RecordedLLM(folder=str(self.recordings.parent))
 
