@@ -129,7 +129,7 @@ class RecordedLLM(CustomLLM):
     def _reply(self, prompt: str) -> str:
         end = _FOOTNOTE.sub("", prompt.removesuffix("assistant: ")).rstrip()
         lines = (Path(self.folder) / "replies.jsonl").read_text(encoding="utf-8").splitlines()
-        replies = {line["request"]: line["reply"] for line in map(json.loads, lines)}
+        replies: dict[str, str] = {line["request"]: line["reply"] for line in map(json.loads, lines)}
         matching = [request for request in replies if end.endswith(request)]
         if not matching:
             raise ValueError(
