@@ -7,6 +7,7 @@ alone.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -254,11 +255,22 @@ def _scored(
         sizes = [len(content) // _ENTRY.itemsize for _, content in blocks]
         firsts = np.repeat(np.array([block for block, _ in blocks], np.int64) * _ROWS_A_BLOCK, sizes)
         frequency = len(entries) if wanted is None else _frequency(connection, field, token)
-        rarity = np.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
+        rarity = _rarity(texts, frequency)
         counts = entries["count"].astype(np.float64)
         lengths = entries["length"].astype(np.float64)
         weights = counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths * texts / all_tokens))
         yield firsts + entries["place"], times * rarity * weights
+
+
+def rarities(connection: sqlite3.Connection, tokens: Collection[str]) -> dict[str, float]:
+    """How rare some tokens are among the passages, as BM25 counts it; those that none has are the rarest."""
+    total = connection.execute("SELECT texts FROM totals WHERE field = ?", (PASSAGES,)).fetchone()
+    texts = total[0] if total else 0
+    return {token: _rarity(texts, _frequency(connection, PASSAGES, token)) for token in tokens}
+
+
+def _rarity(texts: int, frequency: float) -> float:
+    return math.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
 
 
 def _frequency(connection: sqlite3.Connection, field: int, token: str) -> float:
