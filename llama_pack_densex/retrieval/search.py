@@ -39,9 +39,9 @@ HEAD_PASSAGES = 30
 Of 20 to 50, all within a question in a hundred of one another; a fixed number keeps a ranking as it is when
 more is fetched."""
 
-WORDS_WEIGHT = 1.2
-"""What the side by words counts beside embeddings that count 1, where a unit of its best passage holds the
-whole question; half of it, where that holds half.
+WORDS_WEIGHT = 1.1
+"""What the side by words counts beside embeddings that count 1, where its best passage holds the whole
+question in one unit; half of it, where that holds half.
 
 Chosen among 1.0 to 1.8 on two embedding models, two languages and three kinds of questions
 (benchmarks/RESULTS.md)."""
@@ -71,9 +71,9 @@ class UnitSearch:
     relative score.
 
     Where both are asked (see `fuse`), the side by words counts as far as words go: by how much of the
-    question one unit of its best passage holds. A passage with one of ten words is no better than it is, nor
-    is one that has common words here and there. A question none of whose words occurs is answered by the
-    embeddings alone.
+    question its best passage holds, and the best unit of that. A passage with one of ten words is no better
+    than it is, nor is one that has common words here and there. A question none of whose words occurs is
+    answered by the embeddings alone.
 
     Args:
         index: The nodes. Without an embedding model they are searched by words alone.
@@ -371,11 +371,12 @@ def find_by_words(
         if not passages:
             return _NOTHING
         units = _matching_units(connection, tokens, passages, granularity)
-        best_passage = passages[0][0]
-        best_units = [unit.id for unit in units[best_passage.id]]
-        coverage = _coverage(
-            connection, content_words(question_tokens), single, best_units or [best_passage.id]
-        )
+        best = passages[0][0]
+        rows = [
+            best.row,
+            *(unit.row for unit in rows_with_ids(connection, [unit.id for unit in units[best.id]])),
+        ]
+        coverage = _coverage(connection, content_words(question_tokens), single, rows)
     hits = tuple(PassageHit(passage.id, score, tuple(units[passage.id])) for passage, score in passages)
     return SearchResult(hits, not has_more, coverage)
 
@@ -394,23 +395,23 @@ def share_held(rarities: Mapping[str, float], tokens: Collection[str]) -> float:
 
 
 def _coverage(
-    connection: sqlite3.Connection, content: set[str], single: set[str], node_ids: Sequence[str]
+    connection: sqlite3.Connection, content: set[str], single: set[str], rows: Sequence[int]
 ) -> float:
-    """The largest share of a question's content words that one of some nodes holds.
+    """How much of a question a passage and its best unit hold, the mean of both.
 
     Args:
         connection: A connection that is reading.
-        content: The content words.
-        single: Single characters, which may be hidden in a pair.
-        node_ids: The nodes' ids.
+        content: The question's content words.
+        single: Single characters among them, which may be hidden in a pair.
+        rows: The row of the passage, then those of its units.
     """
     rarities = keywords.rarities(connection, content)
-    rows = [row.row for row in rows_with_ids(connection, node_ids)]
-    shares = [0.0]
-    for _, _, words in keywords.read_words(connection, rows):
+    shares = dict.fromkeys(rows, 0.0)
+    for row, _, words in keywords.read_words(connection, rows):
         in_pairs = {character for character in single if character in words}
-        shares.append(share_held(rarities, in_pairs.union(words.split(" "))))
-    return max(shares)
+        shares[row] = share_held(rarities, in_pairs.union(words.split(" ")))
+    own, *of_units = shares.values()
+    return (own + max(of_units, default=own)) / 2
 
 
 def _rows_of(passing: Passing, database: Database, connection: sqlite3.Connection) -> keywords.Rows:
