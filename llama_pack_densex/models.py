@@ -30,16 +30,16 @@ from llama_pack_densex.llm.names import (
 )
 
 E5 = "intfloat/multilingual-e5-small"
-# figures of both languages' questions in other words (benchmarks/RESULTS.md)
-NO_EMBED_MODEL = (
-    "none (by words alone 1 of 10 questions in other words than the text's finds its passage first, with "
-    'multilingual-e5-small 5 of 10; get it once with: pip install "llama-pack-densex[local]" && '
-    f"hf download {E5} {' '.join(ONNX_FILES)})"
-)
-"""What is said where there is no embedding model by default: what that costs, and how to get one."""
 """The default embedding model: small, and at home in Japanese as in English."""
 LOCAL = "local"
 """The same model by ONNX Runtime: no PyTorch."""
+# figures of both languages' questions in other words (benchmarks/RESULTS.md)
+NO_EMBED_MODEL = (
+    "none (by words alone 1 of 10 questions in other words than the text's finds its passage first, with "
+    'multilingual-e5-small nearly 5 of 10; get it once with: pip install "llama-pack-densex[local]" && '
+    f"hf download {E5} {' '.join(ONNX_FILES)})"
+)
+"""What is said where there is no embedding model by default: what that costs, and how to get one."""
 NONE = "none"
 """No embedding model: search by words. No LLM: propositions are sentences, answers are quotations."""
 _INSTRUCTIONS = ("query_instruction", "text_instruction")
