@@ -182,7 +182,8 @@ def best_rows(
     if not occurrences:
         return np.empty(0, np.int64), np.empty(0), False
     rows, places = np.unique(np.concatenate([rows for rows, _ in occurrences]), return_inverse=True)
-    scores = np.bincount(places, np.concatenate([scores for _, scores in occurrences]), len(rows))
+    all_scores = np.concatenate([scores for _, scores in occurrences])
+    scores = np.bincount(places, all_scores).astype(np.float64)
     if allowed is not None:
         is_allowed = np.isin(rows, allowed, assume_unique=True)
         rows = rows[is_allowed]
