@@ -188,7 +188,7 @@ def _default_embed_model() -> tuple[BaseEmbedding | None, str]:
         return chosen, f"{_name(chosen)} from Settings.embed_model"
     if is_installed("llama_index.embeddings.huggingface") and cached_model(E5) is not None:
         return _retriever("multilingual-e5"), E5
-    if is_installed("onnxruntime") and is_installed("tokenizers") and are_downloaded(E5, ONNX_FILES):
+    if is_installed("onnxruntime") and is_installed("tokenizers") and _are_downloaded(E5, ONNX_FILES):
         return _local_model(), f"{LOCAL} ({E5} by ONNX Runtime)"
     return None, NO_EMBED_MODEL
 
@@ -287,7 +287,7 @@ def _content_of(folder: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def are_downloaded(repository: str, files: Iterable[str]) -> bool:
+def _are_downloaded(repository: str, files: Iterable[str]) -> bool:
     """Whether some files of a Hugging Face model are on this machine."""
     try:
         from huggingface_hub import try_to_load_from_cache

@@ -265,14 +265,12 @@ def _occurrences(
                 frequencies[token] += size
         else:
             frequencies.update(_frequencies(connection, condition, (field, *some)))
-        weights = {
-            token: times[token] * _rarity(texts, frequency) for token, frequency in frequencies.items()
-        }
+        weights = {token: times[token] * rarity(texts, frequency) for token, frequency in frequencies.items()}
         rows = np.repeat([block * _ROWS_A_BLOCK for _, block, _ in postings], sizes) + entries["place"]
-        rarity = np.repeat([weights[token] for token, _, _ in postings], sizes)
+        weight = np.repeat([weights[token] for token, _, _ in postings], sizes)
         counts = entries["count"].astype(np.float64)
         lengths = entries["length"] * (texts / all_tokens)
-        yield rows, rarity * counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths))
+        yield rows, weight * counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths))
 
 
 def rarities(connection: sqlite3.Connection, tokens: Collection[str]) -> dict[str, float]:
@@ -283,10 +281,11 @@ def rarities(connection: sqlite3.Connection, tokens: Collection[str]) -> dict[st
     for some in iter_batch(list(tokens), _TOKENS_A_QUERY):
         condition = f"WHERE field = ? AND token IN ({', '.join('?' * len(some))})"
         frequencies.update(_frequencies(connection, condition, (PASSAGES, *some)))
-    return {token: _rarity(texts, frequencies[token]) for token in tokens}
+    return {token: rarity(texts, frequencies[token]) for token in tokens}
 
 
-def _rarity(texts: int, frequency: float) -> float:
+def rarity(texts: int, frequency: float) -> float:
+    """How rare a token is that some of the texts have, as BM25 counts it."""
     return math.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -259,14 +259,9 @@ def fuse(
     """
     near = relative_scores({hit.passage_id: hit.score for hit in dense}, HEAD_PASSAGES)
     passages = _fused(near, _places_by_words(lexical), dense_weight)
-    near_units, units_by_words = (
-        {unit.id: unit.score for hit in side for unit in hit.units} for side in (dense, lexical)
-    )
-    unit_scores = _fused(
-        relative_scores(near_units, HEAD_UNITS),
-        relative_scores(units_by_words, HEAD_UNITS, floor=0.0),
-        dense_weight,
-    )
+    near_units = relative_scores(_scores_of_units(dense), HEAD_UNITS)
+    units_by_words = relative_scores(_scores_of_units(lexical), HEAD_UNITS, floor=0.0)
+    unit_scores = _fused(near_units, units_by_words, dense_weight)
     units = {unit.id: unit for hit in (*lexical, *dense) for unit in hit.units}
     by_passage: defaultdict[str, list[FoundNode]] = defaultdict(list)
     for unit_id, score in unit_scores.items():
@@ -302,8 +297,13 @@ def relative_scores(scores: Mapping[str, float], head: int, floor: float | None 
     return {node_id: (score - low) / (high - low) for node_id, score in scores.items()}
 
 
+def _scores_of_units(hits: Iterable[PassageHit]) -> dict[str, float]:
+    return {unit.id: unit.score for hit in hits for unit in hit.units}
+
+
 def _places_by_words(hits: Sequence[PassageHit]) -> dict[str, float]:
     """The places of passages on the scale of relative scores, by their words and those of their best unit."""
+    # BM25 is 0 for none
     own = relative_scores({hit.passage_id: hit.score for hit in hits}, HEAD_PASSAGES, floor=0.0)
     best_units = {hit.passage_id: hit.units[0].score for hit in hits[:HEAD_PASSAGES] if hit.units}
     if not best_units:
@@ -372,10 +372,8 @@ def find_by_words(
             return _NOTHING
         units = _matching_units(connection, tokens, passages, granularity)
         best = passages[0][0]
-        rows = [
-            best.row,
-            *(unit.row for unit in rows_with_ids(connection, [unit.id for unit in units[best.id]])),
-        ]
+        units_of_best = rows_with_ids(connection, [unit.id for unit in units[best.id]])
+        rows = [best.row, *(unit.row for unit in units_of_best)]
         coverage = _coverage(connection, content_words(question_tokens), single, rows)
     hits = tuple(PassageHit(passage.id, score, tuple(units[passage.id])) for passage, score in passages)
     return SearchResult(hits, not has_more, coverage)
@@ -391,7 +389,7 @@ def _is_any_known(
 def share_held(rarities: Mapping[str, float], tokens: Collection[str]) -> float:
     """The share of some words that some tokens hold, each word counted as it is rare."""
     held = sum(rarity for word, rarity in rarities.items() if word in tokens)
-    return held / sum(rarities.values())
+    return held / (sum(rarities.values()) or 1.0)
 
 
 def _coverage(
