@@ -29,7 +29,7 @@ from llama_pack_densex.propositionizers.base import Passage, Propositionizer, Pr
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.retrieval.hits import PassageHit
-from llama_pack_densex.retrieval.search import WORDS_WEIGHT, fuse, share_held
+from llama_pack_densex.retrieval.search import fuse, share_held
 from llama_pack_densex.text.tokens import content_words, tokenize
 
 
@@ -292,7 +292,7 @@ class _Ranker(BaseRetriever):
             count = len(self._tokens)
             rarities = {word: rarity(count, self._frequencies[word]) for word in content_words(tokens)}
             best_tokens = self._tokens[int(np.argmax(scores))]
-            weight = 1 / (1 + WORDS_WEIGHT * share_held(rarities, best_tokens))
+            weight = 1 / (1 + share_held(rarities, best_tokens))
         dense: list[PassageHit] = []
         if self._embed_model:
             vector = of_length_one(np.array([self._embed_model.get_query_embedding(query)]))[0]

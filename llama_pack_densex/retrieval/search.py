@@ -39,13 +39,6 @@ HEAD_PASSAGES = 30
 Of 20 to 50, all within a question in a hundred of one another; a fixed number keeps a ranking as it is when
 more is fetched."""
 
-WORDS_WEIGHT = 1.1
-"""What the side by words counts beside embeddings that count 1, where its best passage holds the whole
-question in one unit; half of it, where that holds half.
-
-Chosen among 1.0 to 1.8 on two embedding models, two languages and three kinds of questions
-(benchmarks/RESULTS.md)."""
-
 HEAD_UNITS = 100
 """The same for units, of which a passage has several."""
 
@@ -125,7 +118,7 @@ class UnitSearch:
         if not lexical.passages:
             return dense
         if weight is None:
-            weight = 1 / (1 + WORDS_WEIGHT * lexical.coverage)
+            weight = 1 / (1 + lexical.coverage)
         fused = fuse(dense.passages, lexical.passages, weight)
         return SearchResult(fused, dense.exhausted and lexical.exhausted)
 
