@@ -33,7 +33,7 @@ from llama_pack_densex.index.words import TokenizerSpec
 from llama_pack_densex.ingestion.progress import display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.llm.errors import shown
-from llama_pack_densex.models import resolve_llm
+from llama_pack_densex.models import NO_EMBED_MODEL, resolve_llm
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import (
     OF_THE_INDEX,
@@ -289,6 +289,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         # which nobody left out
         if any(part is None and given.get(name) is None for name, part in used.items()):
             logger.warning("%s", wiring.describe_lacks(*sources))
+            if self._index.embedding_source == NO_EMBED_MODEL:
+                wiring.warn_of_missing_model()
         else:
             logger.info("%s", self._choices)
 

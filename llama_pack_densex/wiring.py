@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from llama_index.core import Settings, StorageContext, VectorStoreIndex, constants
@@ -24,6 +25,7 @@ from llama_pack_densex.llm.claims import UnnamedModelError, unnamed_place
 from llama_pack_densex.models import (
     E5,
     LOCAL,
+    NO_EMBED_MODEL,
     NONE,
     RETRIEVERS,
     embed_model_identity,
@@ -199,6 +201,12 @@ def describe_lacks(propositions: str, embedding: str, answering: str) -> str:
     if answering.startswith(NONE):
         lacks.append("answers are quotations")
     return f"{_capitalized(', '.join(lacks))}; print(pack) says why."
+
+
+@cache
+def warn_of_missing_model() -> None:
+    """Say once a process what it costs to have no embedding model, and how to get one."""
+    logger.warning("Embedding model: %s.", NO_EMBED_MODEL)
 
 
 def _capitalized(text: str) -> str:

@@ -265,15 +265,28 @@ def _occurrences(
                 frequencies[token] += size
         else:
             frequencies.update(_frequencies(connection, condition, (field, *some)))
-        weights = {
-            token: times[token] * math.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
-            for token, frequency in frequencies.items()
-        }
+        weights = {token: times[token] * rarity(texts, frequency) for token, frequency in frequencies.items()}
         rows = np.repeat([block * _ROWS_A_BLOCK for _, block, _ in postings], sizes) + entries["place"]
-        rarity = np.repeat([weights[token] for token, _, _ in postings], sizes)
+        weight = np.repeat([weights[token] for token, _, _ in postings], sizes)
         counts = entries["count"].astype(np.float64)
         lengths = entries["length"] * (texts / all_tokens)
-        yield rows, rarity * counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths))
+        yield rows, weight * counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths))
+
+
+def rarities(connection: sqlite3.Connection, tokens: Collection[str]) -> dict[str, float]:
+    """How rare some tokens are among the passages, as BM25 counts it; those that none has are the rarest."""
+    total = connection.execute("SELECT texts FROM totals WHERE field = ?", (PASSAGES,)).fetchone()
+    texts = total[0] if total else 0
+    frequencies: Counter[str] = Counter()
+    for some in iter_batch(list(tokens), _TOKENS_A_QUERY):
+        condition = f"WHERE field = ? AND token IN ({', '.join('?' * len(some))})"
+        frequencies.update(_frequencies(connection, condition, (PASSAGES, *some)))
+    return {token: rarity(texts, frequencies[token]) for token in tokens}
+
+
+def rarity(texts: int, frequency: float) -> float:
+    """How rare a token is that some of the texts have, as BM25 counts it."""
+    return math.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
 
 
 def _frequencies(

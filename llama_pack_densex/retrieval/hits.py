@@ -107,7 +107,8 @@ class SearchResult:
     Args:
         passages: Best first, each once.
         exhausted: Whether a larger round would find nothing more.
-        coverage: Of a keyword search, the share of the question's distinct words that the best passage holds.
+        coverage: Of a keyword search, how much of the question the best passage holds: the share of its
+            words, each counted as it is rare; the mean of the passage's own and of its best unit's.
     """
 
     passages: tuple[PassageHit, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,9 +63,10 @@ class UnitSearch:
     """Finds units, and the passages they lead to: by embeddings, by words (BM25), or by both, fused by
     relative score.
 
-    Where both are asked (see `fuse`), the side by words counts as far as words go: by the share of the
-    question's words that its best passage holds, so that a passage with one of ten words is no better than it
-    is. A question none of whose words occurs is answered by the embeddings alone.
+    Where both are asked (see `fuse`), the side by words counts as far as words go: by how much of the
+    question its best passage holds, and the best unit of that. A passage with one of ten words is no better
+    than it is, nor is one that has common words here and there. A question none of whose words occurs is
+    answered by the embeddings alone.
 
     Args:
         index: The nodes. Without an embedding model they are searched by words alone.
@@ -237,8 +238,9 @@ def fuse(
     """Merge what two searches found, by node id: passages among passages, units among units.
 
     Scores are made relative first (min-max over the best of each side: 1 for the best, 0 for the last one of
-    the head and for what is not in it), then added by weight. Core's `QueryFusionRetriever` merges nodes of
-    equal text.
+    the head and for what is not in it), then added by weight. By words, a passage stands half-way between its
+    own place and that of its best unit, since words that stand together say more. Core's
+    `QueryFusionRetriever` merges nodes of equal text.
 
     Args:
         dense: What the embeddings found, best first.
@@ -248,14 +250,14 @@ def fuse(
     Returns:
         Passages, best first, with scores from 0 to 1, and their units with scores of the same kind.
     """
-    sides = (dense, lexical)
-    passages = _fused(
-        [{hit.passage_id: hit.score for hit in side} for side in sides], HEAD_PASSAGES, dense_weight
-    )
-    unit_scores = [{unit.id: unit.score for hit in side for unit in hit.units} for side in sides]
+    near = relative_scores({hit.passage_id: hit.score for hit in dense}, HEAD_PASSAGES)
+    passages = _fused(near, _places_by_words(lexical), dense_weight)
+    near_units = relative_scores(_scores_of_units(dense), HEAD_UNITS)
+    units_by_words = relative_scores(_scores_of_units(lexical), HEAD_UNITS, floor=0.0)
+    unit_scores = _fused(near_units, units_by_words, dense_weight)
     units = {unit.id: unit for hit in (*lexical, *dense) for unit in hit.units}
     by_passage: defaultdict[str, list[FoundNode]] = defaultdict(list)
-    for unit_id, score in _fused(unit_scores, HEAD_UNITS, dense_weight).items():
+    for unit_id, score in unit_scores.items():
         unit = units[unit_id]
         ranked = by_passage[unit.leads_to]
         if score > 0 or not ranked:  # what no side has in its head found nothing
@@ -288,19 +290,32 @@ def relative_scores(scores: Mapping[str, float], head: int, floor: float | None 
     return {node_id: (score - low) / (high - low) for node_id, score in scores.items()}
 
 
-def _fused(sides: Sequence[Mapping[str, float]], head: int, dense_weight: float) -> dict[str, float]:
-    """The fused scores by id, best first.
+def _scores_of_units(hits: Iterable[PassageHit]) -> dict[str, float]:
+    return {unit.id: unit.score for hit in hits for unit in hit.units}
+
+
+def _places_by_words(hits: Sequence[PassageHit]) -> dict[str, float]:
+    """The places of passages on the scale of relative scores, by their words and those of their best unit."""
+    # BM25 is 0 for none
+    own = relative_scores({hit.passage_id: hit.score for hit in hits}, HEAD_PASSAGES, floor=0.0)
+    best_units = {hit.passage_id: hit.units[0].score for hit in hits[:HEAD_PASSAGES] if hit.units}
+    if not best_units:
+        return own
+    of_units = relative_scores(best_units, HEAD_PASSAGES, floor=0.0)
+    return {passage_id: (place + of_units.get(passage_id, 0.0)) / 2 for passage_id, place in own.items()}
+
+
+def _fused(dense: Mapping[str, float], lexical: Mapping[str, float], dense_weight: float) -> dict[str, float]:
+    """Fused scores by id, best first, of places on the scales of both sides.
 
     Equal ones are ordered by a score that goes below 0 for what no side has in its head, then by the weight
     of the sides that found them.
     """
-    dense = relative_scores(sides[0], head)
-    lexical = relative_scores(sides[1], head, floor=0.0)  # BM25 is 0 for none
     lexical_weight = 1.0 - dense_weight
     least_dense = min([0.0, *dense.values()])
     least_lexical = min([0.0, *lexical.values()])
     ranks: dict[str, tuple[float, float, float]] = {}
-    for node_id in dense | lexical:
+    for node_id in {**dense, **lexical}:
         near = dense_weight * dense.get(node_id, least_dense)
         alike = lexical_weight * lexical.get(node_id, least_lexical)
         # conditions in place of `max`: of some hundred nodes a question that is half of the time
@@ -348,10 +363,13 @@ def find_by_words(
             passages, has_more = _best_passages(connection, tokens, k, allowed)
         if not passages:
             return _NOTHING
-        best_tokens = _tokens_of(connection, passages[:1])
         units = _matching_units(connection, tokens, passages, granularity)
+        best = passages[0][0]
+        units_of_best = rows_with_ids(connection, [unit.id for unit in units[best.id]])
+        rows = [best.row, *(unit.row for unit in units_of_best)]
+        coverage = _coverage(connection, content_words(question_tokens), single, rows)
     hits = tuple(PassageHit(passage.id, score, tuple(units[passage.id])) for passage, score in passages)
-    return SearchResult(hits, not has_more, _coverage(content_words(question_tokens), single, best_tokens))
+    return SearchResult(hits, not has_more, coverage)
 
 
 def _is_any_known(
@@ -361,11 +379,30 @@ def _is_any_known(
     return bool(_best_passages(connection, tokens, 1, allowed)[0])
 
 
-def _coverage(content: set[str], single: set[str], tokens: set[str]) -> float:
-    """The share of a question's content words that are among some tokens, or in one, as single characters may
-    be."""
-    in_pairs = {character for character in single if any(character in token for token in tokens)}
-    return len(content & (tokens | in_pairs)) / len(content)
+def share_held(rarities: Mapping[str, float], tokens: Collection[str]) -> float:
+    """The share of some words that some tokens hold, each word counted as it is rare."""
+    held = sum(rarity for word, rarity in rarities.items() if word in tokens)
+    return held / (sum(rarities.values()) or 1.0)
+
+
+def _coverage(
+    connection: sqlite3.Connection, content: set[str], single: set[str], rows: Sequence[int]
+) -> float:
+    """How much of a question a passage and its best unit hold, the mean of both.
+
+    Args:
+        connection: A connection that is reading.
+        content: The question's content words.
+        single: Single characters among them, which may be hidden in a pair.
+        rows: The row of the passage, then those of its units.
+    """
+    rarities = keywords.rarities(connection, content)
+    shares = dict.fromkeys(rows, 0.0)
+    for row, _, words in keywords.read_words(connection, rows):
+        in_pairs = {character for character in single if character in words}
+        shares[row] = share_held(rarities, in_pairs.union(words.split(" ")))
+    own, *of_units = shares.values()
+    return (own + max(of_units, default=own)) / 2
 
 
 def _rows_of(passing: Passing, database: Database, connection: sqlite3.Connection) -> keywords.Rows:
@@ -405,11 +442,6 @@ def _matching_units(
         unit = searched[row]
         units[unit.passage_id].append(FoundNode(unit.id, unit.granularity, unit.passage_id, scores[row]))
     return units
-
-
-def _tokens_of(connection: sqlite3.Connection, passages: Sequence[tuple[NodeRow, float]]) -> set[str]:
-    texts = keywords.read_words(connection, [passage.row for passage, _ in passages])
-    return {token for _, _, words in texts for token in words.split(" ")}
 
 
 def _embeddable(query: QueryBundle) -> list[str]:
