@@ -7,6 +7,7 @@ alone.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,14 +18,16 @@ import numpy as np
 import numpy.typing as npt
 from llama_index.core.utils import iter_batch
 
-from llama_pack_densex.index.database import number_lists
+from llama_pack_densex.index.database import number_lists, select_by_text
 
 PASSAGES = 0
 """The field of the texts that passages are found by."""
 UNITS = 1
 """The field of the texts of propositions, sentences and questions."""
 
-SCHEMA = """
+_NAMES_TABLE = "CREATE TABLE IF NOT EXISTS names (row INTEGER PRIMARY KEY, names TEXT NOT NULL);"
+SCHEMA = f"""
+{_NAMES_TABLE}
 CREATE TABLE IF NOT EXISTS words (row INTEGER PRIMARY KEY, field INTEGER NOT NULL, words TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS postings (
     field INTEGER NOT NULL,
@@ -83,7 +86,8 @@ def add_words(connection: sqlite3.Connection, rows: Iterable[RowWords]) -> None:
 
 
 def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
-    """Remove the tokens of some rows."""
+    """Remove the tokens of some rows, and their names."""
+    connection.execute(_NAMES_TABLE)  # which earlier databases lack
     places: defaultdict[Block, list[int]] = defaultdict(list)
     totals: Counter[tuple[int, str]] = Counter()
     for row, field, words in read_words(connection, rows):
@@ -96,6 +100,7 @@ def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
     _remove_entries(connection, places)
     for numbers in number_lists(rows):
         connection.execute(f"DELETE FROM words WHERE row IN ({numbers})")
+        connection.execute(f"DELETE FROM names WHERE row IN ({numbers})")
     _count(connection, totals)
 
 
@@ -130,8 +135,9 @@ def _without(entries: npt.NDArray[Any], places: Sequence[int]) -> npt.NDArray[An
 
 
 def clear_words(connection: sqlite3.Connection) -> None:
-    """Remove all tokens."""
-    for table in ("words", "postings", "totals"):
+    """Remove all tokens and names."""
+    connection.execute(_NAMES_TABLE)
+    for table in ("words", "names", "postings", "totals"):
         connection.execute(f"DELETE FROM {table}")
 
 
@@ -162,6 +168,44 @@ def read_words(connection: sqlite3.Connection, rows: Collection[int]) -> Iterabl
         yield from map(
             RowWords._make, connection.execute(f"SELECT row, field, words FROM words WHERE row IN ({some})")
         )
+
+
+def add_names(connection: sqlite3.Connection, names: Mapping[int, Iterable[str]]) -> None:
+    """Add the names that passages mention, by row: of each its tokens, with spaces between them."""
+    lines = ((row, "\n".join(of_row)) for row, of_row in names.items())
+    connection.executemany("INSERT INTO names VALUES (?, ?)", lines)
+
+
+def read_names(connection: sqlite3.Connection, rows: Collection[int]) -> dict[int, list[str]]:
+    """What `add_names` added of some rows."""
+    names: dict[int, list[str]] = {}
+    for numbers in number_lists(rows):
+        select = f"SELECT row, names FROM names WHERE row IN ({numbers})"
+        names |= {row: lines.split("\n") for row, lines in connection.execute(select)}
+    return names
+
+
+def passages_with(
+    connection: sqlite3.Connection, tokens: Iterable[str], most: float = math.inf
+) -> dict[str, Rows]:
+    """Of each token the rows of the passages that have it, in order; tokens that more than `most` have are
+    left out."""
+    select = f"SELECT token, length(entries) FROM postings WHERE field = {PASSAGES} AND token IN"
+    sizes: Counter[str] = Counter()
+    for token, size in select_by_text(connection, select, tokens):
+        sizes[token] += size
+    rare = [token for token, size in sizes.items() if size <= most * _ENTRY.itemsize]
+    rows: defaultdict[str, list[Rows]] = defaultdict(list)
+    select = f"SELECT token, block, entries FROM postings WHERE field = {PASSAGES} AND token IN"
+    for token, block, content in select_by_text(connection, select, rare):
+        rows[token].append(block * _ROWS_A_BLOCK + np.frombuffer(content, _ENTRY)["place"].astype(np.int64))
+    return {token: np.sort(np.concatenate(blocks)) for token, blocks in rows.items()}
+
+
+def count_passages(connection: sqlite3.Connection) -> int:
+    """How many passages have words."""
+    total = connection.execute("SELECT texts FROM totals WHERE field = ?", (PASSAGES,)).fetchone()
+    return 0 if total is None else int(total[0])
 
 
 def best_rows(
