@@ -186,20 +186,29 @@ def read_names(connection: sqlite3.Connection, rows: Collection[int]) -> dict[in
 
 
 def passages_with(
-    connection: sqlite3.Connection, tokens: Iterable[str], most: float = math.inf
+    connection: sqlite3.Connection, tokens: Iterable[str], most: int = 2**32
 ) -> dict[str, Rows]:
     """Of each token the rows of the passages that have it, in order; tokens that more than `most` have are
     left out."""
-    select = f"SELECT token, length(entries) FROM postings WHERE field = {PASSAGES} AND token IN"
+    largest = _ENTRY.itemsize * most
+    select = (
+        f"SELECT token, block, length(entries), iif(length(entries) <= {largest}, entries, NULL) "
+        f"FROM postings WHERE field = {PASSAGES} AND token IN"
+    )
     sizes: Counter[str] = Counter()
-    for token, size in select_by_text(connection, select, tokens):
+    blocks: defaultdict[str, list[Rows]] = defaultdict(list)
+    for token, block, size, content in select_by_text(connection, select, tokens):
         sizes[token] += size
-    rare = [token for token, size in sizes.items() if size <= most * _ENTRY.itemsize]
-    rows: defaultdict[str, list[Rows]] = defaultdict(list)
-    select = f"SELECT token, block, entries FROM postings WHERE field = {PASSAGES} AND token IN"
-    for token, block, content in select_by_text(connection, select, rare):
-        rows[token].append(block * _ROWS_A_BLOCK + np.frombuffer(content, _ENTRY)["place"].astype(np.int64))
-    return {token: np.sort(np.concatenate(blocks)) for token, blocks in rows.items()}
+        if sizes[token] <= largest:
+            places = np.frombuffer(content, _ENTRY)["place"].astype(np.int64)
+            blocks[token].append(block * _ROWS_A_BLOCK + places)
+    rare = (token for token, size in sizes.items() if size <= largest)
+    return {token: np.sort(np.concatenate(blocks[token]), kind="stable") for token in rare}
+
+
+def rarity(frequency: float, texts: int) -> float:
+    """How much a token counts that some of so many texts have."""
+    return math.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
 
 
 def count_passages(connection: sqlite3.Connection) -> int:
@@ -298,11 +307,10 @@ def _scored(
         sizes = [len(content) // _ENTRY.itemsize for _, content in blocks]
         firsts = np.repeat(np.array([block for block, _ in blocks], np.int64) * _ROWS_A_BLOCK, sizes)
         frequency = len(entries) if wanted is None else _frequency(connection, field, token)
-        rarity = np.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
         counts = entries["count"].astype(np.float64)
         lengths = entries["length"].astype(np.float64)
         weights = counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths * texts / all_tokens))
-        yield firsts + entries["place"], times * rarity * weights
+        yield firsts + entries["place"], times * rarity(frequency, texts) * weights
 
 
 def _frequency(connection: sqlite3.Connection, field: int, token: str) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -35,6 +35,9 @@ MOST_WITH_TOKEN = 200
 PATH_SHARE = 0.75
 """What a path that says all of the question adds to a passage: a share of the lead of its first passage."""
 
+MOST_PATHS = 64
+"""Paths whose second passages are looked at, at most."""
+
 LED_PASSAGES = 10
 """Passages that are led to, at most."""
 
@@ -47,10 +50,10 @@ class TwoHopSearch(UnitSearch):
     """A search of units that goes on from the passages that a question found to those that they lead to.
 
     "Who led the society that publishes the journal?" finds the journal, whose passage names the society,
-    whose own passage answers. Paths of two passages are joined by a name, as PropRAG joins propositions (arXiv
-    2504.18070). A path counts by the share of the question's words that one of its passages has, by the rarity
-    of the name, and by the score of its first passage. The second one stands behind the first, so that what a
-    question finds first remains so.
+    whose own passage answers. Paths of two passages are joined by a name, as PropRAG joins propositions
+    (arXiv 2504.18070). A path counts by the share of the question's words that one of its passages has, by
+    the rarity of the name, and by the score of its first passage. The second one stands behind the first, so
+    that what a question finds first remains so.
 
     A question most of whose words one passage has needs no second hop, and is left as it is.
     """
@@ -58,30 +61,30 @@ class TwoHopSearch(UnitSearch):
     def search(self, query: QueryBundle, k: int) -> SearchResult:
         """Search once; see `UnitSearch.search`."""
         result = super().search(query, k)
-        return (
-            self._index.reading(lambda: self._lead_on(query.query_str, result)) if result.passages else result
-        )
+        if not result.passages:
+            return result
+        return self._index.reading(lambda: self._lead_on(query.query_str, result))
 
     def _lead_on(self, question: str, result: SearchResult) -> SearchResult:
         words = self._index.words
         assert words is not None, "an index has words where there are two hops"
         database = self._index.searched_by_words()
         passing = self._index.store.passing(self._filters)
-        first_ids = [hit.passage_id for hit in result.passages[:FIRST_PASSAGES]]
+        scores = {hit.passage_id: hit.score for hit in result.passages}
+        least = result.passages[:HEAD_PASSAGES][-1].score
         with database.reading() as connection:
             asked = _Asked.read(connection, content_words(without_asking(words.tokens(question))))
-            firsts = {row.row: row.id for row in rows_with_ids(connection, first_ids)}
-            if asked.has_words(np.array([*firsts], np.int64)).mean(axis=0).max() >= ANSWERED_SHARE:
+            firsts = rows_with_ids(connection, [hit.passage_id for hit in result.passages[:FIRST_PASSAGES]])
+            if not firsts or asked.is_answered([first.row for first in firsts]):
                 return result
             allowed = None if passing is None else rows_passing(passing, database, connection)
-            scores = {hit.passage_id: hit.score for hit in result.passages}
-            paths = list(_find_paths(connection, asked, [*firsts], allowed))
-            seconds = {
-                row.row: row.id for row in read_rows(connection, {path.second for path in paths}).values()
-            }
-            led = _led(paths, firsts | seconds, scores, result.passages[:HEAD_PASSAGES][-1].score)
-            found = _with_units(connection, led, asked, self._granularity, result.passages)
-        passages = {hit.passage_id: hit for hit in result.passages} | {hit.passage_id: hit for hit in found}
+            leads = {first.row: scores[first.id] - least for first in firsts}
+            paths = _best_paths(connection, asked, leads, allowed)
+            rows = {path.first for path in paths} | {path.second for path in paths}
+            ids = {row: node.id for row, node in read_rows(connection, rows).items()}
+            led = _led(paths, ids, scores, least)
+            hits = _with_units(connection, led, asked, self._granularity, result.passages)
+        passages = {hit.passage_id: hit for hit in (*result.passages, *hits)}
         ordered = sorted(passages.values(), key=lambda hit: -hit.score)
         return SearchResult(tuple(ordered), result.exhausted, result.coverage)
 
@@ -93,19 +96,19 @@ class Path(NamedTuple):
         first: The row of a passage that the question found.
         second: The row of the passage that it leads to.
         link: The name that joins them, as its tokens with spaces between them.
-        weight: The share of the question's words that one of them has, times the rarity of the name; from 0 to 1.
+        gain: What it adds to the score of the second one.
     """
 
     first: int
     second: int
     link: str
-    weight: float
+    gain: float
 
 
 class Led(NamedTuple):
-    """A passage that is led to: by the best of the paths, and with the score that it has by that."""
+    """A passage that is led to, with the best path there and the score that it has by that."""
 
-    path: Path
+    link: str
     first_id: str
     passage_id: str
     score: float
@@ -126,63 +129,83 @@ class _Asked(NamedTuple):
 
     @classmethod
     def read(cls, connection: sqlite3.Connection, tokens: set[str]) -> _Asked:
+        """Look up the words of a question, given by its tokens."""
         passages = keywords.count_passages(connection)
         rows = keywords.passages_with(connection, tokens)
-        frequencies = {token: len(rows.get(token, ())) for token in tokens}
-        rarities = {
-            token: float(np.log(1 + (passages - frequency + 0.5) / (frequency + 0.5)))
-            for token, frequency in frequencies.items()
-        }
+        rarities = {token: keywords.rarity(len(rows.get(token, ())), passages) for token in tokens}
         total = sum(rarities.values())
         return cls(rows, {token: rarity / total for token, rarity in rarities.items()}, passages)
 
-    def has_words(self, passages: Rows) -> npt.NDArray[np.bool_]:
-        """Whether the passages, a column each, have the words, a row each."""
-        nowhere = np.empty(0, np.int64)
-        return np.array([np.isin(passages, self.rows.get(token, nowhere)) for token in self.weights])
+    def is_answered(self, passages: Sequence[int]) -> bool:
+        """Whether one of some passages has most of the words."""
+        counts = self._has_words(np.array(passages, np.int64)).sum(axis=0)
+        return bool(counts.max() >= ANSWERED_SHARE * len(self.weights))
+
+    def shares(self, firsts: Rows, seconds: Rows) -> npt.NDArray[np.float64]:
+        """The share of the question's words that one passage of each pair has."""
+        has_words = self._has_words(firsts) | self._has_words(seconds)
+        weights = [self.weights[token] for token in self.rows]
+        return np.array(weights) @ has_words if weights else np.zeros(len(firsts))
+
+    def _has_words(self, passages: Rows) -> npt.NDArray[np.bool_]:
+        """Whether the passages, a column each, have the words that occur, a row each."""
+        has_words = np.zeros((len(self.rows), len(passages)), bool)
+        for place, rows in enumerate(self.rows.values()):
+            has_words[place] = rows[np.minimum(np.searchsorted(rows, passages), len(rows) - 1)] == passages
+        return has_words
 
 
-def _find_paths(
-    connection: sqlite3.Connection, asked: _Asked, firsts: Sequence[int], allowed: Rows | None
-) -> Iterator[Path]:
-    """The paths from some passages, of each pair of passages that by the rarest name.
+def _best_paths(
+    connection: sqlite3.Connection, asked: _Asked, leads: Mapping[int, float], allowed: Rows | None
+) -> list[Path]:
+    """The paths that add most, of each pair of passages that by the rarest name.
 
     Args:
         connection: A connection that is reading.
-        asked: What the question asks for; names that it has itself lead nowhere new.
-        firsts: The rows of the passages.
+        asked: What the question asks for.
+        leads: How far the first passages are before the last, by row.
         allowed: The rows that may be led to, in order; None means all.
+    """
+    links = _links(connection, asked, [*leads])
+    if allowed is not None:
+        is_allowed = {*np.intersect1d([second for _, second in links], allowed).tolist()}
+        links = {pair: link for pair, link in links.items() if pair[1] in is_allowed}
+    if not links:
+        return []
+    firsts, seconds = np.array([*links], np.int64).T
+    shares = asked.shares(firsts, seconds).tolist()
+    paths = [
+        Path(first, second, name, PATH_SHARE * share * rarity * leads[first])
+        for ((first, second), (rarity, name)), share in zip(links.items(), shares, strict=True)
+    ]
+    return sorted(paths, key=lambda path: (-path.gain, path.first, path.second))[:MOST_PATHS]
+
+
+def _links(
+    connection: sqlite3.Connection, asked: _Asked, firsts: Sequence[int]
+) -> dict[tuple[int, int], tuple[float, str]]:
+    """What joins passages with others: the rarest name, and how rare it is, from 0 to 1.
+
+    A name that the question has itself leads to nothing new.
     """
     names = keywords.read_names(connection, firsts)
     tokens = {token for name in chain(*names.values()) for token in name.split(" ")}
     rows = keywords.passages_with(connection, tokens, MOST_WITH_TOKEN)
+    sets = {token: frozenset(of_token.tolist()) for token, of_token in rows.items()}
     links: dict[tuple[int, int], tuple[float, str]] = {}
     for first in firsts:
         for name in names.get(first, ()):
-            if asked.weights.keys() >= {*name.split(" ")}:
+            of_name = name.split(" ")
+            rare = [sets[token] for token in of_name if token in sets]
+            if not rare or asked.weights.keys() >= {*of_name}:
                 continue
-            with_name = _rows_with_all([rows[token] for token in name.split(" ") if token in rows])
+            with_name = frozenset.intersection(*rare)
             if not 1 < len(with_name) <= MOST_WITH_NAME:
                 continue
-            rarity = 1 - float(np.log(len(with_name)) / np.log(asked.passages))
-            for second in with_name.tolist():
-                links[first, second] = max(links.get((first, second), (0.0, "")), (rarity, name))
-    pairs = [pair for pair in links if pair[0] != pair[1]]
-    if not pairs:
-        return
-    starts, ends = np.array(pairs, np.int64).T
-    shares = [*asked.weights.values()] @ (asked.has_words(starts) | asked.has_words(ends))
-    is_allowed = np.ones(len(pairs), bool) if allowed is None else np.isin(ends, allowed)
-    for pair, share, passes in zip(pairs, shares.tolist(), is_allowed.tolist(), strict=True):
-        rarity, name = links[pair]
-        if passes:
-            yield Path(*pair, name, share * rarity)
-
-
-def _rows_with_all(rows: Sequence[Rows]) -> Rows:
-    if not rows:
-        return np.empty(0, np.int64)
-    return reduce(lambda left, right: np.intersect1d(left, right, assume_unique=True), rows)
+            link = (1 - math.log(len(with_name)) / math.log(asked.passages), name)
+            for second in with_name - {first}:
+                links[first, second] = max(links.get((first, second), link), link)
+    return links
 
 
 def _led(
@@ -194,18 +217,17 @@ def _led(
         paths: What leads to them.
         ids: The passages' ids by their rows.
         scores: The scores of those that the question found, by id.
-        least: The score of the last that counts, which others have too.
+        least: The score that others have before.
     """
     best: dict[str, Led] = {}
     for path in paths:
         first_id = ids[path.first]
         second_id = ids[path.second]
-        score = scores.get(second_id, least)
-        gain = PATH_SHARE * path.weight * (scores[first_id] - least)
-        gained = min(score + gain, scores[first_id])
-        known = best[second_id].score if second_id in best else score
-        if gained > known or (second_id not in scores and second_id not in best):
-            best[second_id] = Led(path, first_id, second_id, gained)
+        before = scores.get(second_id, least)
+        score = min(before + path.gain, scores[first_id])
+        known = best.get(second_id)
+        if score > (before if known is None else known.score):
+            best[second_id] = Led(path.link, first_id, second_id, score)
     return sorted(best.values(), key=lambda led: -led.score)[:LED_PASSAGES]
 
 
@@ -231,7 +253,7 @@ def _with_units(
     hits = {hit.passage_id: hit.units for hit in found}
     passages = []
     for one in led:
-        name = dict.fromkeys(one.path.link.split(" "), 1.0)
+        name = dict.fromkeys(one.link.split(" "), 1.0)
         leading = _best_unit(units[one.first_id], tokens, name)
         best = _best_unit(units[one.passage_id], tokens, {**asked.weights, **name})
         others = [unit for unit in hits.get(one.passage_id, ()) if best is None or unit.id != best.id]
