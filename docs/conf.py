@@ -68,8 +68,6 @@ LINK_OUT_OF_DOCS = re.compile(
 def setup(app: Sphinx) -> None:
     copy_notebooks(DOCS / "notebooks")
     (DOCS / "reference" / "command-line.md").write_text(reference(), encoding="utf-8")
-    # before napoleon takes its sections
-    app.connect("autodoc-process-docstring", take_fences_as_code, priority=400)
     app.connect("source-read", link_to_the_repository)
     app.connect("html-page-context", name_the_language)
     app.connect("html-page-context", serve_everyone, priority=900)  # after furo's own
@@ -94,20 +92,6 @@ def link_to_the_repository(app: Sphinx, page: str, source: list[str]) -> None:
     """Files that are not on the site are linked to where they are, notebooks to their copies here."""
     source[0] = LINK_TO_A_NOTEBOOK.sub(r"](\g<path>", source[0])
     source[0] = LINK_OUT_OF_DOCS.sub(rf"]({REPOSITORY}/blob/main/\g<path>)", source[0])
-
-
-def take_fences_as_code(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings have code in fences, as Markdown does."""
-    converted: list[str] = []
-    is_code = False
-    for line in lines:
-        if line.lstrip().startswith("```"):
-            is_code = not is_code
-            indent = line[: len(line) - len(line.lstrip())]
-            converted += ["", f"{indent}.. code-block:: python", ""] if is_code else [""]
-        else:
-            converted.append(f"    {line}" if is_code and line else line)
-    lines[:] = converted
 
 
 def name_the_language(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:

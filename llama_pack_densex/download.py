@@ -22,17 +22,22 @@ def download_llama_pack(
 
     Args:
         llama_pack_class: "DenseXRetrievalPack".
-        download_dir: A folder for a copy of the class to edit, in `base.py`, as LlamaIndex's packs had it. A
-            copy that is there is used as it is. It takes and gives the same objects as the installed package,
+        download_dir: A folder for a copy of the class to edit, in `base.py`, as LlamaIndex's packs had it. An
+            existing copy is used as it is. It takes and returns the same objects as the installed package,
             from which it imports everything else. None means the installed class.
-        llama_pack_url: Where it was downloaded from; it changes nothing.
+        llama_pack_url: Ignored; LlamaIndex's function downloaded from there.
         refresh_cache: Whether to copy the class anew, over a copy that is there.
 
     Returns:
         The class.
 
     Raises:
-        ValueError: There is no such pack here, or the folder holds something else.
+        ValueError: There is no such pack in this package, or the folder holds something else.
+
+    Example:
+        >>> from llama_pack_densex import download_llama_pack
+        >>> download_llama_pack("DenseXRetrievalPack")
+        <class 'llama_pack_densex.pack.DenseXRetrievalPack'>
     """
     if llama_pack_class != DenseXRetrievalPack.__name__:
         raise ValueError(f"no pack {llama_pack_class!r} here; there is: {DenseXRetrievalPack.__name__}")

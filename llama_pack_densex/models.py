@@ -125,22 +125,30 @@ def _default_llm() -> tuple[LLM | None, str]:
 
 
 def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEmbedding | None, str]:
-    """The embedding model for what the user gave.
+    """Get the embedding model that an argument or a name stands for.
 
     Args:
         embed_model: An embedding model; "none", to search by words; "local", multilingual-e5-small without
-            PyTorch; a name of `RETRIEVERS`, with or without the place of its weights ("contriever",
+            PyTorch; the name of a retriever, with or without the folder of its weights ("contriever",
             "contriever:FOLDER"); the folder of a sentence-transformers model; a name with a provider
             ("openai:text-embedding-3-small"), "huggingface:BAAI/bge-m3" or "local:BAAI/bge-m3"; or None for
             the default: the user's `Settings.embed_model` if they set one, else multilingual-e5-small if it
             is on this machine, else none.
 
     Returns:
-        The model, or None for lexical search, and a phrase that says which.
+        The model, or None for search by words, and a phrase that says which it is.
 
     Raises:
         ValueError: There is no such model or provider, its key is missing, or it cannot be made.
         ImportError: A package is missing; the message says which, or which extra has it.
+
+    Example:
+        >>> from llama_index.core import MockEmbedding
+        >>> from llama_pack_densex.models import resolve_embed_model
+        >>> resolve_embed_model("none")
+        (None, 'none, as asked')
+        >>> resolve_embed_model(MockEmbedding(8))[0].class_name()
+        'MockEmbedding'
     """
     if embed_model is None:
         return _default_embed_model()

@@ -65,24 +65,25 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     """Searches propositions and answers from the passages they came from (Dense X Retrieval, Chen et al.,
     2023).
 
-    Documents are split into passages, passages into propositions; a question finds propositions, and what is
-    read are they and their passages. Without any model it searches by words and quotes what it finds.
+    Documents are split into passages, and passages into propositions. A question finds propositions, and the
+    LLM reads these and their passages. Without any model, search is by words and answers are quotations.
 
     Args:
-        documents: Documents to index: any iterable, which is read as their turn comes.
+        documents: The documents to index: any iterable, which is read lazily.
         proposition_llm: The LLM that makes propositions; None means `Settings.llm` if it is set, else OpenAI
             if `OPENAI_API_KEY` is set, else sentences stand in for propositions. "none" means sentences.
         query_llm: The LLM that answers; None means the same defaults, without which answers are quotations.
             "none" means quotations. For both, a name such as "gpt-4o-mini" means that model of OpenAI, and
             "ollama:qwen3:8b" one of another provider (docs/models.md).
         embed_model: The embedding model: an object, "minilm", "none" (search by words), a model folder, a
-            retriever as "contriever" or "ruri" (see `models.RETRIEVERS`), or a name as
+            retriever such as "contriever" or "ruri" (docs/models.md), or a name such as
             "openai:text-embedding-3-small". None means `Settings.embed_model` if it is set, else
             multilingual-e5-small if it is on this machine, else none.
-        text_splitter: The node parser that makes the passages; the default cuts at sentence ends, 256 tokens.
-        similarity_top_k: Nodes that a query returns where it does not say: distinct passages, or what they
-            merged into.
-        streaming: Whether answers come as a stream.
+        text_splitter: The node parser that makes the passages; the default cuts at sentence ends, into at
+            most 256 tokens.
+        similarity_top_k: How many nodes a query returns by default: distinct passages, or what they merged
+            into.
+        streaming: Whether answers are streamed.
         mode: "recursive" or "auto_merging".
         propositionizer: What makes propositions, in place of `proposition_llm`.
         vector_store: A LlamaIndex vector store to keep nodes in; the default is an embedded SQLite database.
@@ -91,8 +92,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             None means one in memory, written to `persist_dir`.
         persist_dir: A folder to keep the index in. If it holds one, that is opened, and only documents that
             are new or changed are indexed.
-        granularity: The units that embeddings are searched for: any of "proposition", "sentence", "passage"
-            and, where the propositionizer wrote any, "question".
+        granularity: The units whose embeddings are searched: any of "proposition", "sentence", "passage" and,
+            where the propositionizer wrote any, "question".
         hybrid: Whether search by embeddings is fused with search by words (BM25 over passages). "store"
             leaves that to the hybrid mode of `vector_store`. Without an embedding model, search is by words
             in any case.
@@ -101,24 +102,25 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             it holds half; and alone in a language that the embedding model turned out not to know.
         hops: 2 goes on from the passages that a question finds to those that share a rare name with them,
             where no passage says most of what is asked (docs/retrieval.md).
-        languages: Languages that it does know, whatever was measured: "ja", "en" and others, see `languages`
-            below.
+        languages: Languages that the embedding model knows, whatever was measured: "ja", "en" and others; see
+            `languages` below.
         embed_metadata: The metadata keys that are embedded with each text, none by default; "title" and
-            "section" are known of any document. Filters see all metadata.
+            "section" can be named for any document. Filters see all metadata.
         llm_metadata: The metadata keys that the LLM reads with each text: by default title, section, file and
             page.
         context: What the LLM reads: "propositions+passages", "propositions", "passages", "window", or a
             `PropositionContextPostprocessor`, which has a budget too.
         reranker: Any LlamaIndex node postprocessor that scores nodes anew, a cross-encoder for one.
-        rerank: Whether it scores each "passage", or each matched "proposition" (and sentence); the best one
-            counts.
-        rerank_k: Nodes that it scores; None means five times those asked for, at least 20.
-        tokenizer: Splits texts and questions for search by words: "bigrams" (words, and pairs of characters
-            where words have no spaces between them), or a function from a text to its tokens. None means what
-            the index was made with, "bigrams" at first.
+        rerank: What it scores: each "passage", or each matched "proposition" (and sentence), of which the
+            best one counts.
+        rerank_k: How many nodes it scores; None means five times those asked for, at least 20.
+        tokenizer: How texts and questions are split for search by words: "bigrams" (words, and pairs of
+            characters where words have no spaces between them), or a function from a text to its tokens. None
+            means what the index was made with, which is "bigrams" for a new one.
         node_parser: A proposition node parser of your own, in place of `text_splitter`, `propositionizer` and
             `proposition_llm`.
-        fetch_k: Units in the first round of a search; it grows until there are `similarity_top_k` results.
+        fetch_k: How many units the first round of a search fetches; the number grows until there are
+            `similarity_top_k` results.
         simple_ratio_thresh: In mode "auto_merging", the share of children above which their parent is
             returned.
         show_progress: Whether to show the progress while indexing.
@@ -133,6 +135,19 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     Raises:
         ValueError: There is nothing to index, or an argument is out of range; the message says which.
         InvalidIndexError: `persist_dir` cannot be used.
+
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_pack_densex import DenseXRetrievalPack
+        >>> tunnel = "The Seikan Tunnel links Honshu and Hokkaido. It lies 240 metres below the sea."
+        >>> bridge = "The Akashi Bridge opened in 1998."
+        >>> documents = [
+        ...     Document(id_="seikan.md", text=tunnel, metadata={"topic": "railways"}),
+        ...     Document(id_="akashi.md", text=bridge, metadata={"topic": "roads"}),
+        ... ]
+        >>> pack = DenseXRetrievalPack(documents, similarity_top_k=1)
+        >>> print(pack.run("When did the Akashi Bridge open?"))
+        The Akashi Bridge opened in 1998.[^1]
     """
 
     def __init__(
@@ -186,17 +201,22 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     @classmethod
     def load(cls, persist_dir: str | Path, **arguments: Unpack[Given]) -> Self:
-        """Open an index that was persisted; nothing is asked of an LLM or embedded for its documents.
+        """Open an index that was persisted; no LLM is asked, and no document is embedded.
 
         Args:
             persist_dir: The folder.
-            **arguments: Those of the constructor: `vector_store` where the nodes are in one of the user's
-                own. `mode`, `similarity_top_k`, `granularity`, `hybrid`, `dense_weight`, `hops`,
+            **arguments: Those of the constructor; `vector_store` if the nodes are in one of your own. `mode`,
+                `similarity_top_k`, `granularity`, `hybrid`, `dense_weight`, `hops`,
                 `embed_metadata` and `llm_metadata` are what the index was made with, unless they are given.
 
         Raises:
             InvalidIndexError: The folder is no index, is damaged, or was made with another embedding model.
             ValueError: An argument is out of range.
+
+        Example:
+            >>> pack.persist("my-index")
+            >>> DenseXRetrievalPack.load("my-index").counts()
+            IndexCounts(documents=2, passages=2, propositions=3, ...)
         """
         given = _given(arguments)
         # which says so where there is no index, before anything is made
@@ -208,11 +228,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     def from_vector_store(
         cls, vector_store: BasePydanticVectorStore, **arguments: Unpack[PackArguments]
     ) -> Self:
-        """Open an index from its vector store alone; nothing is asked of an LLM or embedded for its
-        documents.
+        """Open an index from its vector store alone; no LLM is asked, and no document is embedded.
 
-        Passages and sections are read back by id from the store. Search by words needs all texts once, which
-        are read at the first question; with `hybrid=False` they are not.
+        Passages and sections are read back by id from the store. Search by words needs all texts, which are
+        read once, at the first question; with `hybrid=False` they are not read.
 
         Args:
             vector_store: Where a pack has written its nodes, in this process or another, or any pipeline with
@@ -220,9 +239,19 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             **arguments: As for `load`.
 
         Raises:
-            InvalidIndexError: There is no node of ours in the store, or the index was made with another
+            InvalidIndexError: The store holds no nodes of a pack, or the index was made with another
                 embedding model.
             ValueError: An argument is out of range.
+
+        Example:
+            >>> from chromadb import EphemeralClient
+            >>> from llama_index.core import MockEmbedding
+            >>> from llama_index.vector_stores.chroma import ChromaVectorStore
+            >>> store = ChromaVectorStore(EphemeralClient().create_collection("tunnels"))
+            >>> written = DenseXRetrievalPack(documents, embed_model=MockEmbedding(8), vector_store=store)
+            >>> reopened = DenseXRetrievalPack.from_vector_store(store, embed_model=MockEmbedding(8))
+            >>> reopened.counts().documents
+            2
         """
         given = _given({**arguments, "vector_store": vector_store})
         return cls._over(open_store(None, given), given)
@@ -277,17 +306,35 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     @property
     def vector_index(self) -> VectorStoreIndex | None:
-        """An index of LlamaIndex's own over all nodes as they are now; None without an embedding model."""
+        """LlamaIndex's own `VectorStoreIndex` over all nodes as they are now; None without an embedding
+        model.
+
+        Example:
+            >>> from llama_index.core import MockEmbedding
+            >>> embedded = DenseXRetrievalPack(documents, embed_model=MockEmbedding(8))
+            >>> results = embedded.vector_index.as_retriever(similarity_top_k=2).retrieve("tunnels")
+            >>> len(results)
+            2
+        """
         return wiring.make_vector_index(self._index.nodes, self.node_parser)
 
     @property
     def languages(self) -> dict[str, LanguageTrust]:
-        """What was found out about the embedding model by the languages of the documents; see
-        `LanguageTrust`."""
+        """How well the embedding model knows each language of the documents, as measured on them.
+
+        Example:
+            >>> pack.languages["en"].passages
+            2
+        """
         return dict(self._index.trust)
 
     def get_modules(self) -> dict[str, Any]:
-        """The pack's parts by name."""
+        """The pack's parts by name.
+
+        Example:
+            >>> sorted(pack.get_modules())
+            ['embed_model', 'node_parser', 'query_engine', 'query_llm', 'retriever', 'vector_index']
+        """
         return {
             "query_engine": self.query_engine,
             "retriever": self.retriever,
@@ -309,12 +356,19 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Args:
             query: The question.
-            similarity_top_k: Nodes to retrieve for this question; None means the pack's number.
-            filters: Only documents whose metadata pass are searched; None means all.
-            query_str: The question, by another name for it.
+            similarity_top_k: How many nodes to retrieve for this question; None means the pack's number.
+            filters: Searches only documents whose metadata match; None means all.
+            query_str: The question, under the name that LlamaIndex uses for it.
 
         Returns:
             The answer, with the retrieved nodes as `source_nodes`.
+
+        Example:
+            >>> response = pack.run("When did the Akashi Bridge open?")
+            >>> print(response)
+            The Akashi Bridge opened in 1998.[^1]
+            >>> response.source_nodes[0].node.ref_doc_id
+            'akashi.md'
         """
         return self.as_query_engine(similarity_top_k, filters).query(_asked(query, query_str))
 
@@ -326,7 +380,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         *,
         query_str: str | None = None,
     ) -> RESPONSE_TYPE:
-        """What `run` does, asynchronously."""
+        """What `run` does, asynchronously.
+
+        Example:
+            >>> import asyncio
+            >>> print(asyncio.run(pack.arun("When did the Akashi Bridge open?")))
+            The Akashi Bridge opened in 1998.[^1]
+        """
         return await self.as_query_engine(similarity_top_k, filters).aquery(_asked(query, query_str))
 
     def retrieve(
@@ -337,28 +397,48 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         Args:
             query: The question.
             similarity_top_k: How many; None means the pack's number.
-            filters: Only documents whose metadata pass are searched; None means all.
+            filters: Searches only documents whose metadata match; None means all.
 
         Returns:
             Passages, or what they merged into, best first; each carries the units that found it under the
             metadata key `densex_matched`.
+
+        Example:
+            >>> result = pack.retrieve("How far below the sea?", similarity_top_k=1)[0]
+            >>> result.text
+            'The Seikan Tunnel links Honshu and Hokkaido. It lies 240 metres below the sea.'
+            >>> result.metadata["densex_matched"][0]["text"]
+            'It lies 240 metres below the sea.'
         """
         return self.as_retriever(similarity_top_k, filters).retrieve(_asked(query))
 
     async def aretrieve(
         self, query: QueryType, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
     ) -> list[NodeWithScore]:
-        """What `retrieve` does, asynchronously."""
+        """What `retrieve` does, asynchronously.
+
+        Example:
+            >>> import asyncio
+            >>> asyncio.run(pack.aretrieve("How far below the sea?"))[0].node.ref_doc_id
+            'seikan.md'
+        """
         return await self.as_retriever(similarity_top_k, filters).aretrieve(_asked(query))
 
     def as_retriever(
         self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
     ) -> BaseRetriever:
-        """A retriever for questions of one kind.
+        """Make a retriever with its own number of nodes and filters.
 
         Args:
             similarity_top_k: How many nodes it returns; None means the pack's number.
-            filters: Only documents whose metadata pass are searched; None means all.
+            filters: Searches only documents whose metadata match; None means all.
+
+        Example:
+            >>> from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
+            >>> roads = MetadataFilters(filters=[MetadataFilter(key="topic", value="roads")])
+            >>> retriever = pack.as_retriever(filters=roads)
+            >>> [result.text for result in retriever.retrieve("When did the tunnel open?")]
+            ['The Akashi Bridge opened in 1998.']
         """
         if similarity_top_k is None and filters is None:
             return self.retriever
@@ -367,7 +447,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     def as_query_engine(
         self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
     ) -> PropositionQueryEngine:
-        """A query engine over `as_retriever`, with the same arguments."""
+        """Make a query engine over `as_retriever`, which takes the same arguments.
+
+        Example:
+            >>> engine = pack.as_query_engine(similarity_top_k=2)
+            >>> print(engine.query("When did the Akashi Bridge open?"))
+            The Akashi Bridge opened in 1998.[^1]
+        """
         if similarity_top_k is None and filters is None:
             return self.query_engine
         retriever = self.as_retriever(similarity_top_k, filters)
@@ -383,13 +469,20 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         chat_history: Sequence[ChatMessage] = (),
         memory: BaseMemory | None = None,
     ) -> PropositionChatEngine:
-        """A conversation over `as_retriever`; without an LLM, its answers are quotations.
+        """Start a conversation over `as_retriever`; without an LLM, its answers are quotations.
 
         Args:
-            similarity_top_k: Nodes that each question retrieves; None means the pack's number.
-            filters: Only documents whose metadata pass are searched; None means all.
+            similarity_top_k: How many nodes to retrieve for each question; None means the pack's number.
+            filters: Searches only documents whose metadata match; None means all.
             chat_history: What was said before.
             memory: Where the conversation is kept; None means its last 3,000 tokens, in memory.
+
+        Example:
+            >>> chat = pack.as_chat_engine()
+            >>> print(chat.chat("When did the Akashi Bridge open?"))
+            The Akashi Bridge opened in 1998.[^1]
+            >>> len(chat.chat_history)
+            2
         """
         return PropositionChatEngine(
             self.as_retriever(similarity_top_k, filters),
@@ -400,11 +493,15 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         )
 
     def as_tool(self, name: str = "search_documents", description: str | None = None) -> QueryEngineTool:
-        """The query engine as a tool for LlamaIndex's agents.
+        """Make a tool of the query engine, for LlamaIndex's agents.
 
         Args:
-            name: What the agent calls it by.
-            description: What tells the agent when to use it; None names some of the documents.
+            name: The name by which the agent calls it.
+            description: Tells the agent when to use it; None means one that names some of the documents.
+
+        Example:
+            >>> pack.as_tool().metadata.description
+            "Answers a question from 2 documents, with its sources: 'akashi.md', 'seikan.md'."
         """
         if description is None:
             documents = sorted(self.documents())
@@ -414,19 +511,24 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return QueryEngineTool.from_defaults(self.query_engine, name=name, description=description)
 
     def insert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
-        """Index documents; one whose id is there is replaced.
+        """Index documents; one whose id is in the index already is replaced.
 
-        Documents are read as their turn comes. One that fails is logged and reported (see `ingestion`), and
-        leaves what the index has of it; the others go on.
+        Documents are read lazily. A document that fails is logged and reported (see `ingestion`); what the
+        index has of it stays, and the others are indexed.
 
         Args:
             documents: Any iterable of documents.
             show_progress: Whether to show the progress, in the notebook or on stderr.
 
         Raises:
-            PropositionizerError: No more propositions can be had: the key, the model, the quota or the budget
-                is at fault. The documents that were whole are in the index.
-            ValueError: Something is no document, or every document failed.
+            PropositionizerError: No more propositions can be made: the key, the model, the quota or the
+                budget is at fault. Documents that were complete by then are in the index.
+            ValueError: Something is not a document, or every document failed.
+
+        Example:
+            >>> pack.insert(Document(id_="kurobe.md", text="The Kurobe Dam is 186 metres high."))
+            >>> print(pack.run("How high is the Kurobe Dam?"))
+            The Kurobe Dam is 186 metres high.[^1]
         """
         self._ingest(documents, show_progress, only_changed=False)
 
@@ -435,9 +537,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     ) -> list[bool]:
         """Index those documents that are new or changed; the others cost nothing.
 
-        Documents whose ids LlamaIndex made up, which are others whenever they are read, are told by their
-        text, and replace what the index has of their file else; so do those whose ids are their file's path.
-        So all documents of a file belong into one call. A node of another parser is a document of its own.
+        Documents whose ids LlamaIndex made up, new ones at each reading, are recognised by their text, and
+        replace whatever else the index has of their file; so do documents whose id is their file's path.
+        Therefore pass all documents of a file in one call. A node of another parser counts as a document of
+        its own.
 
         Args:
             documents: Any iterable of documents.
@@ -445,46 +548,78 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             gone: The ids of documents to delete once the others are indexed.
 
         Returns:
-            For each document whether it was new or changed, and is indexed now.
+            For each document, whether it was new or changed, and has been indexed.
 
         Raises:
             PropositionizerError: As `insert`.
             ValueError: As `insert`.
+
+        Example:
+            >>> documents.append(Document(id_="kurobe.md", text="The Kurobe Dam is 186 metres high."))
+            >>> pack.refresh(documents)
+            [False, False, True]
         """
         return self._ingest(
             documents, show_progress, only_changed=True, gone=[gone] if isinstance(gone, str) else gone
         )
 
     async def ainsert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
-        """What `insert` does, without blocking the event loop."""
+        """What `insert` does, without blocking the event loop.
+
+        Example:
+            >>> import asyncio
+            >>> dam = Document(id_="kurobe.md", text="The Kurobe Dam is 186 metres high.")
+            >>> asyncio.run(pack.ainsert(dam))
+            >>> pack.counts().documents
+            3
+        """
         await asyncio.to_thread(self.insert, documents, show_progress)
 
     async def arefresh(
         self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False, gone: Sequence[str] = ()
     ) -> list[bool]:
-        """What `refresh` does, without blocking the event loop."""
+        """What `refresh` does, without blocking the event loop.
+
+        Example:
+            >>> import asyncio
+            >>> asyncio.run(pack.arefresh(documents))
+            [False, False]
+        """
         return await asyncio.to_thread(self.refresh, documents, show_progress, gone)
 
     async def adelete(self, documents: str | BaseNode | Sequence[str | BaseNode], purge: bool = False) -> int:
-        """What `delete` does, without blocking the event loop."""
+        """What `delete` does, without blocking the event loop.
+
+        Example:
+            >>> import asyncio
+            >>> asyncio.run(pack.adelete("akashi.md"))
+            1
+        """
         return await asyncio.to_thread(self.delete, documents, purge)
 
     def delete(self, documents: str | BaseNode | Sequence[str | BaseNode], purge: bool = False) -> int:
-        """Delete documents, given by id or as documents.
+        """Delete documents.
 
         Args:
-            documents: The documents; nodes of another parser that were given as such, too.
+            documents: The documents, or their ids; also nodes of another parser that were indexed as
+                documents.
             purge: Whether their text is erased from the reply cache, from recordings and from the files of
-                the embedded store as well; another process that has the index open has to load it again. Of a
-                document that is given whole, what is kept of it is found also where the index does not have
-                it. What is kept of earlier versions is not found: give the cache a `max_age`.
+                the embedded store as well; another process that has the index open has to load it again.
+                Where the document itself is passed, what is kept of it is found even if the index does not
+                have it. What is kept of its earlier versions is not found: give the cache a `max_age`.
 
         Returns:
             How many of them were there.
 
         Raises:
             TypeError: Something is neither an id nor a document.
-            IndexInUseError: Somebody else is writing to the index folder.
+            IndexInUseError: Another pack or process is writing to the index folder.
+
+        Example:
+            >>> pack.delete("akashi.md")
+            1
+            >>> list(pack.documents())
+            ['seikan.md']
         """
         is_one = isinstance(documents, (str, BaseNode)) or not isinstance(documents, Iterable)
         given: list[Any] = [documents] if is_one else list(documents)
@@ -495,47 +630,85 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return self._index.delete(given, purge)
 
     def compact(self) -> None:
-        """Give back the space of what was deleted and replaced, and erase it from the files of the index.
+        """Free the space of what was deleted or replaced, and erase it from the files of the index.
 
-        What the embedded store, the words of other stores and a FAISS index keep is written anew. A store on
-        a server does that in its own way. Other processes that have the index open go on with what there is
+        The embedded store, the words kept beside other stores, and a FAISS index are written anew. A store on
+        a server does this in its own way. Other processes that have the index open go on with what there is
         now.
 
         Raises:
-            IndexInUseError: Somebody else is writing to the index folder.
+            IndexInUseError: Another pack or process is writing to the index folder.
+
+        Example:
+            >>> pack.delete("akashi.md")
+            1
+            >>> pack.compact()
+            >>> pack.counts().documents
+            1
         """
         self._index.compact()
 
     @property
     def missing_links(self) -> int:
-        """How often a found unit led to a node that is not in the index; each time cost a hit, not the
-        query."""
+        """How often a found unit led to a node that is not in the index; each time, one hit was lost and not
+        the query.
+
+        Example:
+            >>> pack.missing_links
+            0
+        """
         return self._index.nodes.missing_links
 
     @property
     def ingestion(self) -> IngestionSummary | None:
-        """What the last ingestion came to: documents by state, passages, fallbacks, requests, tokens, money.
+        """Documents by state, passages, fallbacks, requests, tokens and money of the last ingestion.
 
-        With a `persist_dir`, `ingestion_report.json` in it has that for every document. None after `load`.
+        With a `persist_dir`, its `ingestion_report.json` has these for every document. None after `load`.
+
+        Example:
+            >>> print(pack.ingestion)
+            Documents     2 done
+            Passages      2: 2 ok
+            Propositions  3
+            Time          ...
         """
         return self._index.ingestion
 
     @property
     def failed_documents(self) -> Sequence[DocumentOutcome]:
-        """The first documents that failed in the last ingestion, at most 20."""
+        """The documents that failed in the last ingestion, the first 20 at most.
+
+        Example:
+            >>> len(pack.failed_documents)
+            0
+        """
         return self._index.failed
 
     def documents(self) -> dict[str, DocumentRecord]:
-        """The documents of the index by id, each with the hash of what it was like and the file it was read
-        from."""
+        """The documents of the index by id, each with a hash of its content and the file it was read from.
+
+        Example:
+            >>> sorted(pack.documents())
+            ['akashi.md', 'seikan.md']
+        """
         return self._index.nodes.documents()
 
     def metadata_values(self) -> dict[str, list[Any]]:
-        """What `filters` can ask for: the keys of the documents' metadata, each with its distinct values."""
+        """What `filters` can ask for: the keys of the documents' metadata, each with its distinct values.
+
+        Example:
+            >>> pack.metadata_values()
+            {'topic': ['railways', 'roads']}
+        """
         return self._index.nodes.metadata_values()
 
     def counts(self) -> IndexCounts:
-        """Count documents, passages, propositions and their statuses."""
+        """Count documents, passages, propositions and their statuses.
+
+        Example:
+            >>> print(pack.counts())
+            2 documents, 2 passages, 3 propositions
+        """
         return self._index.nodes.counts()
 
     def nodes(self, granularity: str | None = None) -> list[BaseNode]:
@@ -543,33 +716,61 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
         Args:
             granularity: "section", "passage", "proposition", "sentence" or "question"; None means all.
+
+        Example:
+            >>> for node in pack.nodes("proposition"):
+            ...     print(node.text)
+            The Akashi Bridge opened in 1998.
+            The Seikan Tunnel links Honshu and Hokkaido.
+            It lies 240 metres below the sea.
         """
         return self._index.all_nodes(granularity)
 
     def get_nodes(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
-        """Read whole nodes by their ids, in one batch; ids that are not there are left out."""
+        """Read whole nodes by their ids, in one batch.
+
+        Args:
+            node_ids: The ids of nodes of any granularity.
+
+        Returns:
+            The nodes by id, without those that are not in the index.
+
+        Example:
+            >>> proposition = pack.nodes("proposition")[0]
+            >>> pack.get_nodes([proposition.index_id])[proposition.index_id].text
+            'The Akashi Bridge opened in 1998.'
+        """
         return self._index.nodes.fetch(node_ids)
 
     def records(
         self, granularity: str | None = None, document_ids: Sequence[str] | None = None
     ) -> Iterator[NodeRecord]:
-        """Nodes in short, in any order: the way to go through a large index.
+        """Iterate over short records of the nodes, in any order: the way to go through a large index.
 
         Args:
             granularity: As for `nodes`.
             document_ids: The documents whose nodes they are; None means all.
+
+        Example:
+            >>> sorted(record.text for record in pack.records("proposition", ["seikan.md"]))
+            ['It lies 240 metres below the sea.', 'The Seikan Tunnel links Honshu and Hokkaido.']
         """
         return self._index.nodes.records(granularity, document_ids)
 
     def persist(self, persist_dir: str | Path | None = None) -> None:
-        """Write the index to a folder; a stop in between leaves what was there before.
+        """Write the index to a folder; if that is interrupted, what was there before stays.
 
         Args:
             persist_dir: The folder; None means the pack's own, where changes are written as they happen.
 
         Raises:
             ValueError: There is no folder.
-            InvalidIndexError: The folder is a file, or holds other things than an index.
+            InvalidIndexError: The folder is a file, or holds something other than an index.
+
+        Example:
+            >>> pack.persist("my-index")
+            >>> DenseXRetrievalPack.load("my-index").counts().documents
+            2
         """
         self._index.persist(persist_dir)
 

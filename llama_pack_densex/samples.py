@@ -24,6 +24,12 @@ class Sample:
         questions: Thirty questions, each with its right answers and the id of the document that has them.
             `compare` takes them as they are.
         recordings: A file with the propositions of every passage, for `--propositionizer recorded:FILE`.
+
+    Example:
+        >>> from llama_pack_densex import load_sample
+        >>> sample = load_sample("ja")
+        >>> sample.documents[0].id_, len(sample.documents), len(sample.questions)
+        ('ja/do-deuce.md', 7, 30)
     """
 
     language: str
@@ -32,15 +38,22 @@ class Sample:
     recordings: Path
 
     def propositionizer(self) -> RecordedPropositionizer:
-        """What looks up the recorded propositions, so that no LLM is needed.
+        """Make a propositionizer that looks up the recorded propositions, so that no LLM is needed.
 
-        The documents have to be split by the default splitter, as they were for the recording.
+        The documents must be split by the default splitter, as they were for the recording.
+
+        Example:
+            >>> from llama_pack_densex import PropositionNodeParser
+            >>> parser = PropositionNodeParser(propositionizer=sample.propositionizer())
+            >>> nodes = parser.get_nodes_from_documents(sample.documents[:1])
+            >>> next(node.text for node in nodes if node.metadata["densex_granularity"] == "proposition")
+            'ドウデュースは日本の競走馬である。'
         """
         return RecordedPropositionizer(self.recordings)
 
 
 def load_sample(language: str = "en") -> Sample:
-    """Load the sample documents of a language; they are in the installed package.
+    """Load the sample documents of a language, which come with the package.
 
     Args:
         language: "en" or "ja".
@@ -49,9 +62,11 @@ def load_sample(language: str = "en") -> Sample:
         ValueError: There is no sample in that language.
 
     Example:
+        >>> from llama_pack_densex import DenseXRetrievalPack, load_sample
         >>> sample = load_sample("en")
         >>> pack = DenseXRetrievalPack(sample.documents, propositionizer=sample.propositionizer())
-        >>> pack.run(sample.questions[0].text)
+        >>> print(pack.run("Who was the commander of Apollo 13?", similarity_top_k=1))
+        The commander of Apollo 13 was Jim Lovell.[^1] ...
     """
     if language not in LANGUAGES:
         raise ValueError(

@@ -98,17 +98,26 @@ class _Turn:
 class PropositionChatEngine(BaseChatEngine, PromptMixin):
     """A conversation over an index.
 
-    Each message becomes a query that stands alone (`ConversationQuery`); from what that finds an LLM that
-    reads the message beside the query answers, with footnotes. "Summarise all that" and the like are answered
-    from the whole conversation and its last sources, without a search; greetings, thanks and messages without
-    any content get a short fixed reply.
+    Each message becomes a query that stands alone. From what that query finds, an LLM answers the message,
+    with footnotes. "Summarise all that" and the like are answered from the whole conversation and its last
+    sources, without a search; greetings, thanks and messages without any content get a short fixed reply.
 
     Args:
         retriever: Any retriever.
         synthesizer: `CitedSynthesizer` or `ExtractiveSynthesizer`.
-        queries: Forms the queries.
-        memory: The history; None means one of the last 3,000 tokens.
+        queries: Makes the queries of messages; None means by rules, without an LLM.
+        memory: Where the history is kept; None means its last 3,000 tokens, in memory.
         chat_history: What was said before.
+
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import CitedSynthesizer, DenseXRetrievalPack, PropositionChatEngine
+        >>> llm = OpenAI(model="gpt-4o-mini")
+        >>> pack = DenseXRetrievalPack([Document(text="The Akashi Bridge opened in 1998.")], "none", llm)
+        >>> chat = PropositionChatEngine(pack.retriever, CitedSynthesizer(llm))
+        >>> print(chat.chat("When did the Akashi Bridge open?"))
+        The Akashi Bridge opened in 1998.[^1]
     """
 
     def __init__(

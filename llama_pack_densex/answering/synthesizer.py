@@ -167,9 +167,9 @@ class SourcedSynthesizer(BaseSynthesizer):
         llm: The LLM; None for answers that are quoted.
         context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the
             passages.
-        streaming: Whether answers come as a stream.
-        trust: What is known of the index's embedding model, by the languages of its documents; read at each
-            question.
+        streaming: Whether answers are streamed.
+        trust: How well the index's embedding model knows each language (see `DenseXRetrievalPack.languages`);
+            read at each question.
 
     `synthesize` and `asynthesize` take a `conversation` besides, where a question is about what was said in
     it; and in `asked` the question as the LLM is to read it, where that is more than what was searched for.
@@ -318,37 +318,41 @@ class SourcedSynthesizer(BaseSynthesizer):
 
 
 class CitedSynthesizer(SourcedSynthesizer):
-    """Has an LLM answer from retrieved nodes with footnotes, and checks these as they come.
+    """Has an LLM answer from retrieved nodes, with footnotes that are checked as they arrive.
 
-    Footnotes that lead nowhere are taken out, sentences without any are marked. An answer that the nodes do
-    not say, and one that the LLM does not find in them, becomes `NOT_FOUND` in the question's language. It
-    works with any retriever. What was cited is in the response's metadata (see `CitedAnswer.metadata`), of a
-    stream once it has ended.
+    Footnotes that lead nowhere are removed, and sentences without any are marked. If the nodes do not support
+    the answer, or the LLM finds none in them, the answer becomes a fixed "not found" in the question's
+    language. It works with any retriever. The response's metadata has the citations, for a stream once it has
+    ended.
 
-    Documents stand between lines that no text of theirs can hold, since what they say is part of them; of
-    nodes that do not fit into the LLM's context window the first sentences are read, and those of which not
-    even one does left out.
+    Documents are fenced by lines that their text cannot contain, so that none can pose as another. Of
+    nodes that do not fit into the LLM's context window, the first sentences are read; a node is left out if
+    not even one fits.
 
-    The prompts can be replaced: `text_qa_template`, `japanese_text_qa_template`, and, for what is asked about
-    a conversation, `conversation_template` and `japanese_conversation_template`. An answer to a prompt of
-    your own is not marked or replaced, unless it was cut off.
+    The prompts can be replaced: `text_qa_template` and `japanese_text_qa_template`, and
+    `conversation_template` and `japanese_conversation_template` for questions about a conversation. An answer
+    to a prompt of your own is not marked or replaced, unless it was cut off.
 
     Args:
         llm: The LLM.
         context: Makes of the retrieved nodes what the LLM reads; None means the best propositions, then the
             passages.
-        streaming: Whether answers come as a stream.
-        trust: What is known of the index's embedding model, by the languages of its documents; read at each
-            question.
+        streaming: Whether answers are streamed.
+        trust: How well the index's embedding model knows each language (see `DenseXRetrievalPack.languages`);
+            read at each question.
 
-    Examples:
-        ```python
-        from llama_index.core.query_engine import RetrieverQueryEngine
-
-        engine = RetrieverQueryEngine(retriever, response_synthesizer=CitedSynthesizer(llm))
-        response = engine.query("When was the tower built?")
-        print(response, response.metadata["citations"])
-        ```
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_index.core.query_engine import RetrieverQueryEngine
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import CitedSynthesizer, DenseXRetrievalPack
+        >>> llm = OpenAI(model="gpt-4o-mini")
+        >>> document = Document(id_="akashi.md", text="The Akashi Bridge opened in 1998.")
+        >>> pack = DenseXRetrievalPack([document], "none")
+        >>> engine = RetrieverQueryEngine(pack.retriever, response_synthesizer=CitedSynthesizer(llm))
+        >>> response = engine.query("When did the Akashi Bridge open?")
+        >>> print(response, response.metadata["citations"][0]["document"])
+        The Akashi Bridge opened in 1998.[^1] akashi.md
     """
 
     _defaults: Mapping[str, BasePromptTemplate] = {

@@ -234,14 +234,17 @@ def _dense_x(corpus: Corpus) -> Built:
 class PaperPassageNodeParser(TextSplitter):
     """Cuts documents into the passages of Dense X Retrieval (Chen et al., 2023, appendix A): 100 words.
 
-    Sentences are added to a passage while it has at most `max_words`; one sentence that is longer is a
-    passage. A last passage of fewer than `min_last_words` joins the one before, which may then have more than
-    `max_words`. Two Chinese or Japanese characters count as a word.
+    Sentences are added to a passage as long as it has at most `max_words`; a longer sentence is a passage by
+    itself. A last passage of fewer than `min_last_words` joins the one before, which may then have more than
+    `max_words`. Two Chinese or Japanese characters count as one word.
 
-    Examples:
-        ```python
-        pack = DenseXRetrievalPack(documents, text_splitter=PaperPassageNodeParser())
-        ```
+    Example:
+        >>> from llama_pack_densex import PropositionNodeParser
+        >>> from llama_pack_densex.evaluation import PaperPassageNodeParser
+        >>> parser = PropositionNodeParser(base_parser=PaperPassageNodeParser())
+        >>> short = PaperPassageNodeParser(max_words=8, min_last_words=3)
+        >>> short.split_text("Miso is salty. Miso keeps for a year. Green tea is bitter.")
+        ['Miso is salty. Miso keeps for a year.', 'Green tea is bitter.']
     """
 
     max_words: int = Field(

@@ -101,24 +101,22 @@ def compare(
 ) -> Report:
     """Run strategies over the same documents and questions, and report which finds more.
 
-    Relevance is judged by answer strings and by where in the documents a unit stands, never by node ids, so
-    that strategies that cut documents differently can be compared. A strategy that fails is left out, and
-    the report gives its error; if none is left, the first error is raised.
+    Relevance is judged by answer strings and by a unit's place in its document, never by node ids, so that
+    strategies that cut documents differently can be compared. A strategy that fails is left out, and the
+    report gives its error; if none is left, the first error is raised.
 
     Args:
         documents: A dataset (an `EvaluationSet`, or the path of one in a format that `read_dataset` knows);
             or documents, or their folder, with `questions` about them.
-        questions: Questions about the documents: a file; or `Question`s; or mappings with "question",
-            "answers" (a list; several in a text are divided by "|") and, where it is known, "document" (an
+        questions: Questions about the documents: a file; or `Question` objects; or mappings with "question",
+            "answers" (a list, or a string with "|" between several) and, where it is known, "document" (an
             id). None where `documents` is a dataset.
         strategies: Names of those that come with the pack, and `Strategy` objects of your own; None means all
             that come with the pack and suit the dataset.
-        embed_model: What `DenseXRetrievalPack` takes; "none" to compare without one. Each text is embedded
-            once.
+        embed_model: As for `DenseXRetrievalPack`; "none" compares without one. Each text is embedded once.
         propositionizer: Where LLM propositions come from (`RecordedPropositionizer`, `LLMPropositionizer`).
-            Without it those strategies are left out that need them. Nothing is asked of an LLM that was not
-            passed.
-        llm: Writes the headers of contextual retrieval; None means that they are made of title and headings.
+            Without it, strategies that need them are left out. No LLM is asked that was not passed.
+        llm: Writes the headers of contextual retrieval; None means that they consist of title and headings.
         reader_llm: Answers from the first 100, 200 and 500 words of each strategy's context, for exact match
             and F1; None means that these are not measured.
         judge_llm: Judges answers by the RAG triad, through LlamaIndex's evaluators: `context_relevance`,
@@ -128,26 +126,31 @@ def compare(
         trulens: An SQLite file, created if missing: TruLens judges in place of LlamaIndex's evaluators,
             asking `judge_llm`, and keeps answers and verdicts there, each strategy a version of the app
             "densex".
-        depth: How many distinct results the metrics of rankings look at; metrics of more are not given.
+        depth: How many distinct results the metrics of rankings look at; metrics at a larger depth are not
+            given.
         language: "en", "ja", ... Default: the dataset's, else detected from the questions.
-        cache_dir: A folder to keep embeddings and the replies of all LLMs in for the next comparison.
-        max_cost: US dollars that each of the LLMs may use before it stops; None means no limit.
-        progress: Called while it runs.
+        cache_dir: A folder in which embeddings and the replies of all LLMs are kept for the next comparison.
+        max_cost: US dollars that each of the LLMs may cost before it stops; None means no limit.
+        progress: Called while it runs, with what is being done, how many steps are done, and of how many.
         show_progress: Whether to show what is being done, in the notebook or on stderr.
         ignore_identical_ids: Whether a document that is the question itself, under the same id, is left out
-            of what every strategy finds for it, as BEIR does (ArguAna, Quora). Of a dataset without
-            relevance labels its text has to be the question's too; one that is labelled as relevant stays.
+            of what every strategy finds for it, as BEIR does (ArguAna, Quora). In a dataset without relevance
+            labels, its text must be the question's too; a document that is labelled as relevant stays.
 
     Raises:
         DatasetError: The dataset cannot be read.
         ValueError: There is nothing to compare, or an argument is out of range; the message says which.
         ImportError: The extra `evaluation` is not installed, or for `trulens` the extra of that name.
 
-    Examples:
-        ```python
-        report = compare("squad.json", strategies=["densex-sentences", "sentence-window"],
-        embed_model="minilm") report.write("comparison")  # report.json, report.csv, report.html
-        ```
+    Example:
+        >>> from llama_pack_densex import compare, load_sample
+        >>> sample = load_sample("en")
+        >>> report = compare(
+        ...     sample.documents, sample.questions, ["densex-sentences", "bm25"], embed_model="none"
+        ... )
+        >>> [strategy.name for strategy in report.strategies]
+        ['densex-sentences', 'bm25']
+        >>> files = report.write("comparison")  # report.json, report.csv and report.html
     """
     if depth < 1:
         raise ValueError(f"depth is {depth}: at least 1 is needed")
@@ -205,27 +208,37 @@ def evaluate(
     max_questions: int | None = None,
     **options: Any,
 ) -> Report:
-    """Ask an index questions, and measure what a reader gets and what is answered.
+    """Ask an index questions, and measure what a reader gets and how well it is answered.
 
-    Metrics of rankings need the documents, and are `compare`'s. Replies of
-    the pack's own `query_llm` are not cached, unless it is a `KeptLLM`.
+    Metrics of rankings need the documents: for these, use `compare`. Replies of the pack's own `query_llm`
+    are not cached, unless it is a `KeptLLM`.
 
     Args:
-        pack: The index, with what answers.
-        questions: Questions, as `compare` takes them; the documents of a dataset are ignored.
+        pack: The index, with the LLM that answers.
+        questions: The questions, as for `compare`; the documents of a dataset are ignored.
         name: What the report calls the index.
-        language: "en", "ja", ... Default: the one that they state, else detected.
-        max_questions: Ask the first so many.
+        language: "en", "ja", ... Default: the one that the questions state, else the one detected.
+        max_questions: How many of the questions are asked, from the first; None means all.
         **options: Of `compare`: `reader_llm`, `judge_llm`, `trulens`, `cache_dir`, `max_cost`, `progress`,
             `show_progress` and `ignore_identical_ids`.
 
     Returns:
-        A report with one strategy: its `metrics` and, beside them, in `failed`, how many items failed.
+        A report with one strategy, with its `metrics` and, in `failed`, how many items failed for each of
+        them.
 
     Raises:
         DatasetError: The questions cannot be read, or there are none.
         ValueError: An argument is out of range.
-        ImportError: The extra of `trulens` is not installed.
+        ImportError: The extra `trulens` is not installed.
+
+    Example:
+        >>> from llama_pack_densex import DenseXRetrievalPack, load_sample
+        >>> from llama_pack_densex.evaluation import evaluate
+        >>> sample = load_sample("ja")
+        >>> pack = DenseXRetrievalPack(sample.documents, propositionizer=sample.propositionizer())
+        >>> report = evaluate(pack, sample.questions, name="articles", max_questions=10)
+        >>> report.strategies[0].metrics["answer_recall@100"]
+        0.8
     """
 
     def build(corpus: Corpus) -> Built:

@@ -57,31 +57,40 @@ def read_dataset(
 ) -> EvaluationSet:
     """Read a dataset; its format is detected from its content.
 
-    | format | path | documents |
-    |---|---|---|
-    | SQuAD, JSQuAD | the JSON file | |
-    | BEIR | the folder with corpus.jsonl, queries.jsonl and qrels | |
-    | passages, each with the questions that it answers | JSONL of `title`, `text` and `questions` | |
-    | JQaRA | its Hugging Face rows, Parquet or JSONL (or a folder of Parquet files) | |
-    | DPR, NQ-open, EntityQuestions | questions in JSON, JSONL, CSV or TSV | psgs_w100.tsv, or FACTOIDWIKI's
-    JSONL |
-    | the user's own | questions in JSON, JSONL, CSV or TSV | their folder; else the files that questions name
-    |
+    - SQuAD and JSQuAD: the JSON file.
+    - BEIR: the folder with corpus.jsonl, queries.jsonl and qrels.
+    - Passages, each with the questions that it answers: JSONL of `title`, `text` and `questions`.
+    - JQaRA: its Hugging Face rows, as Parquet or JSONL (or a folder of Parquet files).
+    - DPR, NQ-open, EntityQuestions: questions in JSON, JSONL, CSV or TSV; `documents` is psgs_w100.tsv or
+      FACTOIDWIKI's JSONL.
+    - Your own: questions in JSON, JSONL, CSV or TSV; `documents` is the folder of your documents, by default
+      the files that the questions name.
 
     Args:
         path: The dataset, or its questions.
-        documents: What the questions are about, if it is not in the dataset.
+        documents: What the questions are about, if the dataset does not include it.
         name: What reports call the set. Default: the file's or folder's name.
         language: "en", "ja", ... Default: detected from the questions. If questions state theirs, only
             those in this one are kept.
-        split: Of a BEIR folder: "test", "dev" or "train".
+        split: The split of a BEIR folder: "test", "dev" or "train".
         max_questions: Keep the first so many.
-        leave_out: Folders below the user's own documents that are not read, as that of an earlier report.
+        leave_out: Folders among your own documents that are not read, such as that of an earlier report.
 
     Raises:
         DatasetError: It is in none of these formats, or damaged; the message names the file, the line or
             item, and what is expected.
         OSError: A file cannot be read.
+
+    Example:
+        >>> import json
+        >>> from pathlib import Path
+        >>> from llama_pack_densex.evaluation import read_dataset
+        >>> _ = Path("handbook.md").write_text("Miso is salty. Miso keeps for a year.")
+        >>> question = {"question": "How long does miso keep?", "answers": ["a year"]}
+        >>> _ = Path("questions.jsonl").write_text(json.dumps({**question, "document": "handbook.md"}))
+        >>> dataset = read_dataset("questions.jsonl", ".")
+        >>> dataset.questions[0].answers, dataset.documents[0].id_
+        (('a year',), 'handbook.md')
     """
     path = Path(path)
     folder = None if documents is None else Path(documents)

@@ -20,14 +20,20 @@ class Question:
     Attributes:
         id: Unique within its set.
         text: The question.
-        answers: Strings of which any one is a right answer; empty if the dataset has only relevance labels.
+        answers: Strings, each of which is a right answer; empty if the dataset has only relevance labels.
         document_id: The document that holds the answer; "" if unknown.
         span: The gold passage in that document's text, in characters; None if unknown.
         candidates: Ids of the documents to search for it; if empty, all are searched.
-        own_document_id: The document that is the question itself, as in ArguAna, and no answer to it; "" if
-            there is none.
-        evidence: Where the document answers it, word for word; "" if unknown.
+        own_document_id: The document that is the question itself, as in ArguAna, and not an answer to it; ""
+            if there is none.
+        evidence: The words of the document that answer it; "" if unknown.
         kind: What kind of question it is, such as "fact"; "" if unknown.
+
+    Example:
+        >>> from llama_pack_densex.evaluation import Question
+        >>> question = Question("1", "みそはどのくらい持ちますか。", ("1年",), document_id="miso.md")
+        >>> question.document_id
+        'miso.md'
     """
 
     id: str
@@ -53,6 +59,17 @@ class EvaluationSet:
         passages: Document id to the spans of the dataset's own passages in the document's text, in order.
         relevance: Question id to the labels of documents, above 0 for relevant ones; for the questions of
             datasets that have such labels.
+
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_pack_densex.evaluation import EvaluationSet, Question
+        >>> document = Document(
+        ...     id_="miso.md", text="Miso is salty. Miso keeps for a year.", metadata={"title": "Miso"}
+        ... )
+        >>> question = Question("1", "How long does miso keep?", ("a year",), "miso.md", span=(15, 37))
+        >>> dataset = EvaluationSet("food", "en", [document], [question], {"miso.md": [(0, 14), (15, 37)]})
+        >>> len(dataset.questions)
+        1
     """
 
     name: str = ""
@@ -90,7 +107,12 @@ class EvaluationSet:
 
     @property
     def titles(self) -> dict[str, str]:
-        """Document id to title, or to the id if it has none."""
+        """Document id to title, or to the id if it has none.
+
+        Example:
+            >>> dataset.titles
+            {'miso.md': 'Miso'}
+        """
         return {document.id_: title_of(document) or document.id_ for document in self.documents}
 
     def passages_of(self, document: Document) -> list[Span]:
@@ -101,6 +123,10 @@ class EvaluationSet:
         """Each of the dataset's passages as a document of its own, with the article's metadata.
 
         Its id is `articleid/n`, where `n` counts an article's passages from 0.
+
+        Example:
+            >>> [(passage.id_, passage.text) for passage in dataset.passage_documents()]
+            [('miso.md/0', 'Miso is salty.'), ('miso.md/1', 'Miso keeps for a year.')]
         """
         return [
             document.model_copy(

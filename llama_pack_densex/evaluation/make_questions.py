@@ -65,8 +65,17 @@ class QuestionSet:
     Attributes:
         questions: Each with its document, answers (strings of the evidence), evidence (a stretch of the
             document's text) and kind ("fact", "list", "situation" or "keyword").
-        left_out: Why others were left out, and how many.
-        requests: What was asked, and what that cost.
+        left_out: How many others were left out, by reason.
+        requests: The requests, with what they used and cost.
+
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import make_questions
+        >>> text = "Miso is a paste of soybeans, salt and koji. It keeps for a year in a cool cellar."
+        >>> question_set = make_questions([Document(text=text)], OpenAI(model="gpt-4o-mini"), number=1)
+        >>> question_set.questions[0].text, question_set.left_out
+        ('For how many months can soybean paste be stored?', Counter())
     """
 
     questions: list[Question]
@@ -78,6 +87,12 @@ class QuestionSet:
 
         Raises:
             OSError: The file cannot be written.
+
+        Example:
+            >>> from pathlib import Path
+            >>> question_set.write("questions.jsonl")
+            >>> Path("questions.jsonl").read_text().count("\\n")
+            1
         """
         lines = []
         for question in self.questions:
@@ -107,22 +122,24 @@ def make_questions(
 ) -> QuestionSet:
     """Have an LLM write questions about passages of documents, to compare and evaluate on.
 
-    The passages are spread over the documents and always the same for the same documents. Each is asked
-    about once, for a kind of question in turn; only where there are too few passages again, for another
-    kind. In place of what is left out, further passages are asked about, up to twice as many as questions
-    are wanted.
+    The passages are spread over the documents, and are the same for the same documents every time. The LLM is
+    asked about each of them once, for each kind of question in turn; about the same passage again, for
+    another kind, only if there are too few. For each question that is left out, another passage is asked
+    about, up to twice as many passages as questions are wanted.
 
     Args:
         documents: A folder, a file, or documents.
-        llm: The LLM, or its name as "ollama:qwen3:8b".
+        llm: The LLM, or its name, such as "ollama:qwen3:8b".
         number: How many questions are wanted. Small folders give fewer.
-        cache: The SQLite file where replies are kept as they arrive: a run that was stopped goes on there.
-        max_cost: US dollars to stop at.
-        max_concurrency: Requests at a time. None means 8.
-        requests_per_minute: What the provider allows. None means no limit.
-        tokens_per_minute: What the provider allows, tokens sent and received together. None means no limit.
+        cache: The SQLite file where replies are kept as they arrive, so that a run that was stopped can be
+            continued.
+        max_cost: US dollars to stop at; None means no limit.
+        max_concurrency: How many requests are sent at the same time. None means 8.
+        requests_per_minute: How many requests the provider allows. None means no limit.
+        tokens_per_minute: How many tokens the provider allows, sent and received together. None means no
+            limit.
         prices: Prices beside, or in place of, the list prices, as for `LLMPropositionizer`.
-        show_progress: Whether to show how far it is, in the notebook or on stderr.
+        show_progress: Whether to show the progress, in the notebook or on stderr.
 
     Raises:
         DatasetError: There are no documents in the folder.
@@ -131,11 +148,15 @@ def make_questions(
         ValueError: `number` is less than 1, or there is a `max_cost` for a model whose price is not known.
         OSError: A file cannot be read or written.
 
-    Examples:
-        ```python
-        questions = make_questions("docs", "gpt-4o-mini", cache="replies.sqlite").questions
-        report = compare("docs", questions)
-        ```
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import make_questions
+        >>> text = "Miso is a paste of soybeans, salt and koji. It keeps for a year in a cool cellar."
+        >>> llm = OpenAI(model="gpt-4o-mini")
+        >>> questions = make_questions([Document(text=text)], llm, number=1, cache="replies.db").questions
+        >>> questions[0].text, questions[0].evidence
+        ('For how many months can soybean paste be stored?', 'It keeps for a year in a cool cellar.')
     """
     threads = max_concurrency or AT_ONCE
     limits = Limits(threads, requests_per_minute, tokens_per_minute)
@@ -167,8 +188,15 @@ def estimate_questions(
 ) -> RequestFigures:
     """Estimate what `make_questions` will ask and cost.
 
-    Replies are taken to be of the usual length, and none to be left out. Nothing is asked, and no key is
-    needed.
+    The arguments are those of `make_questions`. Replies are assumed to be of the usual length, and no
+    question to be left out. No request is sent, and no key is needed.
+
+    Example:
+        >>> from llama_pack_densex import load_sample
+        >>> from llama_pack_densex.evaluation import estimate_questions
+        >>> figures = estimate_questions(load_sample("en").documents, "gpt-4o-mini", number=50)
+        >>> figures.usage.requests, figures.cost < 0.05
+        (50, True)
     """
     file = _as_path(cache)
     if file and not file.exists():

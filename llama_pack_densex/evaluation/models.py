@@ -218,23 +218,32 @@ class CachedEmbedding(BaseEmbedding):
 
 
 class KeptLLM(CustomLLM):
-    """An LLM that is sent each prompt once, within its rate limits, with retries, within a budget.
+    """Wraps an LLM: each prompt is sent once, within rate limits and a budget, and is retried.
 
     Replies come without a model's thoughts.
 
-    For query engines, evaluators and TruLens it is an LLM like any other, which may be asked in any thread.
-    What stopped it once, such as the budget, stops all that comes after.
+    Query engines, evaluators and TruLens use it as any other LLM, from any thread. Once something has stopped
+    it, such as the budget, it answers no more.
 
     Args:
         llm: The LLM.
         file: Where replies are cached for later processes; None keeps them in memory.
-        max_cost: US dollars that it may use before it stops; None means no limit.
-        stand_in: A reply for all that is not cached: nothing is sent then, and `figures` say what would be.
-        limits: What its provider allows. Default: 8 requests at a time.
+        max_cost: US dollars that it may cost before it stops; None means no limit.
+        stand_in: A reply to every prompt that is not cached; then nothing is sent, and `figures` estimate
+            what would be.
+        limits: The limits of its provider. Default: 8 requests at a time.
         prices: Prices beside, or in place of, the list prices.
 
     Raises:
         ValueError: There is a `max_cost`, and the model's price is not known.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex.evaluation import KeptLLM
+        >>> llm = KeptLLM(OpenAI(model="gpt-4o-mini"), Path("replies.db"), max_cost=1.0)
+        >>> llm.complete("When did the Akashi Bridge open?").text
+        'The Akashi Bridge opened in 1998.[^1]'
     """
 
     _llm: LLM
@@ -286,7 +295,12 @@ class KeptLLM(CustomLLM):
 
     @property
     def figures(self) -> RequestFigures:
-        """What its requests came to so far."""
+        """What its requests came to so far.
+
+        Example:
+            >>> llm.figures.usage.requests
+            1
+        """
         return self._sender.meter.figures(self.metadata.model_name)
 
     def ask(self, prompt: Sequence[ChatMessage], part: str = "") -> str:

@@ -104,21 +104,33 @@ def score_propositions(
 ) -> PropositionReport:
     """Score propositions against others of the same passages, as Dense X Retrieval does.
 
-    Precision and recall are those of `set_score`, passage by passage, and so is F1; each is then averaged
-    over the reference's passages. The paper defines them for one passage and gives one number for 1,000 of
-    them, which we take for that mean. Its similarity is BERTScore with roberta-large; whether rescaled by a
-    baseline it does not say, so that its 0.822 can only be set beside figures of the same model by a guess.
+    Precision, recall and F1 are computed for each passage (appendix B), and averaged over the reference's
+    passages. The paper defines them for one passage and gives one number for 1,000 of them, which we take to
+    be that mean. Its similarity is BERTScore with roberta-large; it does not say whether that is rescaled by
+    a baseline, so that its 0.822 cannot be compared with certainty.
 
     Args:
-        predicted: A recorded file (JSONL with title, text and propositions), or what is to make propositions
-            of the reference's passages.
-        reference: A recorded file. Passages are matched by their text, without regard to white space and
-            width.
+        predicted: A recorded file (JSONL with title, text and propositions), or a propositionizer, which
+            makes those of the reference's passages.
+        reference: A recorded file. Passages are matched by their text, ignoring white space and the width of
+            characters.
         similarity: `EmbeddingSimilarity` or `BertScoreSimilarity`.
 
     Raises:
         ValueError: A line is no passage with propositions, or the files have no passage in common.
         OSError: A file cannot be read.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from llama_index.core import MockEmbedding
+        >>> from llama_pack_densex import SentencePropositionizer
+        >>> from llama_pack_densex.evaluation import EmbeddingSimilarity, score_propositions
+        >>> line = '{"text": "Miso is salty and keeps.", "propositions": ["Miso is salty.", "Miso keeps."]}'
+        >>> _ = Path("reference.jsonl").write_text(line)
+        >>> similarity = EmbeddingSimilarity(MockEmbedding(8))  # in practice: a real model
+        >>> report = score_propositions(SentencePropositionizer(), Path("reference.jsonl"), similarity)
+        >>> report.passages, report.predicted.propositions, report.reference.propositions
+        (1, 1, 2)
     """
     expected = read_recorded(reference)
     if isinstance(predicted, Path):
@@ -191,11 +203,18 @@ class EmbeddingSimilarity:
     """The cosine of two propositions' embeddings.
 
     Args:
-        model: What the pack takes as `embed_model`; both propositions are embedded as texts.
+        model: As `embed_model` of the pack; both propositions are embedded as texts, not as queries.
 
     Raises:
         ValueError: There is no such model, or none is named and there is no default.
         ImportError: Its package is not installed.
+
+    Example:
+        >>> from llama_index.core import MockEmbedding
+        >>> from llama_pack_densex.evaluation import EmbeddingSimilarity
+        >>> similarity = EmbeddingSimilarity(MockEmbedding(8))
+        >>> similarity.matrix(["Miso is salty."], ["Miso keeps.", "Tea is bitter."]).shape
+        (1, 2)
     """
 
     def __init__(self, model: BaseEmbedding | str | None = None) -> None:
@@ -207,7 +226,13 @@ class EmbeddingSimilarity:
         self.name = f"cosine of {embed_model_identity(resolved)}"
 
     def matrix(self, predicted: Texts, reference: Texts) -> Matrix:
-        """How alike each text of the first (a row) and of the second (a column) are."""
+        """The similarity of each predicted text (a row) and each reference text (a column), an array of shape
+        (predicted, reference).
+
+        Example:
+            >>> similarity.matrix(["Miso is salty."], ["Miso is salty."]).round(3).tolist()
+            [[1.0]]
+        """
         vectors = np.asarray(
             embed_texts(self._model, [*predicted, *reference]),
             dtype=np.float64,
@@ -220,12 +245,19 @@ class BertScoreSimilarity:
     """BERTScore's F1 (Zhang et al., 2020), without idf and without rescaling by a baseline.
 
     Args:
-        model: A name on the Hugging Face Hub, as "roberta-large", which the paper takes, or a folder.
-        num_layers: The layer whose vectors are compared; known for the models that bert-score knows.
+        model: A name on the Hugging Face Hub, such as "roberta-large", which the paper uses, or a folder.
+        num_layers: The layer whose vectors are compared; None for the models that bert-score knows.
 
     Raises:
         ImportError: bert-score is not installed.
         ValueError: The layer is not known, or there is no such model.
+
+    Example:
+        >>> from llama_pack_densex.evaluation import BertScoreSimilarity
+        >>> # not run: downloads 1.4 GB of weights
+        >>> similarity = BertScoreSimilarity("roberta-large")  # doctest: +SKIP
+        >>> similarity.matrix(["Miso is salty."], ["Miso keeps.", "Tea is bitter."]).shape  # doctest: +SKIP
+        (1, 2)
     """
 
     def __init__(self, model: str, num_layers: int | None = None) -> None:
@@ -240,7 +272,7 @@ class BertScoreSimilarity:
         self.name = f"BERTScore by {model}, layer {layer}, not rescaled"
 
     def matrix(self, predicted: Texts, reference: Texts) -> Matrix:
-        """How alike each text of the first (a row) and of the second (a column) are."""
+        """The similarity of each predicted text (a row) and each reference text (a column)."""
         rows, columns = zip(*product(predicted, reference), strict=True)
         f1 = self._scorer.score(list(rows), list(columns))[2]
         return np.asarray(f1, dtype=np.float64).reshape(len(predicted), len(reference))

@@ -17,7 +17,18 @@ from llama_pack_densex.evaluation.runs import require
 
 
 class DatasetError(ValueError):
-    """A dataset is malformed; the message names the file, the place in it, and what is expected."""
+    """A dataset is malformed; the message names the file, the place in it, and what is expected.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from llama_pack_densex.evaluation import DatasetError, read_dataset
+        >>> _ = Path("questions.jsonl").write_text('{"query": "How long does miso keep?"}')
+        >>> try:
+        ...     read_dataset("questions.jsonl")
+        ... except DatasetError as error:
+        ...     print(error)
+        questions.jsonl: these are questions alone: pass `documents`, their folder or a corpus; ...
+    """
 
 
 @dataclass(frozen=True)

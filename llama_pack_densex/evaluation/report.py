@@ -192,9 +192,16 @@ class Report:
         settings: How it was run.
         strategies: Those that were run, in order.
         skipped: Those that were left out.
-        comparisons: The main one of ours against each other strategy.
-        equal_context: Ours against each other strategy at equal length of context.
+        comparisons: The pack's main strategy against each other one.
+        equal_context: The pack's strategies against each other one, at equal length of context.
         questions: Question by question.
+
+    Example:
+        >>> from llama_pack_densex import compare, load_sample
+        >>> sample = load_sample("en")
+        >>> report = compare(sample.documents, sample.questions, ["bm25"], embed_model="none")
+        >>> report.dataset.documents, report.dataset.questions, report.dataset.language
+        (7, 30, 'en')
     """
 
     dataset: DatasetInfo
@@ -207,14 +214,24 @@ class Report:
 
     @property
     def all_failed(self) -> list[str]:
-        """The metrics of which a strategy has none, since all answers or verdicts failed."""
+        """The metrics that a strategy lacks because all answers or verdicts failed.
+
+        Example:
+            >>> report.all_failed
+            []
+        """
         lost: dict[str, None] = {}
         for result in self.strategies:
             lost |= {metric: None for metric in result.failed if result.metrics.get(metric) is None}
         return list(lost)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON values: what report.json holds."""
+        """The report as JSON values: what report.json holds.
+
+        Example:
+            >>> report.to_dict()["dataset"]["questions"]
+            30
+        """
         questions = []
         for question in self.questions:
             retrievals = {name: retrieval.to_dict() for name, retrieval in question.found.items()}
@@ -222,11 +239,22 @@ class Report:
         return {"format": FORMAT, **asdict(replace(self, questions=[])), "questions": questions}
 
     def to_json(self) -> str:
-        """The report as JSON."""
+        """The report as JSON.
+
+        Example:
+            >>> import json
+            >>> json.loads(report.to_json())["strategies"][0]["name"]
+            'bm25'
+        """
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     def to_csv(self) -> str:
-        """The strategies' figures as CSV: a row each; columns for metrics with intervals, and for costs."""
+        """The strategies' figures as CSV: a row each; columns for metrics with intervals, and for costs.
+
+        Example:
+            >>> report.to_csv().splitlines()[0].split(",")[:3]
+            ['strategy', 'recall@1', 'recall@1 low']
+        """
         rows = []
         for result in self.strategies:
             row: dict[str, object] = {"strategy": result.name}
@@ -243,7 +271,12 @@ class Report:
         return out.getvalue()
 
     def to_html(self) -> str:
-        """The report as one page that needs no network."""
+        """The report as one page that needs no network.
+
+        Example:
+            >>> report.to_html()[:15]
+            '<!doctype html>'
+        """
         from llama_pack_densex.evaluation.page import render
 
         return render(self.to_dict())
@@ -252,13 +285,17 @@ class Report:
         """Write report.json, report.csv and report.html.
 
         Args:
-            folder: Where to; created if it is missing.
+            folder: The folder to write to; it is created if missing.
 
         Returns:
             The files.
 
         Raises:
             OSError: One cannot be written.
+
+        Example:
+            >>> [file.name for file in report.write("comparison")]
+            ['report.json', 'report.csv', 'report.html']
         """
         contents = {
             "report.json": self.to_json(),
@@ -272,7 +309,12 @@ class Report:
         return [Path(folder, name) for name in contents]
 
     def table(self) -> list[dict[str, str]]:
-        """The main figures as text, a row a strategy; "" for what cannot be given."""
+        """The main figures as text: one row for each strategy, "" for figures that cannot be given.
+
+        Example:
+            >>> report.table()[0]["strategy"]
+            'bm25'
+        """
         metrics = [result.metrics for result in self.strategies]
         shown = [name for name in MAIN if any(values.get(name) is not None for values in metrics)]
         rows = []

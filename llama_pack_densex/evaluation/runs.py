@@ -74,15 +74,24 @@ def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = T
     """Score run files by nDCG@10 and MRR@10, as JQaRA's evaluator does.
 
     Args:
-        qrels: The labels; see `read_qrels`.
-        runs: The runs; see `read_run`. Documents of equal score are ranked as by that evaluator (see `ties`).
+        qrels: The labels: TREC text, BEIR's TSV, or ranx's JSON or lz4.
+        runs: The runs: TREC text, or ranx's JSON or lz4. Documents of equal score are ranked as by JQaRA's
+            evaluator.
         ignore_identical_ids: Whether a document that has the question's id is left out of its ranking, as
             BEIR does, unless it is labelled as relevant: it is the question itself.
 
     Raises:
-        ValueError: A file is not what it should be, or a run has none of the questions.
+        ValueError: A file has another format, or a run has none of the questions.
         OSError: A file cannot be read.
         ImportError: ir-measures is not installed, or cbor2 for an lz4 file.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from llama_pack_densex.evaluation import score_runs
+        >>> _ = Path("qrels.json").write_text('{"1": {"a": 1, "b": 0}, "2": {"c": 2}}')
+        >>> _ = Path("run.json").write_text('{"1": {"a": 2.5, "b": 1.5}, "2": {"x": 9, "c": 8}}')
+        >>> score_runs(Path("qrels.json"), [Path("run.json")]).runs[0].scores["mrr@10"]
+        0.75
     """
     labels = read_qrels(qrels)
     results = []

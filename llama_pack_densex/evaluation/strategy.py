@@ -26,29 +26,51 @@ from llama_pack_densex.text.tokens import tokenize
 
 
 class StrategyUnavailable(Exception):  # not an error: the report lists it
-    """A strategy needs something that this comparison lacks; the message says what."""
+    """A strategy needs something that the comparison lacks; the message says what.
+
+    Example:
+        >>> from llama_pack_densex import Strategy, compare, load_sample
+        >>> from llama_pack_densex.evaluation import StrategyUnavailable
+        >>> def from_server(corpus):
+        ...     raise StrategyUnavailable("the search server is not running")
+        >>> sample = load_sample("en")
+        >>> strategies = ["bm25", Strategy("server", from_server)]
+        >>> report = compare(sample.documents, sample.questions, strategies, embed_model="none")
+        >>> report.skipped
+        [Skipped(name='server', reason='the search server is not running')]
+    """
 
 
 class Corpus:
     """The documents of a comparison, and the models that strategies share.
 
     Args:
-        dataset: What is asked about.
+        dataset: The documents and the questions about them.
         depth: How many distinct results the metrics of rankings look at.
-        embed_model: Keeps what it embeds; None to compare without an embedding model.
-        propositionizer: Where propositions come from; None if there are none.
+        embed_model: The embedding model, which embeds each text once; None if there is none.
+        propositionizer: Makes propositions; None if there is no such thing.
         header_llm: Writes contextual headers; None if there is no such LLM.
 
     Attributes:
-        dataset: What is asked about.
+        dataset: The documents and the questions about them.
         documents: Whole articles.
-        by_id: The same by their ids.
+        by_id: The same, by their ids.
         language: "en", "ja", ...
         depth: How many distinct results the metrics of rankings look at.
         embed_model_or_none: The embedding model, if there is one.
-        propositionizer_or_none: What makes propositions, if there is such a thing.
+        propositionizer_or_none: Makes propositions, if there is such a thing.
         has_sentences_only: Whether sentences stand in for all propositions.
-        header_llm: What writes contextual headers, if there is such an LLM.
+        header_llm: The LLM that writes contextual headers, if there is one.
+
+    Example:
+        >>> from llama_index.core import Document, MockEmbedding
+        >>> from llama_pack_densex import SentencePropositionizer
+        >>> from llama_pack_densex.evaluation import Corpus, EvaluationSet
+        >>> documents = [Document(id_="miso.md", text="Miso is salty. Miso keeps for a year.")]
+        >>> dataset = EvaluationSet("food", "en", documents, passages={"miso.md": [(0, 14), (15, 37)]})
+        >>> corpus = Corpus(dataset, depth=20, propositionizer=SentencePropositionizer())
+        >>> [document.id_ for document in corpus.documents]
+        ['miso.md']
     """
 
     def __init__(
@@ -79,7 +101,12 @@ class Corpus:
 
     @cached_property
     def passages(self) -> list[Document]:
-        """The passages that the dataset's authors cut, each a document of its own, without blank ones."""
+        """The dataset's own passages, each as a document of its own, without blank ones.
+
+        Example:
+            >>> [passage.text for passage in corpus.passages]
+            ['Miso is salty.', 'Miso keeps for a year.']
+        """
         return [passage for passage in self.dataset.passage_documents() if passage.text.strip()]
 
     def clock(self) -> float:
@@ -97,6 +124,14 @@ class Corpus:
 
         Raises:
             StrategyUnavailable: There is none.
+
+        Example:
+            >>> from llama_pack_densex.evaluation import StrategyUnavailable
+            >>> try:
+            ...     corpus.embed_model
+            ... except StrategyUnavailable as error:
+            ...     print(error)
+            it needs an embedding model, and there is none (embed_model=, --embed-model)
         """
         if not self.embed_model_or_none:
             option = "embed_model=, --embed-model"
@@ -109,6 +144,10 @@ class Corpus:
 
         Raises:
             StrategyUnavailable: There is none.
+
+        Example:
+            >>> corpus.propositionizer.class_name()
+            'SentencePropositionizer'
         """
         if not self.propositionizer_or_none:
             option = "propositionizer=, --propositionizer"
@@ -117,13 +156,17 @@ class Corpus:
 
     @cached_property
     def chunk_propositionizer(self) -> Propositionizer:
-        """Makes the propositions of chunks that were cut otherwise than the dataset's passages.
+        """Makes the propositions of chunks that are not the dataset's own passages.
 
-        Recorded propositions are those of the dataset's passages: a chunk gets those of the passages that
-        stand in it.
+        Recorded propositions are those of the dataset's passages, so a chunk gets those of the passages in
+        it.
 
         Raises:
             StrategyUnavailable: There is no propositionizer.
+
+        Example:
+            >>> corpus.chunk_propositionizer.class_name()
+            'SentencePropositionizer'
         """
         if isinstance(self.propositionizer, RecordedPropositionizer):
             return ChunkPropositionizer(self.propositionizer, self.dataset)
@@ -132,15 +175,27 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Built:
-    """A retriever over a corpus, with more than the retriever itself.
+    """What a strategy builds, if it is more than a retriever.
 
     Args:
         retriever: Returns nodes, best first; `Corpus.depth` distinct passages, or as many as it can.
-        context_retriever: Returns the nodes of the context that a reader gets by default, where these are not
-            the first ones of what `retriever` returns.
-        units: The texts that are searched, to be counted; None means those that were embedded.
-        query_engine: Answers questions; None means LlamaIndex's own over the default context, where answers
-            are wanted.
+        context_retriever: Returns the nodes of the context that a reader gets by default, if they are not the
+            first results of `retriever`.
+        units: The texts that are searched, for counting; None means those that were embedded.
+        query_engine: Answers questions; None means that LlamaIndex's own answers from the default context, if
+            answers are wanted.
+
+    Example:
+        >>> from llama_pack_densex import DenseXRetrievalPack, Strategy, compare, load_sample
+        >>> from llama_pack_densex.evaluation import Built
+        >>> def answering(corpus):
+        ...     pack = DenseXRetrievalPack(corpus.documents, similarity_top_k=corpus.depth)
+        ...     return Built(pack.retriever, query_engine=pack.query_engine)
+        >>> sample = load_sample("en")
+        >>> strategies = [Strategy("mine", answering)]
+        >>> report = compare(sample.documents, sample.questions, strategies, embed_model="none")
+        >>> report.strategies[0].name
+        'mine'
     """
 
     retriever: BaseRetriever
@@ -151,32 +206,29 @@ class Built:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A retriever to compare, and how what it finds is read.
+    """A retriever to compare, and how its results are read.
 
     Args:
-        name: What the report calls it; those that begin with "densex" are taken for ours.
-        build: Makes the retriever for a corpus; or a retriever that is ready. The embedding model of the
-            corpus keeps what it embeds, for all strategies. `StrategyUnavailable` raised in it leaves the
-            strategy out.
+        name: What the report calls it; names that begin with "densex" count as the pack's own.
+        build: A function that makes the retriever for a `Corpus`; or a finished retriever. If it raises
+            `StrategyUnavailable`, the strategy is left out.
         description: How it is set up, in a sentence or two.
         context_k: How many of the retrieved nodes a reader gets by default; None means all.
-        node_postprocessors: What makes the context of the nodes, one after the other; none means the nodes'
-            texts.
+        node_postprocessors: Make the context of the nodes, one after the other; none means the nodes' texts.
 
     Raises:
         ValueError: The name is blank, or `context_k` is not positive.
 
-    Examples:
-        ```python
-        def sentences(corpus: Corpus) -> BaseRetriever:
-            index = VectorStoreIndex.from_documents(
-                corpus.documents, transformations=[SentenceSplitter(chunk_size=64)],
-                embed_model=corpus.embed_model
-            )
-            return index.as_retriever(similarity_top_k=corpus.depth)
-
-        report = compare("squad.json", strategies=["densex", "vector", Strategy("mine", sentences)])
-        ```
+    Example:
+        >>> from llama_pack_densex import DenseXRetrievalPack, Strategy, compare, load_sample
+        >>> def passages(corpus):
+        ...     pack = DenseXRetrievalPack(corpus.documents, embed_model="none", granularity=["passage"])
+        ...     return pack.as_retriever(similarity_top_k=corpus.depth)
+        >>> sample = load_sample("en")
+        >>> strategies = ["bm25", Strategy("mine", passages, "Passages by words.")]
+        >>> report = compare(sample.documents, sample.questions, strategies, embed_model="none")
+        >>> [(strategy.name, strategy.description) for strategy in report.strategies][1]
+        ('mine', 'Passages by words.')
     """
 
     name: str

@@ -8,13 +8,17 @@ memory has one connection, which its threads take in turns.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from llama_index.core.utils import iter_batch
 
 from llama_pack_densex.index.manifest import InvalidIndexError
 
@@ -26,7 +30,6 @@ _MOST_IDLE = 8  # connections that are kept open for the next readers
 _ROWS_A_PAGE = 1_000
 _PAGES_OF_LOG = 4_000  # of 4 KiB, with which SQLite takes the log over into the file
 _LARGE_LOG = 4_096 * _PAGES_OF_LOG  # bytes; taken over, it keeps its length
-_NUMBERS_A_QUERY = 1_000
 _TEXTS_A_QUERY = 500  # fewer than SQLite takes arguments
 _ABOUT_SCHEMA = "CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
 _HEADER = b"SQLite format 3\0"
@@ -354,21 +357,23 @@ def set_note(connection: sqlite3.Connection, key: str, value: str) -> None:
     connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (key, value))
 
 
-def number_lists(numbers: Iterable[int]) -> Iterator[str]:
-    """Numbers as they stand between the brackets of `IN (...)`, a thousand at a time."""
-    ordered = sorted(numbers)
-    for start in range(0, len(ordered), _NUMBERS_A_QUERY):
-        yield ", ".join(map(str, ordered[start : start + _NUMBERS_A_QUERY]))
+def select_by_row(connection: sqlite3.Connection, select: str, rows: Iterable[int]) -> sqlite3.Cursor:
+    """What a query selects (or deletes) that ends in `WHERE row IN`, for any number of rows.
+
+    They are bound as one value: a query that has them in its text is parsed anew each time, which takes
+    longer than to look half of them up.
+    """
+    return connection.execute(f"{select} (SELECT value FROM json_each(?))", [json.dumps(sorted(rows))])
 
 
 def select_by_text(
     connection: sqlite3.Connection, select: str, texts: Iterable[str]
 ) -> Iterator[tuple[Any, ...]]:
     """What a query selects that ends in `column IN`, for any number of texts."""
-    distinct = list(dict.fromkeys(texts))
-    for start in range(0, len(distinct), _TEXTS_A_QUERY):
-        some = distinct[start : start + _TEXTS_A_QUERY]
-        yield from connection.execute(f"{select} ({', '.join('?' * len(some))})", some)
+    batches = iter_batch(dict.fromkeys(texts), _TEXTS_A_QUERY)
+    return chain.from_iterable(
+        connection.execute(f"{select} ({', '.join('?' * len(batch))})", batch) for batch in batches
+    )
 
 
 def _connect(file: Path | str) -> sqlite3.Connection:

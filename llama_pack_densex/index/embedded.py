@@ -18,7 +18,7 @@ from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.index import keywords, nearest, rows
-from llama_pack_densex.index.database import Database, get_note, number_lists, select_by_text, set_note
+from llama_pack_densex.index.database import Database, get_note, select_by_row, select_by_text, set_note
 from llama_pack_densex.index.filters import Passing, matches
 from llama_pack_densex.index.keywords import Rows
 from llama_pack_densex.index.node_store import (
@@ -119,6 +119,7 @@ class EmbeddedNodes(NodeStore):
         self._passing: dict[str, Passing] = {}
         if self.database.is_a_copy:
             self._check_copy()
+        self._vectors.prepare()
 
     def _check_copy(self) -> None:
         """Refuse what was copied while it was written to: pages of several states of the file."""
@@ -235,8 +236,7 @@ class EmbeddedNodes(NodeStore):
         rows.remove_rows(connection, old)
         keywords.remove_words(connection, old)
         self._vectors.remove(connection, old)
-        for numbers in number_lists(old):
-            connection.execute(f"DELETE FROM contents WHERE row IN ({numbers})")
+        select_by_row(connection, "DELETE FROM contents WHERE row IN", old)
         if _is_empty(connection):
             set_note(connection, _DIMENSION, "")
 

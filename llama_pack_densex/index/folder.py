@@ -147,7 +147,19 @@ def _is_ours(path: Path) -> bool:
 
 
 class IndexInUseError(RuntimeError):
-    """Another process, or another pack of this one, is writing to an index folder."""
+    """Another process, or another pack of this one, is writing to an index folder.
+
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_pack_densex import DenseXRetrievalPack, IndexInUseError
+        >>> pack = DenseXRetrievalPack([Document(text="Miso is salty.")], persist_dir="my-index")
+        >>> try:
+        ...     pack.insert(Document(text="Tea is bitter."))
+        ... except IndexInUseError as error:
+        ...     print("try again later:", error)
+        >>> pack.counts().documents
+        2
+    """
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from llama_index.core.utils import iter_batch
 
-from llama_pack_densex.index.database import number_lists, select_by_text
+from llama_pack_densex.index.database import select_by_row, select_by_text
 
 PASSAGES = 0
 """The field of the texts that passages are found by."""
@@ -45,6 +45,7 @@ _B = 0.75  # both as Lucene and Elasticsearch have them
 _ROWS_A_BLOCK = 4_096
 _ENTRY = np.dtype([("place", "<u2"), ("count", "<u2"), ("length", "<u2")])
 _KEYS_A_QUERY = 300  # of three values each
+_TOKENS_A_QUERY = 100  # whose postings are in memory at once
 _FEW = 10  # places, to look for which one by one takes a tenth of the time of `np.isin`
 _MOST = 65_535  # that an entry can tell, of both
 
@@ -98,9 +99,8 @@ def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
         for token in set(tokens):
             places[field, token, block].append(place)
     _remove_entries(connection, places)
-    for numbers in number_lists(rows):
-        connection.execute(f"DELETE FROM words WHERE row IN ({numbers})")
-        connection.execute(f"DELETE FROM names WHERE row IN ({numbers})")
+    select_by_row(connection, "DELETE FROM words WHERE row IN", rows)
+    select_by_row(connection, "DELETE FROM names WHERE row IN", rows)
     _count(connection, totals)
 
 
@@ -164,10 +164,9 @@ def inconsistency(connection: sqlite3.Connection) -> str:
 
 def read_words(connection: sqlite3.Connection, rows: Collection[int]) -> Iterable[RowWords]:
     """The tokens of some rows; those that have none are left out."""
-    for some in number_lists(rows):
-        yield from map(
-            RowWords._make, connection.execute(f"SELECT row, field, words FROM words WHERE row IN ({some})")
-        )
+    return map(
+        RowWords._make, select_by_row(connection, "SELECT row, field, words FROM words WHERE row IN", rows)
+    )
 
 
 def add_names(connection: sqlite3.Connection, names: Mapping[int, Iterable[str]]) -> None:
@@ -178,11 +177,8 @@ def add_names(connection: sqlite3.Connection, names: Mapping[int, Iterable[str]]
 
 def read_names(connection: sqlite3.Connection, rows: Collection[int]) -> dict[int, list[str]]:
     """What `add_names` added of some rows."""
-    names: dict[int, list[str]] = {}
-    for numbers in number_lists(rows):
-        select = f"SELECT row, names FROM names WHERE row IN ({numbers})"
-        names |= {row: lines.split("\n") for row, lines in connection.execute(select)}
-    return names
+    names = select_by_row(connection, "SELECT row, names FROM names WHERE row IN", rows)
+    return {row: lines.split("\n") for row, lines in names}
 
 
 def passages_with(
@@ -206,7 +202,7 @@ def passages_with(
     return {token: np.sort(np.concatenate(blocks[token]), kind="stable") for token in rare}
 
 
-def rarity(frequency: float, texts: int) -> float:
+def rarity_of(frequency: float, texts: int) -> float:
     """How much a token counts that some of so many texts have."""
     return math.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
 
@@ -231,12 +227,12 @@ def best_rows(
     Returns:
         The rows, their scores, and whether there are others.
     """
-    found = [(rows, scores) for rows, scores in _scored(connection, PASSAGES, tokens, None) if len(rows)]
-    if not found:
+    occurrences = [*_occurrences(connection, PASSAGES, tokens)]
+    if not occurrences:
         return np.empty(0, np.int64), np.empty(0), False
-    all_rows = np.concatenate([rows for rows, _ in found])
-    rows, places = np.unique(all_rows, return_inverse=True)
-    scores = np.bincount(places, np.concatenate([scores for _, scores in found])).astype(np.float64)
+    rows, places = np.unique(np.concatenate([rows for rows, _ in occurrences]), return_inverse=True)
+    all_scores = np.concatenate([scores for _, scores in occurrences])
+    scores = np.bincount(places, all_scores).astype(np.float64)
     if allowed is not None:
         is_allowed = np.isin(rows, allowed, assume_unique=True)
         rows = rows[is_allowed]
@@ -261,12 +257,13 @@ def scores_of_units(
         units: Their rows.
     """
     wanted = np.array(sorted(units), np.int64)
-    scores: defaultdict[int, float] = defaultdict(float)
-    for rows, of_token in _scored(connection, UNITS, tokens, wanted):
-        is_wanted = np.isin(rows, wanted, assume_unique=True)
-        for row, score in zip(rows[is_wanted].tolist(), of_token[is_wanted].tolist(), strict=True):
-            scores[row] += score
-    return dict(scores)
+    sums = np.zeros(len(wanted))
+    for rows, scores in _occurrences(connection, UNITS, tokens, wanted):
+        places = np.minimum(np.searchsorted(wanted, rows), len(wanted) - 1)
+        is_wanted = wanted[places] == rows
+        sums += np.bincount(places[is_wanted], scores[is_wanted], len(wanted))
+    has_tokens = sums > 0
+    return dict(zip(wanted[has_tokens].tolist(), sums[has_tokens].tolist(), strict=True))
 
 
 def tokens_with(connection: sqlite3.Connection, characters: Collection[str]) -> list[str]:
@@ -283,10 +280,11 @@ def tokens_with(connection: sqlite3.Connection, characters: Collection[str]) -> 
     return list(tokens)
 
 
-def _scored(
-    connection: sqlite3.Connection, field: int, tokens: Sequence[str], wanted: Rows | None
-) -> Iterable[tuple[Rows, Scores]]:
-    """Of each token the rows that have it, and what it adds to their scores.
+def _occurrences(
+    connection: sqlite3.Connection, field: int, tokens: Sequence[str], wanted: Rows | None = None
+) -> Iterator[tuple[Rows, Scores]]:
+    """The rows that have some tokens, each once for each of its tokens, and what that adds to its score; some
+    tokens at a time.
 
     Args:
         connection: A connection that is reading.
@@ -298,26 +296,41 @@ def _scored(
     if total is None or not total[1]:
         return
     texts, all_tokens = total
-    select = "SELECT block, entries FROM postings WHERE field = ? AND token = ?"
+    in_blocks = ""
     if wanted is not None:
-        select += f" AND block IN ({', '.join(map(str, np.unique(wanted // _ROWS_A_BLOCK).tolist()))})"
-    for token, times in Counter(tokens).items():
-        blocks = connection.execute(select, (field, token)).fetchall()
-        entries = np.frombuffer(b"".join(content for _, content in blocks), _ENTRY)
-        sizes = [len(content) // _ENTRY.itemsize for _, content in blocks]
-        firsts = np.repeat(np.array([block for block, _ in blocks], np.int64) * _ROWS_A_BLOCK, sizes)
-        frequency = len(entries) if wanted is None else _frequency(connection, field, token)
+        in_blocks = f"AND block IN ({', '.join(map(str, np.unique(wanted // _ROWS_A_BLOCK).tolist()))})"
+    times = Counter(tokens)
+    for some in iter_batch(times, _TOKENS_A_QUERY):
+        condition = f"WHERE field = ? AND token IN ({', '.join('?' * len(some))})"
+        select = f"SELECT token, block, entries FROM postings {condition} {in_blocks}"
+        postings = connection.execute(select, (field, *some)).fetchall()
+        if not postings:
+            continue
+        entries = np.frombuffer(b"".join(content for _, _, content in postings), _ENTRY)
+        sizes = [len(content) // _ENTRY.itemsize for _, _, content in postings]
+        frequencies: Counter[str] = Counter()
+        if wanted is None:
+            for (token, _, _), size in zip(postings, sizes, strict=True):
+                frequencies[token] += size
+        else:
+            frequencies.update(_frequencies(connection, condition, (field, *some)))
+        weights = {
+            token: times[token] * rarity_of(frequency, texts) for token, frequency in frequencies.items()
+        }
+        rows = np.repeat([block * _ROWS_A_BLOCK for _, block, _ in postings], sizes) + entries["place"]
+        rarity = np.repeat([weights[token] for token, _, _ in postings], sizes)
         counts = entries["count"].astype(np.float64)
-        lengths = entries["length"].astype(np.float64)
-        weights = counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths * texts / all_tokens))
-        yield firsts + entries["place"], times * rarity(frequency, texts) * weights
+        lengths = entries["length"] * (texts / all_tokens)
+        yield rows, rarity * counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths))
 
 
-def _frequency(connection: sqlite3.Connection, field: int, token: str) -> float:
-    """In how many texts a token is; to tell the length of a blob, SQLite reads no more than its first
-    page."""
-    select = "SELECT total(length(entries)) FROM postings WHERE field = ? AND token = ?"
-    return float(connection.execute(select, (field, token)).fetchone()[0]) / _ENTRY.itemsize
+def _frequencies(
+    connection: sqlite3.Connection, condition: str, arguments: Sequence[object]
+) -> dict[str, int]:
+    """In how many texts each of some tokens is; to tell the length of a blob, SQLite reads no more than its
+    first page."""
+    select = f"SELECT token, sum(length(entries)) FROM postings {condition} GROUP BY token"
+    return {token: size // _ENTRY.itemsize for token, size in connection.execute(select, arguments)}
 
 
 def _tokens_in(words: str) -> list[str]:

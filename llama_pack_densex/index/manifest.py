@@ -30,8 +30,16 @@ opened the index before goes on with its current state."""
 
 
 class InvalidIndexError(ValueError):
-    """A folder is no index, is damaged, or was made by something that this code or these settings do not
-    fit."""
+    """A folder is not an index, is damaged, or was made with other settings or by an incompatible version.
+
+    Example:
+        >>> from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError
+        >>> try:
+        ...     DenseXRetrievalPack.load("my-index")
+        ... except InvalidIndexError as error:
+        ...     print("cannot open it:", error)
+        cannot open it: ...my-index is not an index: it does not exist. ...
+    """
 
 
 Measured = tuple[str, int, float | None, float | None, bool, float | None]

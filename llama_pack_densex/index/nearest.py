@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from llama_pack_densex.index.database import Database, get_note, number_lists, set_note
+from llama_pack_densex.index.database import Database, get_note, select_by_row, set_note
 from llama_pack_densex.index.keywords import Rows
 from llama_pack_densex.text.terminal import plain_logger
 
@@ -46,7 +46,7 @@ MOST_COMPARED_MIDWAY = 100_000
 """The same while much is written, when few questions come in between."""
 _MOST_REMOVED = 0.2  # of a graph's rows, before it is built again
 _MOST_CANDIDATES = 0.25  # of all rows; instead of more, all of them are compared
-_EXPANSION_ADD = 64  # of usearch: candidates that are looked at
+_EXPANSION_ADD = 256  # candidates that usearch looks at for each row that it adds
 _BUILDING = {"connectivity": 16, "expansion_add": _EXPANSION_ADD}
 _EXPANSION_SEARCH = 1.25  # the same when searching, for each of the nearest that are wanted
 # the same at least: of 64, the ten nearest of 50,000 are found to 0.93, of 200 to 0.99
@@ -98,6 +98,13 @@ class VectorTable:
         self._vectors: Vectors = np.empty((0, 0), np.float32)  # of length 1
         self._read_to = 0  # the last row that was read
 
+    def prepare(self) -> None:
+        """Map the graph now, so that the first question does not wait for it."""
+        with self._database.reading() as connection, self._lock:
+            note = _read_note(connection)
+            if note is not None and self._is_there(note):
+                self._catch_up(connection)
+
     def add(self, connection: sqlite3.Connection, rows: Sequence[int], vectors: Vectors) -> None:
         """Add the embeddings of rows that have none yet."""
         content = (vector.tobytes() for vector in np.ascontiguousarray(vectors, np.float32))
@@ -105,8 +112,7 @@ class VectorTable:
 
     def remove(self, connection: sqlite3.Connection, rows: Collection[int]) -> None:
         """Remove the embeddings of some rows."""
-        for numbers in number_lists(rows):
-            connection.execute(f"DELETE FROM vectors WHERE row IN ({numbers})")
+        select_by_row(connection, "DELETE FROM vectors WHERE row IN", rows)
         note = _read_note(connection)
         in_graph = [row for row in rows if note is not None and row <= note.last_row]
         if note is not None and in_graph:
@@ -300,9 +306,9 @@ def _save(graph: Index, folder: Path, note: GraphNote) -> GraphNote:
 
 def _compare(connection: sqlite3.Connection, embedding: Vectors, rows: Rows) -> tuple[Rows, Cosines]:
     """Those of some rows that are there and can be compared, with their cosines."""
-    pairs: list[tuple[int, bytes]] = []
-    for numbers in number_lists(rows.tolist()):
-        pairs += connection.execute(f"SELECT row, vector FROM vectors WHERE row IN ({numbers})").fetchall()
+    pairs = select_by_row(
+        connection, "SELECT row, vector FROM vectors WHERE row IN", rows.tolist()
+    ).fetchall()
     if not pairs:
         return np.empty(0, np.int64), np.empty(0)
     vectors = np.frombuffer(b"".join(vector for _, vector in pairs), np.float32).reshape(len(pairs), -1)

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from llama_pack_densex.index.database import number_lists, select_by_text
+from llama_pack_densex.index.database import select_by_row, select_by_text
 from llama_pack_densex.index.node_store import NodeRecord
 
 SCHEMA = """
@@ -60,17 +60,13 @@ def add_rows(connection: sqlite3.Connection, records: Iterable[NodeRecord]) -> l
 
 def remove_rows(connection: sqlite3.Connection, rows: Iterable[int]) -> None:
     """Remove some rows."""
-    for numbers in number_lists(rows):
-        connection.execute(f"DELETE FROM nodes WHERE row IN ({numbers})")
+    select_by_row(connection, "DELETE FROM nodes WHERE row IN", rows)
 
 
 def read_rows(connection: sqlite3.Connection, rows: Iterable[int]) -> dict[int, NodeRow]:
     """Rows by their numbers; those that are not there are left out."""
-    nodes: dict[int, NodeRow] = {}
-    for numbers in number_lists(rows):
-        for values in connection.execute(f"SELECT {_COLUMNS} FROM nodes WHERE row IN ({numbers})"):
-            nodes[values[0]] = NodeRow._make(values)
-    return nodes
+    selected = select_by_row(connection, f"SELECT {_COLUMNS} FROM nodes WHERE row IN", rows)
+    return {values[0]: NodeRow._make(values) for values in selected}
 
 
 def rows_with_ids(connection: sqlite3.Connection, node_ids: Iterable[str]) -> list[NodeRow]:

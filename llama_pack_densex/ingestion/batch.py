@@ -173,7 +173,7 @@ def request_files(
     Raises:
         ValueError: There are files of an earlier export.
 
-    Examples:
+    Example:
         >>> with request_files(Path(tempfile.mkdtemp())) as files:
         ...     files.add(request_line("1", {"model": "gpt-4o-mini", "messages": []}))
         >>> [(Path(file.path).name, file.requests) for file in files.written]

@@ -53,19 +53,18 @@ def ray_transformations(
 
     Node ids and links are those of one process. The rates and the budget of an `LLMPropositionizer` are
     divided between the workers. Keys never travel: the workers rebuild the LLM, with the key from their
-    environment or by its `llm_factory`. A worker that dies is restarted, and gets the batch that it was
-    working on again.
+    environment or by its `llm_factory`. A worker that dies is restarted, and gets its batch again.
 
     Args:
         parser: The node parser.
         embed_model: The embedding model, or a function without arguments that makes it in the workers. A
-            function is needed if the model holds a key (`OpenAIEmbedding` itself is one) or has its weights
-            in memory.
-        workers: Processes that parse.
-        embed_workers: Processes that embed; None means as many.
-        batch_size: Documents that a parsing worker gets at a time.
-        embed_batch_size: Nodes that an embedding worker gets at a time, and texts that its model embeds at a
-            time.
+            function is needed if the model holds a key or has its weights in memory; a class, such as
+            `OpenAIEmbedding`, is one.
+        workers: How many processes parse.
+        embed_workers: How many processes embed; None means as many as parse.
+        batch_size: How many documents a parsing worker gets at a time.
+        embed_batch_size: How many nodes an embedding worker gets at a time, and how many texts its model
+            embeds at a time.
         parser_options: Further arguments of `ray.data.Dataset.map_batches` for the parsing workers, such as
             `{"num_cpus": 0.25}`. A parsing and an embedding worker ask for half a CPU each, one without the
             other for a whole one.
@@ -74,11 +73,18 @@ def ray_transformations(
     Raises:
         ValueError: The embedding model holds a key, or a number is not positive.
 
-    Examples:
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_index.embeddings.openai import OpenAIEmbedding
         >>> from llama_index.ingestion.ray import RayIngestionPipeline
-        >>> transformations = ray_transformations(parser, OpenAIEmbedding, workers=8)  # doctest: +SKIP
-        >>> nodes = RayIngestionPipeline(transformations=transformations).run(documents=documents)  # doctest:
-        +SKIP
+        >>> from llama_pack_densex import PropositionNodeParser
+        >>> from llama_pack_densex.ingestion.ray import ray_transformations
+        >>> transformations = ray_transformations(PropositionNodeParser(), OpenAIEmbedding, workers=8)
+        >>> len(transformations)  # one parses, the other embeds
+        2
+        >>> # not run: starts a Ray cluster, and asks OpenAI
+        >>> pipeline = RayIngestionPipeline(transformations=transformations)  # doctest: +SKIP
+        >>> nodes = pipeline.run(documents=[Document(text="Miso is salty.")])  # doctest: +SKIP
     """
     embed_workers = workers if embed_workers is None else embed_workers
     _require_positive(
@@ -137,32 +143,49 @@ def ingest_shards(
     shard_size: int = 1000,
     **options: Any,
 ) -> Iterator[ShardResult]:
-    """Bring any number of documents into a vector store, shard by shard, with the workers of a Ray cluster.
+    """Write any number of documents into a vector store, shard by shard, with the workers of a Ray cluster.
 
-    `RayIngestionPipeline` holds all documents and all nodes in the process that calls it, and starts workers
-    for each call; here that process holds a shard, and the workers stay: models are loaded once, and a budget
-    is one budget.
+    `RayIngestionPipeline` holds all documents and all nodes in the calling process, and starts new workers
+    for each call. Here the calling process holds one shard, and the workers stay, so that models are loaded
+    once and there is one budget.
 
-    Restarted after a stop, it resumes: documents that the store has as they are are left alone, changed ones
-    replace their earlier version, and the replies for those that were under way are in the propositionizer's
-    cache, if it has one. A document for which the provider could not be reached is done again the next time.
+    Started again after a stop, it resumes: documents that the store has unchanged are left alone, changed
+    ones replace their earlier version, and the replies for those that were under way are in the
+    propositionizer's cache, if it has one. A document for which the provider could not be reached is
+    processed again the next time.
 
     Args:
-        documents: Read as the workers need them. They must have ids of their own.
+        documents: The documents, which are read as the workers need them. They must have ids of their own.
         parser: As in `ray_transformations`.
         vector_store: Where this process writes the nodes.
         embed_model: As in `ray_transformations`.
-        shard_size: Documents that are written at a time, and whose nodes are in memory until then.
+        shard_size: How many documents are written at a time; their nodes are in memory until then.
         **options: The other arguments of `ray_transformations`; its worker options are those of Ray's actors
             here.
 
     Yields:
-        What was written, after each shard.
+        After each shard, what was written.
 
     Raises:
         ValueError: As in `ray_transformations`, or core made up a document's id, or the store keeps no text.
         ray.exceptions.RayTaskError: A worker failed. It is an instance of the worker's error too (of
             `BudgetExceededError`, say). What was finished before is written.
+
+    Example:
+        >>> from chromadb import EphemeralClient
+        >>> from llama_index.core import Document
+        >>> from llama_index.embeddings.openai import OpenAIEmbedding
+        >>> from llama_index.vector_stores.chroma import ChromaVectorStore
+        >>> from llama_pack_densex import PropositionNodeParser
+        >>> from llama_pack_densex.ingestion.ray import ingest_shards
+        >>> # not run: starts a Ray cluster, and asks OpenAI
+        >>> documents = [Document(id_="miso.md", text="Miso is salty.")]  # doctest: +SKIP
+        >>> store = ChromaVectorStore(EphemeralClient().create_collection("food"))  # doctest: +SKIP
+        >>> parser = PropositionNodeParser()
+        >>> shards = ingest_shards(documents, parser, store, OpenAIEmbedding)  # doctest: +SKIP
+        >>> for shard in shards:  # doctest: +SKIP
+        ...     print(shard.documents, shard.nodes)
+        1 2
     """
     _require_positive(shard_size=shard_size)
     stages = ray_transformations(parser, embed_model, **options)

@@ -65,12 +65,12 @@ def reply_key(text: str, payload: str) -> str:
 
 
 class ReplyCache:
-    """Replies that are kept as they arrive, in an SQLite file, for many threads and processes at once.
+    """Keeps replies as they arrive, in an SQLite file that many threads and processes may share.
 
-    A reply is safe when `put` returns (WAL): a process that is killed at any moment then loses nothing. Only
-    its owner can read the file; missing folders above it are made. A file that turns out to be damaged is
-    renamed to end in ".damaged", with a warning, and replaced by a new one; a file of something else is
-    refused. Nothing is opened before the first use. Pickled or copied, it is a cache of the same file.
+    A reply is safe as soon as `put` returns (WAL), even if the process is then killed. Only the file's owner
+    can read it; missing parent folders are created. A file that turns out to be damaged is renamed to end in
+    ".damaged", with a warning, and replaced by a new one; a file that is something else is refused. Nothing
+    is opened before the first use. A pickled or copied cache uses the same file.
 
     Args:
         path: The file.
@@ -79,15 +79,19 @@ class ReplyCache:
     Raises:
         ValueError: `path` is a URL, or `max_age` is not positive.
 
-    Examples:
-        >>> import tempfile
-        >>> cache = ReplyCache(Path(tempfile.mkdtemp()) / "replies.sqlite")
-        >>> key = reply_key("Miso is salty.", "the prompt, the model and its settings")
-        >>> cache.put(key, Reply('["Miso is salty."]', "stop"))
-        >>> cache.get(key).text
-        '["Miso is salty."]'
-        >>> cache.purge(["Miso is salty."])
-        1
+    Example:
+        >>> from datetime import timedelta
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import LLMPropositionizer, Passage
+        >>> from llama_pack_densex.llm.cache import ReplyCache
+        >>> cache = ReplyCache("replies.db", max_age=timedelta(days=90))
+        >>> passages = [Passage("Miso, a seasoning, is made of soybeans.")]
+        >>> for _ in range(2):
+        ...     propositionizer = LLMPropositionizer(OpenAI(model="gpt-4o-mini"), cache=cache)
+        ...     sets = propositionizer.propositionize(passages)
+        ...     print(propositionizer.figures.usage.requests, propositionizer.figures.cache_hits)
+        1 0
+        0 1
     """
 
     def __init__(self, path: str | Path, max_age: timedelta | None = None) -> None:
@@ -148,13 +152,18 @@ class ReplyCache:
         self._run("DELETE FROM claims WHERE key = ? AND owner = ?", key, owner)
 
     def purge(self, texts: Iterable[str]) -> int:
-        """Delete all that was ever kept for texts: for every prompt, every model and every part of a retry.
+        """Delete all that was ever kept for some texts: for every prompt, every model and every part of a
+        retry.
 
         The texts are erased: they are overwritten, in the -wal file too, and a damaged file that was set
         aside is deleted.
 
         Returns:
             How many entries were deleted.
+
+        Example:
+            >>> cache.purge(["Miso, a seasoning, is made of soybeans."])
+            1
         """
         between = "DELETE FROM replies WHERE key BETWEEN ? AND ? RETURNING 1"  # "." follows "-"
         digests = {passage_digest(text) for text in texts}
@@ -176,7 +185,13 @@ class ReplyCache:
         return await asyncio.get_running_loop().run_in_executor(self._connection.thread, use, *values)
 
     def close(self) -> None:
-        """Close the file; the next use opens it again."""
+        """Close the file; the next use opens it again.
+
+        Example:
+            >>> cache.close()
+            >>> cache.purge([])
+            0
+        """
         self._connection.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -47,12 +47,13 @@ class Limits:
             take.
         tokens_per_minute: Tokens, sent and received together, that the server allows; None: any number.
 
-    Examples:
+    Example:
         >>> limits = Limits(64, requests_per_minute=600)
         >>> ticket = limits.enter(tokens=900)
-        >>> await ticket.departure
-        >>> response = await llm.achat(messages)
-        >>> limits.leave(ticket, used_tokens=780, taken=True)
+        >>> # not run: needs an event loop, and an LLM
+        >>> await ticket.departure  # doctest: +SKIP
+        >>> response = await llm.achat(messages)  # doctest: +SKIP
+        >>> limits.leave(ticket, used_tokens=780, taken=True)  # doctest: +SKIP
 
     Attributes:
         counts_tokens: Whether the server limits tokens.

@@ -48,7 +48,7 @@ _PARTICLE_JA = re.compile(r"[。、，」』）がをのにへとでも]|は(?!�
 def without_thoughts(text: str) -> str:
     """A whole reply without thoughts, stripped; empty where no answer came.
 
-    Examples:
+    Example:
         >>> without_thoughts("<think>Is it 54? No.</think>\\n\\n240 metres")
         '240 metres'
         >>> without_thoughts("`<think>` opens the block.")

@@ -122,11 +122,14 @@ class BasePropositionNodeParser(NodeSettings):
         return _unpickled, (type(self), pickle.dumps(fields))
 
     def document_hash(self, document: BaseNode) -> str:
-        """A hash of all that decides a document's nodes: its text, its user's metadata, and this parser's
-        settings.
+        """Hash all that decides a document's nodes: its text, its metadata, and this parser's settings.
 
-        A file's dates and the folder it lies in are not part of it, nor is `llm_metadata`, so that a change
-        of that embeds nothing anew.
+        A file's dates and folder are left out, and so is `llm_metadata`, so that changing these embeds
+        nothing anew.
+
+        Example:
+            >>> parser.document_hash(document) == parser.document_hash(Document(text="Rain fell again."))
+            False
         """
         return self.document_hasher()(document)
 
@@ -158,22 +161,27 @@ class BasePropositionNodeParser(NodeSettings):
         """Parse documents as they come, while the propositions of the next ones are being made.
 
         Memory does not grow with the number of documents. The ids are those of `get_nodes_from_documents`,
-        but for a document whose id comes twice: here its nodes have the ids that they would have without the
-        other one.
+        except for a document whose id occurs twice: here its nodes get the ids that they would have without
+        the other one.
 
         Args:
             documents: Any iterable; it is read a little ahead of what is yielded.
             on_passage: Called with the propositions of each passage as they become ready.
-            ids: Gives out the ids, and tells a document from those of equal text that it has seen before;
-                None means that there were none.
+            ids: Assigns the ids, and tells a document from earlier ones of equal text; None means that there
+                are no earlier ones.
 
         Yields:
             The documents in their order, each with its nodes, or with what was wrong with it.
 
         Raises:
-            PropositionizerError: No more propositions can be had. The documents that were whole have been
-                yielded.
-            ValueError: The propositionizer did not make one set a passage.
+            PropositionizerError: No more propositions can be made. Documents that were complete by then have
+                been yielded.
+            ValueError: The propositionizer did not make one set for each passage.
+
+        Example:
+            >>> for parsed in parser.stream(iter([document])):
+            ...     print(parsed.document.id_, len(parsed.nodes), parsed.error)
+            rain.txt 3 None
         """
         ids = ids or self.new_ids()
         nodes_of = self._nodes_of(ids)
@@ -216,10 +224,14 @@ class BasePropositionNodeParser(NodeSettings):
         return NodeIds(self.propositionizer.fingerprint)
 
     def passages_of(self, document: BaseNode) -> list[Passage]:
-        """The passages of a document, as the propositionizer gets them.
+        """The passages of a document, as the propositionizer gets them, in reading order.
 
         Raises:
             ValueError: The document cannot be split.
+
+        Example:
+            >>> [passage.text for passage in parser.passages_of(document)]
+            ['Rain fell. The match was called off.']
         """
         return self._nodes_of(self.new_ids())(document).passages
 
@@ -282,12 +294,12 @@ class PropositionNodeParser(BasePropositionNodeParser):
     `IndexNode` that leads to the passage to read. The same input always gets the same node ids.
 
     Args:
-        base_parser: Any node parser; its nodes are the passages. Its own settings count.
+        base_parser: Any node parser; its nodes are the passages, and its own settings apply.
         propositionizer: What turns a passage into propositions: `LLMPropositionizer(llm)`,
             `RecordedPropositionizer(path)`, or sentences, the default.
         granularity: `("proposition",)`, `("sentence",)` or both.
         embed_metadata: The metadata keys that are embedded with each text, none by default; "title" and
-            "section" are known of any document that has a file's name or headings. Passages are cut by the
+            "section" can be named for any document that has a file name or headings. Passages are cut by the
             text alone.
         llm_metadata: The metadata keys that the LLM reads with a text: by default title, section, file and
             page. What a document excludes from a model itself stays excluded; filters see all metadata.
@@ -296,11 +308,12 @@ class PropositionNodeParser(BasePropositionNodeParser):
         ValueError: (on parsing) The base parser cannot split a document, or a document's text cannot be
             encoded.
 
-    Examples:
+    Example:
         >>> from llama_index.core import Document
+        >>> from llama_pack_densex import PropositionNodeParser
         >>> parser = PropositionNodeParser()
-        >>> nodes = parser.get_nodes_from_documents([Document(text="Rain fell. The match was called off.")])
-        >>> [node.text for node in nodes]
+        >>> document = Document(id_="rain.txt", text="Rain fell. The match was called off.")
+        >>> [node.text for node in parser.get_nodes_from_documents([document])]
         ['Rain fell. The match was called off.', 'Rain fell.', 'The match was called off.']
     """
 
@@ -317,8 +330,20 @@ class PropositionNodeParser(BasePropositionNodeParser):
         propositionizer: Propositionizer | None = None,
         **kwargs: Any,
     ) -> PropositionNodeParser:
-        """Make a parser from what is given, of these and the other fields, and the defaults for what is
-        None."""
+        """Make a parser from these arguments and any other fields, with the default for each that is None.
+
+        Args:
+            base_parser: Makes the passages; None means passages of at most 256 tokens.
+            propositionizer: Turns a passage into propositions; None means sentences.
+            **kwargs: Further fields of the class.
+
+        Example:
+            >>> from llama_index.core.node_parser import SentenceSplitter
+            >>> splitter = SentenceSplitter(chunk_size=128, chunk_overlap=0)
+            >>> parser = PropositionNodeParser.from_defaults(splitter, granularity=("sentence",))
+            >>> len(parser.get_nodes_from_documents([document]))
+            3
+        """
         kwargs |= {"base_parser": base_parser, "propositionizer": propositionizer}
         return cls(**{name: value for name, value in kwargs.items() if value is not None})
 
@@ -339,12 +364,13 @@ def default_base_parser() -> NodeParser:
 class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
     """Splits documents into sections, sections into passages, and passages into propositions.
 
-    Core's `HierarchicalNodeParser` idea with propositions as the leaves, made for auto-merging retrieval:
-    where enough propositions of a passage are found, the passage is read instead, and so on upwards.
+    It follows LlamaIndex's `HierarchicalNodeParser`, with propositions as the leaves, for auto-merging
+    retrieval: where enough propositions of a passage are found, the passage is returned in their place, and
+    so on upwards.
 
     Args:
-        levels: Node parsers, the coarsest first; each splits what the one before it made, and the last one's
-            nodes are the passages. Use `from_defaults` to get them from chunk sizes or headings.
+        levels: Node parsers, the coarsest first; each splits the nodes of the one before, and the last one's
+            nodes are the passages. `from_defaults` makes them from chunk sizes or headings.
         propositionizer: What turns a passage into propositions.
         granularity: The units under each passage; auto-merging counts propositions.
         embed_metadata: See `PropositionNodeParser`.
@@ -352,6 +378,14 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
 
     Raises:
         ValueError: There is no level, or (on parsing) a level cannot split a document.
+
+    Example:
+        >>> from llama_index.core import Document
+        >>> from llama_pack_densex import HierarchicalPropositionNodeParser
+        >>> parser = HierarchicalPropositionNodeParser()
+        >>> document = Document(text="Rain fell. The match was called off.")
+        >>> [node.metadata["densex_granularity"] for node in parser.get_nodes_from_documents([document])]
+        ['section', 'passage', 'proposition', 'proposition']
     """
 
     levels: list[_BaseParser] = Field(
@@ -382,6 +416,11 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
 
         Raises:
             ValueError: The chunk sizes do not become smaller from level to level, or one is not positive.
+
+        Example:
+            >>> parser = HierarchicalPropositionNodeParser.from_defaults(chunk_sizes=[1024, 128])
+            >>> [level.chunk_size for level in parser.levels]
+            [1024, 128]
         """
         if chunk_sizes is None:
             chunk_sizes = DEFAULT_CHUNK_SIZES[1:] if sections else DEFAULT_CHUNK_SIZES
@@ -496,18 +535,23 @@ class ParsedNodes(list[BaseNode]):
 
 
 class PropositionIngestionCache(IngestionCache):
-    """Core's ingestion cache, but for what the proposition node parsers return.
+    """LlamaIndex's ingestion cache, but without the output of the proposition node parsers.
 
-    Core's cache key is made of the texts and metadata of the documents that come in, not of their ids, and
-    the cache sees neither the documents nor their ids when it is asked. A second document with the same text
-    would get the first one's nodes. So this cache does not keep our parsers' output (recorded replies make
-    that cheap to make again); all other steps, embedding above all, are cached as usual.
+    LlamaIndex's cache key is made of the texts and metadata of the documents, not of their ids, so that a
+    second document with the same text would get the first one's nodes. Therefore this cache does not keep the
+    output of our parsers, which kept replies make cheap to repeat. All other steps, above all embedding, are
+    cached as usual.
 
-    Examples:
+    Example:
+        >>> from llama_index.core import Document, MockEmbedding
         >>> from llama_index.core.ingestion import IngestionPipeline
-        >>> pipeline = IngestionPipeline(  # doctest: +SKIP
-        ...     transformations=[...], cache=PropositionIngestionCache()
+        >>> from llama_pack_densex import PropositionIngestionCache, PropositionNodeParser
+        >>> pipeline = IngestionPipeline(
+        ...     transformations=[PropositionNodeParser(), MockEmbedding(8)], cache=PropositionIngestionCache()
         ... )
+        >>> documents = [Document(id_=name, text="Rain fell. It was cold.") for name in ("a", "b")]
+        >>> [pipeline.run(documents=[document])[0].ref_doc_id for document in documents]
+        ['a', 'b']
     """
 
     def put(self, key: str, nodes: Sequence[BaseNode], collection: str | None = None, **kwargs: Any) -> None:

@@ -49,7 +49,7 @@ class PassageNodeParser(TextSplitter):
         chunk_overlap: The most tokens that a passage repeats of the one before it, in whole sentences, rows
             or items.
 
-    Examples:
+    Example:
         >>> parser = PassageNodeParser(chunk_size=12)
         >>> parser.split_text(
         ...     "# Rain\\n\\nIt rained for a week in May.\\n\\n# Snow\\n\\nIt snowed for a day in March."

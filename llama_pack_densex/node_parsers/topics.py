@@ -24,23 +24,26 @@ from llama_pack_densex.text.segments import segment
 class TopicNodeParser(TextSplitter):
     """Cuts documents between sentences where their neighbours are least alike, into passages of bounded size.
 
-    The mean embeddings of the two sentences before and after a gap are compared, as TextTiling does with
-    words (Hearst, 1997), and of all ways to cut the text into passages that are not too long the one is taken
-    whose cuts cross the least similarity. Core's `SemanticSplitterNodeParser` cuts at a percentile of
-    distances, so that its passages have any size, and finds no Japanese sentence ends.
+    The mean embeddings of the two sentences before and the two after a gap are compared, as TextTiling does
+    with words (Hearst, 1997). Of all ways to cut the text into passages that are not too long, the one is
+    taken whose cuts cross the least similarity. LlamaIndex's `SemanticSplitterNodeParser` cuts at a
+    percentile of distances, so that its passages have any size, and it does not find Japanese sentence ends.
 
     Args:
-        embed_model: What sentences are embedded by: a LlamaIndex embedding model, or a name as
+        embed_model: The model that embeds sentences: a LlamaIndex embedding model, or a name as
             `DenseXRetrievalPack` takes it ("minilm"). A parser of a dictionary needs a name.
-        chunk_size: The most tokens in a passage, counted as by `PassageNodeParser`; only a sentence that is
-            longer is cut inside.
+        chunk_size: The most tokens in a passage; only a sentence that is longer is itself cut.
 
     Raises:
         ValueError: (on parsing) There is no such embedding model.
 
-    Examples:
-        >>> parser = TopicNodeParser(embed_model="minilm")  # doctest: +SKIP
-        >>> PropositionNodeParser(base_parser=parser).get_nodes_from_documents(documents)  # doctest: +SKIP
+    Example:
+        >>> from llama_index.core import Document, MockEmbedding
+        >>> from llama_pack_densex.node_parsers.topics import TopicNodeParser
+        >>> parser = TopicNodeParser(embed_model=MockEmbedding(8), chunk_size=16)  # or a name, as "minilm"
+        >>> text = "Salmon swim up the river to spawn. Tea is grown in Uji. The leaves are steamed."
+        >>> parser.split_text(text)
+        ['Salmon swim up the river to spawn.', 'Tea is grown in Uji. The leaves are steamed.']
     """
 
     embed_model: Annotated[

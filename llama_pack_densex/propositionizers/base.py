@@ -33,18 +33,40 @@ FindingKind = Literal["grounding", "language", "self_containedness", "coverage",
 
 
 class PropositionizerError(LLMError):
-    """The run cannot go on: the key, the model or the quota is at fault, and every other passage would fail
-    too.
+    """The run cannot continue: the key, the model or the quota is at fault, and every other passage would
+    fail too.
 
     Attributes:
-        ingestion: Of an ingestion that it stopped, the `IngestionSummary`; else None.
+        ingestion: The `IngestionSummary` of the ingestion that it stopped; None if it stopped none.
+
+    Example:
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import LLMPropositionizer, Passage, PropositionizerError
+        >>> propositionizer = LLMPropositionizer(OpenAI(model="gpt-4"))
+        >>> try:
+        ...     propositionizer.propositionize([Passage("Miso is salty.")])
+        ... except PropositionizerError as error:
+        ...     print(error)
+        NotFoundError: The model `gpt-4` does not exist or you do not have access to it. ...
     """
 
     ingestion: Any = None
 
 
 class BudgetExceededError(PropositionizerError):
-    """The budget does not allow another request. What was paid for is kept where there is a reply cache."""
+    """The budget does not allow another request. Replies that were paid for are kept if there is a reply
+    cache.
+
+    Example:
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import BudgetExceededError, LLMPropositionizer, Passage
+        >>> propositionizer = LLMPropositionizer(OpenAI(model="gpt-4o-mini"), max_tokens_total=100)
+        >>> try:
+        ...     propositionizer.propositionize([Passage("Miso, a seasoning, is made of soybeans.")])
+        ... except BudgetExceededError as error:
+        ...     print(error)
+        The budget does not allow another request: ... and max_tokens_total is 100. ...
+    """
 
 
 _BATCH = 256  # passages at a time where they are streamed to what takes lists
@@ -58,9 +80,19 @@ class Passage:
         text: The passage, word for word as it stands in the document.
         title: The document's title; empty where it has none.
         section: The headings above the passage, outermost first, joined by ", "; empty where there are none.
-        context: What has to be read before the passage, as Markdown that ends where it begins: the line that
-            leads its list in, the header of its table (see `text.outline.Outline.context_of`); empty where
-            there is nothing.
+        context: What has to be read before the passage, as Markdown that ends where the passage begins: the
+            line that introduces its list, or the header of its table; empty where there is nothing.
+
+    Example:
+        >>> from llama_pack_densex import Passage
+        >>> passage = Passage(
+        ...     "| Oolong | 12 euros |",
+        ...     title="Teas",
+        ...     section="Teas, Prices",
+        ...     context="| Tea | 100 g |\\n| --- | --- |\\n",
+        ... )
+        >>> passage.sentences
+        ('Tea: Oolong; 100 g: 12 euros',)
     """
 
     text: str
@@ -70,24 +102,40 @@ class Passage:
 
     @property
     def language(self) -> str:
-        """Its language (see `language.detect_language`), by title and section if not by the text alone."""
+        """Its language ("en", "ja", ...), judged by title and section where the text alone does not tell.
+
+        Example:
+            >>> Passage("雨が降った。試合は中止された。").language
+            'ja'
+        """
         return detect_language(self.text, f"{self.title}\n{self.section}")
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Its sentences, rows and code, which stand in for propositions."""
+        """Its sentences, rows and code, which stand in for propositions.
+
+        Example:
+            >>> Passage("雨が降った。試合は中止された。").sentences
+            ('雨が降った。', '試合は中止された。')
+        """
         return passage_sentences(self.text, self.context)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found wrong with the propositions of a passage.
+    """A fault that a check found in the propositions of a passage.
 
     Args:
-        kind: Which check.
-        proposition: The index of the proposition; None where it is no single one.
-        span: Where it is in the passage's text; None where it is not there.
+        kind: The check that found it (see `check_propositions`).
+        proposition: The index of the proposition, from 0; None where no single one is at fault.
+        span: Its place in the passage's text, in characters; None where it has none.
         reason: What was wrong, in plain words.
+
+    Example:
+        >>> from llama_pack_densex import Passage, check_propositions
+        >>> finding = check_propositions(Passage("Miso keeps for a year."), ["Miso keeps for two years."])[0]
+        >>> finding.kind, finding.proposition, finding.reason
+        ('grounding', 0, '"two" is not in the passage')
     """
 
     kind: FindingKind
@@ -104,15 +152,21 @@ class PropositionSet:
     """What one passage became.
 
     Args:
-        texts: The propositions in the order of the passage. Never empty for a passage that is not blank.
-        status: "ok" (accepted as it came), "repaired" (came right in parts or after another request) or
-            "fallback" (the passage's sentences stand in for propositions that could not be had).
+        texts: The propositions, in the order of the passage; never empty unless the passage is blank.
+        status: "ok" (accepted as it came), "repaired" (came right in parts, or after another request) or
+            "fallback" (the passage's sentences stand in for propositions that could not be obtained).
         reason: Why the status is not "ok"; empty where it is.
-        is_passing: Whether asking again another day may do better, since the provider could not be reached. A
+        is_passing: Whether asking again later may succeed, since the provider could not be reached. A
             document with such a passage does not count as done.
-        questions: Questions that the passage answers, where any were made: it is found by them too.
+        questions: Questions that the passage answers, if any were made; it is found by them too.
         findings: What checks found wrong with the propositions (see `checks.check_propositions`); nothing is
             looked for where sentences stand in.
+
+    Example:
+        >>> from llama_pack_densex import Passage, SentencePropositionizer
+        >>> result = SentencePropositionizer().propositionize([Passage("Miso is salty. Miso keeps.")])[0]
+        >>> result.texts, result.status, result.findings
+        (('Miso is salty.', 'Miso keeps.'), 'ok', ())
     """
 
     texts: tuple[str, ...]
@@ -126,9 +180,21 @@ class PropositionSet:
 class Propositionizer(BaseComponent, ABC):
     """Turns passages into propositions: atomic, self-contained facts (Dense X Retrieval, section 2).
 
-    A subclass implements `apropositionize`; one whose work does not wait for anything implements
-    `propositionize` and awaits nothing. It also says what it is in `fingerprint_data`: node ids depend on it,
-    so that the propositions of two different propositionizers never pass for each other.
+    A subclass implements `apropositionize`, and `propositionize` too if its work does not wait for anything.
+    It also implements `fingerprint_data`: node ids depend on it, so that the propositions of two different
+    propositionizers are never mistaken for each other.
+
+    Example:
+        >>> from llama_pack_densex import Passage, Propositionizer
+        >>> from llama_pack_densex.propositionizers.base import PropositionSet
+        >>> class LinePropositionizer(Propositionizer):
+        ...     async def apropositionize(self, passages):
+        ...         return [PropositionSet(tuple(passage.text.splitlines())) for passage in passages]
+        ...     def fingerprint_data(self):
+        ...         return {"version": 1}
+        >>> propositionizer = LinePropositionizer()
+        >>> propositionizer.propositionize([Passage("Miso is salty.\\nMiso keeps for a year.")])[0].texts
+        ('Miso is salty.', 'Miso keeps for a year.')
     """
 
     @classmethod
@@ -143,11 +209,27 @@ class Propositionizer(BaseComponent, ABC):
             passages: Any number of passages.
 
         Returns:
-            One set a passage, in the order of `passages`.
+            One set for each passage, in the order of `passages`.
+
+        Example:
+            >>> import asyncio
+            >>> asyncio.run(propositionizer.apropositionize([Passage("Miso is salty.")]))[0].texts
+            ('Miso is salty.',)
         """
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        """Do what `apropositionize` does, from synchronous code; works inside a running event loop too."""
+        """Do what `apropositionize` does, from synchronous code; works inside a running event loop too.
+
+        Args:
+            passages: Any number of passages.
+
+        Returns:
+            One set for each passage, in the order of `passages`.
+
+        Example:
+            >>> [result.status for result in propositionizer.propositionize([Passage("Miso is salty.")])]
+            ['ok']
+        """
         return run_sync(self.apropositionize(passages))
 
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
@@ -156,6 +238,14 @@ class Propositionizer(BaseComponent, ABC):
 
         Args:
             passages: Any iterable; it is read a little ahead of what is yielded.
+
+        Yields:
+            One set for each passage.
+
+        Example:
+            >>> passages = (Passage(f"Shelf {number} holds miso.") for number in range(1000))
+            >>> next(propositionizer.stream(passages)).texts
+            ('Shelf 0 holds miso.',)
         """
         waiting = iter(passages)
         while batch := list(islice(waiting, _BATCH)):
@@ -163,23 +253,49 @@ class Propositionizer(BaseComponent, ABC):
 
     @property
     def usage(self) -> Usage:
-        """What this object has used of an LLM so far; nothing where it asks none."""
+        """The requests and tokens that this object has used so far; zero if it asks no LLM.
+
+        Example:
+            >>> propositionizer.usage.total_tokens
+            0
+        """
         return self.figures.usage
 
     @property
     def figures(self) -> RequestFigures:
-        """What its requests came to so far, and what they cost."""
+        """The requests so far, with what they used and cost.
+
+        Example:
+            >>> propositionizer.figures.cost
+            0.0
+        """
         return RequestFigures(cost=0.0)
 
     def keeping_replies(self, file: Path) -> Propositionizer:
-        """The same propositionizer, keeping an LLM's replies in a file unless they are kept already."""
+        """The same propositionizer, keeping an LLM's replies in a file unless they are kept already.
+
+        Args:
+            file: The SQLite file for the replies; it is created if missing.
+
+        Example:
+            >>> from pathlib import Path
+            >>> propositionizer.keeping_replies(Path("replies.db")) is propositionizer  # it asks no LLM
+            True
+        """
         return self
 
     def forget_replies(self, texts: Iterable[str]) -> int:
-        """Have an LLM asked anew about passages, whatever is kept of its replies.
+        """Forget the replies about some passages, so that an LLM is asked again.
+
+        Args:
+            texts: The passages' texts.
 
         Returns:
             How many replies were kept.
+
+        Example:
+            >>> propositionizer.forget_replies(["Miso is salty."])
+            0
         """
         return 0
 
@@ -191,16 +307,30 @@ class Propositionizer(BaseComponent, ABC):
 
         Returns:
             How many entries there were.
+
+        Example:
+            >>> propositionizer.purge(["Miso is salty."])
+            0
         """
         return 0
 
     @abstractmethod
     def fingerprint_data(self) -> dict[str, Any]:
-        """Say what decides this propositionizer's output, as JSON values without secrets."""
+        """Say what decides this propositionizer's output, as JSON values without secrets.
+
+        Example:
+            >>> propositionizer.fingerprint_data()
+            {'version': 1}
+        """
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that change when the propositionizer's output may change."""
+        """Sixteen hexadecimal digits that change when the propositionizer's output may change.
+
+        Example:
+            >>> len(propositionizer.fingerprint)
+            16
+        """
         data = {"class": self.class_name(), **self.fingerprint_data()}
         text = json.dumps(data, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -70,68 +70,74 @@ _Rate = Annotated[FiniteFloat | None, Field(gt=0, description="What the provider
 
 
 class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True):
-    """Asks an LLM for the propositions of each passage, and sees to it that none are lost on the way.
+    """Asks an LLM for the propositions of each passage, and makes sure that no passage is lost on the way.
 
-    A reply that is cut off makes it split the passage at a sentence boundary and ask for both halves; one
-    that is empty, malformed, refused or in the wrong language is asked for again, with the reason. Sentences
-    stand in for what still cannot be had: status "fallback", with the reason, and a warning in the log. Where
-    nearly every reply is cut off, or sentences would stand in for all of the first passages, a setting is
-    wrong, and the run stops.
+    If a reply is cut off, the passage is split at a sentence boundary and both halves are asked for; a reply
+    that is empty, malformed, refused or in the wrong language is asked for again, with the reason. The
+    passage's sentences stand in for what still cannot be obtained: status "fallback", with the reason, and a
+    warning in the log. If nearly every reply is cut off, or sentences would stand in for all of the first
+    passages, a setting is wrong, and the run stops.
 
-    All requests wait for their turn in one event loop in a thread of this process, and are sent in threads.
-    What comes back is counted and kept in the thread that got it, also when the call that asked for it was
-    interrupted meanwhile.
+    All requests of a process wait for their turn in one event loop, and are sent from threads. A reply is
+    counted and kept in the thread that received it, even if the call that asked for it has been interrupted.
 
-    The LLM and its keys are never serialised. A pickled propositionizer makes its LLM again where it is
-    unpickled, with the key from the environment or by `llm_factory`, and refuses to be unpickled where it
-    cannot.
+    The LLM and its keys are never serialised. A pickled propositionizer makes its LLM anew where it is
+    unpickled, with the key from the environment or by `llm_factory`; where it cannot, unpickling fails.
 
     Args:
-        llm: Any LlamaIndex LLM, or the name of one: "ollama:qwen3:8b" (see `llm.names`). Without it,
+        llm: Any LlamaIndex LLM, or the name of one: "ollama:qwen3:8b" (docs/models.md). Without it,
             `llm_factory` makes it.
-        proposition_prompt: Replaces the prompt for every language but Japanese (see
-            `prompts.default_prompts`).
+        proposition_prompt: Replaces the prompt for every language but Japanese.
         japanese_proposition_prompt: Replaces the prompt for Japanese passages.
-        questions: Whether it also writes questions that a passage answers, in the same reply: the passage is
-            then found by them too, above all by questions in other words than its own. A reply is half as
-            long again. Prompts of your own have to ask for an object with the lists "propositions" and
-            "questions".
+        questions: Whether the LLM also writes questions that a passage answers, in the same reply. The
+            passage is then found by them too, which helps above all where a question uses other words than
+            the passage. A reply is half as long again. Prompts of your own have to ask for an object with the
+            lists "propositions" and "questions".
         llm_factory: A function without arguments at the top level of a module, or its "module:name", that
             makes the LLM in other processes.
         cache: The SQLite file where replies are kept as they arrive, so that no finished passage is asked for
             again; or a `ReplyCache`.
-        max_concurrency: Requests in flight at the same time. It is what a run begins with; a server that
+        max_concurrency: How many requests are in flight at the same time when a run begins; a server that
             refuses some gets fewer, and more slowly. None means 8, or as many as the rates below take if a
             reply needs 8 seconds.
-        requests_per_minute: What the provider allows; requests are spread evenly. None means no limit.
-        tokens_per_minute: What the provider allows, tokens sent and received together. None means no limit.
-        workers: Processes that share the rates and the budget; each of them keeps to its part.
+        requests_per_minute: How many requests the provider allows; they are spread evenly. None means no
+            limit.
+        tokens_per_minute: How many tokens the provider allows, sent and received together. None means no
+            limit.
+        workers: How many processes share the rates and the budget; each of them keeps to its part.
         max_cost: US dollars that this object may use before it stops. None means no limit.
         max_tokens_total: Tokens, sent and received, that it may use before it stops. None means no limit.
         prices: Prices beside, or in place of, the list prices: a JSON file, or a mapping of model names to
             {"input": ..., "output": ...} in US dollars for a million tokens.
-        max_attempts: Requests for the same text, the first included, before sentences stand in.
+        max_attempts: How often the same text is asked for, the first time included, before sentences stand
+            in.
         max_retries: Further tries after a time-out, a lost connection or a server's error; ten refusals by a
             rate limit count as one. The provider's client does not try again by itself.
         retry_wait: Scale of the random, exponentially growing wait between those tries, in seconds.
-        strictness: What to do about propositions that say what their passage does not, or cannot be
-            understood alone (see `checks`). "flag" notes it on the set and on its nodes. "repair" asks once
-            more, naming what was wrong, in English and Japanese, and lets sentences stand in for what is
+        strictness: What to do about propositions that say what their passage does not, or that cannot be
+            understood alone (see `check_propositions`). "flag" notes it on the set and on its nodes. "repair"
+            asks once more, naming the faults (in English and Japanese), and replaces by sentences what is
             still not in the passage. "off" looks for nothing.
         record_to: A JSONL file to append passages and propositions to as they arrive ("ok" and "repaired"
             ones), for `RecordedPropositionizer`.
         structured: "auto" asks for replies by a JSON schema where the LLM's class says that its model keeps
             to one (OpenAI's, and OpenAILike with `should_use_structured_outputs`), until the server refuses
-            it; "off" never does. Neither what is asked nor what replies are kept by depends on it.
+            it; "off" never does. Neither the prompt nor the key of the cache depends on it.
 
     Raises:
         ValueError: Neither `llm` nor `llm_factory` is given, the factory cannot be imported by its name, a
             prompt does not take the passage, or there is a `max_cost` for a model whose price is not known.
 
-    Examples:
+    Example:
         >>> from llama_index.llms.openai import OpenAI
-        >>> propositionizer = LLMPropositionizer(OpenAI(model="gpt-4o-mini"), record_to="propositions.jsonl")
+        >>> from llama_pack_densex import LLMPropositionizer, Passage
+        >>> propositionizer = LLMPropositionizer(
+        ...     OpenAI(model="gpt-4o-mini"), cache="replies.db", max_cost=5.0, requests_per_minute=500
+        ... )
         >>> propositionizer.propositionize([Passage("Miso, a seasoning, is made of soybeans.", title="Miso")])
+        [PropositionSet(texts=('Miso is a seasoning.', 'Miso is made of soybeans.'), status='ok', ...)]
+        >>> propositionizer.usage.requests
+        1
     """
 
     questions: bool = Field(False, description="Whether questions that a passage answers are written too.")

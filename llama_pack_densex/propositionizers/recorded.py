@@ -38,20 +38,29 @@ class RecordedPropositionizer(DelegatingPropositionizer):
 
     A line of the file is `{"title": ..., "section": ..., "text": ..., "propositions": [...], "questions":
     [...]}`, and may have the passage's "context", and the propositions' "status" and "reason". A line may
-    have but one of both
-    lists: what other lines have of the same passage joins it. White space and Unicode normalisation (NFKC) do
-    not count when texts are compared. Of several lines with one text that one counts whose title, section and
-    context are the passage's too, else the last. Node ids do not hang on what is in the file: a line added
-    for one document must not change those of all others.
+    have only one of the two lists; it is joined with the other lines of the same passage. White space and
+    Unicode normalisation (NFKC) are ignored when texts are compared. Of several lines with the same text, the
+    one counts that has the passage's title, section and context, else the last. Node ids do not depend on
+    what is in the file: a line added for one document must not change those of all others.
 
     Args:
         path: The JSONL file, in UTF-8.
-        otherwise: Where passages go that are not in the file; without it they are an error.
+        otherwise: Makes the propositions of passages that are not in the file; without it these are an error.
 
     Raises:
         FileNotFoundError: The file is not there.
         ValueError: A line of the file cannot be read, or (on use) a passage is not in the file and there is
             no `otherwise`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from llama_pack_densex import Passage, RecordedPropositionizer, SentencePropositionizer
+        >>> line = '{"text": "Miso is salty and keeps.", "propositions": ["Miso is salty.", "Miso keeps."]}'
+        >>> _ = Path("recorded.jsonl").write_text(line)
+        >>> propositionizer = RecordedPropositionizer("recorded.jsonl", otherwise=SentencePropositionizer())
+        >>> passages = [Passage("Miso is salty and keeps."), Passage("Tea is not.")]
+        >>> [result.texts for result in propositionizer.propositionize(passages)]
+        [('Miso is salty.', 'Miso keeps.'), ('Tea is not.',)]
     """
 
     path: str = Field(description="The JSONL file with the recorded propositions.")

@@ -56,14 +56,29 @@ _MEASURED = ("en", "ja")  # languages in which checks are good enough to change 
 
 
 class PropositionizingEndEvent(BaseEvent):
-    """The propositions of a passage that an LLM was asked for are there.
+    """Emitted when the propositions of a passage have come from an LLM.
 
     Args:
-        passage_id: A digest of its text.
+        passage_id: A digest of the passage's text.
         status: As of `PropositionSet`.
         reason: Why the status is not "ok".
         propositions: How many there are.
-        requests: How many requests that took, those that were answered from the cache included.
+        requests: How many requests they took, including those that were answered from the cache.
+
+    Example:
+        >>> from llama_index.core.instrumentation import get_dispatcher
+        >>> from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+        >>> from llama_index.llms.openai import OpenAI
+        >>> from llama_pack_densex import LLMPropositionizer, Passage
+        >>> from llama_pack_densex.propositionizers.llm import PropositionizingEndEvent
+        >>> class Counter(BaseEventHandler):
+        ...     def handle(self, event, **kwargs):
+        ...         if isinstance(event, PropositionizingEndEvent):
+        ...             print(event.status, event.propositions, event.requests)
+        >>> get_dispatcher().add_event_handler(Counter())
+        >>> propositionizer = LLMPropositionizer(OpenAI(model="gpt-4o-mini"))
+        >>> sets = propositionizer.propositionize([Passage("Miso, a seasoning, is made of soybeans.")])
+        ok 2 1
     """
 
     passage_id: str

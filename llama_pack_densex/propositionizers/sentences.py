@@ -9,12 +9,13 @@ from llama_pack_densex.propositionizers.base import Passage, Propositionizer, Pr
 
 
 class SentencePropositionizer(Propositionizer):
-    """Takes each sentence for a proposition; needs no LLM, no key and no model.
+    """Uses each sentence as a proposition; needs no LLM, no key and no model.
 
     Tables and code blocks stay whole. With BM25 beside them, sentences find nearly what propositions find,
     but their pronouns stay unresolved.
 
-    Examples:
+    Example:
+        >>> from llama_pack_densex import Passage, SentencePropositionizer
         >>> SentencePropositionizer().propositionize([Passage("雨が降った。試合は中止された。")])[0].texts
         ('雨が降った。', '試合は中止された。')
     """

@@ -40,33 +40,41 @@ _SAMPLE = 1024  # values of each weight that tell one model from another
 
 
 class Seq2SeqPropositionizer(DelegatingPropositionizer):
-    """Has the paper's Propositionizer, or another model of its kind, make the propositions on this machine.
+    """Makes propositions on this machine, by the paper's Propositionizer or another model of its kind.
 
     The Propositionizer is a Flan-T5-large that was taught by 42,857 of GPT-4's replies (Dense X Retrieval,
-    section 3 and appendix B). It takes no key and no server, and English alone. A passage that is too long
-    for it is split at a sentence boundary, and so is one whose reply was cut off or is no list; where nothing
-    is left to split, the sentence stands for itself: status "fallback", with the reason. Decoding is greedy,
-    so that the same passage always becomes the same propositions, whatever shares its batch.
+    section 3 and appendix B). It needs no key and no server, and reads English only. A passage that is too
+    long for it is split at a sentence boundary, and so is one whose reply was cut off or is not a list; a
+    single sentence that cannot be split further stands for itself: status "fallback", with the reason.
+    Decoding is greedy, so that the same passage always becomes the same propositions, whatever shares its
+    batch.
 
     A pickled one holds no weights: they are loaded again where it is unpickled.
 
     Args:
         model: A name on the Hugging Face Hub, or the folder of a model; any encoder-decoder that takes
             "Title: ... Section: ... Content: ..." and answers with a JSON list.
-        otherwise: Where passages in other languages than English go; without it they are an error.
-        batch_size: Passages of like length that are worked on together; the more, the more memory.
+        otherwise: Makes the propositions of passages in languages other than English; without it these are an
+            error.
+        batch_size: How many passages of similar length are processed together; more of them need more memory.
         device: Such as "cuda:1" or "cpu". Without it CUDA, Apple's MPS or the CPU, the first that is there.
         max_new_tokens: The longest reply, in tokens.
 
     Raises:
         ImportError: transformers or torch is not installed; the message names the extra.
-        ValueError: There is no such model, or it is none of this kind; or (on use) a passage is not in
-            English and there is no `otherwise`.
-        PropositionizerError: On use: nothing came of all of the first passages.
+        ValueError: There is no such model, or it is of another kind; or (on use) a passage is not in English
+            and there is no `otherwise`.
+        PropositionizerError: (on use) None of the first passages came to any propositions.
 
-    Examples:
-        >>> propositionizer = Seq2SeqPropositionizer(otherwise=LLMPropositionizer("ollama:qwen3:8b"))
-        >>> propositionizer.propositionize([Passage("Miso, a seasoning, is made of soybeans.", title="Miso")])
+    Example:
+        >>> from llama_pack_densex import Passage, Seq2SeqPropositionizer, SentencePropositionizer
+        >>> # not run: downloads 3 GB of weights
+        >>> propositionizer = Seq2SeqPropositionizer(  # doctest: +SKIP
+        ...     otherwise=SentencePropositionizer()  # for passages that are not in English
+        ... )
+        >>> passage = Passage("Miso, a seasoning, is salty.")
+        >>> propositionizer.propositionize([passage])[0].texts  # doctest: +SKIP
+        ('Miso is a seasoning.', 'Miso is salty.')
     """
 
     model: str = Field(description="A name on the Hugging Face Hub, or the folder of a model.")

@@ -118,31 +118,30 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
           around as many of the units as the budget allows (200 words of units without one).
         - "passages": the retrieved nodes as they are.
 
-    Nothing is cut in two. A unit that does not fit into the budget is left out for shorter ones below it; a
-    passage that does not fit and has no matched units is replaced by as many of its first sentences as do,
-    and left out where not even one does. The budget counts the whole text for the LLM, with titles and the
-    metadata that a node shows.
+    Nothing is cut in two. A unit that does not fit into the budget is skipped in favour of shorter ones that
+    rank below it. A passage that does not fit and has no matched units is replaced by as many of its first
+    sentences as fit, and left out if not even one does. The budget counts the whole text for the LLM, with
+    titles and the metadata that a node shows.
 
-    It works on what any retriever returns, and leaves an assembled context as it is. A proposition or
-    sentence that was itself retrieved is a matched unit, of its passage where that was retrieved too; nodes
-    that no unit found are passages, passed on in every mode.
+    It works on the results of any retriever, and leaves a context that is assembled already as it is. A
+    proposition or sentence that was itself retrieved counts as a matched unit, of its passage if that was
+    retrieved too; nodes that no unit found count as passages, and are passed on in every mode.
 
     Args:
         mode: What is read; see above.
         budget: The most that may be read; "auto" means 125 words for each retrieved node, and no limit in
             mode "passages"; None means no limit.
-        unit: What the budget counts, where it is a number.
+        unit: What the budget counts, if it is a number.
         window: Sentences before and after each unit.
 
-    Examples:
-        ```python
-        from llama_index.core.query_engine import RetrieverQueryEngine
-
-        engine = RetrieverQueryEngine.from_args(
-            retriever,  # your own, or `pack.retriever`
-            node_postprocessors=[PropositionContextPostprocessor(mode="window", budget=500)],
-        )
-        ```
+    Example:
+        >>> from llama_pack_densex import DenseXRetrievalPack, PropositionContextPostprocessor, load_sample
+        >>> sample = load_sample("en")
+        >>> pack = DenseXRetrievalPack(sample.documents, propositionizer=sample.propositionizer())
+        >>> results = pack.retrieve("How deep is the water where the tower stands?")
+        >>> postprocessor = PropositionContextPostprocessor(mode="window", budget=120, window=0)
+        >>> sum(len(result.text.split()) for result in postprocessor.postprocess_nodes(results)) <= 120
+        True
     """
 
     mode: ContextMode = Field(default=DEFAULT_MODE, description="What is read.")

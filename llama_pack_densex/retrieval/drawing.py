@@ -45,18 +45,24 @@ class TreeDrawing:
 
 
 def draw_tree(nodes: Iterable[BaseNode], retrieved: Sequence[NodeWithScore] = ()) -> TreeDrawing:
-    """Draw sections and passages as boxes and propositions as dots, which show their text when pointed at.
+    """Draw sections and passages as boxes, and propositions as dots; pointing at one shows its text.
 
     Args:
         nodes: All nodes of some documents, as `DenseXRetrievalPack.nodes` and our node parsers return them.
-            Every one is drawn: some hundred are a picture.
-        retrieved: What a retriever of a pack found in them. The units that were found are filled in blue, and
-            counted in the corner of their passage; what was returned is outlined in orange.
+            All of them are drawn; up to some hundred fit one picture.
+        retrieved: What a pack's retriever found in them. Units that were found are filled in blue, and
+            counted in the corner of their passage; nodes that were returned are outlined in orange.
 
-    Examples:
-        ```python
-        draw_tree(pack.nodes(), pack.retrieve("How did the astronauts survive?"))
-        ```
+    Returns:
+        An SVG picture, which a notebook shows.
+
+    Example:
+        >>> from llama_pack_densex import DenseXRetrievalPack, draw_tree, load_sample
+        >>> sample = load_sample("en")
+        >>> pack = DenseXRetrievalPack(sample.documents[:1], propositionizer=sample.propositionizer())
+        >>> drawing = draw_tree(pack.nodes(), pack.retrieve("How did the astronauts survive?"))
+        >>> drawing.svg[:4]  # a notebook shows the drawing itself
+        '<svg'
     """
     by_id = {node.node_id: node for node in nodes}
     matched = {unit.id for result in retrieved for unit in matched_units(result.node)}

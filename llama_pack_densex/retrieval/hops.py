@@ -132,7 +132,7 @@ class _Asked(NamedTuple):
         """Look up the words of a question, given by its tokens."""
         passages = keywords.count_passages(connection)
         rows = keywords.passages_with(connection, tokens)
-        rarities = {token: keywords.rarity(len(rows.get(token, ())), passages) for token in tokens}
+        rarities = {token: keywords.rarity_of(len(rows.get(token, ())), passages) for token in tokens}
         total = sum(rarities.values())
         return cls(rows, {token: rarity / total for token, rarity in rarities.items()}, passages)
 
@@ -238,7 +238,7 @@ def _with_units(
     granularity: Sequence[str],
     found: Sequence[PassageHit],
 ) -> list[PassageHit]:
-    """Passages that are led to with the units that are read of them: that which says most, and who led there."""
+    """Passages that are led to, each with the unit of it that says most, and with that which led there."""
     rows = units_of_passages(
         connection, {passage for one in led for passage in (one.first_id, one.passage_id)}
     )

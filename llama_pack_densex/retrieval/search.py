@@ -29,10 +29,9 @@ LEAST_UNITS = 100
 """Units that are looked through for the passages of those that are wanted, whose own similarity counts too:
 among 20 the right passage came first for 2 of 100 questions less."""
 
-DENSE_UNITS = 200
-"""Units that the dense side of a hybrid search is asked for at first: among 200, one question of SQuAD in 11
-has fewer passages than the scale of relative scores needs, which then costs another search; of 300, one in
-140."""
+DENSE_UNITS = 128
+"""Units that the dense side of a hybrid search is asked for at first. Where they have fewer passages than the
+scale of relative scores needs, twice as many are searched for: of 50,000 units for one question in 50."""
 
 HEAD_PASSAGES = 30
 """Passages of each side between whose best and last score the scale of relative scores lies.

@@ -196,6 +196,16 @@ def make_app(
     Raises:
         ValueError: The token cannot be sent in a header, or is empty (no token is None); a host is no mere
             name; the rate is negative or no number.
+
+    Example:
+        >>> from fastapi.testclient import TestClient
+        >>> from llama_index.core import Document
+        >>> from llama_pack_densex import DenseXRetrievalPack
+        >>> from llama_pack_densex.serving.app import make_app
+        >>> app = make_app(DenseXRetrievalPack([Document(text="The Akashi Bridge opened in 1998.")]))
+        >>> client = TestClient(app, "http://localhost")  # in practice: uvicorn.run(app)
+        >>> client.post("/query", json={"question": "When did the Akashi Bridge open?"}).json()["answer"]
+        'The Akashi Bridge opened in 1998.[^1]'
     """
     if token is not None and not re.fullmatch(r"[!-~]([ -~]*[!-~])?", token):
         raise ValueError("the token must be of printable ASCII characters, without spaces around it")

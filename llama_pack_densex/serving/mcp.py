@@ -100,13 +100,23 @@ class Documents(BaseModel):
 
 
 def make_mcp_server(pack: DenseXRetrievalPack) -> MCPServer[None]:
-    """A server of the Model Context Protocol with three tools: search, read_passage and list_documents.
+    """Make a server of the Model Context Protocol with three tools: search, read_passage and list_documents.
 
-    Nothing of the index can be changed by it, and no LLM is asked. Results are bounded in size, whatever the
-    documents are like. Serve it with `make_mcp_server(pack).run("stdio")`.
+    It cannot change the index, and asks no LLM. Results are bounded in size, whatever the documents are like.
+    Serve it with `make_mcp_server(pack).run("stdio")`.
 
     Args:
         pack: The index.
+
+    Example:
+        >>> import asyncio
+        >>> from llama_index.core import Document
+        >>> from llama_pack_densex import DenseXRetrievalPack
+        >>> from llama_pack_densex.serving.mcp import make_mcp_server
+        >>> pack = DenseXRetrievalPack([Document(text="The Akashi Bridge opened in 1998.")])
+        >>> server = make_mcp_server(pack)
+        >>> [tool.name for tool in asyncio.run(server.list_tools())]
+        ['search', 'read_passage', 'list_documents']
     """
 
     def search(

@@ -57,7 +57,7 @@ def readable_text(text: str) -> str:
     Returns:
         The text without that; links stay.
 
-    Examples:
+    Example:
         >>> readable_text("The fee is ~~80~~ 70 euros. ![tower](data:image/png;base64,iVBORw0KGgo=)")
         'The fee is 70 euros. ![tower]()'
     """
@@ -79,7 +79,7 @@ def searchable_text(text: str) -> str:
     Returns:
         The text without that.
 
-    Examples:
+    Example:
         >>> searchable_text("See [the form](https://example.com/f?id=1) or https://example.com/help/a.html.")
         'See the form or example.com.'
     """

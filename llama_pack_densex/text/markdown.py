@@ -400,7 +400,7 @@ def row_statement(names: Sequence[str], cells: Sequence[str]) -> str:
         names: The columns' names; empty, or fewer than there are cells, where they are not known.
         cells: The cells; empty ones say nothing.
 
-    Examples:
+    Example:
         >>> row_statement(["Part", "Price in yen"], ["P120", "940"])
         'Part: P120; Price in yen: 940'
     """

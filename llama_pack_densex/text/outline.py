@@ -34,9 +34,9 @@ class Outline:
     Args:
         text: The document's text.
 
-    Examples:
+    Example:
         >>> outline = Outline("# Trips\\n\\nBring:\\n\\n- a coat\\n- boots")
-        >>> outline.section_of(27, 34), outline.context_of(27, 34)
+        >>> outline.section_of(26, 33), outline.context_of(26, 33)
         ('Trips', 'Bring:\\n\\n')
     """
 

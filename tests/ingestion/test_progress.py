@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from llama_pack_densex.ingestion.report import Watch
 from llama_pack_densex.llm.usage import RequestFigures, Usage
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet
 from tests.ingestion.reports import read_report
+from tests.waiting import wait_until
 
 INGESTION = """
 import logging, sys, time
@@ -222,10 +222,8 @@ def test_lines_are_written_as_the_work_goes_on() -> None:
     with shown_by(Display(lines.append, 0.2), 10) as progress:
         for _ in range(5):
             progress.passage(made(12))
-        deadline = time.monotonic() + 10
-        while not lines and time.monotonic() < deadline:
-            time.sleep(0.05)
-    assert lines[0].startswith("0/10 documents, 5 passages, 60 propositions, ")
+        wait_until(lambda: "5 passages" in "".join(lines))
+    assert lines[0].startswith("0/10 documents, ")
     assert lines[-1].startswith("0/10 documents, 5 passages, 60 propositions, ")
     assert all(line.isascii() and line.isprintable() for line in lines)
 

@@ -251,9 +251,9 @@ def test_no_text_raises(text: str) -> None:
     ids=lambda reply: f"{reply[:12]!r} and {len(reply)} characters",
 )
 def test_hostile_replies_take_no_time(reply: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     read_reply(reply)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 20  # a second at most; quadratic time would take hours
 
 
 def test_objects_within_objects_are_looked_into_once() -> None:

@@ -25,28 +25,38 @@ from llama_pack_densex.text.tokens import STOP_WORDS, words
 
 
 def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Finding]:
-    """Look for what is wrong with the propositions of a passage.
+    """Find faults in the propositions of a passage.
 
     - *grounding*: a number, date, unit, quotation or name that is neither in the passage nor in its title,
-      section or context, or a number that is elsewhere in the passage than what is said of it. Numbers are
-      compared by what they mean ("twenty-three", 二十三, 23), those in a name (37signals) as a part of it,
-      names without inflection and with what they are abbreviated to; what is missing is reported where it
-      comes first. How names are written is known of English and Japanese only.
-    - *language*: another one than the passage's.
+      section or context, or a number that the passage gives for something else. Numbers are compared by value
+      ("twenty-three", 二十三, 23), those in a name (37signals) as a part of it; names are compared without
+      inflection, and match their abbreviations. What is missing from the passage is reported once, where it
+      first occurs. Names are checked in English and Japanese only.
+    - *language*: a language other than the passage's.
     - *self_containedness*: an English or Japanese pronoun or demonstrative that nothing before it explains.
     - *duplication*: the words of an earlier proposition.
-    - *coverage*: a sentence, list item or row of the passage that no proposition says, or of which none says
-      a number or name (see `coverage.uncovered`).
+    - *coverage*: a sentence, list item or row of the passage that no proposition states, or a number or name
+      in it that none mentions.
     - *size*: a single word, or the whole of a passage of several sentences.
 
-    Rows of tables and code blocks that stand as propositions are not looked at.
+    Table rows and code blocks that serve as propositions are not checked.
 
     Args:
         passage: The passage with its title, section and context.
-        propositions: What was made of it.
+        propositions: Its propositions.
 
     Returns:
-        What was found, check by check, in the order of the propositions; nothing where all is well.
+        The faults, check by check, in the order of the propositions; empty if there are none.
+
+    Example:
+        >>> from llama_pack_densex import Passage, check_propositions
+        >>> passage = Passage("東京タワーは1958年に完成した。高さは333メートルである。", title="東京タワー")
+        >>> propositions = ["東京タワーは1958年に完成した。", "それは高さ332メートルである。"]
+        >>> for finding in check_propositions(passage, propositions):
+        ...     print(finding)
+        grounding: "332" is not in the passage
+        self_containedness: nothing in it says what "それ" stands for
+        coverage: no proposition says "333" of "高さは333メートルである。"
     """
     parts = segment(passage.text, passage.context)
     whole = {part.row or passage.text[slice(*part.span)] for part in parts if part.kind in ("row", "code")}
