@@ -32,8 +32,8 @@ MOST_WITH_NAME = 40
 MOST_WITH_TOKEN = 200
 """The same of a token of a name: more frequent ones are left out of it, as New of New Delhi."""
 
-PATH_SHARE = 0.75
-"""What a path that says all of the question adds to a passage: a share of the lead of its first passage."""
+ADDING_NOTHING = 0.5
+"""What a path counts whose second passage has no word of the question that the first one lacks."""
 
 MOST_PATHS = 64
 """Paths whose second passages are looked at, at most."""
@@ -137,15 +137,17 @@ class _Asked(NamedTuple):
         return cls(rows, {token: rarity / total for token, rarity in rarities.items()}, passages)
 
     def is_answered(self, passages: Sequence[int]) -> bool:
-        """Whether one of some passages has most of the words."""
+        """Whether one of some passages has most of the words, however rare."""
         counts = self._has_words(np.array(passages, np.int64)).sum(axis=0)
         return bool(counts.max() >= ANSWERED_SHARE * len(self.weights))
 
     def shares(self, firsts: Rows, seconds: Rows) -> npt.NDArray[np.float64]:
         """The share of the question's words that one passage of each pair has."""
-        has_words = self._has_words(firsts) | self._has_words(seconds)
-        weights = [self.weights[token] for token in self.rows]
-        return np.array(weights) @ has_words if weights else np.zeros(len(firsts))
+        weights = np.array([self.weights[token] for token in self.rows])
+        of_firsts = self._has_words(firsts)
+        of_both = of_firsts | self._has_words(seconds)
+        adds_words = (of_both != of_firsts).any(axis=0)
+        return weights @ of_both * np.where(adds_words, 1, ADDING_NOTHING)
 
     def _has_words(self, passages: Rows) -> npt.NDArray[np.bool_]:
         """Whether the passages, a column each, have the words that occur, a row each."""
@@ -175,7 +177,7 @@ def _best_paths(
     firsts, seconds = np.array([*links], np.int64).T
     shares = asked.shares(firsts, seconds).tolist()
     paths = [
-        Path(first, second, name, PATH_SHARE * share * rarity * leads[first])
+        Path(first, second, name, share * rarity * leads[first])
         for ((first, second), (rarity, name)), share in zip(links.items(), shares, strict=True)
     ]
     return sorted(paths, key=lambda path: (-path.gain, path.first, path.second))[:MOST_PATHS]

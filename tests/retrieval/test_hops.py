@@ -111,7 +111,7 @@ def test_every_search_of_every_store_goes_on(language: str, search: str) -> None
     assert {*sources(before), SECOND} <= {*sources(after)}
     assert len({*sources(after)}) == len(after)
     place = sources(after).index(SECOND)
-    assert place <= (sources(before) + [SECOND]).index(SECOND)
+    assert place <= [*sources(before), SECOND].index(SECOND)
 
 
 @pytest.mark.parametrize("language", CHAINS)
