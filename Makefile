@@ -13,7 +13,7 @@ SPHINX := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv-docs/bin/sphinx-build --fail-
 CORE_VERSIONS := lowest 0.14.20 newest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow test-stores test-trulens coverage check format bench test-matrix constraints dist docs docs-links clean supported-python
+.PHONY: help demo test test-fast test-all test-slow test-stores test-trulens coverage check format bench test-matrix constraints dist docs docs-links clean supported-python
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ demo: $(VENV)/.installed  ## install, and ask questions of the sample documents 
 
 test: $(VENV)/.installed-all  ## install everything, and run all tests but the slow ones (ARGS="-k name" for some of them)
 	$(PYTEST) -m "not slow" $(ARGS)
+
+test-fast: $(VENV)/.installed-all  ## run the tests of what needs no store, server or model: half a minute
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadgroup -m "pure and not slow" $(ARGS)
 
 test-all: $(VENV)/.installed-all  ## run the slow tests too: kills, Ray, notebooks, a browser, every store
 	$(PYTEST) $(ARGS)
@@ -105,7 +108,7 @@ $(VENV)/.installed-stores: $(VENV)/.installed-all
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python $(PIP_INSTALL) --upgrade 'pip>=25.1'
 	grep -v '^docutils==' constraints.txt > $(@D)/constraints.txt  # Sphinx takes an older one than twine
-	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt -e '.[evaluation]' --group docs
+	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt -e '.[chroma,evaluation]' --group docs
 	@touch $@
 
 supported-python:

@@ -150,7 +150,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         The Akashi Bridge opened in 1998.[^1]
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (public)
         self,
         documents: Iterable[BaseNode],
         proposition_llm: LLM | str | None = None,
@@ -784,9 +784,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         given: Iterable[BaseNode] = checked_documents(documents)
         if isinstance(documents, (BaseNode, Sequence)):
             given = list(given)  # says what is no document before anything is done
-        total = (
-            len(documents) if isinstance(documents, Sized) else 1 if isinstance(documents, BaseNode) else None
-        )
+        total = len(documents) if isinstance(documents, Sized) else None
+        if isinstance(documents, BaseNode):
+            total = 1
         return self._index.ingest(given, only_changed, gone, display_for(show_progress), total)
 
 

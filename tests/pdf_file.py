@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 
 def table_drawing(
@@ -10,8 +11,7 @@ def table_drawing(
     columns: Sequence[float],
     top: float = 700,
     height: float = 16,
-    ruled: bool = False,
-    align_right: bool = False,
+    style: Literal["", "ruled", "right"] = "",
 ) -> str:
     """What draws a table on a page.
 
@@ -20,15 +20,16 @@ def table_drawing(
         columns: Where its columns begin, in points, and where the last one ends.
         top: How high it begins.
         height: The height of a row.
-        ruled: Whether there are lines around its cells, but for merged ones.
-        align_right: Whether all columns but the first end at their right.
+        style: "ruled" for lines around its cells, but for merged ones; "right" for columns, but the first,
+            whose texts end at their right.
     """
+    ruled = style == "ruled"
     drawing = ""
     for y, row in enumerate(rows):
         upper = top - y * height
         for x, text in enumerate(row):
             left, right = columns[x], columns[x + 1]
-            at = right - 4 - 12 * len(text) * 0.556 if align_right and x else left + 4
+            at = right - 4 - 12 * len(text) * 0.556 if style == "right" and x else left + 4
             if text:
                 code = text.encode("utf-16-be").hex()
                 shown = f"({text.translate(_ESCAPES)})" if text.isascii() else f"<{code}>"
@@ -68,10 +69,17 @@ def text_drawing(lines: Sequence[tuple[float, float, str]], upright: bool = Fals
     return drawing
 
 
-def form_field(
-    kind: str, name: str, x: float, y: float, value: str = "", width: float = 200, more: str = ""
-) -> str:
-    """A field of a form: Tx for text, Ch for a choice, Btn for a box that is ticked if it has a value."""
+def form_field(kind: str, name: str, box: tuple[float, ...], value: str = "", more: str = "") -> str:
+    """A field of a form: Tx for text, Ch for a choice, Btn for a box that is ticked if it has a value.
+
+    Args:
+        kind: The kind.
+        name: The name.
+        box: Where it begins on the page, x and y, and how wide it is if not 200 points.
+        value: The value.
+        more: Further entries of its dictionary.
+    """
+    x, y, width = (*box, 200)[:3]
     about = f"/T <feff{name.encode('utf-16-be').hex()}> /Rect [{x} {y} {x + width} {y + 16}] {more}"
     if kind == "Btn":
         state = "/On" if value else "/Off"
@@ -84,7 +92,6 @@ def form_field(
 
 def pdf_bytes(
     pages: Sequence[str],
-    roman: bool = False,
     title: str = "",
     bookmarks: Sequence[tuple[str, int]] = (),
     drawings: Sequence[str] = (),
@@ -94,15 +101,13 @@ def pdf_bytes(
 
     Args:
         pages: The lines; empty for an empty page.
-        roman: Whether pages are labelled i, ii and so on.
         title: The title; empty for none.
         bookmarks: What each bookmark says, and the number of the page that it leads to, from 0 on.
         drawings: What else is drawn on each page.
         fields: The form fields of each page, as `form_field` makes them.
     """
-    labels = " /PageLabels << /Nums [0 << /S /r >>] >>" if roman else ""
     outline = 4 + 2 * len(pages)
-    labels += f" /Outlines {outline} 0 R" if bookmarks else ""
+    labels = f" /Outlines {outline} 0 R" if bookmarks else ""
     labels += " /AcroForm << /Fields [] >>" if fields else ""
     kids = " ".join(f"{4 + 2 * i} 0 R" for i in range(len(pages)))
     objects = [

@@ -127,6 +127,7 @@ SEEDS = range(1, 13 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 3)
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("store", STORES)
+@pytest.mark.slow_cases("*", but=["folder-1"])
 def test_an_index_has_what_it_would_have_if_it_were_made_anew(store: str, seed: int, tmp_path: Path) -> None:  # noqa: C901, PLR0915  # one history, step by step
     choice = random.Random(seed)
     make_store, folder = STORES[store], None if store == "memory" else tmp_path / "index"

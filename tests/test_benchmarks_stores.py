@@ -18,6 +18,7 @@ def _benchmarks_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
+@pytest.mark.slow
 def test_it_measures_a_small_index_with_exact_recall(tmp_path: Path) -> None:
     command = [sys.executable, BENCHMARKS / "stores.py", "--dir", tmp_path, "--corpus", "made-up", "--alone"]
     command += [
@@ -38,6 +39,7 @@ def test_it_measures_a_small_index_with_exact_recall(tmp_path: Path) -> None:
     assert "| pack: hybrid (default) |" in done.stdout
 
 
+@pytest.mark.slow
 def test_it_measures_what_users_of_llama_index_would_take(tmp_path: Path) -> None:
     pytest.importorskip("llama_index.retrievers.bm25")
     pytest.importorskip("llama_index.vector_stores.chroma")

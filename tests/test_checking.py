@@ -24,6 +24,8 @@ from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from tests.another_process import run_program
 from tests.searching import ENGLISH, JAPANESE, ShortEmbedding, documents, sources
 
+pytestmark = pytest.mark.together("forks")
+
 SHELF = MetadataFilters(filters=[MetadataFilter(key="shelf", value=1, operator=FilterOperator.NE)])
 MODELS: dict[str, Any] = {"proposition_llm": "none", "query_llm": "none"}
 
@@ -175,6 +177,7 @@ def test_the_command_says_what_is_wrong_and_how_to_mend_it(index: Path) -> None:
     assert "琵琶湖" in mended.output
 
 
+@pytest.mark.slow
 def test_a_new_index_has_nothing_that_compacting_would_give_back(tmp_path: Path) -> None:
     texts = {
         str(n): f"Lamp {n} hangs in hall {n}. It was lit in {1000 + n}. 灯{n}は赤い。" for n in range(500)
@@ -328,6 +331,7 @@ for ask in (lambda: load(sys.argv[1]), lambda: pack.compact()):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit on Windows")
+@pytest.mark.slow_cases("*", but=["recursive"])
 def test_a_system_that_cannot_open_a_file_is_not_called_damage(index: Path) -> None:
     code, output, errors = run_program(OUT_OF_DESCRIPTORS, index)
     assert code == 0, errors

@@ -208,6 +208,7 @@ AS_ANYBODY = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.
 @pytest.mark.skipif(
     AS_ANYBODY != [] and not shutil.which("setpriv"), reason="root may read everything, without setpriv"
 )
+@pytest.mark.slow
 def test_what_may_not_be_read_is_named_and_skipped(docs: Path, index: Path) -> None:
     (docs / "社外秘").mkdir()
     (docs / "listed").mkdir()
@@ -790,6 +791,7 @@ def test_a_failure_prints_nothing_on_stdout_and_no_traceback(tmp_path: Path) -> 
     assert result.stderr.startswith("Error: ")
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_error(index: Path) -> None:
     command = f"{sys.executable} -c 'from llama_pack_densex.cli import app; app()' inspect {index} | head -1"
     process = subprocess.run(
@@ -799,6 +801,7 @@ def test_a_reader_that_leaves_early_is_no_error(index: Path) -> None:
     assert process.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_pipe_for_ascii_gets_codes_no_colours_and_nothing_of_the_choice_of_models(index: Path) -> None:
     process = run_process("query", index, "琵琶湖", PYTHONIOENCODING="ascii")
     assert (process.returncode, process.stderr) == (0, "")
@@ -806,6 +809,7 @@ def test_a_pipe_for_ascii_gets_codes_no_colours_and_nothing_of_the_choice_of_mod
     assert "\x1b" not in process.stdout
 
 
+@pytest.mark.slow
 def test_json_is_all_on_stdout_and_the_same_in_any_locale(index: Path) -> None:
     process = run_process("query", index, "琵琶湖", "--json", LC_ALL="C", PYTHONIOENCODING="ascii")
     assert json.loads(process.stdout)["question"] == "琵琶湖"

@@ -77,6 +77,7 @@ def test_an_earlier_report_is_none_of_the_documents_that_it_stands_among(tmp_pat
     assert run(*given, "--out", tmp_path)[0] == 0
 
 
+@pytest.mark.slow_cases("*", but=["ja"])
 def test_a_table_and_three_files_come_out(squad: Path, tmp_path: Path) -> None:
     recorded = write_recording(tmp_path, squad)
     code, output = run(
@@ -104,6 +105,7 @@ def test_a_table_and_three_files_come_out(squad: Path, tmp_path: Path) -> None:
     assert {"densex", "densex-sentences", "bm25"} <= {strategy["name"] for strategy in report["strategies"]}
 
 
+@pytest.mark.slow_cases("*", but=["ja"])
 def test_it_fits_into_80_columns(squad: Path) -> None:
     code, output = run("compare", squad, "--embed-model", "none")
     assert code == 0
@@ -141,6 +143,7 @@ def test_questions_of_ones_own_over_a_folder(tmp_path: Path) -> None:
     assert "1 question about 1 document" in " ".join(output.split())
 
 
+@pytest.mark.slow
 def test_the_samples_questions_give_a_report_for_each_language(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def test_what_is_in_an_index_does_not_count(folder: Path, tmp_path: Path) -> Non
     assert (found["documents"], found["unchanged_documents"]) == (1, 12)
 
 
+@pytest.mark.slow
 def test_what_is_in_a_store_does_not_count_either(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,17 +134,11 @@ CHANGES: list[tuple[Callable[[Path], None], dict[str, str], int]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("happens", "became", "requests"), CHANGES, ids=[case[0].__name__ for case in CHANGES]
-)
+@pytest.mark.parametrize("case", CHANGES, ids=[case[0].__name__ for case in CHANGES])
 def test_the_next_time_only_what_changed_is_touched(
-    server: OpenAIServer,
-    docs: Path,
-    to: Path,
-    happens: Callable[[Path], None],
-    became: dict[str, str],
-    requests: int,
+    server: OpenAIServer, docs: Path, to: Path, case: tuple[Callable[[Path], None], dict[str, str], int]
 ) -> None:
+    happens, became, requests = case
     index(docs, "--to", to)
     server.requests.clear()
     happens(docs)
@@ -425,6 +419,7 @@ def test_a_budget_that_is_used_up_is_told_without_a_traceback(
     assert server.requests == []
 
 
+@pytest.mark.slow
 def test_the_command_of_a_user_ends_without_a_traceback_too(
     server: OpenAIServer, docs: Path, to: Path
 ) -> None:

@@ -21,6 +21,8 @@ from llama_pack_densex.llm.usage import Reply
 from llama_pack_densex.propositionizers.base import PropositionSet
 from tests.test_cli import invoke, run, run_json, run_process
 
+pytestmark = pytest.mark.together("torch")
+
 GREEN = "Green tea is steamed. It keeps its colour."
 LAKE = "琵琶湖は日本最大の湖である。面積は約６７０平方キロメートルである。"
 DOCUMENTS = [

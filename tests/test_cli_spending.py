@@ -307,7 +307,7 @@ def test_compare_does_not_ask_about_replies_that_it_has(
 
 @needs_terminals
 @pytest.mark.parametrize(
-    ("command", "told"),
+    "case",
     [
         (["estimate", "DOCS", "--sample", "2", "--embed-model", "none"], "about 2 requests"),
         (["estimate", "DOCS", "--sample", "9", "--embed-model", "none", "--to", "INDEX"], "about 3 requests"),
@@ -327,8 +327,9 @@ def test_compare_does_not_ask_about_replies_that_it_has(
     ],
 )
 def test_each_command_that_costs_asks_once(
-    command: list[str], told: str, docs: Path, tmp_path: Path, server: OpenAIServer, questions: Path
+    case: tuple[list[str], str], docs: Path, tmp_path: Path, server: OpenAIServer, questions: Path
 ) -> None:
+    command, told = case
     recorded = tmp_path / "recorded.jsonl"
     rows = [{"text": text, "propositions": [text]} for text in list(TEXTS.values())[:2]]
     recorded.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")

@@ -11,6 +11,7 @@ from tests.test_cli import DO_DEUCE, run
 
 
 @pytest.mark.parametrize(("mode", "least"), [("recursive", 57), ("auto_merging", 52)])
+@pytest.mark.slow_cases("*", but=["recursive-*"])
 def test_it_answers_in_two_languages_and_counts_its_answers(
     mode: str, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

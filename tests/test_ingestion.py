@@ -31,6 +31,8 @@ from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.searching import ENGLISH, JAPANESE, MORE_JAPANESE, ShortEmbedding, documents
 from tests.stand_in_llm import StandInLLM, digest
 
+pytestmark = pytest.mark.together("ingestion")
+
 HALF_A_CHARACTER = "\ud83d"
 
 
@@ -144,6 +146,7 @@ def test_the_index_is_the_same_for_a_generator_and_a_list() -> None:
 
 
 @pytest.mark.parametrize("asks", [False, True])
+@pytest.mark.slow
 def test_few_of_many_documents_are_held_at_a_time(tmp_path: Path, asks: bool) -> None:
     alive: set[int] = set()
     most: list[int] = []
@@ -283,6 +286,7 @@ def failing(fields: dict[str, Any], id_: str = "壊れた文書") -> Document:
 
 @each_failure
 @pytest.mark.parametrize("place", [0, 3, 6])
+@pytest.mark.slow_cases("*", but=["3-*"])
 def test_a_document_that_fails_stops_no_other_one(fields: dict[str, Any], place: int, tmp_path: Path) -> None:
     pack = pack_of(numbered(1), tmp_path / "index", embed_model=RefusingEmbedding())
     given = documents(ENGLISH)
@@ -292,6 +296,7 @@ def test_a_document_that_fails_stops_no_other_one(fields: dict[str, Any], place:
 
 
 @each_failure
+@pytest.mark.slow
 def test_a_document_that_fails_is_reported_with_its_error(
     fields: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -310,6 +315,7 @@ def test_a_document_that_fails_is_reported_with_its_error(
 
 
 @each_failure
+@pytest.mark.slow
 def test_a_document_that_fails_keeps_its_earlier_version(fields: dict[str, Any], tmp_path: Path) -> None:
     first = [Document(id_="壊れた文書", text="The first version. 最初の版。"), *documents(ENGLISH)]
     pack = pack_of(first, tmp_path / "index", embed_model=RefusingEmbedding())
@@ -336,6 +342,7 @@ def test_the_first_error_is_raised_where_every_document_fails(fields: dict[str, 
 
 
 @each_failure
+@pytest.mark.slow
 def test_a_document_that_fails_by_itself_raises_its_error(fields: dict[str, Any]) -> None:
     pack = pack_of(numbered(1), embed_model=RefusingEmbedding())
     with pytest.raises((ValueError, RuntimeError), match=r"character|kept as JSON|cannot be embedded"):
@@ -536,6 +543,7 @@ def test_the_error_of_a_budget_has_the_summary(provider: StandInLLM, tmp_path: P
 
 
 @pytest.mark.parametrize("limit", [{"max_tokens_total": 30_000}, {"max_cost": 0.005}])
+@pytest.mark.slow_cases("*", but=["*limit1"])
 def test_after_a_budget_only_the_rest_is_asked_for(
     provider: StandInLLM, tmp_path: Path, limit: dict[str, Any]
 ) -> None:
@@ -589,6 +597,7 @@ def test_a_file_that_is_read_under_a_new_id_is_reported_as_changed(tmp_path: Pat
 
 
 @pytest.mark.parametrize("size", [1, 1_500])  # of which some are written before the next ones are read
+@pytest.mark.slow_cases("*", but=["1"])
 def test_of_a_file_that_is_several_documents_one_may_change(size: int) -> None:
     def read(*texts: str) -> list[Document]:  # as readers do that make a document of each section
         return [Document(text=f"{text} " * size, metadata={"file_path": "/docs/a.md"}) for text in texts]

@@ -27,7 +27,11 @@ from tests.another_process import forks
 from tests.searching import ShortEmbedding
 from tests.stand_in_llm import StandInLLM, digest
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.together("ingestion"),
+    pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL"),
+]
 
 MOMENTS = {  # of kills: while passages are asked for, when a part of the nodes is in the index, or whenever
     "a pack": ("asking", "any", "asking", "writing", "any", "writing"),

@@ -13,6 +13,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+pytestmark = [pytest.mark.slow, pytest.mark.together("installation")]
+
 for module in ("build", "hatchling"):
     pytest.importorskip(module, reason="needs the dependency group test")
 
@@ -85,7 +87,7 @@ def environment(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempP
     if reached.returncode:
         pytest.skip("no package index is reached")
     wheel, _ = distributions
-    wanted = (f"{wheel}[evaluation,local]", "ipykernel", "nbclient")
+    wanted = (f"{wheel}[chroma,evaluation,local]", "ipykernel", "nbclient")
     constraints = ROOT / "constraints.txt"
     run(
         programs / "python",

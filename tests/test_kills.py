@@ -18,6 +18,8 @@ from llama_pack_densex.index.manifest import is_index
 from llama_pack_densex.index.upkeep import check_index
 from tests.killed_writer import arguments, read_journal
 
+pytestmark = pytest.mark.slow
+
 
 def killed(folder: Path, journal: Path, seed: int, entries: int, seconds: float) -> None:
     """Run a writer, and kill it so long after so many entries in its journal, however slow the machine is."""

@@ -17,6 +17,8 @@ from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.index import indexer
 from tests.searching import ShortEmbedding
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTS = 40
 
 

@@ -34,6 +34,8 @@ from tests.stand_in_llm import propositions_of
 from tests.test_cli import run, run_json
 from tests.test_models import make_tiny_model, needs_huggingface
 
+pytestmark = pytest.mark.together("torch")
+
 KEYS = ("OPENAI_API_KEY", "OPENAI_LIKE_API_KEY", "OPENAI_API_BASE")
 KEYS += tuple(key for one in PROVIDERS.values() for key in one.keys)
 TEA = "Green tea is steamed. Black tea is oxidised."

@@ -22,6 +22,8 @@ from llama_pack_densex.models import (
 from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
 
+pytestmark = pytest.mark.together("torch")
+
 
 def needs_huggingface() -> None:
     pytest.importorskip(

@@ -541,6 +541,7 @@ def test_the_racehorse_question_is_answered() -> None:
         assert race in answer
 
 
+@pytest.mark.slow
 def test_it_works_after_nest_asyncio_was_applied() -> None:
     pytest.importorskip("nest_asyncio")
     program = (
@@ -679,6 +680,7 @@ def test_what_a_caller_does_to_retrieved_nodes_does_not_reach_the_next_one() -> 
     assert not any("seen" in hit.node.metadata for hit in pack.retriever.retrieve("lamp"))
 
 
+@pytest.mark.slow
 def test_the_embeddings_of_a_long_document_take_few_bytes_a_number() -> None:
     grown: list[int] = []
 

@@ -48,6 +48,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
         if units == UNITS or (mode, search) in (("recursive", "hybrid"), ("auto_merging", "lexical"))
     ],
 )
+@pytest.mark.slow_cases("auto_merging-*-lexical")
 def test_every_choice_of_units_finds_distinct_passages(
     mode: str, granularity: tuple[str, ...], search: str
 ) -> None:
@@ -305,6 +306,7 @@ def test_a_unit_may_be_named_alone() -> None:
 
 
 @pytest.mark.parametrize("store", ["embedded", "folder", "simple"])
+@pytest.mark.slow_cases("*", but=["folder"])
 def test_questions_beside_changes_are_answered_from_whole_indexes(store: str, tmp_path: Path) -> None:
     """Whatever changes meanwhile, a document that stays is found, and afterwards everything is as it should
     be."""

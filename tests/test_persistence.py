@@ -24,6 +24,8 @@ from tests.embedding import TrigramEmbedding
 from tests.node_parsers.test_ids import Shouting
 from tests.openai_server import OpenAIServer, Reply
 
+pytestmark = pytest.mark.together("forks")
+
 MODES = ["recursive", "auto_merging"]
 QUERIES = ["When did the Akashi Bridge open?", "新幹線が開業したのは何年ですか。", "Bay of Fundy"]
 
@@ -390,6 +392,7 @@ def corruptible(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("damage", ["garbage", "truncated", "missing"])
+@pytest.mark.slow_cases("*", but=["truncated"])
 def test_a_damaged_file_gives_an_error_that_names_the_index(
     documents: list[Document], damage: str, tmp_path: Path
 ) -> None:
@@ -430,6 +433,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_persist_that_is_killed_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     DenseXRetrievalPack([Document(id_="d0", text="Version 0 of document 0. It is about lamp 0.")]).persist(

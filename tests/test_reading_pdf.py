@@ -27,10 +27,10 @@ def test_what_was_filled_into_a_form_stands_beside_its_labels(tmp_path: Path) ->
         (60, 540, "End."),
     ]
     fields = [
-        form_field("Tx", "reason", 150, 656, "3 June 2024"),
-        form_field("Tx", "name", 150, 696, "Ichiro Yamada"),
-        form_field("Ch", "city", 150, 616, "Osaka", more=COMBO),
-        form_field("Btn", "paid", 150, 576, "yes", width=16),
+        form_field("Tx", "reason", (150, 656), "3 June 2024"),
+        form_field("Tx", "name", (150, 696), "Ichiro Yamada"),
+        form_field("Ch", "city", (150, 616), "Osaka", more=COMBO),
+        form_field("Btn", "paid", (150, 576, 16), "yes"),
     ]
     (text,) = pages(tmp_path / "a.pdf", [text_drawing(labels)], [fields])
     assert text.split("\n") == ["Name: Ichiro Yamada", "From: 3 June 2024", "City: Osaka", "Paid ☑", "End."]
@@ -39,8 +39,8 @@ def test_what_was_filled_into_a_form_stands_beside_its_labels(tmp_path: Path) ->
 def test_a_japanese_form_of_two_pages(tmp_path: Path) -> None:
     drawings = [text_drawing([(60, 700, "申請者"), (60, 660, "所属")]), text_drawing([(60, 700, "理由")])]
     fields = [
-        [form_field("Tx", "a", 150, 696, "山本花子"), form_field("Tx", "b", 150, 656, "営業第二課")],
-        [form_field("Tx", "c", 150, 696, "妹の結婚式")],
+        [form_field("Tx", "a", (150, 696), "山本花子"), form_field("Tx", "b", (150, 656), "営業第二課")],
+        [form_field("Tx", "c", (150, 696), "妹の結婚式")],
     ]
     first, second = pages(tmp_path / "a.pdf", drawings, fields)
     assert first.split("\n") == ["申請者 山本花子", "所属 営業第二課"]
@@ -50,10 +50,10 @@ def test_a_japanese_form_of_two_pages(tmp_path: Path) -> None:
 def test_boxes_stand_before_the_labels_behind_them(tmp_path: Path) -> None:
     labels = [(90, 700, "by train"), (240, 700, "by car"), (90, 660, "電車"), (240, 660, "車")]
     fields = [
-        form_field("Btn", "way", 70, 696, "yes", 16, RADIO),
-        form_field("Btn", "way", 220, 696, "", 16, RADIO),
-        form_field("Btn", "道", 70, 656, "", 16),
-        form_field("Btn", "道", 220, 656, "yes", 16),
+        form_field("Btn", "way", (70, 696, 16), "yes", RADIO),
+        form_field("Btn", "way", (220, 696, 16), "", RADIO),
+        form_field("Btn", "道", (70, 656, 16)),
+        form_field("Btn", "道", (220, 656, 16), "yes"),
     ]
     (text,) = pages(tmp_path / "a.pdf", [text_drawing(labels)], [fields])
     assert " ".join(text.split()) == "☑ by train ☐ by car ☐ 電車 ☑ 車"
@@ -61,30 +61,30 @@ def test_boxes_stand_before_the_labels_behind_them(tmp_path: Path) -> None:
 
 def test_a_label_may_stand_above_its_field_and_a_field_without_one_has_its_name(tmp_path: Path) -> None:
     labels = [(60, 700, "Address"), (60, 640, "End of the form")]
-    fields = [form_field("Tx", "x", 60, 678, "Kyoto"), form_field("Tx", "社員番号", 60, 100, "4711")]
+    fields = [form_field("Tx", "x", (60, 678), "Kyoto"), form_field("Tx", "社員番号", (60, 100), "4711")]
     (text,) = pages(tmp_path / "a.pdf", [text_drawing(labels)], [fields])
     assert text.split("\n") == ["Address Kyoto", "End of the form", "社員番号: 4711"]
 
 
 def test_what_was_filled_into_a_table_stands_in_its_cells(tmp_path: Path) -> None:
     drawing = table_drawing(
-        [["Item", "Cost"], ["Train", " "], ["Hotel", " "]], [60, 200, 400], ruled=True, height=20
+        [["Item", "Cost"], ["Train", " "], ["Hotel", " "]], [60, 200, 400], style="ruled", height=20
     )
-    fields = [form_field("Tx", "train", 210, 662, "52000"), form_field("Tx", "hotel", 210, 642, "24000")]
+    fields = [form_field("Tx", "train", (210, 662), "52000"), form_field("Tx", "hotel", (210, 642), "24000")]
     (text,) = pages(tmp_path / "a.pdf", [drawing], [fields])
     assert "| Train | 52000 |\n| Hotel | 24000 |" in text
 
 
 def test_hidden_fields_passwords_and_empty_ones_are_left_out(tmp_path: Path) -> None:
-    hidden = form_field("Tx", "a", 150, 696, "internal").replace("/F 4", "/F 2")
-    secret = form_field("Tx", "b", 150, 656, "1234", more="/Ff 8192")
+    hidden = form_field("Tx", "a", (150, 696), "internal").replace("/F 4", "/F 2")
+    secret = form_field("Tx", "b", (150, 656), "1234", more="/Ff 8192")
     labels = text_drawing([(60, 700, "Name:"), (60, 660, "PIN:"), (60, 620, "City:")])
-    (text,) = pages(tmp_path / "a.pdf", [labels], [[hidden, secret, form_field("Tx", "c", 150, 616)]])
+    (text,) = pages(tmp_path / "a.pdf", [labels], [[hidden, secret, form_field("Tx", "c", (150, 616))]])
     assert text == "Name:\nPIN:\nCity:"
 
 
 def test_an_xfa_form_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    data = pdf_bytes(["Please wait."], fields=[[form_field("Tx", "a", 150, 600, "Kyoto")]])
+    data = pdf_bytes(["Please wait."], fields=[[form_field("Tx", "a", (150, 600), "Kyoto")]])
     file = tmp_path / "a.pdf"
     file.write_bytes(data.replace(b"/Fields []", b"/Fields [] /XFA (x)"))
     read_file(file, "a.pdf")
@@ -158,7 +158,7 @@ def test_three_columns_between_a_heading_and_a_line_below(tmp_path: Path) -> Non
 
 def test_a_table_beside_a_column_is_not_cut_apart(tmp_path: Path) -> None:
     table = table_drawing(
-        [["Year", "Guests"], ["2023", "5200"], ["2024", "6100"]], [320, 420, 520], 662, ruled=True
+        [["Year", "Guests"], ["2023", "5200"], ["2024", "6100"]], [320, 420, 520], 662, style="ruled"
     )
     drawing = text_drawing([(40, 650, TOWER[0])]) + table
     drawing += text_drawing([(40, 650 - 16 * row, line) for row, line in enumerate(TOWER) if row])

@@ -19,9 +19,12 @@ from llama_pack_densex.models import RETRIEVERS, embed_model_identity, resolve_e
 from tests.test_cli import run, run_json
 
 # not imported by each process that collects the tests: that takes seconds
-pytestmark = pytest.mark.skipif(
-    find_spec("sentence_transformers") is None, reason="the extra [huggingface] is not installed"
-)
+pytestmark = [
+    pytest.mark.together("torch"),
+    pytest.mark.skipif(
+        find_spec("sentence_transformers") is None, reason="the extra [huggingface] is not installed"
+    ),
+]
 
 TEXTS = ["a lamp", "the tide rises twice a day, and falls", "", "湖の面積 lake 670", "word " * 400]
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}

@@ -150,6 +150,7 @@ def test_the_log_names_the_passage_and_is_forgotten_on_reset(server: StandInLLM)
     assert server.totals().kinds == {}
 
 
+@pytest.mark.slow
 def test_faults_come_in_their_shares_and_are_the_same_in_every_run() -> None:
     shares = {"rate_limited": 0.15, "server_error": 0.15, "reset": 0.1, "malformed": 0.1, "cut_off": 0.1}
     with StandInLLM(faults=Faults(**shares), seed=3) as server:

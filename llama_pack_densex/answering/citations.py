@@ -134,10 +134,15 @@ class CitedAnswer:
         if self.text or self._is_answer(answer):
             self._held += cut or mark
             return self._release(len(self._held))
-        is_silence = self.is_written and not answer
-        self.outcome = "no_answer" if is_silence else "not_found"
-        self.text = self._phrase(NO_ANSWER if is_silence else NOT_FOUND) + cut
+        self.text = self._say_no_answer(is_silence=self.is_written and not answer) + cut
         return self.text
+
+    def _say_no_answer(self, *, is_silence: bool) -> str:
+        if is_silence:
+            self.outcome = "no_answer"
+            return self._phrase(NO_ANSWER)
+        self.outcome = "not_found"
+        return self._phrase(NOT_FOUND)
 
     def _release(self, length: int) -> str:
         """Show the beginning of what is held."""
@@ -157,6 +162,10 @@ class CitedAnswer:
         sentences = [text[start:end] for start, end in sentences_of(text, self._question)]
         if all(says_what_is_missing(sentence, self._question) for sentence in sentences):
             return False
+        return self._are_supported(sentences)
+
+    def _are_supported(self, sentences: Sequence[str]) -> bool:
+        """Whether the best sources hold half of the words of sentences."""
         words = [content_words(tokenize(sentence)) for sentence in sentences]
         tokens = [set(tokenize(source.text)) for source in self.sources.values()]
         shared = sum(max((len(sentence & source) for source in tokens), default=0) for sentence in words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from llama_index.core.llms import LLM, ChatMessage, MessageRole
@@ -140,8 +140,7 @@ def read_reply(reply: str, message: str, otherwise: Query) -> Query:
     text = without_thoughts(reply)
     if len(text) <= SHORT and _NO_QUERY.search(text):
         return _without_query(message, otherwise)
-    lines = [_LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-") for line in text.splitlines()]
-    lines = [line for line in lines if any(map(str.isalnum, line)) and not line.endswith((":", "："))]
+    lines = list(_lines_of_query(text))
     if not lines or _is_too_long(lines[0]):
         return otherwise
     sentence = lines[0]
@@ -152,6 +151,14 @@ def read_reply(reply: str, message: str, otherwise: Query) -> Query:
         logger.info("The LLM names another subject than the newest message; both are searched for.")
         return replace(otherwise, terms=f"{otherwise.terms} {terms}", rewritten=sentence)
     return Query("question", sentence, terms)
+
+
+def _lines_of_query(reply: str) -> Iterator[str]:
+    for line in reply.splitlines():
+        text = _LABEL.sub("", line.strip(" \t*")).strip(" \t\"'`「」*-")
+        is_label = text.endswith((":", "："))
+        if any(map(str.isalnum, text)) and not is_label:
+            yield text
 
 
 def _without_query(message: str, otherwise: Query) -> Query:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
@@ -156,17 +156,20 @@ def _gains(words: Collection[str], best: Fact, facts: Sequence[Fact]) -> bool:
     *earlier, last = facts
     if not earlier:
         return True
-    besides = [fact for fact in facts if not _is_item(fact, best)]
-    if len(besides) >= MOST_FACTS:
-        return False
     if last.unit.score < LEAST_SHARE * best.unit.score:
         return False
     if _is_row(last) and coverage_of(words, last.unit.text) < coverage_of(words, best.unit.text):
         return False  # another row says the same of something that was not asked about
-    limit = LIST_WORDS if _is_item(last, best) else ANSWER_WORDS
-    if sum(count_words(fact.unit.text) for fact in facts) > limit:
+    if _are_too_many(facts, best):
         return False
     return not any(_is_said_by(last, other) for other in earlier)
+
+
+def _are_too_many(facts: Sequence[Fact], best: Fact) -> bool:
+    """Whether facts are more than an answer has, or their words; a list may be longer."""
+    besides = [fact for fact in facts if not _is_item(fact, best)]
+    limit = LIST_WORDS if _is_item(facts[-1], best) else ANSWER_WORDS
+    return len(besides) >= MOST_FACTS or sum(count_words(fact.unit.text) for fact in facts) > limit
 
 
 def _below_leads(
@@ -190,16 +193,18 @@ def _below_leads(
     above = max((abs(fact.unit.score) for fact in stating), default=1.0) / (_AS_GOOD * _ALIKE_LEAD**2)
     for source in nodes:
         text = source.get_content()
-        context = context_of(source.node)
-        leads = [part.span for part in segment(text, context) if _leads(part, text)]
+        leads = [part.span for part in segment(text, context_of(source.node)) if _leads(part, text)]
         for (start, end), (next_start, _) in pairwise([*leads, (len(text), len(text))]):
             share = coverage_of(words, text[start:end])
-            if share < _ALIKE_LEAD or share <= least:
-                continue
-            for statement in statements(text, context):
-                if end <= statement.span[0] < next_start:
-                    below.append(_fact(source, statement, share * above))
+            if share >= _ALIKE_LEAD and share > least:
+                below += _facts_between(source, end, next_start, share * above)
     return sorted(below, key=lambda fact: -fact.unit.score)
+
+
+def _facts_between(source: NodeWithScore, start: int, end: int, score: float) -> Iterator[Fact]:
+    for statement in statements(source.get_content(), context_of(source.node)):
+        if start <= statement.span[0] < end:
+            yield _fact(source, statement, score)
 
 
 def _leads(part: Segment, text: str) -> bool:
@@ -224,17 +229,22 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
     ordered = sorted(facts, key=lambda fact: (not _goes_first(fact, facts[0]), fact.unit.span or (0, 0)))
     texts = [_quotation(fact) for fact in ordered]
     is_japanese = detect_language(texts[0], facts[0].source.get_content()) == "ja"
+    unverified = UNVERIFIED["ja" if is_japanese else "en"]
     sentences: list[str] = []
     for text, fact in zip(texts, ordered, strict=True):
-        remark = UNVERIFIED["ja" if is_japanese else "en"] if fact.unit.unverified else ""
-        for start, end in sentence_spans(text):
-            sentence = text[start:end]
-            sentences.append(f"{sentence}{separator(sentence)}{remark}[^{number}]")
+        remark = unverified if fact.unit.unverified else ""
+        sentences += _with_footnotes(text, f"{remark}[^{number}]")
     if "\n" in "".join(texts) or any(map(_is_row, ordered)):
         return "\n\n".join(sentences)
     if any(map(LIST_MARKER.match, texts)):
         return "\n".join(sentences)
-    return ("" if is_japanese else " ").join(sentences)
+    return "".join(sentences) if is_japanese else " ".join(sentences)
+
+
+def _with_footnotes(text: str, footnote: str) -> Iterator[str]:
+    for start, end in sentence_spans(text):
+        sentence = text[start:end]
+        yield f"{sentence}{separator(sentence)}{footnote}"
 
 
 def _quotation(fact: Fact) -> str:
@@ -315,16 +325,21 @@ def judge(
     Returns:
         "answered", "closest" where it cannot be told, or "not_found".
     """
-    evidence = coverage(question, sources)
-    near = [unit.similarity for source in sources for unit in source.units if unit.similarity is not None]
-    support = trust_in(trust or {}, question)
-    if near and support and support.known and support.unrelated is not None:
-        nearness = (max(near) - support.unrelated) / max(1 - support.unrelated, 1e-6)
-        evidence += max(nearness, 0.0)
+    evidence = coverage(question, sources) + _nearness(sources, trust_in(trust or {}, question))
     is_measured = detect_language(question) in ("en", "ja", "latin", "")
     if evidence < (LEAST_EVIDENCE if is_measured else _LEAST_ELSEWHERE):
         return "not_found"
     return "answered" if evidence >= SURE_EVIDENCE else "closest"
+
+
+def _nearness(sources: Sequence[Source], trust: LanguageTrust | None) -> float:
+    """How much nearer the nearest unit is than sentences are to other passages, of what there is up to 1."""
+    units = chain.from_iterable(source.units for source in sources)
+    similarities = [unit.similarity for unit in units if unit.similarity is not None]
+    if not similarities or trust is None or not trust.known or trust.unrelated is None:
+        return 0.0
+    nearness = (max(similarities) - trust.unrelated) / max(1 - trust.unrelated, 1e-6)
+    return max(nearness, 0.0)
 
 
 def coverage(question: str, sources: Sequence[Source]) -> float:

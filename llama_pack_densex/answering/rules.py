@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -87,14 +87,18 @@ class _Message:
     @cached_property
     def subject(self) -> str:
         """What the messages before are about; of "And when?" that is the whole question before."""
-        recent = (turn for turn in reversed(self.history[-_LOOKED_THROUGH:]) if turn.role == MessageRole.USER)
-        texts = [shortened(str(turn.content or "")) for turn in recent]
-        questions = [text for text in texts if by_rules(text).kind == "question"]
+        questions = [text for text in self._user_messages() if by_rules(text).kind == "question"]
         subject = next(filter(None, map(_subject, questions)), "")
         if not (subject and self.is_empty and _ASKS_FOR.search(self.text)):
             return subject
         previous = search_terms(questions[0]).rstrip("?!.？。 ")
         return previous if all(part in previous for part in subject.split()) else f"{subject} {previous}"
+
+    def _user_messages(self) -> Iterator[str]:
+        """What the user wrote before, the newest first."""
+        for turn in reversed(self.history[-_LOOKED_THROUGH:]):
+            if turn.role == MessageRole.USER:
+                yield shortened(str(turn.content or ""))
 
 
 def _small_talk(message: _Message) -> Query | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from statistics import fmean
@@ -28,6 +28,7 @@ from llama_pack_densex.evaluation import KeptLLM, Report, read_dataset
 from llama_pack_densex.evaluation.compare import EMBEDDINGS, READER_LENGTHS, REPLIES, compare, evaluate
 from llama_pack_densex.evaluation.datasets import languages_of
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet
+from llama_pack_densex.evaluation.report import StrategyResult
 from llama_pack_densex.evaluation.strategies import resolve_strategies
 from llama_pack_densex.evaluation.strategy import Strategy
 from llama_pack_densex.ingestion.estimate import llm_behind
@@ -149,18 +150,21 @@ def _expenses_of_comparison(options: CompareCommand, arguments: Mapping[str, Any
     for llm in llms.values():
         check_server(llm)
     check_embedding_server(options.embed_model)
-    replies = options.out and options.out / REPLIES
-    has_replies = replies is not None and replies.exists()
     expenses = []
     for language, _ in _languages(options, options.dataset):
         dataset = _read_dataset(options, language)
         of_documents = _expenses_of_documents(options, arguments, dataset)
-        count = _count_usages if has_replies and not of_documents else _guess_usages
+        count = _count_usages if _keeps(options, REPLIES) and not of_documents else _guess_usages
         usages = count(options, arguments, dataset) if llms else {}
         expenses += of_documents
         for role, llm in llms.items():
             expenses += expenses_of_llm(llm, usages[role], purpose=f" for {_TASKS[role]}")
     return expenses
+
+
+def _keeps(options: CompareCommand, name: str) -> bool:
+    """Whether the report's folder has a file of an earlier comparison."""
+    return options.out is not None and (options.out / name).exists()
 
 
 def _expenses_of_documents(
@@ -176,8 +180,7 @@ def _expenses_of_documents(
             propositionizer = propositionizer.keeping_replies(options.out / REPLIES)
         parser, _ = make_node_parser(PackOptions(), Given(propositionizer=propositionizer))
         expenses += expenses_of_indexing(dataset.documents, parser, set(), None)
-    has_embeddings = options.out is not None and (options.out / EMBEDDINGS).exists()
-    if options.embed_model is not None and not has_embeddings:
+    if options.embed_model is not None and not _keeps(options, EMBEDDINGS):
         tokens = sum(count_tokens(document.text) for document in dataset.documents)
         cuts = len(_strategies(arguments, dataset))  # each strategy cuts the documents in its own way
         expenses += expenses_of_embedding(options.embed_model, cuts * tokens)
@@ -185,8 +188,7 @@ def _expenses_of_documents(
 
 
 def _strategies(arguments: Mapping[str, Any], dataset: EvaluationSet) -> Sequence[Strategy]:
-    ranks = any(question.candidates for question in dataset.questions)
-    return resolve_strategies(arguments.get("strategies"), ranks)
+    return resolve_strategies(arguments.get("strategies"), dataset.has_candidates)
 
 
 def _count_usages(
@@ -253,25 +255,38 @@ def evaluate_index(options: EvaluateCommand) -> bool:
     if not options.estimate and not is_agreed(_expenses_of_evaluation(options), options):
         return False
     for language, folder in _languages(options, options.questions):
-        llms = _llms(options, options.estimate)
-        report = _evaluate(options, language, llms, None if options.estimate else options.trulens)
-        requests = {role: llm.figures for role, llm in llms.items()}
-        files: list[Path] = []
-        results[language] = requests
-        if not options.estimate:
+        if not options.as_json and language != options.language:
+            print_heading(str(language))
+        if options.estimate:
+            results[language] = _estimate_evaluation(options, language)
+        else:
+            report = _evaluate_and_report(options, language, folder)
             results[language] = _main_figures(report)
             failed += report.all_failed
-            files = report.write(folder) if folder else []
-        if options.as_json:
-            continue
-        if language != options.language:
-            print_heading(str(language))
-        if not options.estimate:
-            _print_report(report, files)
-        _print_requests(requests, options.estimate)
     if options.as_json:
         print_json(results.get(options.language, results))
     return not failed
+
+
+def _estimate_evaluation(options: EvaluateCommand, language: str | None) -> dict[str, RequestFigures]:
+    """What LLMs would be asked in a language; printed unless it is for JSON."""
+    llms = _llms(options, is_estimate=True)
+    _evaluate(options, language, llms)
+    requests = {role: llm.figures for role, llm in llms.items()}
+    if not options.as_json:
+        _print_requests(requests, is_estimate=True)
+    return requests
+
+
+def _evaluate_and_report(options: EvaluateCommand, language: str | None, folder: Path | None) -> Report:
+    """Ask the questions in a language; the report is written, and printed unless it is for JSON."""
+    llms = _llms(options, is_estimate=False)
+    report = _evaluate(options, language, llms, options.trulens)
+    files = report.write(folder) if folder else []
+    if not options.as_json:
+        _print_report(report, files)
+        _print_requests({role: llm.figures for role, llm in llms.items()}, is_estimate=False)
+    return report
 
 
 def _evaluate(
@@ -384,13 +399,17 @@ def _print_report(report: Report, files: Sequence[Path]) -> None:
         first = one_line(report.comparisons[0].first)
         write(f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test).", "dim")
     for titles in _OF_ANSWERS:
-        failed = [max(strategy.failed.get(metric, 0) for metric in titles) for strategy in report.strategies]
-        _print_metrics(report, titles, "failed", failed)
+        _print_metrics(report, titles, "failed", _failures(report, titles))
     _print_skipped(report)
     if report.all_failed:
         write(f"All failed for: {', '.join(report.all_failed)}.")
     if files:
         write(f"Written: {', '.join(one_line(str(file)) for file in files)}.")
+
+
+def _failures(report: Report, metrics: Collection[str]) -> list[int]:
+    """Of how many items each strategy has none of some metrics."""
+    return [max(strategy.failed.get(metric, 0) for metric in metrics) for strategy in report.strategies]
 
 
 def _print_skipped(report: Report) -> None:
@@ -404,20 +423,30 @@ def _print_metrics(report: Report, titles: dict[str, str], last_title: str, last
     metrics = [metric for metric in titles if _is_measured(report, metric)]
     if not metrics:
         return
-    differing = {(test.metric, test.second) for test in report.comparisons if test.p_value < _SIGNIFICANT}
+    differing = _differences(report)
     rows = []
     for strategy, number in zip(report.strategies, last, strict=True):
-        row = [strategy.name]
-        for metric in metrics:
-            value = strategy.metrics.get(metric)
-            mark = "*" if (metric, strategy.name) in differing else " "
-            row.append("- " if value is None else f"{value:.3f}{mark}")
-        rows.append([*row, f"{number:,.0f}"])
+        values = (_marked_value(strategy, metric, differing) for metric in metrics)
+        rows.append([strategy.name, *values, f"{number:,.0f}"])
     print_table(["strategy", *(titles[metric] for metric in metrics), last_title], rows, gap=1)
     write()
     for metric in metrics:
         if metric in _MEANINGS:
             write(_MEANINGS[metric].format(unit=report.dataset.length_unit, gold=report.dataset.gold), "dim")
+
+
+def _differences(report: Report) -> set[tuple[str, str]]:
+    """The metrics by which strategies differ from the first one, each with the strategy's name."""
+    tests = (test for test in report.comparisons if test.p_value < _SIGNIFICANT)
+    return {(test.metric, test.second) for test in tests}
+
+
+def _marked_value(strategy: StrategyResult, metric: str, differing: Collection[tuple[str, str]]) -> str:
+    value = strategy.metrics.get(metric)
+    if value is None:
+        return "- "
+    mark = "*" if (metric, strategy.name) in differing else " "
+    return f"{value:.3f}{mark}"
 
 
 def _is_measured(report: Report, metric: str) -> bool:

@@ -17,7 +17,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -69,16 +70,21 @@ def read_options(path: Path, command: str, options: Mapping[str, Any]) -> dict[s
     if section:
         shown = ", ".join(f"{key} = {_shown(value)}" for key, value in section.items())
         inform(f"{path}, [{command}]: {shown}")
-    places = [] if is_own else list(_places(values))
-    if places:
-        warning = (
-            f"{path} leads to {', '.join(places)}. Whoever wrote the file may get your documents, questions "
-            "and "
-            f"keys there; if it is yours, set DENSEX_CONFIG={path}"
-        )
-        if not is_confirmed(warning, "Use it this time?"):
-            raise ValueError(warning)
+    if not is_own:
+        _confirm_places(path, values)
     return values
+
+
+def _confirm_places(path: Path, values: Mapping[str, Any]) -> None:
+    places = list(filter(None, starmap(_place, values.items())))
+    if not places:
+        return
+    warning = (
+        f"{path} leads to {', '.join(places)}. Whoever wrote the file may get your documents, questions and "
+        f"keys there; if it is yours, set DENSEX_CONFIG={path}"
+    )
+    if not is_confirmed(warning, "Use it this time?"):
+        raise ValueError(warning)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -106,18 +112,15 @@ def _shown(value: Any) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _places(values: Mapping[str, Any]) -> Iterator[str]:
-    """The addresses and folders that values lead to."""
-    for name, value in values.items():
-        text = str(value)
-        place = ""
-        if name == "api_base" or (name == "to" and is_store_url(text)):
-            place = redacted(text)
-        elif name in ("llm", "query_llm") and text != NONE:
-            place = unnamed_place(with_provider(text))
-        elif name in ("embed_model", "rerank") and text != NONE:
-            place = unnamed_place(text, RETRIEVERS)
-        elif name == "propositionizer" and text.startswith("seq2seq:"):
-            place = unnamed_place(text.partition(":")[2])
-        if place:
-            yield place
+def _place(name: str, value: Any) -> str | None:
+    """The address or folder that a value leads to, if there is any."""
+    text = str(value)
+    if name == "api_base" or (name == "to" and is_store_url(text)):
+        return redacted(text)
+    if name == "propositionizer" and text.startswith("seq2seq:"):
+        return unnamed_place(text.partition(":")[2])
+    if text == NONE:
+        return None
+    if name in ("llm", "query_llm"):
+        return unnamed_place(with_provider(text))
+    return unnamed_place(text, RETRIEVERS) if name in ("embed_model", "rerank") else None

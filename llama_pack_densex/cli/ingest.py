@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,7 @@ from llama_pack_densex.propositionizers.seq2seq import PROPOSITIONIZER
 from llama_pack_densex.text.terminal import one_line
 from llama_pack_densex.wiring import Given, make_node_parser
 
-_FILE_OPTIONS = ("include", "exclude", "strict")
+_FILE_OPTIONS = ("include", "exclude")
 
 
 def index_paths(options: IndexCommand) -> bool:
@@ -72,16 +72,11 @@ def index_paths(options: IndexCommand) -> bool:
         raise _nothing_to_read(options.paths, end)
     if not _is_agreed(options, plan):
         return False
-    try:
+    with _figures_on_failure():
         if pack is None:
             pack = index.build(documents, show_progress=not options.as_json, **arguments)
         else:
             pack.refresh(documents, show_progress=not options.as_json, gone=gone)
-    except PropositionizerError as error:
-        if error.ingestion is not None:
-            with redirect_stdout(sys.stderr):
-                print_figures(summary_rows(error.ingestion))
-        raise
     if options.as_json:
         print_json(_described(pack, index, documents))
     else:
@@ -90,6 +85,18 @@ def index_paths(options: IndexCommand) -> bool:
         print_statuses(pack.counts())
         _print_models(pack, by_default=opened is None and options.embed_model is None)
     return not pack.failed_documents
+
+
+@contextmanager
+def _figures_on_failure() -> Iterator[None]:
+    """Print on stderr what an ingestion came to that fails."""
+    try:
+        yield
+    except PropositionizerError as error:
+        if error.ingestion is not None:
+            with redirect_stdout(sys.stderr):
+                print_figures(summary_rows(error.ingestion))
+        raise
 
 
 def _is_agreed(options: IndexCommand, plan: Plan) -> bool:
@@ -295,7 +302,17 @@ def plan_ingestion(
     )
     files = {document_id: _file_of(document_id, record.file) for document_id, record in records.items()}
     documents = PathDocuments(options.paths, folders, dict(files.values()), **options.chosen(*_FILE_OPTIONS))
+    if options.strict:
+        documents.refuse_unreadable()
+    documents.warn_of_skipped()
     return Plan(documents, parser, manifest, {record.hash for record in records.values()}, files)
+
+
+def _propositionizer_by_llm(options: EstimateCommand | BatchExportCommand, asks: bool) -> Propositionizer:
+    if options.llm == NONE:
+        return SentencePropositionizer()
+    llm = named_llm(options.llm or OPENAI_MODEL, asked=asks)
+    return LLMPropositionizer(llm, **options.chosen(*LLMPropositionizer.model_fields))
 
 
 def plan_by_llm(options: EstimateCommand | BatchExportCommand, asks: bool = False) -> Plan:
@@ -311,12 +328,9 @@ def plan_by_llm(options: EstimateCommand | BatchExportCommand, asks: bool = Fals
     """
     index = None if options.to is None else IndexPlace.of(options.to)
     opened = index.read() if index else None
-    propositionizer: Propositionizer = SentencePropositionizer()
-    if options.llm != NONE:
-        llm = named_llm(options.llm or OPENAI_MODEL, asked=asks)
-        propositionizer = LLMPropositionizer(llm, **options.chosen(*LLMPropositionizer.model_fields))
-    if asks:  # what it replies is kept
-        for folder in index.folders if index else ():
+    propositionizer = _propositionizer_by_llm(options, asks)
+    if asks and index:  # what it replies is kept
+        for folder in index.folders:
             propositionizer = propositionizer.keeping_replies(folder / REPLIES_FILE)
     if index and opened and opened[0].propositionizer != propositionizer.fingerprint:
         warn(

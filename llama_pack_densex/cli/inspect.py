@@ -106,18 +106,17 @@ class _Outline:
         """
         indexed = {passage.document_id for passage in self.passages}
         documents = resolve_documents(options.documents, indexed) or indexed
-        chosen = [
-            passage.id
-            for passage in self.passages
-            if passage.id in self.matching
-            and passage.document_id in documents
-            and options.status in (None, passage.status)
-            and passage.id.startswith(options.passage or "")
-        ]
+        passages = [passage for passage in self.passages if passage.document_id in documents]
+        chosen = [passage.id for passage in passages if self._is_chosen(passage, options)]
         if options.passage is not None and len(chosen) != 1:
             problem = f"{len(chosen)} passages have an id that begins with {options.passage!r}"
             raise ValueError(f"{problem}; `densex inspect` shows ids")
         return self._with_findings(chosen) if options.findings else chosen
+
+    def _is_chosen(self, passage: NodeRecord, options: InspectCommand) -> bool:
+        has_status = options.status in (None, passage.status)
+        has_id = passage.id.startswith(options.passage or "")
+        return has_status and has_id and passage.id in self.matching
 
     def _with_findings(self, passage_ids: Sequence[str]) -> list[str]:
         """Those passages that checks found something wrong with, or with their propositions."""
@@ -190,15 +189,19 @@ def _print_passage(passage: Json) -> None:
     if passage["context"]:
         write(f"below: {one_line(passage['context'])}", "dim")
     print_text(passage["text"])
-    for kind, title in _UNITS.items():
+    for kind in _UNITS:
         if passage[kind]:
-            write()
-            write(title, "dim", INDENT)
-        for unit in passage[kind]:
-            write(_with_place(unit, kind), indent=INDENT, bullet="- ")
-            for finding in unit["findings"]:
-                write(finding, "yellow", 2 * INDENT)
+            _print_units(kind, passage[kind])
     write()
+
+
+def _print_units(kind: str, units: Sequence[Json]) -> None:
+    write()
+    write(_UNITS[kind], "dim", INDENT)
+    for unit in units:
+        write(_with_place(unit, kind), indent=INDENT, bullet="- ")
+        for finding in unit["findings"]:
+            write(finding, "yellow", 2 * INDENT)
 
 
 def _with_place(unit: Json, kind: str) -> str:

@@ -211,7 +211,6 @@ class PathDocuments:
         indexed: The files that are in the index by path, with their ids.
         include: Globs of files to read though they are code or data by their names.
         exclude: Globs of files not to read.
-        strict: Whether files that cannot be read are refused instead of skipped.
 
     Attributes:
         ids: The ids of the documents with text.
@@ -220,8 +219,6 @@ class PathDocuments:
 
     Raises:
         OSError: A path does not exist.
-        ValueError: There are files that cannot be read, and they are not to be skipped; all of them are
-            named.
     """
 
     def __init__(
@@ -231,12 +228,12 @@ class PathDocuments:
         indexed: Mapping[str, str] | None = None,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
-        strict: bool = False,
     ) -> None:
         datasets = {path: _read_dataset(path) for path in paths}
         no_datasets = [path for path in paths if not datasets[path]]
         files = find_files(no_datasets, leave_out, include, exclude, indexed)
         self.unreadable = files.unreadable
+        self._other_kinds = files.other_kinds
         self.ids: set[str] = set()
         self.blank: list[str] = []
         self._count = 0
@@ -245,11 +242,6 @@ class PathDocuments:
             for documents in (*datasets.values(), read_files(files)):
                 for document in documents:
                     self._add(document)
-        if strict and self.unreadable:
-            names = "".join(f"\n- {one_line(str(file))}" for file in self.unreadable)
-            number = len(self.unreadable)
-            raise ValueError(f"nothing is done, since {number} cannot be read (--strict):{names}")
-        self._warn(files.other_kinds)
 
     def _add(self, document: Document) -> None:
         if document.text.strip():
@@ -259,12 +251,23 @@ class PathDocuments:
         else:
             self.blank.append(document.id_)
 
-    def _warn(self, other_kinds: Sequence[Path]) -> None:
+    def refuse_unreadable(self) -> None:
+        """Raise an error that names the files that cannot be read, if there are any.
+
+        Raises:
+            ValueError: There are.
+        """
+        if self.unreadable:
+            names = "".join(f"\n- {one_line(str(file))}" for file in self.unreadable)
+            number = len(self.unreadable)
+            raise ValueError(f"nothing is done, since {number} cannot be read (--strict):{names}")
+
+    def warn_of_skipped(self) -> None:
         """Name what is skipped."""
         for file in self.unreadable:
             warn(f"skipped: {one_line(str(file))}")
-        if other_kinds:
-            kinds = Counter(path.suffix or path.name for path in other_kinds)
+        if self._other_kinds:
+            kinds = Counter(path.suffix or path.name for path in self._other_kinds)
             counts = ", ".join(f"{number:,} {one_line(kind)}" for kind, number in kinds.most_common())
             advice = f"--include '*{one_line(next(iter(kinds)))}' reads such files too"
             warn(f"left out as code or data, not prose: {counts} ({advice})")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from textwrap import shorten
 from typing import Any
 
@@ -119,7 +120,7 @@ def metadata_filters(pack: DenseXRetrievalPack, conditions: Sequence[str]) -> Me
 def _filter(condition: str, values_by_key: dict[str, list[Any]]) -> MetadataFilter | MetadataFilters:
     key, sign, wanted = _split(condition, values_by_key)
     values = [value for value in values_by_key[key] if value is not None]
-    items = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    items = list(chain.from_iterable(map(_items, values)))
     examples = shorten(", ".join(map(str, items)), 200, placeholder=" …")
     try:
         if sign in (">", ">=", "<", "<="):
@@ -137,6 +138,10 @@ def _filter(condition: str, values_by_key: dict[str, list[Any]]) -> MetadataFilt
     if any(isinstance(value, list) for value in values):
         matching = _is_or_holds(key, value, values)
     return MetadataFilters(filters=[matching], condition=FilterCondition.NOT) if sign == "!=" else matching
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _split(condition: str, keys: Collection[str]) -> tuple[str, str, str]:

@@ -121,8 +121,7 @@ def expenses_of_indexing(
     """
     asking = llm_behind(parser.propositionizer)
     asks_elsewhere = asking is not None and not is_local(asking.llm)
-    embeds_elsewhere = embed_model is not None and is_elsewhere(embed_model)
-    if not asks_elsewhere and not embeds_elsewhere:
+    if not asks_elsewhere and not is_elsewhere(embed_model):
         return []
     with waiting("Estimating the cost"):
         new = _NewDocuments(documents, parser, indexed)
@@ -178,9 +177,9 @@ def is_local(llm: LLM) -> bool:
     return is_own_server and _is_local_address(str(output_settings(llm).get("address", "")))
 
 
-def is_elsewhere(embed_model: str) -> bool:
+def is_elsewhere(embed_model: str | None) -> bool:
     """Whether an embedding model by its name is a provider's."""
-    return is_model_name(embed_model) and not is_local_name(embed_model)
+    return embed_model is not None and is_model_name(embed_model) and not is_local_name(embed_model)
 
 
 def is_local_name(model: str) -> bool:

@@ -80,7 +80,7 @@ _PROMPT = (
 )
 
 
-def compare(
+def compare(  # noqa: PLR0913 (public: each argument is an option of its own)
     documents: EvaluationSet | str | Path | Sequence[Document],
     questions: Questions | None = None,
     strategies: Sequence[str | Strategy] | None = None,
@@ -158,14 +158,8 @@ def compare(
         raise ValueError("TruLens needs a judge: pass judge_llm (--judge-model)")
     dataset = to_dataset(documents, questions, language)
     if not ignore_identical_ids:
-        dataset = replace(
-            dataset,
-            questions=[replace(question, own_document_id="") for question in dataset.questions],
-        )
-    chosen = resolve_strategies(
-        strategies,
-        ranking=any(question.candidates for question in dataset.questions),
-    )
+        dataset = _with_own_documents(dataset)
+    chosen = resolve_strategies(strategies, ranking=dataset.has_candidates)
     display = display_for(show_progress, transient=True)
     show = progress or TaskLine(display)
     with ExitStack() as stack:
@@ -482,6 +476,12 @@ def _texts(nodes: Sequence[NodeWithScore]) -> list[str]:
 
 
 _count_tokens = cache(count_tokens)  # strategies share most of their texts
+
+
+def _with_own_documents(dataset: EvaluationSet) -> EvaluationSet:
+    """A dataset in which a document that is the question itself counts as any other."""
+    questions = [replace(question, own_document_id="") for question in dataset.questions]
+    return replace(dataset, questions=questions)
 
 
 def _report(setup: _Setup, trials: Sequence[_Trial], skipped: list[report.Skipped]) -> Report:

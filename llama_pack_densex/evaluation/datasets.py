@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -46,7 +46,7 @@ _OWN = Path("own documents")
 _SAMPLE = 50  # questions from which the language is detected
 
 
-def read_dataset(
+def read_dataset(  # noqa: PLR0913 (public)
     path: str | Path,
     documents: str | Path | None = None,
     *,
@@ -165,24 +165,26 @@ def to_dataset(
             advice = "pass questions=None, or documents in its place"
             raise ValueError(f"the dataset has its own questions: {advice}")
         return _with_passages(_checked(documents, _OWN, documents.name, language))
-    if isinstance(documents, _PATH) and questions is None:
-        dataset = read_dataset(documents, language=language)
-    elif not isinstance(questions, _PATH):
-        own_questions = _as_questions(questions or ())
-        if isinstance(documents, _PATH):
-            documents = read_folder(
-                Path(documents),
-                [question.document_id for question in own_questions],
-            )
-        dataset = EvaluationSet(documents=[*documents], questions=own_questions)
-        dataset = _checked(dataset, _OWN, None, language)
-    elif isinstance(documents, _PATH):
-        dataset = read_dataset(questions, documents, language=language)
-    else:
-        raise ValueError("pass the questions about these documents: Question objects or mappings")
+    dataset = _dataset_of(documents, questions, language)
     if not dataset.documents:
         raise ValueError("there are no documents to search")
     return _with_passages(dataset)
+
+
+def _dataset_of(
+    documents: str | Path | Sequence[Document], questions: Questions | None, language: str | None
+) -> EvaluationSet:
+    if isinstance(documents, _PATH) and questions is None:
+        return read_dataset(documents, language=language)
+    if isinstance(documents, _PATH) and isinstance(questions, _PATH):
+        return read_dataset(questions, documents, language=language)
+    if isinstance(questions, _PATH):
+        raise ValueError("pass the questions about these documents: Question objects or mappings")
+    own_questions = _as_questions(questions or ())
+    if isinstance(documents, _PATH):
+        documents = read_folder(Path(documents), [question.document_id for question in own_questions])
+    dataset = EvaluationSet(documents=[*documents], questions=own_questions)
+    return _checked(dataset, _OWN, None, language)
 
 
 def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
@@ -226,13 +228,8 @@ def _check_references(dataset: EvaluationSet, path: Path) -> None:
     """Published datasets have labels for documents that are gone, ArguAna's among them: of these it warns."""
     ids = {document.id_ for document in dataset.documents}
     for question in dataset.questions:
-        where = f"{path}, question {question.id}"
-        if question.id in dataset.relevance:
-            continue
-        if question.document_id and question.document_id not in ids:
-            raise DatasetError(f"{where}: there is no document {question.document_id!r}")
-        if not (question.answers or question.document_id):
-            raise DatasetError(f"{where}: expected 'answers', 'document', or both")
+        if question.id not in dataset.relevance:
+            _check_question(question, ids, path)
     labels = list(chain.from_iterable(dataset.relevance.values()))
     lost = [document_id for document_id in labels if document_id not in ids]
     if lost:
@@ -379,6 +376,14 @@ def _with_folder(
     return replace(dataset, documents=documents, questions=questions)
 
 
+def _check_question(question: Question, document_ids: Collection[str], path: Path) -> None:
+    where = f"{path}, question {question.id}"
+    if question.document_id and question.document_id not in document_ids:
+        raise DatasetError(f"{where}: there is no document {question.document_id!r}")
+    if not (question.answers or question.document_id):
+        raise DatasetError(f"{where}: expected 'answers', 'document', or both")
+
+
 def _in_one_language(
     path: Path,
     records: Sequence[Record],
@@ -388,7 +393,7 @@ def _in_one_language(
     if records[0].fields.keys().isdisjoint(("question", "query")):
         formats = "'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
         raise records[0].error(f"expected 'question'; {formats}")
-    stated = sorted({_stated_language(record) for record in records} - {""})
+    stated = sorted(set(map(_stated_language, records)) - {""})
     if len(stated) > 1 and not language:
         several = " and ".join(stated)
         raise DatasetError(f"{path}: its questions are in {several}: say which (language=, --language)")

@@ -79,6 +79,11 @@ class EvaluationSet:
     passages: dict[str, list[Span]] = field(default_factory=dict)
     relevance: Qrels = field(default_factory=dict)
 
+    @property
+    def has_candidates(self) -> bool:
+        """Whether some questions come with the passages to rank."""
+        return any(question.candidates for question in self.questions)
+
     def add_article(
         self,
         name: str,

@@ -132,14 +132,25 @@ def score(
     """
     answerable = {question.id: retrievals[question.id] for question in dataset.questions if question.answers}
     placed = {question.id: retrievals[question.id] for question in dataset.questions if question.document_id}
-    cuts = [k for k in CUTS if k <= depth and in_passages]
-    scores = {f"recall@{k}": _within(answerable, "rank", k) for k in cuts}
-    scores |= {f"gold@{k}": _within(placed, "gold_rank", k) for k in cuts}
-    scores |= {f"answer_recall@{length}": recall_within(answerable, length) for length in LENGTHS}
-    scores["answer_recall"] = {key: float(retrieval.in_context) for key, retrieval in answerable.items()}
+    scores: dict[str, dict[str, float]] = {}
+    if in_passages:
+        scores |= _passage_scores(answerable, placed, depth)
+    scores |= _answer_scores(answerable)
     k = min(_RANKED, depth)
     scores |= _label_scores(dataset, retrievals, k) if dataset.relevance else _gold_scores(placed, k)
     return {metric: values for metric, values in scores.items() if values}
+
+
+def _passage_scores(answerable: Retrievals, placed: Retrievals, depth: int) -> dict[str, dict[str, float]]:
+    cuts = [k for k in CUTS if k <= depth]
+    recalls = {f"recall@{k}": _within(answerable, "rank", k) for k in cuts}
+    return recalls | {f"gold@{k}": _within(placed, "gold_rank", k) for k in cuts}
+
+
+def _answer_scores(answerable: Retrievals) -> dict[str, dict[str, float]]:
+    scores = {f"answer_recall@{length}": recall_within(answerable, length) for length in LENGTHS}
+    scores["answer_recall"] = {key: float(retrieval.in_context) for key, retrieval in answerable.items()}
+    return scores
 
 
 def _label_scores(dataset: EvaluationSet, retrievals: Retrievals, k: int) -> Scores:
@@ -214,9 +225,7 @@ class Judge:
         places = [self._locator.place(node) for node in results]
         located = [self._locator.passage(place) for place in places if place and place.span]
         passages = {passage: self._locator.text(passage) for passage, _ in located}
-        units: dict[Place | str, tuple[Place | None, str]] = {}
-        for place, node in zip(places, results, strict=True):
-            units[place or node.node_id] = (place, node.get_content())
+        units = _distinct_units(places, results)
         rank, gold_rank = self._ranks(question, passages.items())
         text, source, unit = self._shown(question, results[0], places[0]) if results else ("", "", "")
         return Retrieval(
@@ -418,6 +427,16 @@ def length_until_answer(texts: Texts, answers: Texts, language: str = "en") -> i
             return length + lacking + 1
         length += len(ends)
     return None
+
+
+def _distinct_units(
+    places: Sequence[Place | None], results: Sequence[BaseNode]
+) -> dict[Place | str, tuple[Place | None, str]]:
+    """What was retrieved, each place once."""
+    units: dict[Place | str, tuple[Place | None, str]] = {}
+    for place, node in zip(places, results, strict=True):
+        units[place or node.node_id] = (place, node.get_content())
+    return units
 
 
 def _excerpt(text: str, answers: Texts, language: str) -> str:

@@ -107,7 +107,7 @@ class QuestionSet:
         Path(file).write_text("".join(lines), encoding="utf-8")
 
 
-def make_questions(
+def make_questions(  # noqa: PLR0913 (public)
     documents: str | Path | Sequence[Document],
     llm: LLM | str,
     number: int = 50,

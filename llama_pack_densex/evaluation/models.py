@@ -254,7 +254,7 @@ class KeptLLM(CustomLLM):
     _client: Client
     _stop: Stop
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (public)
         self,
         llm: LLM,
         file: Path | None = None,

@@ -70,6 +70,15 @@ class ScoreReport:
     comparisons: list[Comparison]
 
 
+def _remove_own_documents(
+    rankings: Mapping[str, list[str]], labels: Mapping[str, Mapping[str, float]]
+) -> None:
+    """Remove documents that are the question itself, unless they are labelled as relevant."""
+    for question, ranking in rankings.items():
+        if question in ranking and labels[question].get(question, 0) <= 0:
+            ranking.remove(question)
+
+
 def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = True) -> ScoreReport:
     """Score run files by nDCG@10 and MRR@10, as JQaRA's evaluator does.
 
@@ -103,9 +112,7 @@ def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = T
             lacking = "it has none of the questions that have labels; is it a run of another dataset?"
             raise ValueError(f"{path}: {lacking}")
         if ignore_identical_ids:
-            for question, ranking in rankings.items():
-                if question in ranking and labels[question].get(question, 0) <= 0:
-                    ranking.remove(question)  # the document that is the question itself
+            _remove_own_documents(rankings, labels)
         scores[name] = rank_metrics(labels, rankings)
         intervals = bootstrap_intervals(scores[name])
         means = {metric: interval.mean for metric, interval in intervals.items()}

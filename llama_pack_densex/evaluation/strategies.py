@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.retrievers import BaseRetriever
-from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TransformComponent
 from pydantic import Field, SerializeAsAny
 
 from llama_pack_densex.evaluation.baselines import BASELINES
@@ -118,18 +118,7 @@ class Variant:
     def _build(self, corpus: Corpus) -> Built:
         embed_model = corpus.embed_model if self.dense else corpus.embed_model_or_none
         propositionizer = self._propositionizer(corpus)
-        whole = WholeDocumentNodeParser()  # each document is a passage
-        parsing: dict[str, Any] = {"propositionizer": propositionizer, "text_splitter": whole}
-        if self.auto_merging:
-            parser = HierarchicalPropositionNodeParser(
-                levels=[whole],
-                propositionizer=propositionizer,
-                granularity=("proposition", "sentence"),
-            )
-            parsing = {"node_parser": parser, "mode": "auto_merging"}
-        elif self.articles:
-            topics = self.articles == "topics"
-            parsing["text_splitter"] = TopicNodeParser(embed_model=corpus.embed_model) if topics else None
+        parsing = self._parsing(corpus, propositionizer)
         parsing["tokenizer"] = Words.by("bigrams", propositions=not self.passage_words)
         pack = DenseXRetrievalPack(
             corpus.documents if self.articles else corpus.passages,
@@ -141,15 +130,29 @@ class Variant:
         )
         if isinstance(propositionizer, _WithoutQuestions) and not propositionizer.had_any:
             raise StrategyUnavailable("the propositions come without questions: it is the same as 'densex'")
-        texts = []
-        for node in pack.nodes():
-            if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY:
-                texts.append(node.get_content())
+        searched = (node for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY)
         return Built(
             pack.as_retriever(corpus.depth),
             pack.as_retriever(PackOptions().similarity_top_k),
-            texts,
+            [node.get_content() for node in searched],
         )
+
+    def _parsing(self, corpus: Corpus, propositionizer: Propositionizer) -> dict[str, Any]:
+        """The pack's arguments for what makes nodes of the documents."""
+        whole = WholeDocumentNodeParser()  # each document is a passage
+        if self.auto_merging:
+            parser = HierarchicalPropositionNodeParser(
+                levels=[whole],
+                propositionizer=propositionizer,
+                granularity=("proposition", "sentence"),
+            )
+            return {"node_parser": parser, "mode": "auto_merging"}
+        splitter: TransformComponent | None = whole
+        if self.articles == "topics":
+            splitter = TopicNodeParser(embed_model=corpus.embed_model)
+        elif self.articles == "split":
+            splitter = None  # the pack's own
+        return {"propositionizer": propositionizer, "text_splitter": splitter}
 
     def _propositionizer(self, corpus: Corpus) -> Propositionizer:
         if self.sentences and corpus.has_sentences_only:

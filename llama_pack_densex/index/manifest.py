@@ -105,14 +105,7 @@ class Manifest:
             "persist_dir=...)"
         )
         if not file.is_file():
-            what = (
-                "has no densex.json"
-                if folder.is_dir()
-                else "does not exist"
-                if not folder.exists()
-                else "is a file"
-            )
-            raise InvalidIndexError(f"{folder} is not an index: it {what}. Make one with {how}.")
+            raise InvalidIndexError(f"{folder} is not an index: it {_lack_of(folder)}. Make one with {how}.")
         rebuild = (
             f"remove {FILE} and the folders data-*, and use {how}; kept replies of an LLM are used again"
         )
@@ -219,3 +212,10 @@ def sync(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def _lack_of(folder: Path) -> str:
+    """Why a folder without a manifest is no index."""
+    if folder.is_dir():
+        return f"has no {FILE}"
+    return "is a file" if folder.exists() else "does not exist"

@@ -135,10 +135,7 @@ class PackIndex:
         said = ("proposition_llm", "propositionizer", "node_parser")  # what makes propositions
         self._is_chosen = any(given.get(part) is not None for part in said)
         self._embed_model = embed_model_identity(embed_model)
-        named = given.get("embed_model")
-        self._embed_spec = (
-            with_whole_path(named) if isinstance(named, str) else manifest.embed_spec if manifest else ""
-        )
+        self._embed_spec = _embed_spec(given.get("embed_model"), manifest)
         self._made_by = manifest.propositionizer if manifest else ""
         self.ingestion: IngestionSummary | None = None
         self.failed: Sequence[DocumentOutcome] = ()
@@ -318,6 +315,13 @@ class PackIndex:
                     self._embed_model, LANGUAGE_NAMES[trust.language], trust.passages,
                     100 * (trust.first or 0.0), trust.language,
                 )  # fmt: skip
+
+
+def _embed_spec(embed_model: BaseEmbedding | str | None, manifest: Manifest | None) -> str:
+    """What names the embedding model for whoever opens the index: as it was given, or as the index has it."""
+    if isinstance(embed_model, str):
+        return with_whole_path(embed_model)
+    return manifest.embed_spec if manifest else ""
 
 
 def _words_for(

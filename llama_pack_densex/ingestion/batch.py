@@ -295,29 +295,36 @@ class BatchResult:
 
 def read_result(line: bytes) -> BatchResult:
     """Read a line of an output or error file, as the live path reads a response; nothing is raised."""
-    try:
-        result = json.loads(line.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        result = None
-    match result:
-        case {"custom_id": str(custom_id), "response": (None | {"status_code": int()}) as response}:
-            error = result.get("error")
+    match _decoded(line):
+        case {"custom_id": str(custom_id), "response": (None | {"status_code": int()}) as response, **rest}:
+            error = rest.get("error")
         case _:  # a request has no response
             return BatchResult(problem="the line is damaged, or no result but a request")
     response = response or {}
     status = response.get("status_code")
     body = response.get("body")
     if status != 200 or error:
-        failure = classify(BatchError(status, {"error": error} if error else body))
-        if failure.kind in KEPT_FAILURES:
-            return BatchResult(custom_id, failure)
-        codes = failure.summary.removeprefix(BatchError.__name__).strip()
-        return BatchResult(custom_id, problem="the request failed" + (f" ({codes})" if codes else ""))
+        return _failed_result(custom_id, BatchError(status, {"error": error} if error else body))
     match body:
         case {"choices": [{"message": {"content": (None | str()) as content}}, *_], **more}:
             chat = ChatResponse(message=ChatMessage(content, role=MessageRole.ASSISTANT), raw=body)
             return BatchResult(custom_id, Reply.of(chat, ()), model=str(more.get("model") or ""))
     return BatchResult(custom_id, problem="the response holds no text")
+
+
+def _decoded(line: bytes) -> Any:
+    try:
+        return json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _failed_result(custom_id: str, error: BatchError) -> BatchResult:
+    failure = classify(error)
+    if failure.kind in KEPT_FAILURES:
+        return BatchResult(custom_id, failure)
+    codes = failure.summary.removeprefix(BatchError.__name__).strip()
+    return BatchResult(custom_id, problem="the request failed" + (f" ({codes})" if codes else ""))
 
 
 class BatchError(Exception):

@@ -170,7 +170,7 @@ class Estimate:
         return markup.block("Estimate", markup.table(self.rows()), markup.bullets(self.notes))
 
 
-def estimate(
+def estimate(  # noqa: PLR0913 (public)
     documents: Iterable[BaseNode],
     parser: BasePropositionNodeParser,
     *,
@@ -203,6 +203,15 @@ def estimate(
     Raises:
         ValueError: A price is no price.
         PropositionizerError: The sample cannot be asked for.
+
+    Example:
+        >>> from llama_pack_densex import LLMPropositionizer, PropositionNodeParser, load_sample
+        >>> from llama_pack_densex.ingestion.estimate import estimate
+        >>> sample = load_sample("en")
+        >>> propositionizer = LLMPropositionizer(sample.llm(), prices={"recorded": {"input": 1, "output": 2}})
+        >>> expected = estimate(sample.documents, PropositionNodeParser(propositionizer=propositionizer))
+        >>> expected.requests, 0.03 < expected.cost < 0.05
+        (37, True)
     """
     llm = llm_behind(parser.propositionizer) if "proposition" in parser.granularity else None
     price_table = read_prices(llm.prices if prices is None and llm is not None else prices)
@@ -217,7 +226,7 @@ def estimate(
         result.model = parser.propositionizer.figures.model
         result.price = price_of(result.model, price_table, llm.llm)
         result.seconds = _seconds(result, llm)
-    if result.requests or (llm is None and survey.expected != _Amounts()):  # else nothing costs anything
+    if survey.costs_something:
         _add_cost(result)
     if embed_model_name is None:
         result.embedding_tokens = 0
@@ -297,6 +306,13 @@ class _Survey:
                 self.estimate.unchanged_documents += 1
             else:
                 yield document
+
+    @property
+    def costs_something(self) -> bool:
+        """Whether requests are sent, or a model on this machine has passages to make propositions of."""
+        if self.llm is None:
+            return self.estimate.requests > 0 or self.expected != _Amounts()
+        return self.estimate.requests > 0
 
     def usage_of_sample(self) -> Usage:
         """What the sample is expected to use."""

@@ -38,7 +38,7 @@ _BATCHES_PER_WORKER = 2  # one under way and one that waits
 _RESTARTS = {"max_restarts": -1, "max_task_retries": 3}
 
 
-def ray_transformations(
+def ray_transformations(  # noqa: PLR0913 (public)
     parser: BasePropositionNodeParser,
     embed_model: BaseEmbedding | MakeEmbedding | None = None,
     *,

@@ -8,8 +8,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import InitVar, asdict, dataclass, field
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -102,7 +103,7 @@ class DocumentOutcome:
             propositions=units["proposition"],
             statuses=dict(statuses),
             fallbacks=tuple(_fallbacks(passages)),
-            findings=dict(Counter(text.partition(":")[0] for node in nodes for text in findings_of(node))),
+            findings=_count_findings(nodes),
         )
 
 
@@ -148,6 +149,7 @@ class IngestionSummary:
         return markup.block("Ingestion", markup.table(summary_rows(self)))
 
 
+@dataclass(eq=False)
 class Watch:
     """Watches one ingestion, from `with` to the end of it: shows its progress, logs, and writes its report.
 
@@ -174,24 +176,21 @@ class Watch:
         OSError: The report cannot be written.
     """
 
-    def __init__(
-        self,
-        propositionizer: Propositionizer,
-        report: Path | None,
-        display: Display,
-        documents: int | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        is_proven: bool = False,
-    ) -> None:
-        self._propositionizer = propositionizer
-        self._initial_figures = propositionizer.figures
-        self._display = display
-        self._total = documents or 0
-        self._clock = clock
-        self._is_proven = is_proven
+    propositionizer: Propositionizer
+    report: InitVar[Path | None]
+    display: Display
+    documents: int | None = None
+    clock: Callable[[], float] = time.monotonic
+    is_proven: bool = False
+    summary: IngestionSummary | None = field(default=None, init=False)
+    outcomes_failed: tuple[DocumentOutcome, ...] = field(default=(), init=False)
+
+    def __post_init__(self, report: Path | None) -> None:
+        self._initial_figures = self.propositionizer.figures
+        self._total = self.documents or 0
         self._report = None if report is None else _ReportFile(report)
         self._started = _now()
-        self._began = clock()
+        self._began = self.clock()
         self._rate_from = _Mark(self._began)
         self._ready = Counter[str]()  # units and fallbacks, also of documents that are not done
         self._states = Counter[str]()
@@ -204,12 +203,10 @@ class Watch:
         self._first_error: Exception | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._show, name="densex-progress", daemon=True)
-        self.outcomes_failed: tuple[DocumentOutcome, ...] = ()
-        self.summary: IngestionSummary | None = None
 
     def __enter__(self) -> Watch:
-        self._display.around.__enter__()
-        if self._display.seconds is not None:
+        self.display.around.__enter__()
+        if self.display.seconds is not None:
             self._thread.start()
         return self
 
@@ -221,13 +218,13 @@ class Watch:
             self._thread.join(timeout=5)  # not for ever: a blocked output takes nothing
         self._write(is_last=True)
         with suppress(OSError):  # its terminal is closed, as when a connection is lost
-            self._display.around.__exit__(None, None, None)
+            self.display.around.__exit__(None, None, None)
         summary = IngestionSummary(
             state="finished" if error is None else "stopped",
             why_stopped="" if error is None else describe(error),
             started=self._started,
             finished=_now(),
-            seconds=round(self._clock() - self._began, 3),
+            seconds=round(self.clock() - self._began, 3),
             documents=dict(self._states),
             passages=self._units["passages"],
             propositions=self._units["propositions"],
@@ -254,7 +251,7 @@ class Watch:
         self._restart_rate()
         if not is_fallback:
             self._has_propositions = self._has_propositions or any(map(has_letters, propositions.texts))
-        elif not (self._is_proven and _is_due_to_text(propositions)):
+        elif not (self.is_proven and _is_due_to_text(propositions)):
             self._doubtful_fallback = propositions
 
     @property
@@ -316,7 +313,7 @@ class Watch:
         Args:
             is_last: Whether it is over: then they are its average rate and its duration.
         """
-        now = self._clock()
+        now = self.clock()
         mark = _Mark(self._began) if is_last else self._rate_from
         seconds = now - mark.time
         passages = self._ready["passages"] - mark.passages
@@ -338,7 +335,7 @@ class Watch:
     def _restart_rate(self) -> None:
         """A resumed ingestion begins with what is cached, all at once: that says nothing about the rate."""
         if self._ready["passages"] <= self._figures().cache_hits:
-            self._rate_from = _Mark(self._clock(), self._done, self._ready["passages"])
+            self._rate_from = _Mark(self.clock(), self._done, self._ready["passages"])
 
     def _results(self) -> Iterator[str]:
         """What was made, and what it took."""
@@ -359,19 +356,19 @@ class Watch:
             yield money(requests.cost)
 
     def _show(self) -> None:
-        while not self._over.wait(self._display.seconds) and self._write():
+        while not self._over.wait(self.display.seconds) and self._write():
             pass
 
     def _write(self, is_last: bool = False) -> bool:
         try:
-            self._display.write(", ".join(self.figures(is_last)))
+            self.display.write(", ".join(self.figures(is_last)))
         except (OSError, ValueError) as error:  # the output is closed: the ingestion goes on
             logger.warning("Progress is no longer shown (%s).", error)
             return False
         return True
 
     def _figures(self) -> RequestFigures:
-        return self._propositionizer.figures.since(self._initial_figures)
+        return self.propositionizer.figures.since(self._initial_figures)
 
 
 @dataclass(frozen=True)
@@ -425,6 +422,11 @@ def describe(error: BaseException, text: str = "") -> str:
 def _plain(text: str) -> str:
     """A message on one line, without keys: those that look like one, and those of the environment."""
     return scrub(" ".join(text.split()), secrets_in_environment())
+
+
+def _count_findings(nodes: Sequence[TextNode]) -> dict[str, int]:
+    findings = chain.from_iterable(map(findings_of, nodes))
+    return dict(Counter(finding.partition(":")[0] for finding in findings))
 
 
 def _fallbacks(passages: Sequence[TextNode]) -> Iterator[PassageFallback]:

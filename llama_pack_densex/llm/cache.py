@@ -239,11 +239,7 @@ class ReplyCache:
         connection.close()
         for folder in reversed([folder for folder in self.path.parents if not folder.exists()]):
             folder.mkdir(mode=0o700, exist_ok=True)
-        is_ours = os.path.exists(self._file_lock.lock_file)
-        if self.path.exists() and not is_ours:
-            with self.path.open("rb") as stream:
-                if stream.read(len(_SQLITE_HEADER)) not in (b"", _SQLITE_HEADER):
-                    raise OSError(_NOT_OURS)
+        self._check_is_ours()
         with self._file_lock:
             if not self.path.exists():
                 for suffix in ("-wal", "-shm"):  # of a file that was deleted or set aside
@@ -252,6 +248,13 @@ class ReplyCache:
             connection.file = _identity(self.path)
             connection.database = self._connect()
         return connection.database
+
+    def _check_is_ours(self) -> None:
+        if os.path.exists(self._file_lock.lock_file) or not self.path.exists():
+            return
+        with self.path.open("rb") as stream:
+            if stream.read(len(_SQLITE_HEADER)) not in (b"", _SQLITE_HEADER):
+                raise OSError(_NOT_OURS)
 
     def _connect(self) -> sqlite3.Connection:
         database = sqlite3.connect(self.path, _BUSY_SECONDS, isolation_level=None, check_same_thread=False)

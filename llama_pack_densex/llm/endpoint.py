@@ -377,9 +377,10 @@ def _without_parameter(llm: LLM, name: str, not_given: Any) -> LLM:
     twin = _TWINS.get(name, "")
     if twin and not _is_left_out(kwargs.get(twin)):
         kwargs[twin] = kwargs.get(twin) or kwargs.get(name) or getattr(llm, "max_tokens", None)
-    body = kwargs.get("extra_body") or {}
+    body = dict(kwargs.get("extra_body") or {})
     if name in body:
-        kwargs["extra_body"] = {key: value for key, value in body.items() if key != name}
+        del body[name]
+        kwargs["extra_body"] = body
     else:
         kwargs[name] = not_given
     if name == "logprobs":

@@ -117,9 +117,9 @@ def classify(
         status = 429
     # clients wrap what httpx says of a header that it cannot send
     unquoted = without_quotes(f"{message}\n{shortened(str(error.__cause__))}", sent)
-    rules = [rule for rule in _RULES if rule.matches(status, codes, message, unquoted)]
-    rules.append(_Rule("broken" if isinstance(error, PROGRAMMING_ERRORS) else "transient"))
-    rule = next(rule for rule in rules if not (proven and rule.only_unproven))
+    rule = _matching_rule(status, codes, message, unquoted, proven)
+    if rule is None:
+        rule = _Rule("broken" if isinstance(error, PROGRAMMING_ERRORS) else "transient")
     if isinstance(error, ProviderError) and rule.kind == "transient":  # it quotes nothing
         summary = f"{summary}: {error}"
     return Failure(
@@ -127,7 +127,7 @@ def classify(
         summary=scrub(summary, secrets),
         message=f"{type(error).__name__}: {scrub(message, secrets)[:500]} {rule.advice}".rstrip(),
         wait=wait,
-        may_pass=rule.kind == "transient" or (rule.kind == "rejected" and status == 403),
+        may_pass=rule.kind == "transient" or (rule.kind, status) == ("rejected", 403),
         is_unreachable=is_unreachable(error),
     )
 
@@ -459,6 +459,17 @@ _RULES = (  # the first that matches wins
     _Rule("transient", statuses=(408, 409, 425)),
     _Rule("rejected", statuses=range(400, 500)),
 )
+
+
+def _matching_rule(
+    status: int | None, codes: set[str], message: str, unquoted: str, proven: bool
+) -> _Rule | None:
+    for rule in _RULES:
+        if proven and rule.only_unproven:
+            continue
+        if rule.matches(status, codes, message, unquoted):
+            return rule
+    return None
 
 
 def _values(error: BaseException, *names: str) -> Iterator[Any]:

@@ -103,7 +103,7 @@ def parse_name(name: str) -> tuple[str, str, str]:
             f"after it. Write PROVIDER:MODEL, where PROVIDER is {', '.join(PROVIDERS)}, as in ollama:qwen3:8b"
         )
     provider = provider or "openai"
-    if urlsplit(address).username is not None or urlsplit(address).query:
+    if _holds_key(address):
         raise ValueError(f"the address of {model!r} holds a key: keys are taken from the environment")
     if address and not PROVIDERS[provider].address:
         raise ValueError(f"{shown(name)}: models of {provider} take no address")
@@ -252,6 +252,11 @@ def make_named(
         raise ValueError(f"{shown(name)} cannot be made: {error_text(error)}") from None
 
 
+def _holds_key(address: str) -> bool:
+    parts = urlsplit(address)
+    return parts.username is not None or parts.query != ""
+
+
 def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
     """The argument with a model's key; empty if LlamaIndex finds the key itself."""
     if provider == "openai-like":
@@ -260,16 +265,18 @@ def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
         return {"api_key": next(filter(None, map(os.environ.get, _OPENAI_LIKE_KEYS)), "none")}
     if provider == "bedrock":
         return _region()
-    lacks_key = _lacks_key(provider)
     if asked:
-        variables = PROVIDERS[provider].variables
-        missing = [variable for variable in variables if not os.environ.get(variable)]
-        if lacks_key:
-            variable = PROVIDERS[provider].keys[0]
-            raise ValueError(f"{shown(name)} needs a key: set the environment variable {variable}")
-        if missing:
-            raise ValueError(f"{shown(name)} needs more: set the environment variable {missing[0]}")
-    return {"api_key": "none, since nothing is asked"} if lacks_key else {}
+        _need_variables(name, provider)
+    return {"api_key": "none, since nothing is asked"} if _lacks_key(provider) else {}
+
+
+def _need_variables(name: str, provider: str) -> None:
+    if _lacks_key(provider):
+        variable = PROVIDERS[provider].keys[0]
+        raise ValueError(f"{shown(name)} needs a key: set the environment variable {variable}")
+    for variable in PROVIDERS[provider].variables:
+        if not os.environ.get(variable):
+            raise ValueError(f"{shown(name)} needs more: set the environment variable {variable}")
 
 
 def _need_base(name: str) -> None:

@@ -141,16 +141,14 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
     keys = _keys(llm)
     settings = {}
     lost = []
-    for name, info in type(llm).model_fields.items():
-        value = getattr(llm, name, None)
-        value = getattr(value, "value", value)  # of an enumeration
-        if name in _UNIMPORTANT or name in keys or _is_default(value, info):
+    for name, value in _changed_settings(llm):
+        if name in keys:
             continue
-        if not _is_harmless(name, value) or value != _without_credentials(value):
+        if _is_harmless(name, value) and value == _without_credentials(value):
+            settings[type(llm).model_fields[name].alias or name] = value
+            name_place(value if isinstance(value, str) else None)
+        else:
             lost.append(name)
-            continue
-        settings[info.alias or name] = value
-        name_place(value if isinstance(value, str) else None)
     if _has_own_client(llm) or _private(llm, "_http_client") is not None:
         lost.append("a client that was given")
     if is_model_name(factory):
@@ -164,17 +162,34 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
     )
 
 
+def _changed_settings(llm: LLM) -> Iterator[tuple[str, Any]]:
+    """An LLM's settings that matter and differ from their defaults."""
+    for name, info in type(llm).model_fields.items():
+        value = getattr(llm, name, None)
+        value = getattr(value, "value", value)  # of an enumeration
+        if name not in _UNIMPORTANT and not _is_default(value, info):
+            yield name, value
+
+
 def output_settings(llm: LLM) -> dict[str, Any]:
     """What an LLM's output depends on, as JSON values without secrets, for a fingerprint."""
-    values = {name: getattr(llm, name, None) for name in type(llm).model_fields if name in _OUTPUT_SETTINGS}
-    if not any(map(values.get, MODEL_FIELDS)):
-        values["model"] = llm.metadata.model_name
-    settings = {name: value for name, value in values.items() if value is not None and _is_plain(value)}
-    if address := _address_of(llm):
-        settings["address"] = address
-    if kwargs := _without_secrets(getattr(llm, "additional_kwargs", None) or {}):
-        settings["additional_kwargs"] = {k: v for k, v in kwargs.items() if k not in _NOT_OF_THE_OUTPUT}
+    names = [name for name in type(llm).model_fields if name in _OUTPUT_SETTINGS]
+    settings = {name: getattr(llm, name, None) for name in names}
+    if not any(map(settings.get, MODEL_FIELDS)):
+        settings["model"] = llm.metadata.model_name
+    settings = {name: value for name, value in settings.items() if value is not None and _is_plain(value)}
+    settings |= _sent_besides(llm)
     return settings
+
+
+def _sent_besides(llm: LLM) -> dict[str, Any]:
+    """An LLM's address and the `additional_kwargs` that its output depends on."""
+    besides: dict[str, Any] = {}
+    if address := _address_of(llm):
+        besides["address"] = address
+    if kwargs := _without_secrets(getattr(llm, "additional_kwargs", None) or {}):
+        besides["additional_kwargs"] = {k: v for k, v in kwargs.items() if k not in _NOT_OF_THE_OUTPUT}
+    return besides
 
 
 def _address_of(llm: LLM) -> str:
@@ -192,12 +207,18 @@ def secrets_of(llm: LLM) -> list[str]:
     kwargs = getattr(llm, "additional_kwargs", None) or {}
     headers = getattr(llm, "default_headers", None)
     for sent in (headers, kwargs.get("extra_headers"), kwargs.get("extra_query")):
-        for name, value in (sent if isinstance(sent, dict) else {}).items():
-            parts = (str(value), str(value).partition(" ")[2])  # "Bearer KEY"
-            secrets += [part for part in parts if len(part) >= _NO_WORD or SECRET.search(name)]
+        if isinstance(sent, dict):
+            secrets += _secrets_in_headers(sent)
     for name in _ADDRESSES:
         secrets += secrets_in_url(str(getattr(llm, name, None) or ""))
     return secrets
+
+
+def _secrets_in_headers(headers: dict[str, Any]) -> Iterator[str]:
+    for name, value in headers.items():
+        for part in (str(value), str(value).partition(" ")[2]):  # "Bearer KEY"
+            if len(part) >= _NO_WORD or SECRET.search(name):
+                yield part
 
 
 def factory_name(factory: LLMFactory | str) -> str:

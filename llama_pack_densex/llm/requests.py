@@ -258,18 +258,25 @@ class _Exchange:
             self.refused_since = min(self.refused_since, now)
             return sender.limits.used_up(failure.wait, self.refused_since)
         self.failed += 1
-        is_repeated = self.failed > min(1, sender.max_retries)  # once may be due to one garbled answer
         if failure.kind == "rejected":
             sender.rejected += 1
             sender.rejected_at = now
             if not sender.is_proven or sender.rejected >= _IN_A_ROW:
                 return f"{failure.message} ({failure.summary}) {SETTING_ADVICE}"
-        if failure.kind == "broken" and is_repeated and not sender.is_proven:
+        is_repeated = self.failed > min(1, sender.max_retries)  # once may be due to one garbled answer
+        if is_repeated and (message := self._repeated_message(failure)):
+            return message
+        return failure.message if failure.kind == "fatal" else ""
+
+    def _repeated_message(self, failure: Failure) -> str:
+        """Why a repeated failure ends the run; "" if it does not."""
+        sender = self.sender
+        if failure.kind == "broken" and not sender.is_proven:
             advice = "The LLM's class or its client fails: mend it, or see what is at its address."
             return f"{failure.message}. {advice}"
-        if failure.is_unreachable and is_repeated and not sender.is_reached:
+        if failure.is_unreachable and not sender.is_reached:
             return unreachable_message(sender.settings.get("address", ""), failure.summary)
-        return failure.message if failure.kind == "fatal" else ""
+        return ""
 
     def _pause(self, failure: Failure) -> float:
         """Seconds until the next try; a refused request is also held back by the limits."""

@@ -381,12 +381,16 @@ def _nothing_lost(passage: Passage, propositions: PropositionSet) -> Proposition
     texts = [strip_surrogates(text) for text in propositions.texts if text.strip()]
     status = propositions.status
     reason = propositions.reason
-    stated = statements(passage.text, passage.context)
     if not texts:
-        texts = [statement.text for statement in stated]
+        texts = [statement.text for statement in statements(passage.text, passage.context)]
         status = "fallback"
         reason = reason or "the propositionizer returned nothing"
-    whole = {part.span for part in segment(passage.text, passage.context) if part.kind in ("row", "code")}
-    blocks = [statement.text for statement in stated if statement.span in whole]
-    missing = [text for text in blocks if text not in texts]
+    missing = [text for text in _rows_and_code(passage) if text not in texts]
     return PropositionSet((*texts, *dict.fromkeys(missing)), status, reason, questions=propositions.questions)
+
+
+def _rows_and_code(passage: Passage) -> list[str]:
+    """What a passage's rows of tables and its code state."""
+    whole = {part.span for part in segment(passage.text, passage.context) if part.kind in ("row", "code")}
+    stated = statements(passage.text, passage.context)
+    return [statement.text for statement in stated if statement.span in whole]

@@ -183,17 +183,11 @@ class BasePropositionNodeParser(NodeSettings):
             ...     print(parsed.document.id_, len(parsed.nodes), parsed.error)
             rain.txt 3 None
         """
-        ids = ids or self.new_ids()
-        nodes_of = self._nodes_of(ids)
+        split = self._split(documents, ids or self.new_ids())
         waiting: deque[_Waiting] = deque()
 
-        def split() -> Iterator[_Waiting]:
-            for document in documents:
-                ids.forget()  # so that ids do not hang on which documents are waiting at the same time
-                yield _Waiting(document, nodes_of)
-
         def passages() -> Iterator[Passage]:
-            for document in split():
+            for document in split:
                 waiting.append(document)
                 yield from document.wanted
 
@@ -202,7 +196,7 @@ class BasePropositionNodeParser(NodeSettings):
                 yield waiting.popleft().parsed()
 
         if "proposition" not in self.granularity:
-            yield from (document.parsed() for document in split())
+            yield from (document.parsed() for document in split)
             return
         for passage_set in self.propositionizer.stream(passages()):
             yield from complete()  # those without passages
@@ -218,6 +212,12 @@ class BasePropositionNodeParser(NodeSettings):
             raise ValueError(
                 f"{self.propositionizer.class_name()} returned fewer sets than there are passages",
             )
+
+    def _split(self, documents: Iterable[BaseNode], ids: NodeIds) -> Iterator[_Waiting]:
+        nodes_of = self._nodes_of(ids)
+        for document in documents:
+            ids.forget()  # so that ids do not hang on which documents are waiting at the same time
+            yield _Waiting(document, nodes_of)
 
     def new_ids(self) -> NodeIds:
         """What gives out the ids of one call of `stream`."""

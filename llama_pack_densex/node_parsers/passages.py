@@ -139,21 +139,21 @@ def find_pieces(text: str, chunk_size: int) -> list[CuttingPiece]:
     blocks = [block for block in find_blocks(text) if not _is_picture_alone(text[slice(*block.span)])]
     pieces: list[CuttingPiece] = []
     for number, block in enumerate(blocks):
-        above = blocks[number - 1] if number else None
+        above = blocks[max(number - 2, 0) : number]
         below = blocks[number + 1] if number + 1 < len(blocks) else None
-        cost = _cost_of_cut(text, above, block) + _cost_of_lone_item(
-            blocks[max(number - 2, 0) : number],
-            block,
-            below,
-        )
-        leads = below is not None and any(block.start <= start < block.end for start, _ in below.needs)
+        cost = _cost_of_cut(text, above, block) + _cost_of_lone_item(above, block, below)
         for start, end in _parts(text, block, chunk_size):
             tokens = length_of(text[start:end])
             pieces.append(
                 CuttingPiece(start, end, tokens, cost, block.kind == "heading", block.kind == "row"),
             )
-            cost = _AT_SENTENCE if block.kind == "prose" and not leads else _WITHIN_PIECE
+            cost = _AT_SENTENCE if block.kind == "prose" and not _leads_in(block, below) else _WITHIN_PIECE
     return pieces
+
+
+def _leads_in(block: Block, below: Block | None) -> bool:
+    """Whether the block below another is nothing without it."""
+    return below is not None and any(block.start <= start < block.end for start, _ in below.needs)
 
 
 def _is_picture_alone(text: str) -> bool:
@@ -161,23 +161,23 @@ def _is_picture_alone(text: str) -> bool:
     return readable_text(text) != text and says_nothing(text)
 
 
-def _cost_of_cut(text: str, above: Block | None, block: Block) -> float:
+def _cost_of_cut(text: str, above: Sequence[Block], block: Block) -> float:
     """What it costs to begin a passage with a block.
 
     Args:
         text: The text.
-        above: The block before it; None for the first.
+        above: The blocks before it; empty for the first.
         block: The block.
     """
-    if above is None:
+    if not above:
         return 0.0
-    if above.kind in ("heading", "columns", "group"):
+    if above[-1].kind in ("heading", "columns", "group"):
         return _BELOW_LEAD
     if block.kind == "heading":
         return _AT_LEVEL * block.level
     if block.kind == "nothing":
         return _WITHIN_PIECE
-    return _cost_within_section(text, above, block)
+    return _cost_within_section(text, above[-1], block)
 
 
 def _cost_within_section(text: str, above: Block, block: Block) -> float:
@@ -315,23 +315,29 @@ def best_cuts(pieces: Sequence[CuttingPiece], chunk_size: int) -> list[int]:
     costs = [0.0]  # of all up to a place
     begins = [0]  # of the last passage up to a place
     for end in range(1, len(pieces) + 1):
-        is_last = end == len(pieces)
-        is_section_end = is_last or pieces[end].is_heading
         limit = chunk_size * ROW_SLACK if pieces[end - 1].is_row else chunk_size
-        cost = math.inf
-        begins.append(end - 1)
-        for begin, fullness, has_heading in _passages_until(end, pieces, ends, limit):
-            # a passage that begins with a heading takes nothing of another section
-            into_section = _INTO_SECTION if has_heading and not is_section_end else 0.0
-            cost_from = costs[begin] + 1 + into_section + _UNEVENNESS * fullness**2
-            if cost_from < cost:
-                cost = cost_from
-                begins[end] = begin
-        costs.append(cost if is_last else cost + pieces[end].cost)
+        cost, begin = _cheapest_passage_until(end, pieces, ends, limit, costs)
+        costs.append(cost if end == len(pieces) else cost + pieces[end].cost)
+        begins.append(begin)
     cuts = [len(pieces)]
     while cuts[-1]:
         cuts.append(begins[cuts[-1]])
     return cuts[::-1]
+
+
+def _cheapest_passage_until(
+    end: int, pieces: Sequence[CuttingPiece], ends: Sequence[int], limit: float, costs: Sequence[float]
+) -> tuple[float, int]:
+    """What all up to a place costs with the best last passage, and where that begins."""
+    is_section_end = end == len(pieces) or pieces[end].is_heading
+    best = (math.inf, end - 1)
+    for begin, fullness, has_heading in _passages_until(end, pieces, ends, limit):
+        # a passage that begins with a heading takes nothing of another section
+        into_section = _INTO_SECTION if has_heading and not is_section_end else 0.0
+        cost = costs[begin] + 1 + into_section + _UNEVENNESS * fullness**2
+        if cost < best[0]:
+            best = (cost, begin)
+    return best
 
 
 def _passages_until(

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.segments import segment, statements
+from llama_pack_densex.text.segments import Segment, segment, statements
 from llama_pack_densex.text.tokens import tokenize
 
 Span = tuple[int, int]
@@ -110,16 +110,9 @@ class Comparison:
         frequency = Counter(chain.from_iterable(self._tokens))
         rarities = _rarities(len(self.segments))
         self._rarity = {token: rarities[count] for token, count in frequency.items()}
-        self._places: defaultdict[str, list[int]] = defaultdict(list)
-        for place, tokens in enumerate(self._tokens):
-            for token in tokens:
-                if frequency[token] <= _COMMON:
-                    self._places[token].append(place)
+        self._places = _places_of(self._tokens, frequency)
         self._weights = [self._weight(tokens) for tokens in self._tokens]
-        self._factors = [1 / math.pow(1 + weight, _LENGTH) for weight in self._weights]
-        for place, region in enumerate(self.segments):
-            if region.kind in _NAMING:
-                self._factors[place] *= _HEADING
+        self._factors = list(map(_factor, self.segments, self._weights))
         self.sources = self._sources(passage, propositions, context)
 
     def _sources(self, passage: str, propositions: tuple[str, ...], context: str) -> list[_Source]:
@@ -169,8 +162,7 @@ class Comparison:
             best = self._best_segment(lacking, _FURTHER * whole if chosen else 0.0)
             if best is None:
                 break
-            common = [token for token in lacking if token in self._tokens[best]]
-            shared += sum(map(lacking.pop, common))
+            shared += self._take_shared(lacking, best)
             if not chosen:
                 self._discount_subject(lacking, positions, best)
             chosen.append(best)
@@ -178,6 +170,11 @@ class Comparison:
             return _Source()
         spans = [self.segments[place].span for place in sorted(chosen)]
         return _Source(tuple(spans), chosen[:1], chosen[1:])
+
+    def _take_shared(self, weights: dict[str, float], place: int) -> float:
+        """Take the tokens of a segment out of those with weights; returns how much they weigh."""
+        shared = [token for token in weights if token in self._tokens[place]]
+        return sum(map(weights.pop, shared))
 
     def _discount_subject(self, weights: dict[str, float], positions: dict[str, float], chief: int) -> None:
         """First words that stand above the chief source are what its pronoun means; the fact is below."""
@@ -202,6 +199,22 @@ class Comparison:
 
 compare = lru_cache(maxsize=256)(Comparison)
 """Compare a passage and its propositions: checks and, a batch later, nodes need the same ones; 34 kB each."""
+
+
+def _places_of(tokens_by_place: Sequence[set[str]], frequency: Mapping[str, int]) -> dict[str, list[int]]:
+    """The segments that hold each token, without the tokens that most of them hold."""
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for place, tokens in enumerate(tokens_by_place):
+        for token in tokens:
+            if frequency[token] <= _COMMON:
+                places[token].append(place)
+    return places
+
+
+def _factor(region: Segment, weight: float) -> float:
+    """By what a segment's share counts: less of a long one and of a heading."""
+    factor = 1 / math.pow(1 + weight, _LENGTH)
+    return factor * _HEADING if region.kind in _NAMING else factor
 
 
 def _tokens_of(text: str) -> list[str]:

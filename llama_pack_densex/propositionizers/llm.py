@@ -164,7 +164,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     _paces: tuple[Any, ...] = ()
     _prompts: dict[str, BasePromptTemplate]
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (public)
         self,
         llm: LLM | str | None = None,
         *,
@@ -181,12 +181,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
             llm_factory = with_provider(llm)
             llm = None
         factory = factory_name(llm_factory) if llm_factory else ""
-        if llm is None and not factory:
-            raise ValueError(
-                "pass llm=..., a LlamaIndex LLM or its name, or llm_factory=..., a function that makes one"
-            )
-        if llm is not None and not isinstance(llm, LLM):
-            raise ValueError(f"llm must be a LlamaIndex LLM, not a {type(llm).__name__}")
+        _check_llm(llm, factory)
         settings["llm_factory"] = factory
         settings["record_to"] = record_to and str(record_to)
         settings["prices"] = read_prices(settings.get("prices"))
@@ -419,6 +414,15 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> LLMPropositionizer:
         # shares the client, which holds locks; everything else is never changed in place
         return self.__copy__()
+
+
+def _check_llm(llm: Any, factory: str) -> None:
+    if llm is None and not factory:
+        raise ValueError(
+            "pass llm=..., a LlamaIndex LLM or its name, or llm_factory=..., a function that makes one"
+        )
+    if llm is not None and not isinstance(llm, LLM):
+        raise ValueError(f"llm must be a LlamaIndex LLM, not a {type(llm).__name__}")
 
 
 def _made_again(

@@ -143,7 +143,7 @@ def fall_back(part: Passage, reason: str, is_passing: bool = False) -> Propositi
 def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
     """One set of what came of the parts of a passage, in their order."""
     failed = [part for part in parts if part.status == "fallback"]
-    reasons = [part.reason for part in failed or parts if part.reason]
+    reasons = _reasons(failed or parts)
     if len(parts) > 1:
         reasons.insert(0, _in_parts(parts))
     status: Status = "repaired" if reasons else "ok"
@@ -154,6 +154,10 @@ def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
         is_passing=any(part.is_passing for part in parts),
         questions=unique(chain.from_iterable(part.questions for part in parts)),
     )
+
+
+def _reasons(parts: Sequence[PropositionSet]) -> list[str]:
+    return [part.reason for part in parts if part.reason]
 
 
 def _in_parts(parts: Sequence[PropositionSet]) -> str:
@@ -316,21 +320,28 @@ def _parts(item: dict[str, Any]) -> list[Any]:
     """Find the propositions in an object: what is named like them, else its lists, else its only string."""
     if len(item) <= 2 and any(map(item.get, ("error", "refusal"))):
         raise _UnusableReplyError("refused")
-    lists = {key: part for key, part in item.items() if isinstance(part, (list, dict)) and part}
-    texts = {key: part for key, part in item.items() if isinstance(part, str)}
-    named_texts = _named(texts)
-    if named_lists := _named(lists):
+    lists = {key: part for key, part in _of_type(item, (list, dict)).items() if part}
+    named_lists = _named(lists)
+    if named_lists:
         return [*named_lists.values()]
+    texts = _of_type(item, str)
+    named_texts = _named(texts)
     if lists and (not named_texts or _is_passage(named_texts, lists)):
         return [*lists.values()]
-    if len(named_texts) < len(item):
-        _refuse_choice(item, named_texts or texts)
-    return [*(named_texts or texts).values()]
+    return _chosen_texts(item, named_texts, texts)
 
 
-def _refuse_choice(item: dict[str, Any], texts: dict[str, str]) -> None:
-    if len(texts) > 1 and not all(map(str.isdecimal, item)):  # any of several
+def _of_type(item: dict[str, Any], types: type | tuple[type, ...]) -> dict[str, Any]:
+    return {key: part for key, part in item.items() if isinstance(part, types)}
+
+
+def _chosen_texts(item: dict[str, Any], named_texts: dict[str, str], texts: dict[str, str]) -> list[str]:
+    """The texts that are named like propositions, else the only one, else those that are numbered."""
+    stating = named_texts or texts
+    has_others = len(named_texts) < len(item)
+    if has_others and len(stating) > 1 and not all(map(str.isdecimal, item)):  # any of several
         raise _UnusableReplyError("unreadable")
+    return [*stating.values()]
 
 
 def _is_passage(texts: dict[str, str], lists: dict[str, Any]) -> bool:

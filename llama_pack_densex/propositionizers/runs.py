@@ -53,6 +53,8 @@ _FIRST_PASSAGES = 20  # where sentences stand in for all of so many, no setting 
 _FEW_PASSAGES = 8  # whole passages are enough to tell whether too many first replies are cut off
 _NEARLY_ALL = 0.9  # of the first replies
 _MEASURED = ("en", "ja")  # languages in which checks are good enough to change propositions
+_TOO_LONG = ("cut", "too_long")
+_ASKED_IN_HALVES = (*_TOO_LONG, "filtered")
 
 
 class PropositionizingEndEvent(BaseEvent):
@@ -290,13 +292,12 @@ class _PassageRun:
             if self._requests_sent >= _MOST_REQUESTS:
                 return [fall_back(part, f"the limit of {_MOST_REQUESTS} requests a passage was reached")]
             reading = await self._ask(part, note, attempt, is_last=attempt == max_attempts)
-            is_too_long = reading.problem in ("cut", "too_long")
             if self._requests_sent == 1:
-                self._run.note_first(part.text if is_too_long else "")
+                self._run.note_first(part.text if reading.problem in _TOO_LONG else "")
             if reading.problem is None:
                 reason = "; ".join(unique(reasons))
                 return [PropositionSet(reading.texts, reason=reason, questions=reading.questions)]
-            halves = split_in_two(part) if is_too_long or reading.problem == "filtered" else None
+            halves = split_in_two(part) if reading.problem in _ASKED_IN_HALVES else None
             if halves is not None:
                 return await self._ask_for_halves(*halves)
             if reading.problem not in ASKED_AGAIN:

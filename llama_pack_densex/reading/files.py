@@ -7,7 +7,7 @@ import os
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from mimetypes import guess_type
 from pathlib import Path
@@ -116,7 +116,7 @@ def find_files(
         FileNotFoundError: One of the paths does not exist.
         ValueError: One of the paths is an index, or neither a file nor a folder.
     """
-    left_out = {os.path.realpath(folder) for folder in leave_out}
+    left_out = set(map(os.path.realpath, leave_out))
     indexed = indexed or {}
     roots: dict[Path, Path] = {}
     unreadable: list[UnreadableFileError] = []
@@ -124,17 +124,17 @@ def find_files(
     for path in paths:
         root = _root(path)
         is_file = path.is_file()
-        for file in [root / path.name] if is_file else _walk(root, left_out, unreadable):
+        files = [root / path.name] if is_file else _walk(root, left_out, unreadable)
+        for file in files:
             name = _name(file, root)
             is_asked_for = is_file or _matches(name, include)
-            is_left_beside = _LEFT_BESIDE.fullmatch(file.name) and not is_asked_for
-            if is_left_beside or _matches(name, exclude):
+            if _matches(name, exclude):
                 continue
-            if is_asked_for or str(file) in indexed or _is_prose(file):
+            if is_asked_for or _is_read_unasked(file, indexed):
                 roots.setdefault(file, root)
-            else:
+            elif not _LEFT_BESIDE.fullmatch(file.name):
                 other_kinds.append(file)
-    other_kinds = [path for path in other_kinds if path not in roots]
+    other_kinds = list(itertools.filterfalse(roots.__contains__, other_kinds))
     return FoundFiles(_document_ids(roots, indexed), unreadable, other_kinds)
 
 
@@ -163,6 +163,12 @@ def _matches(name: str, globs: Sequence[str]) -> bool:
     return False
 
 
+def _is_read_unasked(path: Path, indexed: Mapping[str, str]) -> bool:
+    if _LEFT_BESIDE.fullmatch(path.name):
+        return False
+    return str(path) in indexed or _is_prose(path)
+
+
 def _is_prose(path: Path) -> bool:
     kind, _ = guess_type(path.name, strict=False)
     if path.suffix.lower() in _DATA or (kind or "").startswith(_UNREAD):
@@ -176,17 +182,26 @@ def _document_ids(roots: Mapping[Path, Path], indexed: Mapping[str, str]) -> dic
     ids = {file: indexed[str(file)] for file in roots if str(file) in indexed}
     taken = set(ids.values())
     taken.update(id_ for path, id_ in indexed.items() if os.path.exists(path))
-    by_name: defaultdict[str, list[Path]] = defaultdict(list)
-    for file, root in roots.items():
-        if file not in ids:
-            by_name[_name(file, root)].append(file)
+    by_name = _files_by_name({file: root for file, root in roots.items() if file not in ids})
     for files in by_name.values():
         names = _distinct_names(files, roots, taken)
         for file, name in zip(files, names, strict=True):
-            composed = unicodedata.normalize("NFC", name)  # ガ is one character to people, two to macOS
-            ids[file] = name if composed in taken or composed in by_name else composed
-        taken.update(ids[file] for file in files)
+            ids[file] = _composed(name, taken, by_name)
+        taken.update(map(ids.__getitem__, files))
     return {file: ids[file] for file in roots}
+
+
+def _composed(name: str, *taken: Container[str]) -> str:
+    """A name with ガ as one character, which macOS writes as two; unless that name is another file's."""
+    composed = unicodedata.normalize("NFC", name)
+    return name if any(composed in names for names in taken) else composed
+
+
+def _files_by_name(roots: Mapping[Path, Path]) -> dict[str, list[Path]]:
+    by_name: defaultdict[str, list[Path]] = defaultdict(list)
+    for file, root in roots.items():
+        by_name[_name(file, root)].append(file)
+    return by_name
 
 
 def _distinct_names(files: Sequence[Path], roots: Mapping[Path, Path], taken: Set[str]) -> list[str]:

@@ -18,7 +18,7 @@ from bs4.element import Tag
 
 from llama_pack_densex.reading.encoding import decode_file, read_bytes
 from llama_pack_densex.reading.files import Part, titled
-from llama_pack_densex.reading.tables import Cell, cells_of, lay_out, to_markdown
+from llama_pack_densex.reading.tables import Cell, Grid, cells_of, lay_out, to_markdown
 from llama_pack_densex.text.tokens import on_one_line
 
 # what a browser does not show, what repeats on every page of a site, and readings set above kanji
@@ -95,10 +95,7 @@ def html_to_text(html: str) -> tuple[str, str]:
         _write_superscript(tag)
     for tag in soup.select(_STRUCK):
         _strike(tag)
-    for tag in reversed(soup.find_all([*_HEADINGS, "table", "pre", "summary", "p"])):  # inner ones first
-        block = _ready_block(tag)
-        if block is not None:
-            tag.replace_with(f"{_END}{_READY}{block}{_END}")
+    _write_blocks(soup)
     for term in soup.find_all("dt"):
         _put_before_definition(term)
     for tag in soup.find_all("br"):
@@ -122,6 +119,13 @@ def _flatten_deepest(soup: Tag) -> None:
             deepest.append(tag)
     for tag in deepest:
         tag.string = tag.get_text("\n")
+
+
+def _write_blocks(soup: Tag) -> None:
+    for tag in reversed(soup.find_all([*_HEADINGS, "table", "pre", "summary", "p"])):  # inner ones first
+        block = _ready_block(tag)
+        if block is not None:
+            tag.replace_with(f"{_END}{_READY}{block}{_END}")
 
 
 def _drop_menus(soup: Tag) -> None:
@@ -256,12 +260,14 @@ def _table(table: Tag) -> str | None:
         table.replace_with(" ", "; ".join(rows))
         return None
     least_rows = 1 if table.th else 2
-    if len(grid) < least_rows or len(grid[0]) < 2:
-        return None
-    if any(len(cell.text) > _LONGEST_CELL for cell in chain(*grid)):
+    if len(grid) < least_rows or len(grid[0]) < 2 or _has_long_cell(grid):
         return None
     caption = on_one_line(table.caption.get_text()) if table.caption else ""
     return "\n\n".join(filter(None, [caption, to_markdown(grid)]))
+
+
+def _has_long_cell(grid: Grid) -> bool:
+    return any(len(cell.text) > _LONGEST_CELL for cell in chain(*grid))
 
 
 def _is_within_data(table: Tag) -> bool:

@@ -312,13 +312,18 @@ def _without_running_lines(texts: Iterable[str]) -> list[str]:
     return ["\n".join(page) for page in pages]
 
 
+def _pages_to_same(lines: Sequence[str], number: int) -> list[int]:
+    """How many pages away those lines near a line are that are the same."""
+    first = max(number - _NEAR, 0)
+    near = enumerate(lines[first : number + _NEAR + 1], first - number)
+    return [pages for pages, other in near if pages and _recurs(lines[number], other, pages)]
+
+
 def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
     line = lines[number]
     if not line or line.startswith("|"):
         return False
-    first = max(number - _NEAR, 0)
-    near = enumerate(lines[first : number + _NEAR + 1], first - number)
-    same = [pages for pages, other in near if pages and _recurs(line, other, pages)]
+    same = _pages_to_same(lines, number)
     if len(same) < _LEAST_SAME:
         return False
     is_first = same[0] > 0

@@ -69,32 +69,40 @@ def reading_order(lines: Sequence[Line], upright: bool = False) -> list[list[Lin
         lines: The lines of a page in the order of its text.
         upright: Whether their text is upright: then even lines of one column may be out of order.
     """
+    ordered = [[line] for line in lines]
     if len(lines) > _MOST_LINES:
-        return [[line] for line in lines]
-    ordered = {number: [line] for number, line in enumerate(lines)}
+        return ordered
     numbers = {line: number for number, line in enumerate(lines)}
     for columns in _regions(lines):
         if not upright and not _are_prose(columns):
             continue
         rows = [*chain(*map(_rows, columns))]
         places = [numbers[line] for line in chain(*rows)]
-        if _is_out_of_order(places, has_table=any(not line.text for line in chain(*rows))):
-            ordered.update({place: [] for place in places})
-            ordered.update(zip(sorted(places), rows, strict=False))
-    return [row for row in ordered.values() if row]
+        if _is_out_of_order(places, rows):
+            _put_in_order(rows, places, ordered)
+    return list(filter(None, ordered))
 
 
-def _is_out_of_order(places: Sequence[int], has_table: bool) -> bool:
+def _is_out_of_order(places: Sequence[int], rows: Sequence[Sequence[Line]]) -> bool:
     """Whether too many lines stand before the one that is read before them.
 
     Args:
         places: The places of lines in the text, in the order in which they are read.
-        has_table: Whether a table is among them, whose place is always wrong.
+        rows: The lines; if a table is among them, its place is always wrong.
     """
     in_text = sorted(range(len(places)), key=places.__getitem__)
     steps_back = sum(later < earlier for earlier, later in pairwise(in_text))
+    has_table = any(not line.text for line in chain(*rows))
     tolerated = 0 if has_table else _OUT_OF_ORDER * (len(places) - 1)
     return steps_back > tolerated
+
+
+def _put_in_order(rows: Sequence[list[Line]], places: Sequence[int], ordered: list[list[Line]]) -> None:
+    """Put rows at the first of the places of their lines, and nothing at the others."""
+    for place in places:
+        ordered[place] = []
+    for place, row in zip(sorted(places), rows, strict=False):
+        ordered[place] = row
 
 
 def _regions(lines: Sequence[Line]) -> Iterator[_Columns]:

@@ -152,6 +152,10 @@ def _distinct(values: Iterable[float]) -> list[float]:
     return [run[0] for run in touching]
 
 
+def _from_until(first: float, end: float, values: Sequence[float]) -> list[float]:
+    return [value for value in values if first <= value < end]
+
+
 def _cells(
     columns: Sequence[Ruling],
     rows: Sequence[Ruling],
@@ -166,9 +170,8 @@ def _cells(
             if (top, left) in cells:
                 continue
             end = next(y for y in below((left + right) / 2) if y > top)
-            spanned_rows = (y for y in ys if top <= y < end)
-            spanned_columns = (x for x in xs if left <= x < right)
-            slots = dict.fromkeys(product(spanned_rows, spanned_columns), (top, left))
+            spanned = product(_from_until(top, end, ys), _from_until(left, right, xs))
+            slots = dict.fromkeys(spanned, (top, left))
             if cells.keys() & slots.keys():
                 return {}
             cells |= slots
@@ -386,7 +389,12 @@ def _texts(line: _Line, columns: _Columns, are_names: bool) -> list[str]:
     names = [piece for piece in line if _numbers(piece, columns) != [0]]
     if not are_names or len(names) < 2:
         return texts
-    middles = [(left + right) / 2 for left, right in columns[1:]]
+    return [texts[0], *(_spread(names, columns[1:]) or texts[1:])]
+
+
+def _spread(names: _Line, columns: _Columns) -> list[str]:
+    """The name nearest to each column; empty if they are not evenly spread."""
+    middles = [(left + right) / 2 for left, right in columns]
     nearest = [min(names, key=lambda name: abs(name.box.x - middle)) for middle in middles]
     counts = {nearest.count(name) for name in names}
-    return [texts[0], *(name.text for name in nearest)] if len(counts) == 1 else texts
+    return [name.text for name in nearest] if len(counts) == 1 else []

@@ -288,6 +288,11 @@ def _stretches(places: Places) -> Iterator[Grid]:
         yield [rows[y] for _, y in stretch if y in rows]
 
 
+def _record_of(row: Row, names: Sequence[str]) -> str:
+    pairs = zip(names, row_texts(row), strict=True)
+    return record((name, text) for name, text in pairs if text)
+
+
 def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:
     """The rows of a sheet as records, its forms as such, its titles and notes as lines."""
     widest = max([2, *map(_width, chain(*stretches))])
@@ -307,8 +312,7 @@ def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:
             if start <= number < end:
                 continue
             if names and not _is_line(row):
-                pairs = zip(names, row_texts(row), strict=True)
-                yield record((name, text) for name, text in pairs if text)
+                yield _record_of(row, names)
                 unread = ""
             else:
                 yield " ".join(cell.text for cell in cells_of(row))

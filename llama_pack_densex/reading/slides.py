@@ -101,13 +101,17 @@ def _reading_order(boxes: list[_Box]) -> list[_Box]:
     column_gap = max(_gaps(boxes, _COLUMNS))
     if max(row_gap, column_gap) < -_OVERLAP or len(boxes) > _MOST_DIVIDED:
         return sorted(boxes, key=lambda box: (box.top, box.left))
-    if row_gap >= column_gap or (row_gap >= -_OVERLAP and _has_labels(boxes, column_gap)):
+    if row_gap >= column_gap or _are_labelled_rows(boxes, row_gap, column_gap):
         groups = _divide(boxes, _ROWS, row_gap)
     else:
         groups = _divide(boxes, _COLUMNS, column_gap)
         if all(box.is_vertical for box in boxes):
             groups.reverse()
     return [box for group in groups for box in _reading_order(group)]
+
+
+def _are_labelled_rows(boxes: list[_Box], row_gap: int, column_gap: int) -> bool:
+    return row_gap >= -_OVERLAP and _has_labels(boxes, column_gap)
 
 
 def _gaps(boxes: list[_Box], sides: tuple[str, str]) -> Iterator[int]:

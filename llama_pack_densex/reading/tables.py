@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, product, takewhile
+from itertools import chain, filterfalse, groupby, product, takewhile
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ def to_markdown(grid: Grid) -> str:
     What is merged over the whole width is a line of its own, below which the names are repeated.
     """
     blocks, grid = take_form(grid)
-    table = [row for row in grid if not _is_line(row)]
+    table = list(filterfalse(_is_line, grid))
     names, depth = read_header(table) if table else ([], 0)
     header = table[:depth]
     for is_line, rows in groupby(grid, key=_is_line):
@@ -165,11 +165,13 @@ def _goes_on(upper: Row, row: Row, below: Grid) -> bool:
         return bool(added)
     if _has_figures(row) or (_is_marked(upper) and not any(map(_has_figures, below))):
         return False
-    for x in range(1, len(row)):
-        is_in_group = upper[x] is upper[x - 1] and upper[x].text != ""
-        if is_in_group and row[x] is not row[x - 1]:
-            return True
-    return False
+    return any(_is_parted(x, upper, row) for x in range(1, len(row)))
+
+
+def _is_parted(x: int, upper: Row, row: Row) -> bool:
+    """Whether a column and the one before it have one name in the upper row, and two in the lower one."""
+    is_in_group = upper[x] is upper[x - 1] and upper[x].text != ""
+    return is_in_group and row[x] is not row[x - 1]
 
 
 # Forms: names beside values, perhaps several in a row
@@ -228,10 +230,15 @@ def _is_form(grid: Grid, is_whole: bool) -> bool:
     pairs = [_pairs(cells_of(row)) for row in rows]
     if not any(value for _, value in chain(*pairs[:1])):
         return False
-    are_labels = [bool(value) and _is_label(name) for name, value in chain(*pairs)]
+    are_labels = [_is_labelled(pair) for pair in chain(*pairs)]
     if sum(are_labels) >= max(2, len(are_labels) / 2):
         return is_whole or all(are_labels[-len(pairs[-1]) :])
     return is_whole and _is_shaped_as_form(rows, pairs)
+
+
+def _is_labelled(pair: _Pair) -> bool:
+    name, value = pair
+    return bool(value) and _is_label(name)
 
 
 def _is_shaped_as_form(rows: Grid, pairs: Sequence[Sequence[_Pair]]) -> bool:

@@ -112,11 +112,15 @@ class Guard:
             response = JSONResponse({"detail": refusal.detail}, refusal.status_code, headers)
             await response(scope, receive, send_guarded)
 
+    def _is_own(self, host: str) -> bool:
+        """Whether a Host header names the server by an address, or by one of its names."""
+        parts = _HOST.fullmatch(host)
+        return parts is not None and (parts["address"] is not None or parts["name"] in self._hosts)
+
     def _refusal(self, scope: Scope, headers: Headers) -> HTTPException | None:
         """Why a request may not pass, as far as that can be told without its body."""
         host = headers.get("host", "").lower()
-        parts = _HOST.fullmatch(host)
-        if parts is None or not (parts["address"] or parts["name"] in self._hosts):
+        if not self._is_own(host):
             return HTTPException(421, "The server is not known by this Host; name it with --allow-host.")
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2].lower() != host:

@@ -182,11 +182,7 @@ def make_mcp_server(pack: DenseXRetrievalPack) -> MCPServer[None]:
         end = start + limit
         with _reading():
             documents = sorted(pack.documents())
-            titles = dict.fromkeys(documents[start:end], "")
-            for record in pack.records("passage", documents[start:end]):
-                if not titles[record.document_id]:
-                    title = json.loads(record.metadata).get(TITLE_KEY)
-                    titles[record.document_id] = str(title or "")[:_MAX_NAME]
+            titles = _titles(pack, documents[start:end])
         next_start = end if end < len(documents) else None
         return Documents(titles=titles, total=len(documents), next_start=next_start)
 
@@ -200,6 +196,15 @@ def make_mcp_server(pack: DenseXRetrievalPack) -> MCPServer[None]:
     for tool in (search, read_passage, list_documents):
         server.add_tool(tool, description=inspect.getdoc(tool), annotations=kind)
     return server
+
+
+def _titles(pack: DenseXRetrievalPack, document_ids: list[str]) -> dict[str, str]:
+    titles = dict.fromkeys(document_ids, "")
+    for record in pack.records("passage", document_ids):
+        if not titles[record.document_id]:
+            title = json.loads(record.metadata).get(TITLE_KEY)
+            titles[record.document_id] = str(title or "")[:_MAX_NAME]
+    return titles
 
 
 def _find_passage(pack: DenseXRetrievalPack, id: str) -> BaseNode:

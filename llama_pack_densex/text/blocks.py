@@ -290,14 +290,17 @@ class _Relations:
         """Forget what does not reach down to a block, and note what leads it in."""
         if self._paragraph is not None and block.kind in _LED_IN:
             self._leads[self._paragraph.level] = self._lead_in(self._paragraph)
-        item_depth = block.level - 1 if block.kind == "item" else block.level
-        lead_depth = block.level - 1 if block.kind in ("item", "prose") else block.level
-        self._items = [item for item in self._items if item.level <= item_depth]
-        self._leads = {level: lead for level, lead in self._leads.items() if level <= lead_depth}
+        self._leave_lists(block)
         if _is_outside_lists(block):
             self._answers += 1
             if self._is_answered() or self._is_question(block):
                 self._question = None
+
+    def _leave_lists(self, block: Block) -> None:
+        item_depth = block.level - 1 if block.kind == "item" else block.level
+        lead_depth = block.level - 1 if block.kind in ("item", "prose") else block.level
+        self._items = [item for item in self._items if item.level <= item_depth]
+        self._leads = {level: lead for level, lead in self._leads.items() if level <= lead_depth}
 
     def _is_question(self, block: Block) -> bool:
         return is_question(self._text[block.start : block.end])

@@ -261,14 +261,20 @@ def _is_in_japanese_standard(character: str) -> bool:
 def _wrong_in_han(text: str, propositions: Sequence[str]) -> str | None:
     kana, han = _count_kana_and_han(text)
     reply_kana, reply_han = _count_kana_and_han("".join(propositions))
-    without_kana = "".join(proposition for proposition in propositions if not _KANA.search(proposition))
-    if _is_simplified(without_kana) and detect_language(text) == "ja" and not _is_simplified(text):
+    if _is_simplified_reply(text, propositions):
         return "zh"
     is_japanese = kana >= 4 and kana * 4 >= han  # and no list of names
     if is_japanese:
-        return "zh" if reply_han >= 16 and reply_kana * 20 < reply_han else None
+        has_hardly_kana = reply_han >= 16 and reply_kana * 20 < reply_han
+        return "zh" if has_hardly_kana else None
     is_reply_japanese = reply_kana >= 8 and reply_kana * 4 >= reply_han
     return "ja" if is_reply_japanese and kana == 0 and _is_chinese(text, han) else None
+
+
+def _is_simplified_reply(text: str, propositions: Sequence[str]) -> bool:
+    """Whether propositions without kana are in simplified Chinese, and their Japanese passage is not."""
+    without_kana = "".join(proposition for proposition in propositions if not _KANA.search(proposition))
+    return _is_simplified(without_kana) and detect_language(text) == "ja" and not _is_simplified(text)
 
 
 def _is_chinese(text: str, han: int) -> bool:

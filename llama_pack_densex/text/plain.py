@@ -125,18 +125,24 @@ def _numbered(lines: Sequence[Line], place: int) -> int:
     """
     line = lines[place]
     above = _text_at(lines, place - 1)
-    is_below_directly = _text_at(lines, place + 1) != ""
-    below = place + 1 if is_below_directly else place + 2
+    below = place + 1 if _text_at(lines, place + 1) else place + 2
     following = _text_at(lines, below)
-    is_alone = not above and (not is_below_directly or "\u3000" in lines[below].indent)
+    is_alone = _is_alone(lines, place)
     kind = _kind(line.text, is_alone)
     if not kind or not following or kind in (_kind(above), _kind(following, is_alone)):
         return 0
-    if _is_within_list(kind, lines, place, below):
+    if _is_within_list(kind, lines, place, below) or _is_unfinished(above):
         return 0
-    if _is_unfinished(above) or (is_below_directly and _is_unfinished_above(line, lines[below])):
+    if below == place + 1 and _is_unfinished_above(line, lines[below]):
         return 0
     return _LEVEL_OF.get(kind) or kind.count(".") + 1
+
+
+def _is_alone(lines: Sequence[Line], place: int) -> bool:
+    """Whether a line is between blank ones; the space that begins a Japanese paragraph is as good as one."""
+    if _text_at(lines, place - 1):
+        return False
+    return not _text_at(lines, place + 1) or "\u3000" in lines[place + 1].indent
 
 
 def _is_within_list(kind: str, lines: Sequence[Line], place: int, below: int) -> bool:
@@ -189,12 +195,15 @@ def _underlined(lines: Sequence[Line], place: int) -> str:
     if not text or not _UNDERLINE.fullmatch(below) or RULE.fullmatch(text):
         return ""
     sign = below[0]
-    if sign in "=-" and text[0] != "[" and not LIST_MARKER.match(text):
-        return sign
-    above = _text_at(lines, place - 1)
+    is_of_markdown = sign in "=-" and text[0] != "[" and not LIST_MARKER.match(text)
+    return sign if is_of_markdown or _is_underlined_title(_text_at(lines, place - 1), text, below) else ""
+
+
+def _is_underlined_title(above: str, text: str, below: str) -> bool:
+    """Whether a line and its underline are a title of reStructuredText."""
     is_alone = not above or RULE.fullmatch(above) is not None
     is_as_long = 0 <= len(below) - _width(text) <= _LONGER
-    return sign if is_alone and is_as_long and text[-1] not in ":：" else ""
+    return is_alone and is_as_long and text[-1] not in ":："
 
 
 FENCE = re.compile(r"(?:`{3,}(?!`)|~{3,}(?!~))[^`]*")

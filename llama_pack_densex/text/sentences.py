@@ -326,19 +326,36 @@ def _abbreviates(stop: _Stop) -> bool:
     if not last or stop.run[stop.start - 1].isspace():
         return False
     word = _WORD_BREAK.split(last)[-1]
-    if word in _TITLES or word.lower() in _NEVER_LAST:
+    if _is_never_last(word):
         return True
-    if word.lower() in _BEFORE_NUMBER or word.lower().endswith("str"):
-        is_numbered = _NUMBER.match(stop.run, stop.first) is not None
-        if is_numbered or word != "P":
-            return is_numbered
-    following = _WORD.match(stop.run, stop.first)
-    next_word = following[0] if following else ""
+    is_numbered = _is_before_number(stop, word)
+    if is_numbered is not None:
+        return is_numbered
+    next_word = _word_after(stop)
     if word.isdigit():
         return _is_in_date(stop, word, previous, next_word)
     if len(word) == 1 and word.isalpha() and not WIDE.search(last):
         return _is_initial(stop, word, previous, next_word)
     return next_word not in _STARTERS and _may_be_abbreviation(word)
+
+
+def _is_never_last(word: str) -> bool:
+    return word in _TITLES or word.lower() in _NEVER_LAST
+
+
+def _is_before_number(stop: _Stop, word: str) -> bool | None:
+    """Whether what is numbered, as "no." and "Hauptstr.", has its number; None of other words."""
+    if word.lower() not in _BEFORE_NUMBER and not word.lower().endswith("str"):
+        return None
+    is_numbered = _NUMBER.match(stop.run, stop.first) is not None
+    if not is_numbered and word == "P":  # an initial too
+        return None
+    return is_numbered
+
+
+def _word_after(stop: _Stop) -> str:
+    following = _WORD.match(stop.run, stop.first)
+    return following[0] if following else ""
 
 
 def _is_in_date(stop: _Stop, number: str, previous: str, next_word: str) -> bool:

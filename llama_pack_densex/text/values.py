@@ -97,16 +97,21 @@ def _plain_key(key: Any) -> str:
     return str(plain)
 
 
+def _in_python(value: np.generic) -> Any:
+    """A NumPy scalar as Python has it; of nanoseconds, for which Python has no type, the microseconds."""
+    in_python = value.item()
+    if isinstance(value, (np.datetime64, np.timedelta64)) and isinstance(in_python, int):
+        return value.astype(f"{value.dtype.kind}8[us]").item()
+    return in_python
+
+
 def _plain_scalar(value: Any, key: str) -> Any:
     kind = type(value)
     is_array_like = isinstance(value, np.generic) or kind.__module__.partition(".")[0] == "pandas"
     if is_array_like and str(value) in _MISSING:
         return None
-    if isinstance(value, (np.datetime64, np.timedelta64)) and isinstance(value.item(), int):
-        in_python = value.astype(f"{value.dtype.kind}8[us]")  # of nanoseconds, for which Python has no type
-        return plain_value(in_python.item(), key)
     if isinstance(value, np.generic):
-        return plain_value(value.item(), key)
+        return plain_value(_in_python(value), key)
     if isinstance(value, (date, datetime, time)):
         return value.isoformat()
     if isinstance(value, _WRITTEN_OUT):

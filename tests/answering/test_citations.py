@@ -18,6 +18,8 @@ from llama_pack_densex.answering.sources import Source, numbered
 from llama_pack_densex.answering.synthesizer import CitedSynthesizer
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 
+pytestmark = pytest.mark.pure
+
 BRIDGE = "The Akashi Bridge opened in 1998. Its main span is 1,991 metres long."
 LIGHT = "The lighthouse stands on a cliff. Its lamp turns every ten seconds."
 QUESTION = "When did the Akashi Bridge open?"

@@ -546,6 +546,7 @@ def stage() -> Iterator[Stage]:
 
 @pytest.mark.parametrize("ways", [WAYS[:2], WAYS], ids=["two ways", "all four ways"])
 @pytest.mark.parametrize("conversation", CASES)
+@pytest.mark.slow_cases("*all four ways")
 async def test_it_asks_and_answers_as_it_should(
     stage: Stage, conversation: Conversation, ways: tuple[str, ...]
 ) -> None:
@@ -754,28 +755,29 @@ async def test_a_reply_of_nothing_is_told(stage: Stage, way: str, caplog: pytest
 
 
 @pytest.mark.parametrize(
-    ("question", "reply", "text"),
+    ("conversation", "text"),
     [
         (
-            AKASHI[0],
-            "It opened in 1998.[^{akashi}] Its main span is 1,9",
+            Conversation(AKASHI[0], ("It opened in 1998.[^{akashi}] Its main span is 1,9",)),
             "It opened in 1998.[^{akashi}] Its main span is 1,9 (the answer was cut off)",
         ),
         (
-            SEIKAN[0],
-            "1988年に開業した。[^{青函}]全長",
+            Conversation(SEIKAN[0], ("1988年に開業した。[^{青函}]全長",)),
             "1988年に開業した。[^{青函}]全長（回答は途中で切れています）",
         ),
-        (AKASHI[0], "<think>Hm", "The model gave no answer. (the answer was cut off)"),
+        (
+            Conversation(AKASHI[0], ("<think>Hm",)),
+            "The model gave no answer. (the answer was cut off)",
+        ),
     ],
 )
 @pytest.mark.parametrize("way", WAYS)
 async def test_an_answer_that_the_limit_of_tokens_cut_off_says_so(
-    stage: Stage, way: str, question: str, reply: str, text: str, caplog: pytest.LogCaptureFixture
+    stage: Stage, way: str, conversation: Conversation, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage.script.finish_reason = "length"
     try:
-        answer = await stage.play(Conversation(question, (reply,)), way)
+        answer = await stage.play(conversation, way)
     finally:
         stage.script.finish_reason = "stop"
     numbers = {cited["document"]: str(cited["number"]) for cited in answer.metadata["citations"]}

@@ -10,6 +10,8 @@ from llama_pack_densex.answering.conversation import ConversationQuery
 from llama_pack_densex.answering.rules import by_rules
 from tests.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.pure
+
 
 def said(*messages: str) -> list[ChatMessage]:
     return [ChatMessage(content=message, role=MessageRole.USER) for message in messages]

@@ -8,6 +8,8 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from llama_pack_densex.answering.footnotes import FootnoteFilter, SentenceMarker
 from llama_pack_densex.answering.sources import Source
 
+pytestmark = pytest.mark.pure
+
 TEXTS = ("The bridge opened in 1998.", "灯台は崖の上にある。")
 SOURCES = {n: Source.of(n, NodeWithScore(node=TextNode(text=text))) for n, text in enumerate(TEXTS, start=1)}
 

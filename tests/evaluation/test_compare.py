@@ -36,6 +36,7 @@ def result_of(report: Report, name: str) -> StrategyResult:
 
 
 @pytest.mark.parametrize("language", ["en", "ja"])
+@pytest.mark.slow_cases("en")
 def test_every_strategy_runs_or_says_why_not(language: str) -> None:
     report = run(language=language)
     assert {

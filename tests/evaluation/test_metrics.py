@@ -11,6 +11,8 @@ from llama_pack_densex.evaluation.datasets import Question
 from llama_pack_densex.evaluation.judging import Place, is_gold
 from llama_pack_densex.evaluation.runs import Scores, rank_metrics
 
+pytestmark = pytest.mark.pure
+
 
 def means_of(scores: Scores) -> dict[str, float]:
     return {name: fmean(values.values()) for name, values in scores.items()}

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from llama_pack_densex.evaluation.judging import contains_answer, normalise_answer
 
+pytestmark = pytest.mark.pure
+
 
 @pytest.mark.parametrize(
     ("answer", "normalised"),

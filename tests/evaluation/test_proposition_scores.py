@@ -22,6 +22,8 @@ from tests.embedding import TrigramEmbedding
 from tests.test_cli import run, run_process
 from tests.test_models import needs_huggingface
 
+pytestmark = pytest.mark.together("torch")
+
 RECORDED = DATA / "propositions.jsonl"
 TEA = "Green tea is steamed, and black tea is oxidised."
 LAKE = "琵琶湖は日本最大の湖で、滋賀県にある。"
@@ -123,6 +125,7 @@ def test_files_that_have_nothing_in_common_are_an_error(tmp_path: Path) -> None:
         score_propositions(other, tmp_path / "empty.jsonl", cosine())
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_that_is_not_needed() -> None:
     program = (
         "import sys, llama_pack_densex.cli.scores, llama_pack_densex.evaluation.propositions\n"
@@ -173,6 +176,7 @@ def test_bert_score_is_named_with_its_model_and_layer(bert: str, tmp_path: Path)
     assert 0 < sentences.scores["f1"] < 1
 
 
+@pytest.mark.slow
 def test_a_layer_that_bert_score_does_not_know_is_asked_for(bert: str) -> None:
     with pytest.raises(ValueError, match="does not know the best layer"):
         BertScoreSimilarity(bert)
@@ -183,6 +187,7 @@ def test_a_layer_that_bert_score_does_not_know_is_asked_for(bert: str) -> None:
 # The command
 
 
+@pytest.mark.slow
 def test_the_command_prints_what_it_found(tmp_path: Path) -> None:
     needs_huggingface()
     reference = write(tmp_path / "all.jsonl", MADE)

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from llama_pack_densex.evaluation.judging import exact_match, f1
 
+pytestmark = pytest.mark.pure
+
 
 def test_exact_match_takes_the_best_of_the_right_answers() -> None:
     assert exact_match("the France.", ("Normandy", "France")) == 1.0

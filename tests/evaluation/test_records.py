@@ -10,6 +10,8 @@ import pytest
 
 from llama_pack_densex.evaluation.records import DatasetError, Record, read_records
 
+pytestmark = pytest.mark.pure
+
 
 def test_all_kinds_of_files_give_the_same_records(tmp_path: Path) -> None:
     rows = [{"question": "灯りは？", "answer": "赤"}, {"question": "Tea, or\ncoffee?", "answer": '"tea"'}]

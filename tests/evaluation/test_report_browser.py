@@ -13,7 +13,10 @@ from llama_pack_densex.evaluation.page import render
 from tests.browser import CHROMIUM, Page, browser
 from tests.evaluation.example_report import HOSTILE, question, report, strategy
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian's package: chromium)")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian's package: chromium)"),
+]
 
 NAMES = ("densex", "densex-dense", "bm25", "hybrid")
 QUALITIES = (0.9, 0.85, 0.6, 0.8)

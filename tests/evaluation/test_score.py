@@ -17,6 +17,8 @@ from llama_pack_densex.evaluation.runs import read_qrels, read_run, score_runs
 from llama_pack_densex.evaluation.ties import rank
 from tests.evaluation.published import EVALUATION_DATA, needs_published_data
 
+pytestmark = pytest.mark.pure
+
 # Scores of documents in the order of a file, a digit each, and the ranking that ranx 0.3.21 with numba 0.68
 # gives.
 TIES = {

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from llama_pack_densex.evaluation.significance import bootstrap_interval, randomisation_test
 
+pytestmark = pytest.mark.pure
+
 VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 
 

@@ -23,6 +23,8 @@ from tests.evaluation.judges import judging, kind_of, openai
 from tests.evaluation.test_answers import TRIAD, cited, triad
 from tests.openai_server import OpenAIServer, Reply
 
+pytestmark = pytest.mark.together("forks")
+
 needs_trulens = pytest.mark.skipif(
     find_spec("trulens") is None or find_spec("trulens.apps") is None,
     reason="TruLens is not installed: it needs an older rich than the other extras; make test-trulens has it",
@@ -182,6 +184,7 @@ def test_no_key_is_in_the_database(tmp_path: Path) -> None:
     assert "sk-test" not in dump
 
 
+@pytest.mark.slow
 def test_importing_the_module_imports_no_trulens() -> None:
     program = (
         "import sys, llama_pack_densex.evaluation.trulens; print([name for name in sys.modules if "

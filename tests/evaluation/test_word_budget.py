@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_pack_densex.evaluation.judging import contains_answer, first_words, length_until_answer
+
+pytestmark = pytest.mark.pure
 
 UNITS = ["One two three.", "It is in Normandy, France, today."]
 

@@ -268,6 +268,7 @@ def test_no_run_is_shorter_than_a_reply(texts: list[Document]) -> None:
 # samples
 
 
+@pytest.mark.slow
 def test_a_sample_corrects_what_was_measured_of_another_model(server: StandInLLM, tmp_path: Path) -> None:
     texts = documents(60)
     asking = parser(llm(server, cache=tmp_path / "replies.db"))
@@ -283,6 +284,7 @@ def test_a_sample_corrects_what_was_measured_of_another_model(server: StandInLLM
     assert within(0.1, found.units, len(nodes))
 
 
+@pytest.mark.slow
 def test_a_sample_shows_requests_that_have_to_be_repeated() -> None:
     texts = documents(80, 0.0)
     with StandInLLM(faults=Faults(refusal=0.4)) as faulty:

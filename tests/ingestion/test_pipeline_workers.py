@@ -27,6 +27,8 @@ from llama_pack_densex.propositionizers.base import PropositionizerError
 from tests.embedding import TrigramEmbedding
 from tests.openai_server import OpenAIServer, Reply, asked_content
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 KEY = "sk-of-this-process"
 WORKERS_KEY = "sk-of-the-environment"

@@ -330,6 +330,7 @@ def test_a_terminal_has_a_live_line_below_what_is_logged_and_printed() -> None:
     assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l"), "the cursor stays hidden"
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_is_not_overrun() -> None:
     shown = screen_of(in_terminal(40))
     assert shown[:2] == ["WARNING a log line", "a printed line"]
@@ -340,10 +341,12 @@ def test_a_narrow_terminal_is_not_overrun() -> None:
     assert all(len(line) <= 40 for line in shown)
 
 
+@pytest.mark.slow
 def test_a_terminal_that_cannot_move_its_cursor_gets_no_live_line() -> None:
     assert "\x1b" not in in_terminal(80, {"TERM": "dumb"})
 
 
+@pytest.mark.slow
 def test_what_is_printed_into_a_file_goes_there_and_not_to_the_terminal(tmp_path: Path) -> None:
     output = in_terminal(80, stdout=tmp_path / "out.txt")
     assert (tmp_path / "out.txt").read_text() == "a printed line\nafter\n"
@@ -366,6 +369,7 @@ with Watch(SentencePropositionizer(), Path(sys.argv[1]), display_for(True)) as w
 """
 
 
+@pytest.mark.slow
 def test_an_ingestion_outlives_its_terminal(tmp_path: Path) -> None:
     pty = pytest.importorskip("pty", reason="only Unix has pseudo-terminals")
     ours, theirs = pty.openpty()
@@ -384,6 +388,7 @@ def test_an_ingestion_outlives_its_terminal(tmp_path: Path) -> None:
     assert read_report(tmp_path / REPORT_FILE).summary.documents == {"unchanged": 1}
 
 
+@pytest.mark.slow
 def test_a_notebook_has_one_output_that_changes(tmp_path: Path) -> None:
     spec = {
         "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],

@@ -48,6 +48,8 @@ from llama_index.ingestion.ray import RayIngestionPipeline, RayTransformComponen
 
 from llama_pack_densex.ingestion.ray import ShardResult, ingest_shards, ray_transformations  # noqa: E402
 
+pytestmark = [pytest.mark.slow, pytest.mark.together("ray")]
+
 KEY = "sk-of-the-driver"
 WORKERS_KEY = "sk-of-the-workers"
 ROOT = Path(__file__).parents[2]

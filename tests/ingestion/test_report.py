@@ -158,6 +158,7 @@ with Watch(SentencePropositionizer(), Path(sys.argv[1]), display_for(False)) as 
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="only Unix kills so")
+@pytest.mark.slow
 def test_killed_an_ingestion_leaves_the_earlier_report_and_whole_lines_until_the_next_one(path: Path) -> None:
     with watch_of(path) as watch:
         watch.deleted("earlier")
@@ -171,6 +172,7 @@ def test_killed_an_ingestion_leaves_the_earlier_report_and_whole_lines_until_the
     assert [outcome.document_id for outcome in read_report(path).documents] == ["later"]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_documents(path: Path) -> None:
     with watch_of(path) as watch:
         watch.done(parsed(), replaced=False)

@@ -112,6 +112,7 @@ def ask(server: Server, count: int, concurrency: int) -> tuple[list[Reply | Fail
 @pytest.mark.parametrize(
     ("per_minute", "count", "concurrency"), [(30, 300, 8), (120, 400, 8), (600, 2000, 64), ("tokens", 400, 8)]
 )
+@pytest.mark.slow_cases("600-*", but=["*-window-", "*-window-alone"])
 def test_a_rate_that_was_not_told_is_found_out(
     per_minute: float | str, count: int, concurrency: int, kind: str, header: str
 ) -> None:
@@ -142,6 +143,7 @@ class Chance:
     ("share", "wait", "header"), [(0.1, 1.0, "alone"), (0.1, 1.0, ""), (0.02, 20.0, "alone")]
 )
 @pytest.mark.parametrize(("count", "concurrency"), [(400, 8), (4000, 64)])
+@pytest.mark.slow_cases("4000-*", but=["*-0.1-1.0-alone"])
 def test_refusals_by_chance_hold_up_those_alone_that_they_meet(
     count: int, concurrency: int, share: float, wait: float, header: str
 ) -> None:
@@ -154,6 +156,7 @@ def test_refusals_by_chance_hold_up_those_alone_that_they_meet(
 
 @pytest.mark.parametrize("share", [0.25, 0.5])
 @pytest.mark.parametrize(("count", "concurrency"), [(400, 8), (4000, 64)])
+@pytest.mark.slow_cases("4000-*", but=["*-0.1-1.0-alone"])
 def test_refusals_by_chance_that_are_many_do_not_bring_all_to_a_standstill(
     count: int, concurrency: int, share: float
 ) -> None:
@@ -164,6 +167,7 @@ def test_refusals_by_chance_that_are_many_do_not_bring_all_to_a_standstill(
     assert seconds <= 50 * count / concurrency
 
 
+@pytest.mark.slow
 def test_a_time_of_refusals_does_not_slow_down_all_that_comes_after_it() -> None:
     class Overloaded(Chance):
         """Refuses half of what comes, for two minutes."""
@@ -189,6 +193,7 @@ class Falling:
 
 
 @pytest.mark.parametrize("header", ["", "alone"])
+@pytest.mark.slow_cases("alone")
 def test_a_limit_that_falls_is_not_taken_for_chance(header: str) -> None:
     server = Server(Falling(Bucket(600, 1), Bucket(60, 1), seconds=180), lambda chance: 1.0, header)
     made, _ = ask(server, 3000, 64)

@@ -14,6 +14,8 @@ from llama_pack_densex.llm.budget import Budget, BudgetError, Meter
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.llm.usage import NOTHING, Price, Usage
 
+pytestmark = pytest.mark.pure
+
 PRICE = Price(input=100.0, output=1000.0)  # a ten-thousandth and a thousandth of a dollar a token
 EXPECTED = Usage(1, 600, 300)
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from llama_pack_densex.llm.names import OPENAI_MODEL
 from llama_pack_densex.llm.usage import Price, Usage, price_of, read_prices
 
+pytestmark = pytest.mark.pure
+
 
 @pytest.mark.parametrize(
     "model", [OPENAI_MODEL, "gpt-4.1-mini", "claude-haiku-4-5", "text-embedding-3-small"]

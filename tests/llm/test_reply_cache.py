@@ -300,6 +300,7 @@ def test_an_entry_that_cannot_be_read_is_missing_and_warned_of(
     assert cache.get(keys[0]) == REPLY
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_set_aside_with_a_warning_and_begun_anew(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -324,6 +325,7 @@ def test_a_damaged_file_is_set_aside_with_a_warning_and_begun_anew(
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.slow
 def test_damage_anywhere_stops_nobody(path: Path, seed: int) -> None:
     chance = random.Random(seed)
     with closing(ReplyCache(path)) as cache:

@@ -21,6 +21,8 @@ from llama_pack_densex.llm.cache import ReplyCache, reply_key
 from llama_pack_densex.llm.usage import Reply, Usage
 from tests.replies import kept
 
+pytestmark = pytest.mark.slow
+
 SERVER = """
 import os, sys
 from tests.llm.test_reply_cache_processes import *

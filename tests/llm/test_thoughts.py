@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from llama_pack_densex.llm.thoughts import ThoughtFilter, without_thoughts
 from tests.thoughts import MARKS
 
+pytestmark = pytest.mark.pure
+
 TEXTS = {
     "en": ("Okay, how deep is it? [^1] says 240, not 54.", "It lies 240 metres below the sea.[^1]"),
     "ja": ("深さの質問だ。[^1]に240とある。54は全長だろう。", "海面下240メートルにある。[^1]"),

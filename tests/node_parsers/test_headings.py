@@ -12,6 +12,8 @@ from llama_pack_densex.node_parsers.metadata import SECTION_KEY
 from llama_pack_densex.node_parsers.splitting import SectionNodeParser
 from llama_pack_densex.text.outline import Outline
 
+pytestmark = pytest.mark.pure
+
 
 def sections(text: str) -> dict[str, str]:
     """What section each proposition of a text is in."""
@@ -73,6 +75,7 @@ def test_sections_are_cut_at_underlined_headings() -> None:
     assert [node.get_content() for node in nodes] == ["One\n===\n\nRain fell.", "Two\n---\n\nIt was cold."]
 
 
+@pytest.mark.slow
 def test_the_time_for_sections_grows_with_the_text_and_not_with_its_square() -> None:
     def seconds(headings: int) -> float:
         outline = Outline("".join(f"## Part {i}\n\nRain fell. It was cold.\n\n" for i in range(headings)))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import uuid
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core import Document
@@ -9,6 +10,8 @@ from llama_index.core import Document
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from tests.another_process import run_program
+
+pytestmark = pytest.mark.together("forks")
 
 TEXT = "Rain fell. Rain fell. The match was called off.\n\nRain fell."
 

@@ -22,6 +22,8 @@ from llama_pack_densex.propositionizers.base import Passage, Propositionizer, Pr
 from tests.embedding import TrigramEmbedding
 from tests.node_parsers.test_ids import Shouting
 
+pytestmark = pytest.mark.pure
+
 BOTH = ("proposition", "sentence")
 
 

@@ -23,6 +23,8 @@ from llama_pack_densex.text.sentences import split_sentences
 from tests.openai_server import OpenAIServer
 from tests.text.test_blocks import DOCUMENTS
 
+pytestmark = pytest.mark.pure
+
 PICTURE = "data:image/png;base64," + base64.b64encode(random.Random(1).randbytes(45_000)).decode()
 
 

@@ -29,6 +29,8 @@ from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
 from tests.openai_server import OpenAIServer
 
+pytestmark = pytest.mark.together("forks")
+
 KEY = "sk-secret-0123456789"
 PARSERS = [PropositionNodeParser, HierarchicalPropositionNodeParser]
 

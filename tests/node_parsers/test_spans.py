@@ -26,6 +26,8 @@ from llama_pack_densex.propositionizers.base import Passage, Propositionizer, Pr
 from llama_pack_densex.text.segments import segment
 from tests.embedding import TrigramEmbedding
 
+pytestmark = pytest.mark.pure
+
 NASTY = st.text(alphabet=st.sampled_from("ab. 。「」雨\n\t#=😀é\u3000\u0000\u202e"), max_size=200)
 
 

@@ -169,6 +169,7 @@ def test_an_endless_iterable_is_read_as_far_as_needed_where_an_llm_is_asked(serv
 
 
 @pytest.mark.parametrize("propositionizer", [SentencePropositionizer(), LLMPropositionizer(InstantLLM())])
+@pytest.mark.slow
 def test_few_documents_are_held_at_a_time(propositionizer: Propositionizer) -> None:
     parser = PropositionNodeParser(propositionizer=propositionizer)
     alive: set[int] = set()

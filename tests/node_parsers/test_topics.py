@@ -17,6 +17,8 @@ from llama_pack_densex.node_parsers.splitting import SectionNodeParser
 from llama_pack_densex.node_parsers.topics import TopicNodeParser, best_cuts, similarities
 from tests.embedding import TrigramEmbedding
 
+pytestmark = pytest.mark.together("torch")
+
 TEA = ["Green tea is steamed tea.", "Black tea is oxidised tea.", "White tea is hardly rolled tea."]
 TEA += ["Oolong tea is half oxidised tea.", "Yellow tea is a rare tea."]
 RAIL = ["The railway was opened in 1872.", "The railway was electrified in 1925."]

@@ -13,6 +13,8 @@ from llama_pack_densex.propositionizers.checks.coverage import uncovered
 from llama_pack_densex.text.segments import sentence_spans
 from tests.conftest import DATA
 
+pytestmark = pytest.mark.pure
+
 CHECKED = Path(__file__).parents[2] / "benchmarks" / "spans_checked.jsonl"
 RECORDED = [
     json.loads(line) for line in (DATA / "propositions.jsonl").read_text(encoding="utf-8").splitlines()

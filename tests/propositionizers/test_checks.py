@@ -13,6 +13,8 @@ from llama_pack_densex.propositionizers.checks import is_better
 from llama_pack_densex.text.segments import passage_sentences
 from tests.conftest import DATA
 
+pytestmark = pytest.mark.pure
+
 TOWER = Passage(
     "Work on the tower began in March 1874 under Ida Brandvold, an engineer from Norway, and took three "
     "years, since "

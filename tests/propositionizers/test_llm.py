@@ -265,6 +265,7 @@ def test_the_second_half_is_told_what_stands_before_it_ahead_of_the_passage() ->
     "file", ["en/apollo-13.md", "en/mariana-trench.txt", "ja/miso.md", "ja/lake-biwa.txt"]
 )
 @pytest.mark.parametrize("times", [1, 8])
+@pytest.mark.slow_cases("8-*", but=["*miso.md"])
 def test_a_model_capped_at_750_tokens_loses_nothing_of_an_article(file: str, times: int) -> None:
     article = (DATA / file).read_text("utf-8")
     text = "\n\n".join(article.replace("19", f"{n}9").replace("、", f"、{n}") for n in range(1, times + 1))
@@ -340,6 +341,7 @@ def test_a_single_sentence_that_was_cut_off_is_asked_for_again_as_it_is() -> Non
     assert [request.content for request in server.requests] == [passage.text] * 2
 
 
+@pytest.mark.slow
 def test_requests_for_a_passage_are_limited() -> None:
     text = " ".join(f"Fact {n} is true." for n in range(600))
     with OpenAIServer(lambda body: Reply('["a', "length")) as server:

@@ -67,6 +67,7 @@ def answering(usage: dict[str, Any], text: str = '["a b"]') -> Reply:
 
 
 @BOTH
+@pytest.mark.slow_cases("*", but=["sync"])
 def test_the_usage_is_the_sum_of_what_the_server_says(way: str) -> None:
     faults = Faults(
         server_error=0.1, rate_limited=0.1, retry_after=0.01, malformed=0.1, cut_off=0.1, refusal=0.1

@@ -77,6 +77,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow_cases("*", but=["sync"])
 def test_several_that_begin_at_once_ask_for_each_passage_once(way: str, path: Path) -> None:
     with OpenAIServer(lambda body: replace(right(body), delay=0.01)) as server:
         begin, made = threading.Barrier(3), []
@@ -95,6 +96,7 @@ def test_several_that_begin_at_once_ask_for_each_passage_once(way: str, path: Pa
     assert made[0] == made[1] == made[2]
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_ever_for_who_was_killed_while_asking(path: Path) -> None:
     with OpenAIServer(right) as server, closing(ReplyCache(path)) as cache:
         asking = propositionizer(server.url, cache=path)
@@ -106,6 +108,7 @@ def test_nobody_waits_for_ever_for_who_was_killed_while_asking(path: Path) -> No
 
 @pytest.mark.parametrize("hours", [-1, 1, 24 * 365])
 @pytest.mark.parametrize("passage", PASSAGES, ids=["en", "ja"])
+@pytest.mark.slow
 def test_nobody_waits_for_who_was_killed_before_the_clock_was_set(
     passage: Passage, hours: int, path: Path
 ) -> None:
@@ -500,6 +503,7 @@ def asked_twice(log: list[Answered]) -> Counter[str]:
     )
 
 
+@pytest.mark.slow
 def test_ten_kills_cost_no_more_than_what_was_in_flight(
     path: Path, tmp_path: Path, children: Children
 ) -> None:
@@ -528,6 +532,7 @@ def test_ten_kills_cost_no_more_than_what_was_in_flight(
     assert pickle.loads((tmp_path / "result").read_bytes()) == expected
 
 
+@pytest.mark.slow
 def test_two_processes_that_share_a_cache_and_are_killed_do_each_others_work(
     path: Path, tmp_path: Path, children: Children
 ) -> None:
@@ -553,6 +558,7 @@ def test_two_processes_that_share_a_cache_and_are_killed_do_each_others_work(
     assert pickle.loads((tmp_path / "backwards").read_bytes()) == expected[::-1]
 
 
+@pytest.mark.slow
 def test_what_one_process_finishes_meanwhile_another_does_not_ask_for(
     path: Path, tmp_path: Path, children: Children
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_model_that_llama_index_does_not_know_stops_the_run() -> None:
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
+@pytest.mark.slow_cases("429")
 def test_a_passing_error_is_tried_again_and_leaves_no_trace(status: int) -> None:
     with OpenAIServer(
         in_turn(Reply("later", status=status), Reply("later", status=status), held(RIGHT))

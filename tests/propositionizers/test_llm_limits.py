@@ -108,6 +108,7 @@ async def test_it_asks_inside_a_running_loop_both_ways_at_once() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files in /proc")
+@pytest.mark.slow
 def test_calls_that_are_over_leave_no_more_connections_open_than_are_used_again() -> None:
     def open_files() -> int:
         gc.collect()
@@ -204,6 +205,7 @@ def date_header() -> tuple[float, dict[str, str]]:
     ("header", "status"),
     [(seconds_header, 429), (milliseconds_header, 429), (date_header, 429), (milliseconds_header, 503)],
 )
+@pytest.mark.slow_cases("date_header*", but=["*-sync"])
 def test_a_server_that_says_when_is_asked_again_no_sooner(
     way: str, header: Callable[[], tuple[float, dict[str, str]]], status: int
 ) -> None:
@@ -224,6 +226,7 @@ def test_a_server_that_says_when_is_asked_again_no_sooner(
 
 
 @BOTH
+@pytest.mark.slow_cases("*", but=["sync"])
 def test_refusals_at_random_cost_no_passage(way: str) -> None:
     with StandInLLM(faults=Faults(rate_limited=0.2, retry_after=0.02)) as server:
         asking = propositionizer(server.url)
@@ -425,6 +428,7 @@ def ask_in_two_threads(asking: LLMPropositionizer, count: int) -> None:
 
 
 @pytest.mark.parametrize(("workers", "a_second"), [(1, 10), (2, 5)])
+@pytest.mark.slow_cases("1-10")
 def test_requests_a_minute_are_kept_by_two_calls_together(workers: int, a_second: int) -> None:
     llm = NotingLLM()
     ask_in_two_threads(
@@ -434,6 +438,7 @@ def test_requests_a_minute_are_kept_by_two_calls_together(workers: int, a_second
 
 
 @pytest.mark.parametrize(("workers", "a_second"), [(1, 10), (2, 5)])
+@pytest.mark.slow_cases("1-10")
 def test_tokens_a_minute_are_kept_by_two_calls_together(workers: int, a_second: int) -> None:
     llm = NotingLLM()  # which says that it used 1,000 tokens for each request
     ask_in_two_threads(

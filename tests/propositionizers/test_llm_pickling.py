@@ -24,6 +24,8 @@ from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from tests.another_process import run_program
 from tests.openai_server import OpenAIServer, held
 
+pytestmark = pytest.mark.together("forks")
+
 KEY = "sk-proj-A1b2C3d4E5f6G7h8"
 SECRETS = (KEY, "hunter2", "header-token", "query-token")
 PASSAGE = Passage("Miso is salty.", "Miso")

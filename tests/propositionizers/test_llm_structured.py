@@ -126,6 +126,7 @@ def test_a_server_that_ignores_the_schema_is_read_as_before() -> None:
 
 @pytest.mark.parametrize("refusal", REFUSALS)
 @pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.slow_cases("True-*", but=["*-OpenAI"])
 def test_a_server_that_refuses_is_asked_plainly_from_then_on(
     refusal: str, is_async: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from llama_pack_densex.propositionizers.replies import looks_like_refusal, read_reply, unique
 from tests.openai_server import MALFORMED, STYLES
 
+pytestmark = pytest.mark.pure
+
 PROPOSITIONS = [
     "Miso is a Japanese seasoning.",
     'It\'s made of "soybeans", koji and salt.',

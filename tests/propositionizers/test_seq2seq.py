@@ -33,10 +33,13 @@ from tests.test_cli import run, run_json
 from tests.tiny_seq2seq import learned_passages, make_model, make_tokenizer, save_propositionizer
 
 # not imported by each process that collects the tests: that takes seconds
-pytestmark = pytest.mark.skipif(
-    find_spec("transformers") is None or find_spec("torch") is None,
-    reason="the extra [huggingface] is not installed",
-)
+pytestmark = [
+    pytest.mark.together("torch"),
+    pytest.mark.skipif(
+        find_spec("transformers") is None or find_spec("torch") is None,
+        reason="the extra [huggingface] is not installed",
+    ),
+]
 
 KNOWN = learned_passages()
 PASSAGES = [Passage(text, title="Food") for text in KNOWN]
@@ -65,6 +68,7 @@ def test_passages_become_what_the_model_was_taught_in_their_order(
     assert {one.status for one in sets} == {"ok"}
 
 
+@pytest.mark.slow
 def test_a_batch_of_sixteen_makes_what_sixteen_batches_of_one_make(
     folder: Path, propositionizer: Seq2SeqPropositionizer
 ) -> None:

@@ -169,6 +169,7 @@ def test_identical_passages_are_asked_once_also_while_the_first_is_under_way() -
     assert texts_of(made) == right_texts(passages)
 
 
+@pytest.mark.slow
 def test_an_identical_passage_is_not_asked_for_again_long_after() -> None:
     between = [Passage(f"House {number} is old.") for number in range(1500)]
     asked: list[str] = []

@@ -138,7 +138,8 @@ def numbered(count: int, even: int) -> list[Document]:
     ]
 
 
-@pytest.mark.parametrize("even", [3, pytest.param(499, marks=pytest.mark.slow), 501])
+@pytest.mark.slow_cases("*", but=["lexical-501", "dense-3"])
+@pytest.mark.parametrize("even", [3, 499, 501])
 @pytest.mark.parametrize("kind", ["dense", "lexical"])
 def test_a_filtered_ranking_is_the_whole_one_without_what_does_not_pass(kind: str, even: int) -> None:
     pack = build(kind, numbered(700, even), granularity=("passage",))
@@ -155,6 +156,7 @@ def test_a_filtered_ranking_is_the_whole_one_without_what_does_not_pass(kind: st
             assert len({node_id for node_id, _ in found}) == min(top_k, len(expected))
 
 
+@pytest.mark.slow
 def test_a_filtered_hybrid_search_goes_on_until_there_are_enough() -> None:
     pack = build("hybrid", numbered(700, 650))
     found = pack.retrieve("Lamp number 690", similarity_top_k=640, filters=all_of(where("kind", "偶")))

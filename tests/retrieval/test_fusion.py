@@ -8,6 +8,8 @@ from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.retrieval.hits import PassageHit, collapse
 from llama_pack_densex.retrieval.search import HEAD_PASSAGES, fuse, relative_scores
 
+pytestmark = pytest.mark.pure
+
 Side = tuple[PassageHit, ...]
 
 WEIGHTS = st.floats(0, 1)

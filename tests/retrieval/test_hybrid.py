@@ -109,6 +109,7 @@ def test_an_empty_question_finds_nothing_or_anything_but_does_not_fail(search: s
 
 
 @pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.slow_cases("*", but=["hybrid"])
 def test_a_very_long_question_is_answered(search: str) -> None:
     pack = DenseXRetrievalPack(mixed(), **SEARCHES[search])
     for question in ("lamp " * 20_000, "a" * 100_000, "琵琶湖" * 33_000):
@@ -263,6 +264,7 @@ def test_what_is_known_of_the_model_survives_loading(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("granularity", [("sentence", "passage"), ("proposition",)])
+@pytest.mark.slow_cases("*", but=["*granularity1"])
 def test_passages_that_come_one_by_one_are_judged_together(
     granularity: tuple[str, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

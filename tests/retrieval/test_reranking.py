@@ -17,6 +17,8 @@ from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.retrieval.hits import matched_units
 from tests.searching import ENGLISH, JAPANESE, ShortEmbedding, documents, identity, passage_of, sources
 
+pytestmark = pytest.mark.together("torch")
+
 MODES = ["recursive", "auto_merging"]
 UNITS = ["passage", "proposition"]
 QUESTION = "lamp bridge Moon 新幹線 琵琶湖 将棋"

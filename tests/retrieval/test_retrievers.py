@@ -204,6 +204,7 @@ def test_auto_merging_returns_a_lone_proposition_as_it_is(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("top_k", [1, 3, 8])
+@pytest.mark.slow_cases("*", but=["3-*"])
 def test_no_node_is_returned_together_with_one_above_it(kind: str, threshold: float, top_k: int) -> None:
     units, index = built(kind, hierarchy=True)
     by_id = index.fetch([record.id for record in index.records()])

@@ -235,6 +235,7 @@ def test_an_index_that_is_made_anew_in_its_place_is_served(
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no such signals")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow_cases("2")
 def test_densex_serve_serves_until_it_is_stopped(
     documents: list[Document], tmp_path: Path, stop: signal.Signals
 ) -> None:

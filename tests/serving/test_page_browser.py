@@ -17,6 +17,7 @@ from tests.conftest import DATA
 from tests.serving.running import SlowProvider, served
 
 pytestmark = [
+    pytest.mark.together("page"),
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian's package: chromium)"),
 ]

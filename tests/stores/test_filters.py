@@ -7,6 +7,8 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 
 from llama_pack_densex.index.filters import matches
 
+pytestmark = pytest.mark.pure
+
 
 @pytest.mark.parametrize(
     ("value", "operator", "wanted", "passes"),

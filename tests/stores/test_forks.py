@@ -7,7 +7,7 @@ import pytest
 
 from tests.another_process import run_program
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")]
 
 FORKED = """
 import os, sys

@@ -12,6 +12,8 @@ from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.index.folder import IndexInUseError, writing_to
 from tests.another_process import forks
 
+pytestmark = pytest.mark.together("forks")
+
 
 def hold(folder: Path, is_held: Event) -> None:
     with writing_to(folder):

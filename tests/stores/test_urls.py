@@ -17,6 +17,8 @@ from llama_pack_densex.index.urls import is_store_url, open_url, redacted
 from tests.integration.servers import POSTGRES_USER, Servers
 from tests.stores.foreign.docstore_nodes import DIMENSION, ENGLISH, JAPANESE, keep, kept, nodes_of, question
 
+pytestmark = pytest.mark.together("postgres")
+
 FOLDERS = {
     "chroma": "chroma://{folder}/chroma",
     "chroma, collection": "chroma://{folder}/chroma?collection=papers",
@@ -112,6 +114,7 @@ def test_a_chroma_collection_of_another_distance_is_refused(tmp_path: Path) -> N
         open_url(f"chroma://{tmp_path}", DIMENSION)
 
 
+@pytest.mark.slow
 def test_a_chroma_folder_that_a_kill_has_torn_is_refused_with_advice(tmp_path: Path) -> None:
     chromadb = pytest.importorskip("chromadb")
     written_at_once = {"hnsw": {"space": "cosine", "sync_threshold": 10, "batch_size": 5}}

@@ -26,18 +26,10 @@ from llama_pack_densex.retrieval.search import find_by_words
 ALL = ("proposition", "sentence", "passage")
 
 
-def record(
-    node_id: str, granularity: str, text: str, passage_id: str = "", document_id: str = "d", status: str = ""
-) -> NodeRecord:
-    about = {
-        "id": node_id,
-        "granularity": granularity,
-        "passage_id": passage_id,
-        "text": text,
-        "status": status,
-    }
-    empty = dict.fromkeys((field.name for field in fields(NodeRecord)), "")
-    return NodeRecord(**{**empty, **about, "document_id": document_id})
+def record(node_id: str, granularity: str, text: str, passage_id: str = "", status: str = "") -> NodeRecord:
+    values = dict.fromkeys((field.name for field in fields(NodeRecord)), "")
+    values |= {"id": node_id, "granularity": granularity, "passage_id": passage_id, "text": text}
+    return NodeRecord(**{**values, "status": status, "document_id": "d"})
 
 
 RECORDS = [
@@ -75,18 +67,11 @@ class Searched:
         passing = (
             None if allowed is None else Passing(frozenset(allowed), 0.01 if len(list(allowed)) < 9 else 0.5)
         )
-        return search(now, self.words, query, k, granularity, passing)
+        return find_by_words(now, self.words, query, k, granularity, passing)
 
 
-def search(
-    database: Database,
-    words: Words,
-    query: str,
-    k: int = 9,
-    granularity: tuple[str, ...] = ALL,
-    passing: Passing | None = None,
-) -> SearchResult:
-    return find_by_words(database, words, query, k, granularity, passing)
+def search(database: Database, words: Words, query: str, k: int = 9) -> SearchResult:
+    return find_by_words(database, words, query, k, ALL)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,8 @@ from llama_pack_densex.text.blocks import find_blocks
 from llama_pack_densex.text.outline import Outline
 from llama_pack_densex.text.segments import passage_sentences
 
+pytestmark = pytest.mark.pure
+
 
 def kinds(text: str) -> list[tuple[str, str]]:
     """What each block of a text is, and what stands there."""

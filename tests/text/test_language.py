@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from llama_pack_densex.text.language import LANGUAGE_NAMES, detect_language, find_wrong_language
 from tests.conftest import DATA
 
+pytestmark = pytest.mark.pure
+
 MISO = "味噌は、蒸すか煮るかした大豆に麹と塩を混ぜ、発酵・熟成させて作る日本の調味料である。"
 CODE = "Pythonの`asyncio.run()`を使うとevent loopが作られる。`import asyncio as aio`と書くことも多い。"
 PHONE = "iPhone 15 ProはAppleが2023年に発売したスマートフォンである。iPhone 15 Proはチタンを使う。"

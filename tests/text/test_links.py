@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from llama_pack_densex.text.links import readable_text, searchable_text
 
+pytestmark = pytest.mark.pure
+
 
 @pytest.mark.parametrize(
     ("text", "searched"),

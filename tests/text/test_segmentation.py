@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from llama_pack_densex.text.segments import Segment, segment, sentence_spans
 
+pytestmark = pytest.mark.pure
+
 
 def split_sentences(text: str) -> list[str]:
     return [text[start:end] for start, end in sentence_spans(text)]
@@ -592,7 +594,8 @@ def test_blank_line_always_separates(one: str, two: str) -> None:
         "\x00",
     ],
 )
-@pytest.mark.parametrize("length", [10**5, pytest.param(10**6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [10**5, 10**6])
 def test_time_is_linear_in_the_length(unit: str, length: int) -> None:
     text = unit * (length // len(unit))
     began = time.process_time()

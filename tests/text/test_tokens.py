@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.text.tokens import IS_CJK, tokenize
 
+pytestmark = pytest.mark.pure
+
 
 @pytest.mark.parametrize(
     ("text", "tokens"),

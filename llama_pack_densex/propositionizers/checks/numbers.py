@@ -207,10 +207,6 @@ def _prefix(text: str, start: int, end: int, is_glued_behind: bool) -> str:
     return head["word"] + head["gap"]
 
 
-def _begins_sentence(text: str, place: int) -> bool:
-    return _SENTENCE_START.search(text, max(0, place - _MOST_MARKS), place) is not None
-
-
 def _unit_of(text: str, start: int, end: int, is_year: bool) -> str:
     unit = _UNIT_BEFORE.search(text, max(0, start - 12), start) or _UNIT.match(text, end)
     if unit and unit.lastgroup and not (is_year and unit.lastgroup == "date"):

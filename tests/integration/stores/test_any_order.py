@@ -16,6 +16,8 @@ from tests.integration.stores.checks import everything
 from tests.integration.stores.corpus import HOSTILE_ID, document, options
 from tests.integration.stores.open_store import OpenStore
 
+pytestmark = pytest.mark.slow
+
 IDS = ("harbour", "mill", "dir/chapel.md", "灯台/港.md", "茶", "a,b", HOSTILE_ID)
 THINGS = ("harbour", "lantern", "orchard", "ferry", "橋", "灯台", "味噌", "庭園")
 GRANULARITIES = (

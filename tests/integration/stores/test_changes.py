@@ -21,6 +21,8 @@ from tests.integration.stores.open_store import OpenStore
 from tests.integration.stores.reopen import answers
 from tests.searching import ShortEmbedding
 
+pytestmark = pytest.mark.slow_cases("embedded-folder-recursive*")
+
 NEW_TEXT = "The bridge was painted green last spring. 橋は緑色に塗られた。"
 
 
@@ -82,6 +84,7 @@ def test_a_document_that_is_inserted_again_is_there_once(store: OpenStore, mode:
 
 @pytest.mark.column("delete")
 @pytest.mark.parametrize("gone", [["tides"], ["将棋", HOSTILE_ID]], ids=["tides", "several"])
+@pytest.mark.slow_cases("*-tides", but=["embedded-folder*"])
 def test_nothing_is_left_of_a_deleted_document(store: OpenStore, mode: str, gone: list[str]) -> None:
     pack = store.build(corpus(), **options(mode))
     rows, nodes = _rows(store, pack), pack.nodes()

@@ -20,6 +20,7 @@ AT_FIRST = [name for name in METADATA if name not in ("miso", "琵琶湖")]
 
 
 @pytest.mark.column("another process")
+@pytest.mark.slow
 def test_another_process(kind: StoreKind, servers: Servers, tmp_path: Path) -> None:
     """It finds the same with the same scores in the same order, and what it changes is there in this one."""
     if kind.is_in_memory:

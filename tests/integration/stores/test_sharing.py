@@ -12,6 +12,8 @@ from tests.integration.stores.corpus import METADATA, QUESTIONS, corpus, documen
 from tests.integration.stores.open_store import OpenStore
 from tests.openai_server import embed
 
+pytestmark = pytest.mark.slow_cases("embedded-folder-auto_merging")
+
 FIRST = ["tides", "bridge", "新幹線"]
 SECOND = [name for name in METADATA if name not in FIRST]
 

@@ -15,12 +15,15 @@ from tests.integration.servers import Servers
 from tests.stores.foreign.alone_checks import AloneChecks, Open
 from tests.stores.foreign.made_nodes import DIMENSION, made_nodes, question
 
+pytestmark = pytest.mark.together("chroma")
+
 chromadb = pytest.importorskip("chromadb", reason="chromadb is missing")
 chroma = pytest.importorskip(
     "llama_index.vector_stores.chroma", reason="llama-index-vector-stores-chroma is missing"
 )
 
 
+@pytest.mark.slow_cases("ip*", "l2*", but=["*cosines_best_first*"])
 class TestChromaInMemory(AloneChecks):
     @pytest.fixture(params=["cosine", "l2", "ip"])
     def opened(self, request: pytest.FixtureRequest) -> Open:
@@ -29,6 +32,7 @@ class TestChromaInMemory(AloneChecks):
         return lambda: chroma.ChromaVectorStore(client.get_or_create_collection(name, metadata=space))
 
 
+@pytest.mark.slow_cases("*", but=["*come_back*", "*filter*"])
 class TestChromaInAFolder(AloneChecks):
     @pytest.fixture
     def opened(self, tmp_path: Path) -> Iterator[Open]:
@@ -43,6 +47,7 @@ class TestChromaInAFolder(AloneChecks):
             client.close()
 
 
+@pytest.mark.slow_cases("*", but=["*come_back*", "*filter*"])
 class TestChromaOnAServer(AloneChecks):
     @pytest.fixture
     def opened(self, servers: Servers) -> Open:
@@ -50,6 +55,7 @@ class TestChromaOnAServer(AloneChecks):
         return lambda: chroma.ChromaVectorStore(host="127.0.0.1", port=servers.chroma, collection_name=name)
 
 
+@pytest.mark.slow
 def test_more_rows_are_searched_than_one_statement_of_chroma_has_variables_for() -> None:
     of_little_work = {"hnsw:M": 4, "hnsw:construction_ef": 4}
     collection = chromadb.EphemeralClient().create_collection(

@@ -24,6 +24,8 @@ from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from tests.integration.servers import POSTGRES_USER, Servers
 from tests.stores.foreign.docstore_nodes import ENGLISH, JAPANESE, keep, kept, nodes_of, question
 
+pytestmark = pytest.mark.together("postgres")
+
 
 @pytest.fixture(params=["memory", "redis", "postgres"])
 def docstore(request: pytest.FixtureRequest, servers: Servers) -> BaseDocumentStore:

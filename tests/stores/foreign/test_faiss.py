@@ -286,6 +286,7 @@ for number in range(10_000):
 """
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_the_old_state_or_the_new_one(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     for seconds in (0.02, 0.05, 0.11):

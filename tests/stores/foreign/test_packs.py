@@ -33,6 +33,8 @@ from llama_pack_densex.index.upkeep import delete_documents
 from tests.searching import ShortEmbedding
 from tests.stores.foreign.alone_checks import StoppedError, stopped_after
 
+pytestmark = pytest.mark.slow_cases("chroma*", but=["*half_written*", "*writes_later*"])
+
 OPTIONS: dict[str, Any] = {"embed_model": ShortEmbedding(), "query_llm": "none"}
 SECRET = Document(id_="秘密", text="The bitters hold wormwood. They hold quinine as well. 山椒が入る。")
 OTHER = Document(id_="天気", text="Rain fell on the harbour. It was cold.")
@@ -101,6 +103,7 @@ def faiss_stores() -> Callable[[], Any]:
     return lambda: integration.FaissVectorStore(faiss.IndexFlatIP(dimension))
 
 
+@pytest.mark.slow
 def test_two_writers_to_a_faiss_folder_lose_nothing_after_many_deletions(
     faiss_stores: Callable[[], Any], tmp_path: Path
 ) -> None:

@@ -25,6 +25,8 @@ from tests.searching import ShortEmbedding
 from tests.stores.foreign.alone_checks import AloneChecks, Open, StoppedError
 from tests.stores.foreign.made_nodes import DIMENSION, made_nodes, question
 
+pytestmark = pytest.mark.together("postgres")
+
 postgres = pytest.importorskip(
     "llama_index.vector_stores.postgres", reason="llama-index-vector-stores-postgres is missing"
 )
@@ -55,6 +57,7 @@ def opener(settings: dict[str, Any]) -> Iterator[Open]:
         asyncio.run(store.close())
 
 
+@pytest.mark.slow_cases("json", "json-*", but=["*come_back*", "*filter*"])
 class TestPostgres(AloneChecks):
     @pytest.fixture(params=["json", "jsonb"])
     def opened(self, request: pytest.FixtureRequest, settings: dict[str, Any]) -> Iterator[Open]:
