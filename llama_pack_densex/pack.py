@@ -38,6 +38,7 @@ from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import (
     OF_THE_INDEX,
     Given,
+    Hops,
     Hybrid,
     Mode,
     PackArguments,
@@ -99,6 +100,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         dense_weight: The embeddings' share in hybrid search, from 0 to 1. None leaves it to each question:
             the words count as much as embeddings where the best passage holds all of them, half as much where
             it holds half; and alone in a language that the embedding model turned out not to know.
+        hops: 2 goes on from the passages that a question finds to those that share a rare name with them,
+            where no passage says most of what is asked (docs/retrieval.md).
         languages: Languages that the embedding model knows, whatever was measured: "ja", "en" and others; see
             `languages` below.
         embed_metadata: The metadata keys that are embedded with each text, none by default; "title" and
@@ -165,6 +168,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         granularity: Sequence[SearchedGranularity] | None = None,
         hybrid: Hybrid | None = None,
         dense_weight: float | None = None,
+        hops: Hops | None = None,
         languages: Sequence[str] = (),
         embed_metadata: Sequence[str] | None = None,
         llm_metadata: Sequence[str] | None = None,
@@ -202,8 +206,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         Args:
             persist_dir: The folder.
             **arguments: Those of the constructor; `vector_store` if the nodes are in one of your own. `mode`,
-                `similarity_top_k`, `granularity`, `hybrid`, `dense_weight`, `embed_metadata` and
-                `llm_metadata` are what the index was made with, unless they are given.
+                `similarity_top_k`, `granularity`, `hybrid`, `dense_weight`, `hops`,
+                `embed_metadata` and `llm_metadata` are what the index was made with, unless they are given.
 
         Raises:
             InvalidIndexError: The folder is no index, is damaged, or was made with another embedding model.

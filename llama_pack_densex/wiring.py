@@ -47,6 +47,7 @@ from llama_pack_densex.options import Hybrid, PackOptions
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+from llama_pack_densex.retrieval.hops import TwoHopSearch
 from llama_pack_densex.retrieval.retrievers import (
     MIN_CANDIDATES,
     PropositionAutoMergingRetriever,
@@ -273,7 +274,8 @@ class RetrieverMaker:
             store_query = {"mode": VectorStoreQueryMode.HYBRID, "alpha": options.dense_weight}
         elif options.hybrid:
             weight = dense_weight(self.trust, options.dense_weight, options.languages)
-        return UnitSearch(self.nodes, options.granularity, filters, weight, store_query)
+        search = TwoHopSearch if options.hops == 2 else UnitSearch
+        return search(self.nodes, options.granularity, filters, weight, store_query)
 
 
 def make_synthesizer(

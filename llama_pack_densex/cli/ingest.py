@@ -147,7 +147,7 @@ def _pack_arguments(options: IndexCommand, manifest: Manifest | None) -> dict[st
     if unused and llm_behind(propositionizer) is None:
         name = unused[0].replace("_", "-")
         raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{name}")
-    chosen = options.chosen("mode", "granularity", "embed_model")
+    chosen = options.chosen("mode", "granularity", "hops", "embed_model")
     return {"propositionizer": propositionizer, "query_llm": NONE, **chosen}
 
 

@@ -51,7 +51,7 @@ def query_index(options: QueryCommand) -> None:
             require("sentence_transformers", "sentence-transformers", "--rerank", "huggingface")
             reranker = SentenceTransformerRerank(model=options.rerank, trust_remote_code=False)
         models = {"query_llm": options.query_llm, "reranker": reranker}
-        pack = options.index.open_to_ask(**models, **options.chosen("mode", "context", "embed_model"))
+        pack = options.index.open_to_ask(**models, **options.chosen("mode", "hops", "context", "embed_model"))
         filters = metadata_filters(pack, options.filters)
         response = pack.run(options.question, options.top_k, filters)
     answer = describe_answer(pack, options.question, response)
@@ -230,6 +230,7 @@ def _with_remarks(unit: Json) -> str:
         unit["status"],
         unit["question"] and f"answers: {unit['question']}",
         "unverified" if unit["unverified"] else "",
+        unit["led_by"] and f"led here by: {unit['led_by']}",
     ]
     shown = ", ".join(remark for remark in remarks if remark not in ("proposition", "ok", ""))
     return f"{unit['text']} ({shown})" if shown else str(unit["text"])

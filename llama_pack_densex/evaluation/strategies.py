@@ -89,6 +89,7 @@ class Variant:
         passage_words: Whether passages are found by their own words alone, and not by those of their
             propositions.
         without_questions: Whether questions that come with the propositions are left out.
+        hops: How many hops a question takes.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Variant:
     articles: Literal["", "split", "topics"] = ""
     passage_words: bool = False
     without_questions: bool = False
+    hops: Literal[1, 2] = 1
 
     def strategy(self) -> Strategy:
         """The variant as `compare` runs it."""
@@ -125,6 +127,7 @@ class Variant:
             query_llm=NONE,
             embed_model=embed_model or NONE,
             hybrid=not self.dense,
+            hops=self.hops,
             **parsing,
         )
         if isinstance(propositionizer, _WithoutQuestions) and not propositionizer.had_any:
@@ -232,6 +235,17 @@ _VARIANTS = (
         "densex-without-questions",
         "propositions and sentences; dense search and BM25 fused, without the questions that passages answer",
         without_questions=True,
+    ),
+    Variant(
+        "densex-hops",
+        "propositions and sentences; dense search and BM25 fused; a second hop by names",
+        hops=2,
+    ),
+    Variant(
+        "densex-sentences-hops",
+        "sentences, no LLM; dense search and BM25 fused; a second hop by names",
+        sentences=True,
+        hops=2,
     ),
     Variant(
         "densex-chunked",

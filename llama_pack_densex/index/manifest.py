@@ -66,6 +66,7 @@ class Manifest:
         embed_metadata: The metadata keys that are embedded with each text.
         llm_metadata: The metadata keys that the LLM reads with each text.
         languages: What is known of the embedding model by language: the language, and what was measured.
+        hops: How many hops a question takes.
         schema: The version of the layout.
     """
 
@@ -83,6 +84,7 @@ class Manifest:
     embed_metadata: tuple[str, ...]
     llm_metadata: tuple[str, ...]
     languages: tuple[Measured, ...]
+    hops: int = 1
     schema: int = SCHEMA
 
     def is_alike(self, other: Manifest) -> bool:

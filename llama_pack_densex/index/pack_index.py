@@ -333,7 +333,7 @@ def _words_for(
         ValueError: There is no such tokenizer, or the index was made with a function, which must be passed
             again.
     """
-    if embed_model is not None and options.hybrid is not True:
+    if embed_model is not None and options.hybrid is not True and options.hops == 1:
         return None
     tokenizer = given.get("tokenizer")
     if tokenizer is not None:  # the comparison gives words without those of propositions

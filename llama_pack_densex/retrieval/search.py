@@ -348,11 +348,11 @@ def find_by_words(
         order.
     """
     tokens = words.tokens(question)
-    tokens = [token for token in tokens if token not in _ASKING] or tokens
+    tokens = without_asking(tokens)
     single = {token for token in tokens if words.pairs and len(token) == 1 and IS_CJK.match(token)}
     question_tokens = list(tokens)
     with database.reading() as connection:
-        allowed = None if passing is None else _rows_of(passing, database, connection)
+        allowed = None if passing is None else rows_passing(passing, database, connection)
         passages, has_more = _best_passages(connection, tokens, k, allowed)
         if single and not _is_any_known(
             connection, [token for token in tokens if token not in single], allowed
@@ -370,6 +370,11 @@ def find_by_words(
         coverage = _coverage(connection, content_words(question_tokens), single, rows)
     hits = tuple(PassageHit(passage.id, score, tuple(units[passage.id])) for passage, score in passages)
     return SearchResult(hits, not has_more, coverage)
+
+
+def without_asking(tokens: list[str]) -> list[str]:
+    """The tokens of a question without those that only ask, where there are others."""
+    return [token for token in tokens if token not in _ASKING] or tokens
 
 
 def _is_any_known(
@@ -405,7 +410,7 @@ def _coverage(
     return (own + max(of_units, default=own)) / 2
 
 
-def _rows_of(passing: Passing, database: Database, connection: sqlite3.Connection) -> keywords.Rows:
+def rows_passing(passing: Passing, database: Database, connection: sqlite3.Connection) -> keywords.Rows:
     """The rows of the passages that pass, in the database that is searched by words."""
     if passing.database is database:
         return passing.rows
