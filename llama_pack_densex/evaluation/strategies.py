@@ -29,7 +29,8 @@ from llama_pack_densex.propositionizers.base import Passage, Propositionizer, Pr
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.retrieval.hits import PassageHit
-from llama_pack_densex.retrieval.search import fuse, share_held
+from llama_pack_densex.retrieval.lexical import share_held
+from llama_pack_densex.retrieval.search import fuse
 from llama_pack_densex.text.tokens import content_words, tokenize
 
 

@@ -18,7 +18,8 @@ from llama_pack_densex.index.keywords import Rows
 from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.index.rows import NodeRow, read_rows, rows_with_ids, units_of_passages
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult
-from llama_pack_densex.retrieval.search import HEAD_PASSAGES, UnitSearch, rows_passing, without_asking
+from llama_pack_densex.retrieval.lexical import rows_passing, without_asking
+from llama_pack_densex.retrieval.search import HEAD_PASSAGES, UnitSearch
 from llama_pack_densex.text.tokens import content_words
 
 # Measured on 60 questions of MuSiQue (benchmarks/RESULTS.md), where half or twice as much of each finds as

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
-from llama_pack_densex.index import keywords
-from llama_pack_densex.index.database import Database
-from llama_pack_densex.index.filters import Passing
 from llama_pack_densex.index.node_index import NodeIndex
 from llama_pack_densex.index.node_store import FoundNode
-from llama_pack_densex.index.rows import NodeRow, read_rows, rows_with_ids, units_of_passages
-from llama_pack_densex.index.words import Words
 from llama_pack_densex.llm.endpoint import awithin, in_time, longest_request
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
+from llama_pack_densex.retrieval.lexical import NOTHING, KeywordSearch
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
-from llama_pack_densex.text.tokens import IS_CJK, content_words, strip_surrogates, tokenize
+from llama_pack_densex.text.tokens import strip_surrogates
 
 LEAST_UNITS = 100
 """Units that are looked through for the passages of those that are wanted, whose own similarity counts too:
@@ -41,22 +35,6 @@ more is fetched."""
 
 HEAD_UNITS = 100
 """The same for units, of which a passage has several."""
-
-_NOTHING = SearchResult(
-    (), exhausted=True, coverage=0.0
-)  # what an empty question finds: there is nothing to embed in it
-
-
-# Japanese words that ask, as English stop words do: rare in documents, they would find those that ask
-# something else.
-_ASKING = frozenset(
-    tokenize(
-        "とは何ですか 何でしょうか 何の 何が 何を 何に 何は ますか どのくらいですか どれくらい どのように "
-        "どうすれば "
-        "どうやって どんな どこですか いつですか なぜですか だれですか 誰ですか いくらですか いくつですか "
-        "てください"
-    )
-)
 
 
 class UnitSearch:
@@ -130,7 +108,7 @@ class UnitSearch:
         """
         if query.embedding is None:
             if not query.embedding_strs:
-                return _NOTHING
+                return NOTHING
             model = self._index.embed_model
             assert model is not None, "dense search needs an index with an embedding model"
             query.embedding = in_time(model, lambda: model.get_agg_embedding_from_queries(_embeddable(query)))
@@ -143,18 +121,14 @@ class UnitSearch:
         return self._enough(query, k, limit)
 
     def by_words(self, query: QueryBundle, k: int) -> SearchResult:
-        """Find passages by BM25, and rank the units of each found passage among themselves; see
-        `find_by_words`.
-
-        BM25 is the textbook's, with k1 1.2 and b 0.75, over our tokens. The index knows the tokenizer.
-        """
+        """Find passages by BM25, and rank the units of each among themselves; see `KeywordSearch`."""
         words = self._index.words
         assert words is not None, "an index without words is not searched by words"
 
         def find() -> SearchResult:
             passing = self._index.store.passing(self._filters)
-            database = self._index.searched_by_words()
-            return find_by_words(database, words, query.query_str, k, self._granularity, passing)
+            keyword_search = KeywordSearch(self._index.searched_by_words(), words, self._granularity)
+            return keyword_search.find(query.query_str, k, passing)
 
         return self._index.reading(find)
 
@@ -323,130 +297,6 @@ def _fused(dense: Mapping[str, float], lexical: Mapping[str, float], dense_weigh
         weight = dense_weight * (node_id in dense) + lexical_weight * (node_id in lexical)
         ranks[node_id] = (score if score < 1 else 1.0, near + alike, weight)
     return {node_id: ranks[node_id][0] for node_id in sorted(ranks, key=ranks.__getitem__, reverse=True)}
-
-
-def find_by_words(
-    database: Database,
-    words: Words,
-    question: str,
-    k: int,
-    granularity: Collection[str],
-    passing: Passing | None = None,
-) -> SearchResult:
-    """Find passages by BM25, and rank each found passage's units among themselves.
-
-    Args:
-        database: Has the tokens of nodes.
-        words: How the question is split.
-        question: The question.
-        k: How many passages to return at most.
-        granularity: The granularities of the units to return.
-        passing: The passages to search; None means all.
-
-    Returns:
-        The passages, of equal ones first that with the smaller id; of their units, equal ones in reading
-        order.
-    """
-    tokens = words.tokens(question)
-    tokens = without_asking(tokens)
-    single = {token for token in tokens if words.pairs and len(token) == 1 and IS_CJK.match(token)}
-    question_tokens = list(tokens)
-    with database.reading() as connection:
-        allowed = None if passing is None else rows_passing(passing, database, connection)
-        passages, has_more = _best_passages(connection, tokens, k, allowed)
-        if single and not _is_any_known(
-            connection, [token for token in tokens if token not in single], allowed
-        ):
-            # a single character may be hidden in the pairs of others; where nothing else is known, these are
-            # searched for
-            tokens += [token for token in keywords.tokens_with(connection, single) if len(token) == 2]
-            passages, has_more = _best_passages(connection, tokens, k, allowed)
-        if not passages:
-            return _NOTHING
-        units = _matching_units(connection, tokens, passages, granularity)
-        best = passages[0][0]
-        units_of_best = rows_with_ids(connection, [unit.id for unit in units[best.id]])
-        rows = [best.row, *(unit.row for unit in units_of_best)]
-        coverage = _coverage(connection, content_words(question_tokens), single, rows)
-    hits = tuple(PassageHit(passage.id, score, tuple(units[passage.id])) for passage, score in passages)
-    return SearchResult(hits, not has_more, coverage)
-
-
-def without_asking(tokens: list[str]) -> list[str]:
-    """The tokens of a question without those that only ask, where there are others."""
-    return [token for token in tokens if token not in _ASKING] or tokens
-
-
-def _is_any_known(
-    connection: sqlite3.Connection, tokens: Sequence[str], allowed: keywords.Rows | None
-) -> bool:
-    """Whether a passage that is searched has any of some tokens."""
-    return bool(_best_passages(connection, tokens, 1, allowed)[0])
-
-
-def share_held(rarities: Mapping[str, float], tokens: Collection[str]) -> float:
-    """The share of some words that some tokens hold, each word counted as it is rare."""
-    held = sum(rarity for word, rarity in rarities.items() if word in tokens)
-    return held / (sum(rarities.values()) or 1.0)
-
-
-def _coverage(
-    connection: sqlite3.Connection, content: set[str], single: set[str], rows: Sequence[int]
-) -> float:
-    """How much of a question a passage and its best unit hold, the mean of both.
-
-    Args:
-        connection: A connection that is reading.
-        content: The question's content words.
-        single: Single characters among them, which may be hidden in a pair.
-        rows: The row of the passage, then those of its units.
-    """
-    rarities = keywords.rarities(connection, content)
-    shares = dict.fromkeys(rows, 0.0)
-    for row, _, words in keywords.read_words(connection, rows):
-        in_pairs = {character for character in single if character in words}
-        shares[row] = share_held(rarities, in_pairs.union(words.split(" ")))
-    own, *of_units = shares.values()
-    return (own + max(of_units, default=own)) / 2
-
-
-def rows_passing(passing: Passing, database: Database, connection: sqlite3.Connection) -> keywords.Rows:
-    """The rows of the passages that pass, in the database that is searched by words."""
-    if passing.database is database:
-        return passing.rows
-    return np.array(sorted(row.row for row in rows_with_ids(connection, passing.ids)), np.int64)
-
-
-def _best_passages(
-    connection: sqlite3.Connection, tokens: Sequence[str], k: int, allowed: keywords.Rows | None
-) -> tuple[list[tuple[NodeRow, float]], bool]:
-    """The best passages with their scores, and whether there are more."""
-    if not tokens or k <= 0:
-        return [], False
-    numbers, scores, has_more = keywords.best_rows(connection, tokens, k, allowed)
-    found = read_rows(connection, numbers.tolist())
-    passages = [(found[row], score) for row, score in zip(numbers.tolist(), scores.tolist(), strict=True)]
-    passages.sort(key=lambda passage: (-passage[1], passage[0].id))
-    return passages[:k], has_more or len(passages) > k
-
-
-def _matching_units(
-    connection: sqlite3.Connection,
-    tokens: Sequence[str],
-    passages: Sequence[tuple[NodeRow, float]],
-    granularity: Collection[str],
-) -> Mapping[str, list[FoundNode]]:
-    """The units of some passages that have any of some tokens, by passage, best first."""
-    units: defaultdict[str, list[FoundNode]] = defaultdict(list)
-    if {*granularity} == {"passage"}:
-        return units
-    found = units_of_passages(connection, [passage.id for passage, _ in passages])
-    searched = {unit.row: unit for unit in found if unit.granularity in granularity}
-    scores = keywords.scores_of_units(connection, tokens, searched)
-    for row in sorted(scores, key=lambda row: (-scores[row], row)):
-        unit = searched[row]
-        units[unit.passage_id].append(FoundNode(unit.id, unit.granularity, unit.passage_id, scores[row]))
-    return units
 
 
 def _embeddable(query: QueryBundle) -> list[str]:

@@ -21,7 +21,7 @@ from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from llama_pack_densex.index.words import TokenizerSpec, Words
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult
-from llama_pack_densex.retrieval.search import find_by_words
+from llama_pack_densex.retrieval.lexical import KeywordSearch
 
 ALL = ("proposition", "sentence", "passage")
 
@@ -67,11 +67,11 @@ class Searched:
         passing = (
             None if allowed is None else Passing(frozenset(allowed), 0.01 if len(list(allowed)) < 9 else 0.5)
         )
-        return find_by_words(now, self.words, query, k, granularity, passing)
+        return KeywordSearch(now, self.words, granularity).find(query, k, passing)
 
 
 def search(database: Database, words: Words, query: str, k: int = 9) -> SearchResult:
-    return find_by_words(database, words, query, k, ALL)
+    return KeywordSearch(database, words, ALL).find(query, k)
 
 
 @pytest.fixture(scope="module")
