@@ -108,7 +108,7 @@ $(VENV)/.installed-stores: $(VENV)/.installed-all
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python $(PIP_INSTALL) --upgrade 'pip>=25.1'
 	grep -v '^docutils==' constraints.txt > $(@D)/constraints.txt  # Sphinx takes an older one than twine
-	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt -e '.[evaluation]' --group docs
+	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt -e '.[chroma,evaluation]' --group docs
 	@touch $@
 
 supported-python:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
+from docutils import nodes
+from sphinx.addnodes import toctree
 from sphinx.application import Sphinx
 
 DOCS = Path(__file__).resolve().parent
@@ -61,7 +64,7 @@ METADATA = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 REPOSITORY = re.search(r'^Repository = "(.*)"$', METADATA, re.MULTILINE)[1]
 LINK_TO_A_NOTEBOOK = re.compile(r"\]\(\.\./(?P<path>(?:\.\./)?notebooks/)")
 LINK_OUT_OF_DOCS = re.compile(
-    r"\]\((?:\.\./)+(?P<path>(?:benchmarks/|tests/|README|CONTRIBUTING|CHANGELOG)[^)]*)\)"
+    r"\]\((?:\.\./)+(?P<path>(?:benchmarks/|tests/|README|CONTRIBUTING|SECURITY|CHANGELOG)[^)]*)\)"
 )
 
 
@@ -118,15 +121,28 @@ def write_llms_txt(app: Sphinx, error: Exception | None) -> None:
         "> Dense X Retrieval for LlamaIndex: search propositions, read their passages.",
         "",
     ]
-    for page in sorted(app.env.found_docs):
-        title = app.env.titles[page].astext()
-        suffix = Path(app.env.doc2path(page)).suffix
-        lines.append(f"- [{title}](_sources/{page}{suffix}.txt): {first_paragraph(app, page)}")
-    (Path(app.outdir) / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for caption, pages in sections(app):
+        lines += [f"## {caption}", ""]
+        for page in pages:
+            title = app.env.titles[page].astext()
+            suffix = Path(app.env.doc2path(page)).suffix
+            lines.append(f"- [{title}](_sources/{page}{suffix}.txt): {first_sentence(app, page)}")
+        lines.append("")
+    (Path(app.outdir) / "llms.txt").write_text("\n".join(lines), encoding="utf-8")
 
 
-def first_paragraph(app: Sphinx, page: str) -> str:
-    for node in app.env.get_doctree(page).findall():
-        if node.tagname == "paragraph" and node.parent.tagname == "section":
-            return " ".join(node.astext().split())
+def sections(app: Sphinx) -> Iterator[tuple[str, list[str]]]:
+    """The captions of the home page's tree, each with its pages and those below them."""
+    for tree in app.env.get_doctree("index").findall(toctree):
+        pages: list[str] = []
+        for page in tree["includefiles"]:
+            pages += [page, *app.env.toctree_includes.get(page, [])]
+        yield tree["caption"], pages
+
+
+def first_sentence(app: Sphinx, page: str) -> str:
+    for paragraph in app.env.get_doctree(page).findall(nodes.paragraph):
+        is_badge = any(paragraph.findall(nodes.image))
+        if isinstance(paragraph.parent, nodes.section) and not is_badge:
+            return re.split(r"(?<=[.])\s|(?<=。)", " ".join(paragraph.astext().split()))[0]
     return ""

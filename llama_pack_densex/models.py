@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -33,6 +33,13 @@ E5 = "intfloat/multilingual-e5-small"
 """The default embedding model: small, and at home in Japanese as in English."""
 LOCAL = "local"
 """The same model by ONNX Runtime: no PyTorch."""
+# figures of both languages' questions in other words (benchmarks/RESULTS.md)
+NO_EMBED_MODEL = (
+    "none (by words alone 1 of 10 questions in other words than the text's finds its passage first, with "
+    'multilingual-e5-small nearly 5 of 10; get it once with: pip install "llama-pack-densex[local]" && '
+    f"hf download {E5} {' '.join(ONNX_FILES)})"
+)
+"""What is said where there is no embedding model by default: what that costs, and how to get one."""
 NONE = "none"
 """No embedding model: search by words. No LLM: propositions are sentences, answers are quotations."""
 _INSTRUCTIONS = ("query_instruction", "text_instruction")
@@ -181,11 +188,9 @@ def _default_embed_model() -> tuple[BaseEmbedding | None, str]:
         return chosen, f"{_name(chosen)} from Settings.embed_model"
     if is_installed("llama_index.embeddings.huggingface") and cached_model(E5) is not None:
         return _retriever("multilingual-e5"), E5
-    return None, (
-        f"none ({E5} is not on this machine: {LOCAL_ADVICE}, and pass embed_model={LOCAL!r}, which downloads "
-        "it; "
-        f"or for PyTorch {HUGGINGFACE_ADVICE}, and get it once with: hf download {E5})"
-    )
+    if is_installed("onnxruntime") and is_installed("tokenizers") and _are_downloaded(E5, ONNX_FILES):
+        return _local_model(), f"{LOCAL} ({E5} by ONNX Runtime)"
+    return None, NO_EMBED_MODEL
 
 
 def _named_embed_model(name: str) -> BaseEmbedding:
@@ -280,6 +285,15 @@ def _content_of(folder: Path) -> str:
                 stream.seek((size - _SAMPLE) * number // (_SAMPLES - 1))
                 digest.update(stream.read(_SAMPLE))
     return digest.hexdigest()[:12]
+
+
+def _are_downloaded(repository: str, files: Iterable[str]) -> bool:
+    """Whether some files of a Hugging Face model are on this machine."""
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return False
+    return all(isinstance(try_to_load_from_cache(repository, file), str) for file in files)
 
 
 def cached_model(repository: str) -> Path | None:

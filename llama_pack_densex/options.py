@@ -31,6 +31,7 @@ from llama_pack_densex.text.language import LANGUAGE_NAMES
 Mode = Literal["recursive", "auto_merging"]
 SearchedGranularity = Literal["proposition", "sentence", "passage", "question"]
 Hybrid = bool | Literal["store"]
+Hops = Literal[1, 2]
 RerankedUnit = Literal["passage", "proposition"]
 
 OF_THE_INDEX = (
@@ -39,6 +40,7 @@ OF_THE_INDEX = (
     "similarity_top_k",
     "hybrid",
     "dense_weight",
+    "hops",
     "embed_metadata",
     "llm_metadata",
 )
@@ -61,6 +63,7 @@ class PackArguments(TypedDict, total=False):
     granularity: Sequence[SearchedGranularity] | None
     hybrid: Hybrid | None
     dense_weight: float | None
+    hops: Hops | None
     languages: Sequence[str]
     embed_metadata: Sequence[str] | None
     llm_metadata: Sequence[str] | None
@@ -119,6 +122,7 @@ class PackOptions(BaseModel, frozen=True):
     verbose: bool = False
     hybrid: StrictBool | Literal["store"] = True
     dense_weight: _Share | None = None
+    hops: Hops = 1
     languages: Annotated[tuple[_Language, ...], _Listed] = ()
     embed_metadata: Annotated[tuple[str, ...], _Listed] = EMBED_METADATA
     llm_metadata: Annotated[tuple[str, ...], _Listed] = LLM_METADATA

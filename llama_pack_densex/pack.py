@@ -33,10 +33,11 @@ from llama_pack_densex.index.words import TokenizerSpec
 from llama_pack_densex.ingestion.progress import display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, IngestionSummary
 from llama_pack_densex.llm.errors import shown
-from llama_pack_densex.models import resolve_llm
+from llama_pack_densex.models import NO_EMBED_MODEL, resolve_llm
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import (
     Given,
+    Hops,
     Hybrid,
     Mode,
     PackArguments,
@@ -98,6 +99,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         dense_weight: The embeddings' share in hybrid search, from 0 to 1. None leaves it to each question:
             the words count as much as embeddings where the best passage holds all of them, half as much where
             it holds half; and alone in a language that the embedding model turned out not to know.
+        hops: 2 goes on from the passages that a question finds to those that share a rare name with them,
+            where no passage says most of what is asked (docs/retrieval.md).
         languages: Languages that the embedding model knows, whatever was measured: "ja", "en" and others; see
             `languages` below.
         embed_metadata: The metadata keys that are embedded with each text, none by default; "title" and
@@ -164,6 +167,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         granularity: Sequence[SearchedGranularity] | None = None,
         hybrid: Hybrid | None = None,
         dense_weight: float | None = None,
+        hops: Hops | None = None,
         languages: Sequence[str] = (),
         embed_metadata: Sequence[str] | None = None,
         llm_metadata: Sequence[str] | None = None,
@@ -201,8 +205,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         Args:
             persist_dir: The folder.
             **arguments: Those of the constructor; `vector_store` if the nodes are in one of your own. `mode`,
-                `similarity_top_k`, `granularity`, `hybrid`, `dense_weight`, `embed_metadata` and
-                `llm_metadata` are what the index was made with, unless they are given.
+                `similarity_top_k`, `granularity`, `hybrid`, `dense_weight`, `hops`,
+                `embed_metadata` and `llm_metadata` are what the index was made with, unless they are given.
 
         Raises:
             InvalidIndexError: The folder is no index, is damaged, or was made with another embedding model.
@@ -288,6 +292,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         # which nobody left out
         if any(part is None and given.get(name) is None for name, part in used.items()):
             logger.warning("%s", wiring.describe_lacks(*sources))
+            if self._index.embedding_source == NO_EMBED_MODEL:
+                wiring.warn_of_missing_model()
         else:
             logger.info("%s", self._choices)
 
@@ -779,9 +785,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         given: Iterable[BaseNode] = checked_documents(documents)
         if isinstance(documents, (BaseNode, Sequence)):
             given = list(given)  # says what is no document before anything is done
-        total = (
-            len(documents) if isinstance(documents, Sized) else 1 if isinstance(documents, BaseNode) else None
-        )
+        total = len(documents) if isinstance(documents, Sized) else None
+        if isinstance(documents, BaseNode):
+            total = 1
         return self._index.ingest(given, only_changed, gone, display_for(show_progress), total)
 
 

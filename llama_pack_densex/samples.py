@@ -1,17 +1,33 @@
-"""Documents to try the pack on, with questions about them and propositions that an LLM made of them."""
+"""Documents to try the pack on, with questions about them, propositions that an LLM made of them, and what it
+replied to some questions."""
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+from llama_index.core.base.llms.types import (
+    CompletionResponse,
+    CompletionResponseAsyncGen,
+    CompletionResponseGen,
+    LLMMetadata,
+)
+from llama_index.core.bridge.pydantic import Field
+from llama_index.core.llms import CustomLLM
 from llama_index.core.schema import Document
 
 from llama_pack_densex.evaluation.datasets import Question, read_dataset
+from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer
 
 LANGUAGES = ("en", "ja")
+_ASKED_PASSAGE = re.compile(r"Title: .*?\. Section: .*?\. Content: (?P<text>.*)\Z", re.DOTALL)
+_FOOTNOTE = re.compile(r"\[\^(?P<mark>[^\]]+)\]")
 
 
 @dataclass(frozen=True)
@@ -50,6 +66,96 @@ class Sample:
             'ドウデュースは日本の競走馬である。'
         """
         return RecordedPropositionizer(self.recordings)
+
+    def llm(self) -> RecordedLLM:
+        """An LLM that replies as a large one did: with the propositions of a passage, and with answers to the
+        questions of the notebooks; it needs no key and no network, and knows nothing else.
+
+        Example:
+            >>> from llama_pack_densex import DenseXRetrievalPack
+            >>> pack = DenseXRetrievalPack(sample.documents, sample.llm(), sample.llm(), "none")
+            >>> print(pack.run("ドウデュースの父は？"))
+            ドウデュースの父はハーツクライです。[^1]
+        """
+        return RecordedLLM(folder=str(self.recordings.parent))
+
+
+class RecordedLLM(CustomLLM):
+    """Replies to what a large LLM was asked once, with what it replied.
+
+    A passage's propositions are looked up by its text, other replies by what the request ends with. A line of
+    `replies.jsonl` is `{"request": ..., "reply": ...}`; a footnote of the reply quotes its passage, and is
+    replaced by the number that the passage has in the request.
+
+    Raises:
+        ValueError: On use: no reply was recorded.
+    """
+
+    folder: str = Field(description="The folder with `propositions.jsonl` and `replies.jsonl`.")
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "RecordedLLM"
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(model_name="recorded", context_window=16_000, num_output=2_000)
+
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        passage = _ASKED_PASSAGE.search(prompt)
+        if passage is not None:
+            return CompletionResponse(text=self._propositions(passage["text"]))
+        return CompletionResponse(text=_with_numbers(self._reply(prompt), prompt))
+
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
+        text = ""
+        for piece in re.findall(r"\S+\s*|\s+", self.complete(prompt).text):
+            text += piece
+            yield CompletionResponse(text=text, delta=piece)
+
+    async def astream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponseAsyncGen:
+        async def pieces() -> CompletionResponseAsyncGen:
+            for response in self.stream_complete(prompt):
+                yield response
+
+        return pieces()
+
+    def _propositions(self, text: str) -> str:
+        propositions = _recordings_in(self.folder).propositionize([Passage(text)])[0].texts
+        return json.dumps(propositions, ensure_ascii=False)
+
+    def _reply(self, prompt: str) -> str:
+        end = _FOOTNOTE.sub("", prompt.removesuffix("assistant: ")).rstrip()
+        lines = (Path(self.folder) / "replies.jsonl").read_text(encoding="utf-8").splitlines()
+        replies: dict[str, str] = {line["request"]: line["reply"] for line in map(json.loads, lines)}
+        matching = [request for request in replies if end.endswith(request)]
+        if not matching:
+            raise ValueError(
+                f"the sample's LLM has no reply to a request that ends with {end[-80:]!r}: it replies to the "
+                "questions of the notebooks alone. Pass an LLM of yours for others."
+            )
+        return replies[max(matching, key=len)]
+
+
+@cache
+def _recordings_in(folder: str) -> RecordedPropositionizer:
+    return RecordedPropositionizer(Path(folder) / "propositions.jsonl")
+
+
+def _with_numbers(reply: str, prompt: str) -> str:
+    """Replace what the footnotes of a reply quote by the number that the quoted passage has in a request."""
+    sources = prompt.split("footnote: [^")[1:]
+
+    def numbered(footnote: re.Match[str]) -> str:
+        for source in sources:
+            number, _, text = source.partition("]")
+            if footnote["mark"] in text:
+                return f"[^{number}]"
+        raise ValueError(f"the passage with {footnote['mark']!r}, which the reply cites, was not retrieved")
+
+    return _FOOTNOTE.sub(numbered, reply)
 
 
 def load_sample(language: str = "en") -> Sample:

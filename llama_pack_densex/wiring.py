@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from llama_index.core import Settings, StorageContext, VectorStoreIndex, constants
@@ -24,6 +25,7 @@ from llama_pack_densex.llm.claims import UnnamedModelError, unnamed_place
 from llama_pack_densex.models import (
     E5,
     LOCAL,
+    NO_EMBED_MODEL,
     NONE,
     RETRIEVERS,
     embed_model_identity,
@@ -45,6 +47,7 @@ from llama_pack_densex.options import Hybrid, PackOptions
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
+from llama_pack_densex.retrieval.hops import TwoHopSearch
 from llama_pack_densex.retrieval.retrievers import (
     MIN_CANDIDATES,
     PropositionAutoMergingRetriever,
@@ -201,6 +204,12 @@ def describe_lacks(propositions: str, embedding: str, answering: str) -> str:
     return f"{_capitalized(', '.join(lacks))}; print(pack) says why."
 
 
+@cache
+def warn_of_missing_model() -> None:
+    """Say once a process what it costs to have no embedding model, and how to get one."""
+    logger.warning("Embedding model: %s.", NO_EMBED_MODEL)
+
+
 def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
@@ -265,7 +274,8 @@ class RetrieverMaker:
             store_query = {"mode": VectorStoreQueryMode.HYBRID, "alpha": options.dense_weight}
         elif options.hybrid:
             weight = dense_weight(self.trust, options.dense_weight, options.languages)
-        return UnitSearch(self.nodes, options.granularity, filters, weight, store_query)
+        search = TwoHopSearch if options.hops == 2 else UnitSearch
+        return search(self.nodes, options.granularity, filters, weight, store_query)
 
 
 def make_synthesizer(

@@ -5,6 +5,7 @@ In a page, a comment above a block says how it is to be taken:
     <!-- no-run: needs a cluster -->       it is not run, for this reason
     <!-- needs: sentence_transformers -->  it is run where these modules can be imported
     <!-- with: llm -->                     a stand-in for OpenAI answers
+    <!-- with: postgres -->                a PostgreSQL runs, and DATABASE_URL leads to it
     <!-- setup                             shell commands that the reader does not see
     mkdir documents
     -->
@@ -49,6 +50,11 @@ class Block:
     line: int
 
     @property
+    def server(self) -> str:
+        """The server that it is run with; empty for none."""
+        return self.note.removeprefix("with: ") if self.note.startswith("with: ") else ""
+
+    @property
     def reason(self) -> str | None:
         """Why it is not run; None where it is."""
         if self.note.startswith("no-run"):
@@ -78,16 +84,20 @@ class Reader:
         page: The page.
         folder: Where it is followed.
         environment: Of commands.
-        llm: What the environment has besides where a stand-in for an LLM answers.
+        servers: What the environment has besides, by the server that a block is run with.
     """
 
     def __init__(
-        self, page: Path, folder: Path, environment: Mapping[str, str], llm: Mapping[str, str]
+        self,
+        page: Path,
+        folder: Path,
+        environment: Mapping[str, str],
+        servers: Mapping[str, Mapping[str, str]],
     ) -> None:
         self._page = page
         self._folder = folder
         self._environment = environment
-        self._llm = llm
+        self._servers = servers
         self._names: dict[str, object] = {"__name__": "__main__"}
         self._printed: str | None = None
 
@@ -118,20 +128,18 @@ class Reader:
         """Run it; tracebacks have the page's line numbers."""
         code = compile("\n" * block.line + block.text, str(self._page), "exec")
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), self._stand_in(block):
+        with contextlib.redirect_stdout(printed), self._server_of(block):
             exec(code, self._names)
         return printed.getvalue()
 
     @contextlib.contextmanager
-    def _stand_in(self, block: Block) -> Iterator[None]:
-        if block.note != "with: llm":
-            yield
-            return
-        os.environ.update(self._llm)
+    def _server_of(self, block: Block) -> Iterator[None]:
+        variables = self._servers.get(block.server, {})
+        os.environ.update(variables)
         try:
             yield
         finally:
-            for name in self._llm:
+            for name in variables:
                 del os.environ[name]
 
     def _run_console(self, block: Block) -> None:
@@ -139,11 +147,10 @@ class Reader:
             assert_prints(output, self._run_shell(["bash", "-uc", command], block))
 
     def _run_shell(self, command: list[str], block: Block) -> str:
-        llm = self._llm if block.note == "with: llm" else {}
         process = subprocess.run(
             command,
             cwd=self._folder,
-            env={**self._environment, **llm},
+            env={**self._environment, **self._servers.get(block.server, {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

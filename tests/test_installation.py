@@ -87,7 +87,7 @@ def environment(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempP
     if reached.returncode:
         pytest.skip("no package index is reached")
     wheel, _ = distributions
-    wanted = (f"{wheel}[evaluation,local]", "ipykernel", "nbclient")
+    wanted = (f"{wheel}[chroma,evaluation,local]", "ipykernel", "nbclient")
     constraints = ROOT / "constraints.txt"
     run(
         programs / "python",

@@ -129,6 +129,15 @@ def test_an_index_remembers_the_model(model: OnnxEmbedding, tmp_path: Path) -> N
     assert embed_model_identity(model) == f"OnnxEmbedding: {E5}"
 
 
+def test_once_downloaded_it_is_the_default(model: OnnxEmbedding, tmp_path: Path) -> None:
+    documents = [Document(text="塔は赤い。", id_="塔"), Document(text="The lamp is red.", id_="lamp")]
+    pack = DenseXRetrievalPack(documents, query_llm="none", persist_dir=tmp_path / "index")
+    assert isinstance(pack.get_modules()["embed_model"], OnnxEmbedding)
+    assert pack.retrieve("塔")[0].node.ref_doc_id == "塔"
+    loaded = DenseXRetrievalPack.load(tmp_path / "index", query_llm="none")
+    assert isinstance(loaded.get_modules()["embed_model"], OnnxEmbedding)
+
+
 def test_the_command_line_takes_it_by_name(model: OnnxEmbedding, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "塔.md").write_text("# 塔\n\n塔は赤い。", encoding="utf-8")

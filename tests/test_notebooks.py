@@ -27,7 +27,9 @@ NOTEBOOKS = REPOSITORY / "notebooks"
 QUICKSTARTS = ["quickstart.ipynb", "quickstart_ja.ipynb"]
 slow = pytest.mark.slow
 COMPARISON, WALKTHROUGH = "compare_with_sentence_window.ipynb", "auto_merging_walkthrough.ipynb"
-NAMES = sorted([*QUICKSTARTS, COMPARISON, WALKTHROUGH])
+AGENT, COST = "agent_and_chat.ipynb", "cost_and_resume.ipynb"
+MIGRATION, PIPELINE = "coming_from.ipynb", "your_pipeline_and_store.ipynb"
+NAMES = sorted([*QUICKSTARTS, COMPARISON, WALKTHROUGH, AGENT, COST, MIGRATION, PIPELINE])
 
 Shown = dict[str, str]
 """What cells show, by the cell's id: what they print, and their values."""
@@ -134,7 +136,9 @@ def test_a_notebook_begins_with_a_badge_and_what_installs_the_package(name: str)
         f"(https://colab.research.google.com/github/{repository}/blob/main/notebooks/{name})" in title.source
     )
     assert re.search(
-        r'^%pip install -q "?llama-pack-densex(\[evaluation,local\])?"?$', install.source, re.MULTILINE
+        r'^%pip install -q "?llama-pack-densex(\[evaluation,local\]|\[chroma\])?"?$',
+        install.source,
+        re.MULTILINE,
     )
     assert not any("%pip" in cell.source for cell in others)
 
@@ -179,12 +183,16 @@ def test_passages_and_their_propositions_are_listed(executed: Callable[[str], Sh
 @pytest.mark.slow
 def test_a_question_is_answered_and_explained(executed: Callable[[str], Shown]) -> None:
     cells = executed("quickstart.ipynb")
-    assert "Gliese 445" in cells["ask-code"].splitlines()[0]
+    assert re.search(r"star Gliese 445\..*<sup", cells["ask-code"].splitlines()[0])
     why = cells["why-code"]
     assert "Beyond the Solar Wind" in retrieved(why)[0]
     assert len(retrieved(why)) == 4
     assert re.search(r" \d+\.\d\d  proposition .*Gliese 445", why)
     assert re.search(r" \d+\.\d\d  sentence ", why)
+
+
+def test_without_an_llm_the_answer_is_quoted(executed: Callable[[str], Shown]) -> None:
+    assert "Ed Smylie therefore invented an adapter" in executed("quickstart.ipynb")["without-llm-code"]
 
 
 def test_calls_say_how_much_they_want(executed: Callable[[str], Shown]) -> None:
@@ -347,6 +355,97 @@ def filled_dots(picture: str) -> int:
 def outlined(picture: str) -> tuple[int, int]:
     """The boxes and the dots that are marked as returned."""
     return len(re.findall(r'<rect [^>]*stroke-width="3"', picture)), picture.count('r="9.5"')
+
+
+# a pipeline and a store of one's own
+
+
+@slow
+def test_a_pipeline_writes_propositions_into_chroma(executed: Callable[[str], Shown]) -> None:
+    cells = executed(PIPELINE)
+    counts, rows = cells["pipeline-code"].splitlines()
+    numbers = re.fullmatch(r"\{'passage': (\d+), 'proposition': (\d+)\}", counts)
+    assert numbers is not None
+    assert rows == f"{int(numbers[1]) + int(numbers[2])} rows in Chroma"
+    assert re.match(r"\d\.\d\d +proposition +The lithium hydroxide canisters", cells["core-code"])
+
+
+@slow
+def test_the_store_opens_as_a_pack(executed: Callable[[str], Shown]) -> None:
+    cells = executed(PIPELINE)
+    assert "Engineers led by Ed Smylie" in cells["pack-code"]
+    assert retrieved(cells["why-code"])[0].endswith("The Apollo 13 Mission, The Lifeboat")
+    assert "Gliese 445.[^1]" in cells["engine-code"]
+
+
+@slow
+def test_only_what_changed_is_written(executed: Callable[[str], Shown]) -> None:
+    cells = executed(PIPELINE)
+    before, after = (
+        int(re.findall(r"(\d+) rows", cells[id_])[0]) for id_ in ("pipeline-code", "change-code")
+    )
+    assert cells["change-code"].startswith("2 nodes written")
+    assert after < before
+
+
+# a conversation and an agent
+
+
+@slow
+def test_a_follow_up_is_understood_and_answered(executed: Callable[[str], Shown]) -> None:
+    cells = executed(AGENT)
+    assert "Ed Smylie" in cells["chat-code"]
+    assert cells["follow-up-code"].startswith("Each man drank only about 0.2 litres a day")
+    assert "searched for: How much water did the crew of Apollo 13 drink" in cells["follow-up-code"]
+    assert "each man drank only about 0.2 litres a day" in cells["sources-code"]
+    assert cells["missing-code"].splitlines()[0].endswith("| not_found")
+
+
+@slow
+def test_an_agent_asks_twice_and_answers(executed: Callable[[str], Shown]) -> None:
+    shown = executed(AGENT)["agent-code"]
+    assert shown.count("asked: ") == shown.count("answer:") == 2
+    assert shown.strip().splitlines()[-1].startswith("About twelve years and five months")
+
+
+@slow
+def test_a_conversation_in_japanese(executed: Callable[[str], Shown]) -> None:
+    origin, colour, query = executed(AGENT)["japanese-code"].splitlines()
+    assert "八丁" in origin
+    assert "二夏二冬" in colour
+    assert "八丁味噌" in query
+
+
+# cost
+
+
+@slow
+def test_a_cap_stops_and_the_next_run_asks_for_the_rest(executed: Callable[[str], Shown]) -> None:
+    cells = executed(COST)
+    expected = int(re.findall(r"^(\d+) requests, \$", cells["estimate-code"], re.MULTILINE)[0])
+    first, second = re.findall(r"^(\d+) \+ (\d+) requests for", cells["go-on-code"], re.MULTILINE)[0]
+    assert 0 < int(first) < expected
+    assert int(first) + int(second) == expected
+    assert "max_cost" in cells["cap-code"]
+    assert cells["again-code"].strip() == "0 requests"
+    assert cells["change-code"].strip() == "{'changed': 1}; 0 requests"
+
+
+# coming from
+
+
+@slow
+def test_more_answers_stand_first_than_with_sentence_windows(executed: Callable[[str], Shown]) -> None:
+    shown = executed(MIGRATION)["beside-code"]
+    windows, without, propositions = (int(number) for number in re.findall(r" (\d+) first", shown))
+    assert windows < without < propositions
+
+
+@slow
+def test_the_old_packs_arguments_still_work(executed: Callable[[str], Shown]) -> None:
+    cells = executed(MIGRATION)
+    assert cells["old-pack-code"].startswith("Jim Lovell was the commander of Apollo 13.[^1]\n")
+    assert "query_engine" in cells["old-pack-code"]
 
 
 # the comparison

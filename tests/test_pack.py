@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import logging
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -31,6 +32,7 @@ from llama_pack_densex import (
     SentencePropositionizer,
 )
 from llama_pack_densex.index.vector_store import EmbeddedVectorStore
+from llama_pack_densex.models import E5
 from llama_pack_densex.retrieval.hits import matched_units
 from tests.conftest import DATA
 from tests.embedding import TrigramEmbedding
@@ -225,6 +227,25 @@ def test_what_was_chosen_is_said_once(documents: list[Document], caplog: pytest.
         "says why."
     ]
     assert "answers are quoted propositions" in str(pack)
+
+
+@pytest.mark.parametrize("asked", ["{}", "embed_model='none'"])
+def test_what_it_costs_to_have_no_embedding_model_is_said_once_a_process(asked: str, tmp_path: Path) -> None:
+    program = f"""
+from llama_index.core import Document
+from llama_pack_densex import DenseXRetrievalPack
+for text in ("The tower is high.", "塔は高い。"):
+    DenseXRetrievalPack([Document(text=text)], **dict({asked}))
+"""
+    environment = {**os.environ, "HF_HOME": str(tmp_path)}
+    finished = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    said = [line for line in finished.stderr.splitlines() if "in other words" in line]
+    assert len(said) == (asked == "{}")
+    for line in said:
+        assert 'pip install "llama-pack-densex[local]"' in line
+        assert f"hf download {E5} onnx/model.onnx tokenizer.json" in line
 
 
 def test_nothing_is_printed(documents: list[Document], capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llama_index.core import Document
 
 import llama_pack_densex
+from llama_pack_densex import DenseXRetrievalPack
+from tests.integration.servers import POSTGRES_USER, Servers
 from tests.openai_server import OpenAIServer, asked_content
 from tests.pages import KINDS, Reader, blocks_of
 
@@ -22,7 +25,13 @@ MADE_BY_THE_BUILD = {DOCS / "reference" / "command-line.md"}
 PAGES = [ROOT / "README.md", ROOT / "README.ja.md", *sorted({*DOCS.rglob("*.md")} - MADE_BY_THE_BUILD)]
 WITH_CODE = [page for page in PAGES if any(block.kind != "text" for block in blocks_of(page))]
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-COMPARISONS = {"evaluation.md", "first-day.md", "search.md", "sentence-window.md"}  # these need an extra
+COMPARISONS = {
+    "evaluation.md",
+    "first-day.md",
+    "formats.md",
+    "search.md",
+    "sentence-window.md",
+}  # these need an extra
 
 
 def reply(request: dict[str, Any]) -> str:
@@ -43,7 +52,7 @@ def reply(request: dict[str, Any]) -> str:
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
 @pytest.mark.slow_cases("*", but=["*README*"])
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: Servers
 ) -> None:
     if page.name in COMPARISONS:
         pytest.importorskip("ir_measures", reason="the comparison needs the extra evaluation")
@@ -53,8 +62,12 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
     for name, value in newcomer(tmp_path).items():
         monkeypatch.setenv(name, value)
     with OpenAIServer(reply) as server:
-        llm = {"OPENAI_API_KEY": "sk-test", "OPENAI_API_BASE": server.url}
-        Reader(page, tmp_path, {**os.environ}, llm).follow()
+        variables = {"llm": {"OPENAI_API_KEY": "sk-test", "OPENAI_API_BASE": server.url}}
+        if any(block.server == "postgres" for block in blocks_of(page)):
+            pytest.importorskip("llama_index.vector_stores.postgres")
+            address = f"postgresql://{POSTGRES_USER}:any@127.0.0.1:{servers.postgres}/postgres"
+            variables["postgres"] = {"DATABASE_URL": address}
+        Reader(page, tmp_path, {**os.environ}, variables).follow()
 
 
 def newcomer(home: Path) -> dict[str, str]:
@@ -111,6 +124,27 @@ def test_the_reference_has_every_public_name() -> None:
     reference = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"^\.\. auto\w+:: llama_pack_densex\.(\w+)$", reference, re.MULTILINE))
     assert documented == set(llama_pack_densex.__all__)
+
+
+def test_the_http_reference_has_every_field() -> None:
+    app = pytest.importorskip("llama_pack_densex.serving.app", reason="needs the extra serve")
+    pack = DenseXRetrievalPack([Document(text="Tea is a drink.")], "none", "none", "none")
+    schemas = app.make_app(pack).openapi()["components"]["schemas"]
+    fields = {field for schema in schemas.values() for field in schema.get("properties", {})}
+    reference = (DOCS / "reference" / "http.md").read_text(encoding="utf-8")
+    assert {field for field in fields if f"`{field}`" not in reference} == set()
+
+
+async def test_the_mcp_reference_has_every_argument_and_field() -> None:
+    mcp = pytest.importorskip("llama_pack_densex.serving.mcp", reason="needs the extra mcp")
+    pack = DenseXRetrievalPack([Document(text="Tea is a drink.")], "none", "none", "none")
+    tools = await mcp.make_mcp_server(pack).list_tools()
+    names = {tool.name for tool in tools}
+    for tool in tools:
+        parts = [tool.input_schema, tool.output_schema, *tool.output_schema.get("$defs", {}).values()]
+        names |= {field for part in parts for field in part.get("properties", {})}
+    reference = (DOCS / "reference" / "mcp.md").read_text(encoding="utf-8")
+    assert {name for name in names if f"`{name}`" not in reference} == set()
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.ja.md"])

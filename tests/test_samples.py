@@ -53,6 +53,47 @@ def test_compare_takes_a_sample_as_it_is(language: str) -> None:
     assert report.strategies[0].metrics["answer_recall"] >= 0.9
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_llm_makes_the_propositions_that_were_recorded(language: str) -> None:
+    sample = load_sample(language)
+    with_llm = DenseXRetrievalPack(sample.documents, sample.llm(), "none", "none")
+    recorded = DenseXRetrievalPack(
+        sample.documents, propositionizer=sample.propositionizer(), query_llm="none", embed_model="none"
+    )
+    texts, expected = ([node.text for node in pack.nodes("proposition")] for pack in (with_llm, recorded))
+    assert sorted(texts) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("language", "question", "answer"),
+    [
+        ("en", "Who was the commander of Apollo 13?", "Jim Lovell"),
+        ("en", "Which star will Voyager 1 come near in about 40,000 years?", "Gliese 445"),
+        ("ja", "ドウデュースの父は？", "ハーツクライ"),
+    ],
+)
+def test_the_llm_answers_and_cites_the_passage_that_says_it(
+    language: str, question: str, answer: str
+) -> None:
+    sample = load_sample(language)
+    pack = DenseXRetrievalPack(sample.documents, sample.llm(), sample.llm(), "none")
+    response = pack.run(question)
+    assert answer in str(response)
+    assert all(sentence["supported"] for sentence in response.metadata["sentences"])
+    assert answer in response.metadata["citations"][0]["text"]
+    streamed = DenseXRetrievalPack(sample.documents, sample.llm(), sample.llm(), "none", streaming=True)
+    assert "".join(streamed.run(question).response_gen) == str(response)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_the_llm_says_what_it_was_not_asked(language: str) -> None:
+    sample = load_sample(language)
+    with pytest.raises(ValueError, match="no reply to a request that ends with 'Why\\?'"):
+        sample.llm().complete("Why?")
+    with pytest.raises(ValueError, match="no reply to a request that ends with 'なぜ？'"):
+        await sample.llm().acomplete("なぜ？")
+
+
 def test_documents_name_no_folder_of_the_installation() -> None:
     for document in load_sample("ja").documents:
         assert document.metadata["file_path"] == document.id_

@@ -85,7 +85,8 @@ class Source:
         facts = [{"id": unit.id, "text": unit.text, **placed(unit.span)} for unit in units]
         section = next((unit.section for unit in units if unit.section), self.section)
         plain = {name: value for name, value in vars(self).items() if name not in ("span", "units")}
-        return {**plain, "section": section, **placed(self.span), "propositions": facts}
+        led_by = next((unit.led_by for unit in self.units if unit.led_by), "")
+        return {**plain, "section": section, **placed(self.span), "propositions": facts, "led_by": led_by}
 
 
 def sources_of(nodes: Sequence[NodeWithScore]) -> list[Source]:

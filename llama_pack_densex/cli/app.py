@@ -16,6 +16,7 @@ from llama_pack_densex.cli.options import (
     CONFIGURABLE,
     DEFAULT_EMBED,
     HELP_EMBED,
+    HELP_HOPS,
     HELP_LLM,
     HELP_MODE,
     KINDS,
@@ -126,6 +127,7 @@ class IndexCommand(WithJson, IngestingByRequests, Spending):
     strictness: Literal["off", "flag", "repair"] | None = option(
         "HOW  Propositions that checks find fault with: flag (the default), repair (ask once more), or off."
     )
+    hops: int | None = option(f"N  {HELP_HOPS} Default: the index's; at first 1.", min=1, max=2)
     max_tokens_total: int | None = option("N  Tokens to stop at, sent and received.", min=0)
 
 
@@ -146,6 +148,7 @@ class QueryCommand(WithJson, Searching):
 
     question: str = argument("QUESTION", "The question.")
     mode: Mode | None = option(f"MODE  {HELP_MODE} Default: the index's; at first recursive.")
+    hops: int | None = option(f"N  {HELP_HOPS} Default: the index's; at first 1.", min=1, max=2)
     context: Literal["propositions+passages", "propositions", "passages", "window"] | None = option(
         "CONTEXT  Show what an LLM reads: propositions+passages, propositions, passages, window."
     )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 REQUIRED: Any = ...
 KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 HELP_MODE = "How propositions lead to passages: recursive or auto_merging."
+HELP_HOPS = "2: questions go on from what they find to what shares a rare name with it."
 HELP_EMBED = 'PROVIDER:NAME, a folder, "local", "minilm", "ruri" (docs/embeddings.md), or "none": by words.'
 DEFAULT_EMBED = "multilingual-e5-small if it is here, else none."
 HELP_LLM = (

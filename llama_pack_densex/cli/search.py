@@ -230,6 +230,7 @@ def _with_remarks(unit: Json) -> str:
         unit["status"],
         unit["question"] and f"answers: {unit['question']}",
         "unverified" if unit["unverified"] else "",
+        unit["led_by"] and f"led here by: {unit['led_by']}",
     ]
     shown = ", ".join(remark for remark in remarks if remark not in ("proposition", "ok", ""))
     return f"{unit['text']} ({shown})" if shown else str(unit["text"])

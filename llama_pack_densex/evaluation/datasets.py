@@ -22,6 +22,7 @@ from llama_pack_densex.evaluation.formats import (
     is_beir,
     read_beir,
     read_dpr,
+    read_multihop,
 )
 from llama_pack_densex.evaluation.records import DatasetError as DatasetError
 from llama_pack_densex.evaluation.records import (
@@ -61,6 +62,8 @@ def read_dataset(  # noqa: PLR0913 (public)
     - BEIR: the folder with corpus.jsonl, queries.jsonl and qrels.
     - Passages, each with the questions that it answers: JSONL of `title`, `text` and `questions`.
     - JQaRA: its Hugging Face rows, as Parquet or JSONL (or a folder of Parquet files).
+    - MuSiQue and HotpotQA: the JSON or JSONL file; or questions with `supporting` passages, and
+      `documents`, a file of passages.
     - DPR, NQ-open, EntityQuestions: questions in JSON, JSONL, CSV or TSV; `documents` is psgs_w100.tsv or
       FACTOIDWIKI's JSONL.
     - Your own: questions in JSON, JSONL, CSV or TSV; `documents` is the folder of your documents, by default
@@ -336,6 +339,8 @@ def _read_own(
     leave_out: Sequence[Path],
 ) -> EvaluationSet:
     """Questions over a corpus, over a folder of documents, or over the files that they name."""
+    if folder and folder.is_file() and "supporting" in records[0].fields:
+        return read_multihop(records, read_records(folder))
     if folder and folder.is_file():
         language, numbered = _in_one_language(path, records, language)
         return replace(read_dpr(numbered, folder), language=language)

@@ -153,11 +153,81 @@ def _labelled_question(
     )
 
 
+def read_multihop(records: Iterable[Record], corpus: Iterable[Record] = ()) -> EvaluationSet:
+    """Questions that need several passages, as MuSiQue and HotpotQA have them; these passages are labelled.
+
+    A question comes with its passages: MuSiQue's `paragraphs` (`title`, `paragraph_text`, `is_supporting`),
+    or HotpotQA's `context` (titles with their sentences) and `supporting_facts`, as published or as on
+    Hugging Face; or with those alone that support the answer (`supporting`: `title`, `text`), beside a
+    corpus. All of them are searched, each a document below its title. Questions that are marked as
+    unanswerable are left out.
+
+    Args:
+        records: The questions.
+        corpus: Further passages, with `title` and `text`.
+    """
+    dataset = EvaluationSet()
+    ids: dict[tuple[str, str], str] = {}
+    for passage in corpus:
+        _add_passage(dataset, ids, passage.text("title", default=""), passage.text("text"))
+    for number, record in enumerate(records, 1):
+        if record.fields.get("answerable") is False:
+            continue
+        supporting: dict[str, int] = {}
+        for title, text, is_supporting in _passages_of(record):
+            document_id = _add_passage(dataset, ids, title, text)
+            if is_supporting:
+                supporting[document_id] = 1
+        if not supporting:
+            raise record.error("no passage is marked as supporting the answer")
+        question = record.text("id", "_id", default=str(number))
+        answers = (*record.texts("answers", "answer"), *record.texts("answer_aliases"))
+        dataset.relevance[question] = supporting
+        dataset.questions.append(Question(question, record.text("question"), answers, next(iter(supporting))))
+    return dataset
+
+
+def _add_passage(dataset: EvaluationSet, ids: dict[tuple[str, str], str], title: str, text: str) -> str:
+    """The id of a passage's document, which is added where it is not there."""
+    if (title, text) not in ids:
+        ids[title, text] = f"passage {len(ids) + 1}"
+        content = f"# {title}\n\n{text}" if title else text
+        dataset.documents.append(make_document(ids[title, text], title, content))
+    return ids[title, text]
+
+
+def _passages_of(record: Record) -> list[tuple[str, str, bool]]:
+    """The title and the text of a question's passages, and whether they support the answer."""
+    if "paragraphs" in record.fields:
+        return [
+            (
+                paragraph.text("title", default=""),
+                paragraph.text("paragraph_text", "text"),
+                bool(paragraph.fields.get("is_supporting")),
+            )
+            for paragraph in record.records("paragraphs")
+        ]
+    if "supporting" in record.fields:
+        passages = record.records("supporting")
+        return [(passage.text("title", default=""), passage.text("text"), True) for passage in passages]
+    context = record.fields["context"]
+    facts = record.fields["supporting_facts"]
+    try:
+        if isinstance(context, Mapping):  # as on Hugging Face
+            context = zip(context["title"], context["sentences"], strict=True)
+        named = facts["title"] if isinstance(facts, Mapping) else [title for title, _ in facts]
+        return [(title, "".join(sentences).strip(), title in named) for title, sentences in context]
+    except (KeyError, TypeError, ValueError):
+        raise record.error("'context' and 'supporting_facts' are not as in HotpotQA") from None
+
+
 JQARA_FIELDS = {"q_id", "question", "passage_row_id", "text", "label"}
 FORMATS: Sequence[tuple[set[str], Callable[[Sequence[Record]], EvaluationSet]]] = (
     ({"data"}, read_squad),
     (JQARA_FIELDS, read_jqara),
     ({"text", "questions"}, read_passages),
+    ({"question", "paragraphs"}, read_multihop),
+    ({"question", "context", "supporting_facts"}, read_multihop),
 )
 """The fields by which a format is recognised."""
 

@@ -19,6 +19,8 @@ from llama_pack_densex.text.language import WITHOUT_SPACES
 
 CUTS = (1, 5, 20)
 """The k of recall@k and gold@k."""
+SUPPORT_CUTS = (2, 5, 10, 20)
+"""The k of support@k, the share of the documents that a question needs, and of all_support@k."""
 LENGTHS = tuple(range(0, 501, 50))
 """The l of answer_recall@l: what the figure 4 of Dense X Retrieval covers."""
 
@@ -74,6 +76,18 @@ METRICS = {
         "k",
         "{heading}, ranking",
         "the same with a gentler discount: the logarithm of the rank.",
+    ),
+    "support": Metric(
+        "support",
+        "k",
+        "Documents that a question needs",
+        "the share of them that is among the first k documents.",
+    ),
+    "all_support": Metric(
+        "all_support",
+        "k",
+        "Documents that a question needs",
+        "all of them are among the first k documents.",
     ),
     "answer_recall": Metric(
         "AR",
@@ -159,9 +173,22 @@ def _answer_scores(answerable: Retrievals) -> dict[str, dict[str, float]]:
 
 
 def _label_scores(dataset: EvaluationSet, retrievals: Retrievals, k: int) -> Scores:
-    """MRR and nDCG of labelled documents."""
+    """MRR and nDCG of labelled documents; and, where each question needs several, how many are found."""
     labels = {key: labelled for key, labelled in dataset.relevance.items() if key in retrievals}
-    return rank_metrics(labels, {key: retrievals[key].documents for key in labels}, k)
+    scores = rank_metrics(labels, {key: retrievals[key].documents for key in labels}, k)
+    needed = {
+        key: {document for document, label in labelled.items() if label > 0}
+        for key, labelled in labels.items()
+    }
+    if all(len(documents) > 1 for documents in needed.values()):
+        for cut in SUPPORT_CUTS:
+            shares = {
+                key: len(documents.intersection(retrievals[key].documents[:cut])) / len(documents)
+                for key, documents in needed.items()
+            }
+            scores[f"support@{cut}"] = shares
+            scores[f"all_support@{cut}"] = {key: float(share == 1) for key, share in shares.items()}
+    return scores
 
 
 def _gold_scores(placed: Retrievals, k: int) -> Scores:

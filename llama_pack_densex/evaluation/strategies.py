@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from pydantic import Field, SerializeAsAny
 from llama_pack_densex.evaluation.baselines import BASELINES
 from llama_pack_densex.evaluation.runs import require
 from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
+from llama_pack_densex.index.keywords import rarity
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.models import NONE
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
@@ -27,6 +29,7 @@ from llama_pack_densex.propositionizers.base import Passage, Propositionizer, Pr
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.retrieval.hits import PassageHit
+from llama_pack_densex.retrieval.lexical import share_held
 from llama_pack_densex.retrieval.search import fuse
 from llama_pack_densex.text.tokens import content_words, tokenize
 
@@ -87,6 +90,7 @@ class Variant:
         passage_words: Whether passages are found by their own words alone, and not by those of their
             propositions.
         without_questions: Whether questions that come with the propositions are left out.
+        hops: How many hops a question takes.
     """
 
     name: str
@@ -97,6 +101,7 @@ class Variant:
     articles: Literal["", "split", "topics"] = ""
     passage_words: bool = False
     without_questions: bool = False
+    hops: Literal[1, 2] = 1
 
     def strategy(self) -> Strategy:
         """The variant as `compare` runs it."""
@@ -123,6 +128,7 @@ class Variant:
             query_llm=NONE,
             embed_model=embed_model or NONE,
             hybrid=not self.dense,
+            hops=self.hops,
             **parsing,
         )
         if isinstance(propositionizer, _WithoutQuestions) and not propositionizer.had_any:
@@ -232,6 +238,17 @@ _VARIANTS = (
         without_questions=True,
     ),
     Variant(
+        "densex-hops",
+        "propositions and sentences; dense search and BM25 fused; a second hop by names",
+        hops=2,
+    ),
+    Variant(
+        "densex-sentences-hops",
+        "sentences, no LLM; dense search and BM25 fused; a second hop by names",
+        sentences=True,
+        hops=2,
+    ),
+    Variant(
         "densex-chunked",
         "propositions and sentences; dense search and BM25 fused",
         articles="split",
@@ -272,6 +289,7 @@ class _Ranker(BaseRetriever):
         self._embed_model = None if dense_weight == 0 else corpus.embed_model
         self.texts = [document.get_content(MetadataMode.EMBED) for document in corpus.documents]
         self._tokens = [tokenize(text) for text in self.texts]
+        self._frequencies = Counter(token for tokens in self._tokens for token in set(tokens))
         bm25s = require("bm25s", "bm25s", "A strategy that searches by words")
         self._bm25 = bm25s.BM25(k1=1.2, b=0.75)
         self._bm25.index(self._tokens, show_progress=False)
@@ -286,9 +304,10 @@ class _Ranker(BaseRetriever):
         lexical = [hit for hit in self._hits(scores) if hit.score > 0]
         weight = self._dense_weight
         if weight is None:
-            words = content_words(tokens)
+            count = len(self._tokens)
+            rarities = {word: rarity(count, self._frequencies[word]) for word in content_words(tokens)}
             best_tokens = self._tokens[int(np.argmax(scores))]
-            weight = 1 / (1 + len(words.intersection(best_tokens)) / max(len(words), 1))
+            weight = 1 / (1 + share_held(rarities, best_tokens))
         dense: list[PassageHit] = []
         if self._embed_model:
             vector = of_length_one(np.array([self._embed_model.get_query_embedding(query)]))[0]

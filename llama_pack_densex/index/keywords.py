@@ -18,14 +18,16 @@ import numpy as np
 import numpy.typing as npt
 from llama_index.core.utils import iter_batch
 
-from llama_pack_densex.index.database import select_by_row
+from llama_pack_densex.index.database import select_by_row, select_by_text
 
 PASSAGES = 0
 """The field of the texts that passages are found by."""
 UNITS = 1
 """The field of the texts of propositions, sentences and questions."""
 
-SCHEMA = """
+_NAMES_TABLE = "CREATE TABLE IF NOT EXISTS names (row INTEGER PRIMARY KEY, names TEXT NOT NULL);"
+SCHEMA = f"""
+{_NAMES_TABLE}
 CREATE TABLE IF NOT EXISTS words (row INTEGER PRIMARY KEY, field INTEGER NOT NULL, words TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS postings (
     field INTEGER NOT NULL,
@@ -85,7 +87,8 @@ def add_words(connection: sqlite3.Connection, rows: Iterable[RowWords]) -> None:
 
 
 def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
-    """Remove the tokens of some rows."""
+    """Remove the tokens of some rows, and their names."""
+    connection.execute(_NAMES_TABLE)  # which earlier databases lack
     places: defaultdict[Block, list[int]] = defaultdict(list)
     totals: Counter[tuple[int, str]] = Counter()
     for row, field, words in read_words(connection, rows):
@@ -97,6 +100,7 @@ def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
             places[field, token, block].append(place)
     _remove_entries(connection, places)
     select_by_row(connection, "DELETE FROM words WHERE row IN", rows)
+    select_by_row(connection, "DELETE FROM names WHERE row IN", rows)
     _count(connection, totals)
 
 
@@ -131,8 +135,9 @@ def _without(entries: npt.NDArray[Any], places: Sequence[int]) -> npt.NDArray[An
 
 
 def clear_words(connection: sqlite3.Connection) -> None:
-    """Remove all tokens."""
-    for table in ("words", "postings", "totals"):
+    """Remove all tokens and names."""
+    connection.execute(_NAMES_TABLE)
+    for table in ("words", "names", "postings", "totals"):
         connection.execute(f"DELETE FROM {table}")
 
 
@@ -162,6 +167,45 @@ def read_words(connection: sqlite3.Connection, rows: Collection[int]) -> Iterabl
     return map(
         RowWords._make, select_by_row(connection, "SELECT row, field, words FROM words WHERE row IN", rows)
     )
+
+
+def add_names(connection: sqlite3.Connection, names: Mapping[int, Iterable[str]]) -> None:
+    """Add the names that passages mention, by row: of each its tokens, with spaces between them."""
+    lines = ((row, "\n".join(of_row)) for row, of_row in names.items())
+    connection.executemany("INSERT INTO names VALUES (?, ?)", lines)
+
+
+def read_names(connection: sqlite3.Connection, rows: Collection[int]) -> dict[int, list[str]]:
+    """What `add_names` added of some rows."""
+    names = select_by_row(connection, "SELECT row, names FROM names WHERE row IN", rows)
+    return {row: lines.split("\n") for row, lines in names}
+
+
+def passages_with(
+    connection: sqlite3.Connection, tokens: Iterable[str], most: int = 2**32
+) -> dict[str, Rows]:
+    """Of each token the rows of the passages that have it, in order; tokens that more than `most` have are
+    left out."""
+    largest = _ENTRY.itemsize * most
+    select = (
+        f"SELECT token, block, length(entries), iif(length(entries) <= {largest}, entries, NULL) "
+        f"FROM postings WHERE field = {PASSAGES} AND token IN"
+    )
+    sizes: Counter[str] = Counter()
+    blocks: defaultdict[str, list[Rows]] = defaultdict(list)
+    for token, block, size, content in select_by_text(connection, select, tokens):
+        sizes[token] += size
+        if sizes[token] <= largest:
+            places = np.frombuffer(content, _ENTRY)["place"].astype(np.int64)
+            blocks[token].append(block * _ROWS_A_BLOCK + places)
+    rare = (token for token, size in sizes.items() if size <= largest)
+    return {token: np.sort(np.concatenate(blocks[token]), kind="stable") for token in rare}
+
+
+def count_passages(connection: sqlite3.Connection) -> int:
+    """How many passages have words."""
+    total = connection.execute("SELECT texts FROM totals WHERE field = ?", (PASSAGES,)).fetchone()
+    return 0 if total is None else int(total[0])
 
 
 def best_rows(
@@ -265,15 +309,27 @@ def _occurrences(
                 frequencies[token] += size
         else:
             frequencies.update(_frequencies(connection, condition, (field, *some)))
-        weights = {
-            token: times[token] * math.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
-            for token, frequency in frequencies.items()
-        }
+        weights = {token: times[token] * rarity(texts, frequency) for token, frequency in frequencies.items()}
         rows = np.repeat([block * _ROWS_A_BLOCK for _, block, _ in postings], sizes) + entries["place"]
-        rarity = np.repeat([weights[token] for token, _, _ in postings], sizes)
+        weight = np.repeat([weights[token] for token, _, _ in postings], sizes)
         counts = entries["count"].astype(np.float64)
         lengths = entries["length"] * (texts / all_tokens)
-        yield rows, rarity * counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths))
+        yield rows, weight * counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths))
+
+
+def rarities(connection: sqlite3.Connection, tokens: Collection[str]) -> dict[str, float]:
+    """How rare some tokens are among the passages, as BM25 counts it; those that none has are the rarest."""
+    texts = count_passages(connection)
+    frequencies: Counter[str] = Counter()
+    for some in iter_batch(list(tokens), _TOKENS_A_QUERY):
+        condition = f"WHERE field = ? AND token IN ({', '.join('?' * len(some))})"
+        frequencies.update(_frequencies(connection, condition, (PASSAGES, *some)))
+    return {token: rarity(texts, frequencies[token]) for token in tokens}
+
+
+def rarity(texts: int, frequency: float) -> float:
+    """How rare a token is that some of the texts have, as BM25 counts it."""
+    return math.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
 
 
 def _frequencies(

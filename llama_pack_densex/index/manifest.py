@@ -68,6 +68,7 @@ class Manifest:
         embed_metadata: The metadata keys that are embedded with each text.
         llm_metadata: The metadata keys that the LLM reads with each text.
         languages: What is known of the embedding model by language: the language, and what was measured.
+        hops: How many hops a question takes.
         schema: The version of the layout.
     """
 
@@ -85,6 +86,7 @@ class Manifest:
     embed_metadata: tuple[str, ...]
     llm_metadata: tuple[str, ...]
     languages: tuple[Measured, ...]
+    hops: int = 1
     schema: int = SCHEMA
 
     def is_alike(self, other: Manifest) -> bool:
@@ -105,14 +107,7 @@ class Manifest:
             "persist_dir=...)"
         )
         if not file.is_file():
-            what = (
-                "has no densex.json"
-                if folder.is_dir()
-                else "does not exist"
-                if not folder.exists()
-                else "is a file"
-            )
-            raise InvalidIndexError(f"{folder} is not an index: it {what}. Make one with {how}.")
+            raise InvalidIndexError(f"{folder} is not an index: it {_lack_of(folder)}. Make one with {how}.")
         rebuild = (
             f"remove {FILE} and the folders data-*, and use {how}; kept replies of an LLM are used again"
         )
@@ -226,3 +221,10 @@ def sync(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def _lack_of(folder: Path) -> str:
+    """Why a folder without a manifest is no index."""
+    if folder.is_dir():
+        return f"has no {FILE}"
+    return "is a file" if folder.exists() else "does not exist"

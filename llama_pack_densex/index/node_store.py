@@ -456,6 +456,7 @@ class FoundNode(NamedTuple):
         score: How near it is; the cosine, where the store tells it.
         similarity: What `score` was before it was fused with others; None where it was not found by its
             embedding.
+        led_by: The id of the unit of another passage that led here; empty where the question did.
     """
 
     id: str
@@ -463,6 +464,7 @@ class FoundNode(NamedTuple):
     passage_id: str
     score: float
     similarity: float | None = None
+    led_by: str = ""
 
     @property
     def leads_to(self) -> str:

@@ -135,10 +135,7 @@ class PackIndex:
         said = ("proposition_llm", "propositionizer", "node_parser")  # what makes propositions
         self._is_chosen = any(given.get(part) is not None for part in said)
         self._embed_model = embed_model_identity(embed_model)
-        named = given.get("embed_model")
-        self._embed_spec = (
-            with_whole_path(named) if isinstance(named, str) else manifest.embed_spec if manifest else ""
-        )
+        self._embed_spec = _embed_spec(given.get("embed_model"), manifest)
         self._made_by = manifest.propositionizer if manifest else ""
         self.ingestion: IngestionSummary | None = None
         self.failed: Sequence[DocumentOutcome] = ()
@@ -320,6 +317,13 @@ class PackIndex:
                 )  # fmt: skip
 
 
+def _embed_spec(embed_model: BaseEmbedding | str | None, manifest: Manifest | None) -> str:
+    """What names the embedding model for whoever opens the index: as it was given, or as the index has it."""
+    if isinstance(embed_model, str):
+        return with_whole_path(embed_model)
+    return manifest.embed_spec if manifest else ""
+
+
 def _words_for(
     options: PackOptions, given: Given, opened: Opened, embed_model: BaseEmbedding | None
 ) -> Words | None:
@@ -329,7 +333,7 @@ def _words_for(
         ValueError: There is no such tokenizer, or the index was made with a function, which must be passed
             again.
     """
-    if embed_model is not None and options.hybrid is not True:
+    if embed_model is not None and options.hybrid is not True and options.hops == 1:
         return None
     tokenizer = given.get("tokenizer")
     if tokenizer is not None:  # the comparison gives words without those of propositions

@@ -116,7 +116,7 @@ def _faults(nodes: NodeIndex, about: Manifest) -> Iterator[Fault]:
     if documents := dict(nodes.store.bad_vectors()):
         yield _fault("vector", "embeddings are missing, of no length or not finite", documents)
     # others are told words later
-    searched = about.hybrid is True or about.embed_model == embed_model_identity(None)
+    searched = about.hybrid is True or about.hops == 2 or about.embed_model == embed_model_identity(None)
     if searched and (wrong := nodes.store.wrong_words()):
         yield Fault("words", wrong)
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from llama_pack_densex.index.keywords import PASSAGES, UNITS, RowWords, add_words, read_words
+from llama_pack_densex.index.keywords import PASSAGES, UNITS, RowWords, add_names, add_words, read_words
 from llama_pack_densex.index.node_store import NodeRecord
 from llama_pack_densex.index.rows import units_of_passages
+from llama_pack_densex.node_parsers.metadata import TITLE_KEY
 from llama_pack_densex.text.links import searchable_text
+from llama_pack_densex.text.names import find_names
 from llama_pack_densex.text.outline import searched_context
 from llama_pack_densex.text.tokens import contents_of, strip_surrogates, tokenize
 
@@ -83,7 +85,8 @@ class Words:
         """What a table says about its words. Two functions may have one name, and a tokenizer may change with
         a new version: so it has what the tokenizer makes of a sample."""
         sample = blake2b(json.dumps(self.tokens(SAMPLE)).encode("ascii"), digest_size=16).hexdigest()
-        return json.dumps({"tokenizer": self.name, "sample": sample, "propositions": self.propositions})
+        made = {"tokenizer": self.name, "sample": sample, "propositions": self.propositions, "names": True}
+        return json.dumps(made)
 
     def tokens(self, text: str) -> list[str]:
         """The tokens of a text, as they are in the columns: none of them has a space or half a character in
@@ -130,6 +133,12 @@ class Words:
             return own
         return " ".join([own, *stated])
 
+    def names_of(self, passage: NodeRecord) -> list[str]:
+        """The names in a passage and its title, each as its tokens with spaces between them."""
+        title = str(json.loads(passage.metadata or "{}").get(TITLE_KEY, ""))
+        names = find_names(searchable_text(f"{title}\n{passage.text}"))
+        return list(dict.fromkeys(filter(None, (" ".join(self.tokens(name)) for name in names))))
+
     def add(self, connection: sqlite3.Connection, records: Mapping[int, NodeRecord]) -> None:
         """Add the tokens of nodes to a database; those of passages once their units are there, or among them.
 
@@ -140,6 +149,7 @@ class Words:
         units = {row: record for row, record in records.items() if record.passage_id}
         add_words(connection, (RowWords(row, UNITS, self.of(record) or "") for row, record in units.items()))
         passages = {row: record for row, record in records.items() if record.granularity == "passage"}
+        add_names(connection, {row: self.names_of(passage) for row, passage in passages.items()})
         stated = _stated(connection, [passage.id for passage in passages.values()])
         add_words(
             connection,

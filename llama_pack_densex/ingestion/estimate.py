@@ -203,6 +203,15 @@ def estimate(  # noqa: PLR0913 (public)
     Raises:
         ValueError: A price is no price.
         PropositionizerError: The sample cannot be asked for.
+
+    Example:
+        >>> from llama_pack_densex import LLMPropositionizer, PropositionNodeParser, load_sample
+        >>> from llama_pack_densex.ingestion.estimate import estimate
+        >>> sample = load_sample("en")
+        >>> propositionizer = LLMPropositionizer(sample.llm(), prices={"recorded": {"input": 1, "output": 2}})
+        >>> expected = estimate(sample.documents, PropositionNodeParser(propositionizer=propositionizer))
+        >>> expected.requests, 0.03 < expected.cost < 0.05
+        (37, True)
     """
     llm = llm_behind(parser.propositionizer) if "proposition" in parser.granularity else None
     price_table = read_prices(llm.prices if prices is None and llm is not None else prices)

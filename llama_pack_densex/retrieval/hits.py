@@ -40,6 +40,7 @@ class MatchedUnit:
             sentences, or its passage, where no sentence says it. None where that is not known.
         unverified: Whether it is a proposition that no sentence of its passage says.
         similarity: The cosine of its embedding and the question's; None where it was not found by embeddings.
+        led_by: What the unit of another passage says that led here in a second hop; otherwise empty.
     """
 
     id: str
@@ -52,6 +53,7 @@ class MatchedUnit:
     span: tuple[int, int] | None = None
     unverified: bool = False
     similarity: float | None = None
+    led_by: str = ""
 
     @classmethod
     def of_record(
@@ -59,12 +61,14 @@ class MatchedUnit:
         record: NodeRecord,
         score: float,
         similarity: float | None = None,
+        led_by: str = "",
     ) -> list[MatchedUnit]:
         """What is shown of a unit that was found: of a question, the propositions that answer it."""
         shared: dict[str, Any] = {
             "status": record.status,
             "section": record.section,
             "similarity": similarity,
+            "led_by": led_by,
         }
         if record.granularity != "question":
             kind = record.granularity
@@ -107,7 +111,8 @@ class SearchResult:
     Args:
         passages: Best first, each once.
         exhausted: Whether a larger round would find nothing more.
-        coverage: Of a keyword search, the share of the question's distinct words that the best passage holds.
+        coverage: Of a keyword search, how much of the question the best passage holds: the share of its
+            words, each counted as it is rare; the mean of the passage's own and of its best unit's.
     """
 
     passages: tuple[PassageHit, ...]
@@ -188,6 +193,11 @@ def spans_within(place: Span | None, text: str, spans: Iterable[Span | None]) ->
     return [(span[0] - place[0], span[1] - place[0]) for span in spans if span is not None]
 
 
+def ids_of(units: Iterable[FoundNode]) -> list[str]:
+    """The ids of units, and of those that led to them."""
+    return [node_id for unit in units for node_id in (unit.id, unit.led_by) if node_id]
+
+
 def with_matches(
     node: BaseNode, score: float, units: Sequence[FoundNode], records: Mapping[str, NodeRecord]
 ) -> NodeWithScore:
@@ -197,13 +207,14 @@ def with_matches(
         node: The node.
         score: Its score.
         units: What found it, best first.
-        records: The units' records by id; a unit without one was deleted meanwhile.
+        records: Those of `ids_of(units)` by id; a unit without one was deleted meanwhile.
     """
     matched: dict[str, MatchedUnit] = {}
     for unit in units:
         if unit.id not in records:
             continue
-        for shown in MatchedUnit.of_record(records[unit.id], unit.score, unit.similarity):
+        led_by = records[unit.led_by].text if unit.led_by in records else ""
+        for shown in MatchedUnit.of_record(records[unit.id], unit.score, unit.similarity, led_by):
             first = matched.setdefault(shown.id, shown)
             if first is not shown:  # found itself, and by questions
                 score_of_both = max(first.score, shown.score)

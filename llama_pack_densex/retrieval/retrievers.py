@@ -28,6 +28,7 @@ from llama_pack_densex.retrieval.hits import (
     PassageHit,
     RetrievedNode,
     carrying,
+    ids_of,
     matched_units,
     rounds,
     with_matches,
@@ -109,7 +110,7 @@ class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
 
     def _read(self, hits: Sequence[PassageHit]) -> list[NodeWithScore]:
         """The passages that are there, with the units that found them."""
-        unit_ids = [unit.id for hit in hits for unit in hit.units]
+        unit_ids = ids_of(unit for hit in hits for unit in hit.units)
         nodes, records = self._index.read([hit.passage_id for hit in hits], unit_ids)
         return [
             with_matches(nodes[hit.passage_id], hit.score, hit.units, records)
@@ -180,7 +181,7 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
             if len(results) >= self._similarity_top_k:
                 break
         results = results[: self._similarity_top_k]
-        unit_ids = [unit.id for result in results for unit in result.units]
+        unit_ids = ids_of(unit for result in results for unit in result.units)
         nodes, records = self._index.read([result.node_id for result in results], unit_ids)
         retrieved: list[NodeWithScore] = []
         for result in results:
@@ -268,7 +269,7 @@ def merge_units(hit: PassageHit, links: NodeLinks, counted: Container[str], rati
     The ratio counts propositions alone: sentence units are not among a passage's children. A proposition
     between two found ones counts as found, as core's retriever fills such gaps. A passage that was found
     without any unit, by its words or by a question alone, beside which its other units count nothing, is
-    returned whole.
+    returned whole; so is one that a second hop led to.
 
     Args:
         hit: The passage with the units that were found.
@@ -282,7 +283,8 @@ def merge_units(hit: PassageHit, links: NodeLinks, counted: Container[str], rati
         best = hit.units[0].score
         is_weak = stating.score < min(best, _STATING_SHARE * best)
         is_merged = links.child_ids and _ratio(links.child_ids, present) > ratio_thresh
-        if not is_weak and not is_merged:
+        is_led_to = any(unit.led_by for unit in hit.units)
+        if not is_weak and not is_merged and not is_led_to:
             return Merged(stating.id, links.parent_id, hit.score, hit.units, whole=False)
     return Merged(hit.passage_id, links.parent_id, hit.score, hit.units, whole=True)
 

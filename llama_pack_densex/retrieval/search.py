@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
-from llama_pack_densex.index import keywords
-from llama_pack_densex.index.database import Database
-from llama_pack_densex.index.filters import Passing
 from llama_pack_densex.index.node_index import NodeIndex
 from llama_pack_densex.index.node_store import FoundNode
-from llama_pack_densex.index.rows import NodeRow, read_rows, rows_with_ids, units_of_passages
-from llama_pack_densex.index.words import Words
 from llama_pack_densex.llm.endpoint import awithin, in_time, longest_request
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult, collapse
+from llama_pack_densex.retrieval.lexical import NOTHING, KeywordSearch
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
-from llama_pack_densex.text.tokens import IS_CJK, content_words, strip_surrogates, tokenize
+from llama_pack_densex.text.tokens import strip_surrogates
 
 LEAST_UNITS = 100
 """Units that are looked through for the passages of those that are wanted, whose own similarity counts too:
@@ -42,30 +36,15 @@ more is fetched."""
 HEAD_UNITS = 100
 """The same for units, of which a passage has several."""
 
-_NOTHING = SearchResult(
-    (), exhausted=True, coverage=0.0
-)  # what an empty question finds: there is nothing to embed in it
-
-
-# Japanese words that ask, as English stop words do: rare in documents, they would find those that ask
-# something else.
-_ASKING = frozenset(
-    tokenize(
-        "とは何ですか 何でしょうか 何の 何が 何を 何に 何は ますか どのくらいですか どれくらい どのように "
-        "どうすれば "
-        "どうやって どんな どこですか いつですか なぜですか だれですか 誰ですか いくらですか いくつですか "
-        "てください"
-    )
-)
-
 
 class UnitSearch:
     """Finds units, and the passages they lead to: by embeddings, by words (BM25), or by both, fused by
     relative score.
 
-    Where both are asked (see `fuse`), the side by words counts as far as words go: by the share of the
-    question's words that its best passage holds, so that a passage with one of ten words is no better than it
-    is. A question none of whose words occurs is answered by the embeddings alone.
+    Where both are asked (see `fuse`), the side by words counts as far as words go: by how much of the
+    question its best passage holds, and the best unit of that. A passage with one of ten words is no better
+    than it is, nor is one that has common words here and there. A question none of whose words occurs is
+    answered by the embeddings alone.
 
     Args:
         index: The nodes. Without an embedding model they are searched by words alone.
@@ -129,7 +108,7 @@ class UnitSearch:
         """
         if query.embedding is None:
             if not query.embedding_strs:
-                return _NOTHING
+                return NOTHING
             model = self._index.embed_model
             assert model is not None, "dense search needs an index with an embedding model"
             query.embedding = in_time(model, lambda: model.get_agg_embedding_from_queries(_embeddable(query)))
@@ -142,18 +121,14 @@ class UnitSearch:
         return self._enough(query, k, limit)
 
     def by_words(self, query: QueryBundle, k: int) -> SearchResult:
-        """Find passages by BM25, and rank the units of each found passage among themselves; see
-        `find_by_words`.
-
-        BM25 is the textbook's, with k1 1.2 and b 0.75, over our tokens. The index knows the tokenizer.
-        """
+        """Find passages by BM25, and rank the units of each among themselves; see `KeywordSearch`."""
         words = self._index.words
         assert words is not None, "an index without words is not searched by words"
 
         def find() -> SearchResult:
             passing = self._index.store.passing(self._filters)
-            database = self._index.searched_by_words()
-            return find_by_words(database, words, query.query_str, k, self._granularity, passing)
+            keyword_search = KeywordSearch(self._index.searched_by_words(), words, self._granularity)
+            return keyword_search.find(query.query_str, k, passing)
 
         return self._index.reading(find)
 
@@ -237,8 +212,9 @@ def fuse(
     """Merge what two searches found, by node id: passages among passages, units among units.
 
     Scores are made relative first (min-max over the best of each side: 1 for the best, 0 for the last one of
-    the head and for what is not in it), then added by weight. Core's `QueryFusionRetriever` merges nodes of
-    equal text.
+    the head and for what is not in it), then added by weight. By words, a passage stands half-way between its
+    own place and that of its best unit, since words that stand together say more. Core's
+    `QueryFusionRetriever` merges nodes of equal text.
 
     Args:
         dense: What the embeddings found, best first.
@@ -248,14 +224,14 @@ def fuse(
     Returns:
         Passages, best first, with scores from 0 to 1, and their units with scores of the same kind.
     """
-    sides = (dense, lexical)
-    passages = _fused(
-        [{hit.passage_id: hit.score for hit in side} for side in sides], HEAD_PASSAGES, dense_weight
-    )
-    unit_scores = [{unit.id: unit.score for hit in side for unit in hit.units} for side in sides]
+    near = relative_scores({hit.passage_id: hit.score for hit in dense}, HEAD_PASSAGES)
+    passages = _fused(near, _places_by_words(lexical), dense_weight)
+    near_units = relative_scores(_scores_of_units(dense), HEAD_UNITS)
+    units_by_words = relative_scores(_scores_of_units(lexical), HEAD_UNITS, floor=0.0)
+    unit_scores = _fused(near_units, units_by_words, dense_weight)
     units = {unit.id: unit for hit in (*lexical, *dense) for unit in hit.units}
     by_passage: defaultdict[str, list[FoundNode]] = defaultdict(list)
-    for unit_id, score in _fused(unit_scores, HEAD_UNITS, dense_weight).items():
+    for unit_id, score in unit_scores.items():
         unit = units[unit_id]
         ranked = by_passage[unit.leads_to]
         if score > 0 or not ranked:  # what no side has in its head found nothing
@@ -288,19 +264,32 @@ def relative_scores(scores: Mapping[str, float], head: int, floor: float | None 
     return {node_id: (score - low) / (high - low) for node_id, score in scores.items()}
 
 
-def _fused(sides: Sequence[Mapping[str, float]], head: int, dense_weight: float) -> dict[str, float]:
-    """The fused scores by id, best first.
+def _scores_of_units(hits: Iterable[PassageHit]) -> dict[str, float]:
+    return {unit.id: unit.score for hit in hits for unit in hit.units}
+
+
+def _places_by_words(hits: Sequence[PassageHit]) -> dict[str, float]:
+    """The places of passages on the scale of relative scores, by their words and those of their best unit."""
+    # BM25 is 0 for none
+    own = relative_scores({hit.passage_id: hit.score for hit in hits}, HEAD_PASSAGES, floor=0.0)
+    best_units = {hit.passage_id: hit.units[0].score for hit in hits[:HEAD_PASSAGES] if hit.units}
+    if not best_units:
+        return own
+    of_units = relative_scores(best_units, HEAD_PASSAGES, floor=0.0)
+    return {passage_id: (place + of_units.get(passage_id, 0.0)) / 2 for passage_id, place in own.items()}
+
+
+def _fused(dense: Mapping[str, float], lexical: Mapping[str, float], dense_weight: float) -> dict[str, float]:
+    """Fused scores by id, best first, of places on the scales of both sides.
 
     Equal ones are ordered by a score that goes below 0 for what no side has in its head, then by the weight
     of the sides that found them.
     """
-    dense = relative_scores(sides[0], head)
-    lexical = relative_scores(sides[1], head, floor=0.0)  # BM25 is 0 for none
     lexical_weight = 1.0 - dense_weight
     least_dense = min([0.0, *dense.values()])
     least_lexical = min([0.0, *lexical.values()])
     ranks: dict[str, tuple[float, float, float]] = {}
-    for node_id in dense | lexical:
+    for node_id in {**dense, **lexical}:
         near = dense_weight * dense.get(node_id, least_dense)
         alike = lexical_weight * lexical.get(node_id, least_lexical)
         # conditions in place of `max`: of some hundred nodes a question that is half of the time
@@ -308,108 +297,6 @@ def _fused(sides: Sequence[Mapping[str, float]], head: int, dense_weight: float)
         weight = dense_weight * (node_id in dense) + lexical_weight * (node_id in lexical)
         ranks[node_id] = (score if score < 1 else 1.0, near + alike, weight)
     return {node_id: ranks[node_id][0] for node_id in sorted(ranks, key=ranks.__getitem__, reverse=True)}
-
-
-def find_by_words(
-    database: Database,
-    words: Words,
-    question: str,
-    k: int,
-    granularity: Collection[str],
-    passing: Passing | None = None,
-) -> SearchResult:
-    """Find passages by BM25, and rank each found passage's units among themselves.
-
-    Args:
-        database: Has the tokens of nodes.
-        words: How the question is split.
-        question: The question.
-        k: How many passages to return at most.
-        granularity: The granularities of the units to return.
-        passing: The passages to search; None means all.
-
-    Returns:
-        The passages, of equal ones first that with the smaller id; of their units, equal ones in reading
-        order.
-    """
-    tokens = words.tokens(question)
-    tokens = [token for token in tokens if token not in _ASKING] or tokens
-    single = {token for token in tokens if words.pairs and len(token) == 1 and IS_CJK.match(token)}
-    question_tokens = list(tokens)
-    with database.reading() as connection:
-        allowed = None if passing is None else _rows_of(passing, database, connection)
-        passages, has_more = _best_passages(connection, tokens, k, allowed)
-        if single and not _is_any_known(
-            connection, [token for token in tokens if token not in single], allowed
-        ):
-            # a single character may be hidden in the pairs of others; where nothing else is known, these are
-            # searched for
-            tokens += [token for token in keywords.tokens_with(connection, single) if len(token) == 2]
-            passages, has_more = _best_passages(connection, tokens, k, allowed)
-        if not passages:
-            return _NOTHING
-        best_tokens = _tokens_of(connection, passages[:1])
-        units = _matching_units(connection, tokens, passages, granularity)
-    hits = tuple(PassageHit(passage.id, score, tuple(units[passage.id])) for passage, score in passages)
-    return SearchResult(hits, not has_more, _coverage(content_words(question_tokens), single, best_tokens))
-
-
-def _is_any_known(
-    connection: sqlite3.Connection, tokens: Sequence[str], allowed: keywords.Rows | None
-) -> bool:
-    """Whether a passage that is searched has any of some tokens."""
-    return bool(_best_passages(connection, tokens, 1, allowed)[0])
-
-
-def _coverage(content: set[str], single: set[str], tokens: set[str]) -> float:
-    """The share of a question's content words that are among some tokens, or in one, as single characters may
-    be."""
-    in_pairs = {character for character in single if any(character in token for token in tokens)}
-    return len(content & (tokens | in_pairs)) / len(content)
-
-
-def _rows_of(passing: Passing, database: Database, connection: sqlite3.Connection) -> keywords.Rows:
-    """The rows of the passages that pass, in the database that is searched by words."""
-    if passing.database is database:
-        return passing.rows
-    return np.array(sorted(row.row for row in rows_with_ids(connection, passing.ids)), np.int64)
-
-
-def _best_passages(
-    connection: sqlite3.Connection, tokens: Sequence[str], k: int, allowed: keywords.Rows | None
-) -> tuple[list[tuple[NodeRow, float]], bool]:
-    """The best passages with their scores, and whether there are more."""
-    if not tokens or k <= 0:
-        return [], False
-    numbers, scores, has_more = keywords.best_rows(connection, tokens, k, allowed)
-    found = read_rows(connection, numbers.tolist())
-    passages = [(found[row], score) for row, score in zip(numbers.tolist(), scores.tolist(), strict=True)]
-    passages.sort(key=lambda passage: (-passage[1], passage[0].id))
-    return passages[:k], has_more or len(passages) > k
-
-
-def _matching_units(
-    connection: sqlite3.Connection,
-    tokens: Sequence[str],
-    passages: Sequence[tuple[NodeRow, float]],
-    granularity: Collection[str],
-) -> Mapping[str, list[FoundNode]]:
-    """The units of some passages that have any of some tokens, by passage, best first."""
-    units: defaultdict[str, list[FoundNode]] = defaultdict(list)
-    if {*granularity} == {"passage"}:
-        return units
-    found = units_of_passages(connection, [passage.id for passage, _ in passages])
-    searched = {unit.row: unit for unit in found if unit.granularity in granularity}
-    scores = keywords.scores_of_units(connection, tokens, searched)
-    for row in sorted(scores, key=lambda row: (-scores[row], row)):
-        unit = searched[row]
-        units[unit.passage_id].append(FoundNode(unit.id, unit.granularity, unit.passage_id, scores[row]))
-    return units
-
-
-def _tokens_of(connection: sqlite3.Connection, passages: Sequence[tuple[NodeRow, float]]) -> set[str]:
-    texts = keywords.read_words(connection, [passage.row for passage, _ in passages])
-    return {token for _, _, words in texts for token in words.split(" ")}
 
 
 def _embeddable(query: QueryBundle) -> list[str]:

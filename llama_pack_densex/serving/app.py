@@ -105,6 +105,7 @@ class MatchedUnit(Proposition):
     granularity: str
     question: str = Field("", description="The question that led to it.")
     unverified: bool = Field(False, description="No sentence of the passage says it.")
+    led_by: str = Field("", description="What another passage says that led here.")
 
 
 class SourceText(BaseModel):
@@ -134,6 +135,7 @@ class Citation(SourceText):
 
     number: int = Field(description="Its footnote: `[^1]` in the answer is number 1.")
     propositions: list[Proposition] = Field(description="Those that support what is said.")
+    led_by: str = Field("", description="What another passage says that led here.")
 
 
 class Sentence(BaseModel):

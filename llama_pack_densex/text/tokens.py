@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Any
 
-_HAN_RANGES = "々〆〇ヶ㐀-䶿一-鿿\uf900-\ufaff\U00020000-\U0003ffff"
-_KATAKANA_RANGES = "ァ-ヺー-ヿㇰ-ㇿ"
+HAN = "々〆〇ヶ㐀-䶿一-鿿\uf900-\ufaff\U00020000-\U0003ffff"
+KATAKANA = "ァ-ヺー-ヿㇰ-ㇿ"
 
 # A character class for regular expressions: Han with its iteration marks, kana with the prolonged sound
 # mark, Hangul; scripts whose words spaces do not part, or part together with their particles.
-CJK = f"{_HAN_RANGES}ぁ-ゖゝ-ゟ{_KATAKANA_RANGES}가-힣"
-_UNSPACED = f"{_HAN_RANGES}ぁ-ゖゝ-ゟ{_KATAKANA_RANGES}"
+CJK = f"{HAN}ぁ-ゖゝ-ゟ{KATAKANA}가-힣"
+_UNSPACED = f"{HAN}ぁ-ゖゝ-ゟ{KATAKANA}"
 # Thai, Lao, Burmese and Khmer letters and their marks: spaces part their phrases.
 _PHRASED = "\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u108f\u1780-\u17d3"
 _INDIC = map(chr, range(0x900, 0x1C00))
@@ -80,7 +80,7 @@ _IS_PAIRED = re.compile(f"[{CJK}{_PHRASED}]")
 # The prolonged sound mark stands in hiragana words too, where it begins no katakana word. Longer runs of
 # Han are clauses in Chinese.
 _WORD = re.compile(
-    f"(?!ー)[{_KATAKANA_RANGES}]+|(?<![{_HAN_RANGES}])[{_HAN_RANGES}]{{1,8}}(?![{_HAN_RANGES}])",
+    f"(?!ー)[{KATAKANA}]+|(?<![{HAN}])[{HAN}]{{1,8}}(?![{HAN}])",
 )
 # A pattern of the dots before a number in a table of contents, or of prices.
 LEADER = r"(?:[.．…‥・·] ?){5}[ \t]*"

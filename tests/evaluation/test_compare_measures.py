@@ -109,8 +109,12 @@ def test_labels_of_questions_that_are_not_asked_are_left_out() -> None:
 
 
 def test_every_metric_is_declared() -> None:
-    kinds = {kind_of(metric) for metric in score(small_set(), findings(FOUND))}
-    assert kinds
+    dataset = small_set()
+    several_needed = {question.id: {"a": 1, "b": 1} for question in dataset.questions}
+    kinds = set()
+    for labels in ({}, several_needed):
+        kinds |= set(map(kind_of, score(replace(dataset, relevance=labels), findings(FOUND))))
+    assert {"gold", "answer_recall", "support"} <= kinds
     assert kinds <= METRICS.keys(), "metrics.METRICS has a row for each metric of score"
 
 

@@ -489,3 +489,69 @@ def _bilingual(folder: Path) -> Path:
         }
         lines.append(named)
     return _write(folder / "questions.jsonl", lines)
+
+
+_TOWER = ("Tower", "The tower is in Leith.")
+_LEITH = ("Leith", "Leith is a port.")
+_OTHER = ("Other", "Another text.")
+_MUSIQUE = {
+    "id": "q",
+    "question": "What is the place of the tower?",
+    "answer": "a port",
+    "answer_aliases": ["port"],
+    "answerable": True,
+    "paragraphs": [
+        {"title": title, "paragraph_text": text, "is_supporting": title != "Other"}
+        for title, text in (_OTHER, _TOWER, _LEITH)
+    ],
+}
+_HOTPOT = {
+    "_id": "q",
+    "question": "What is the place of the tower?",
+    "answer": "a port",
+    "supporting_facts": [["Tower", 0], ["Leith", 0]],
+    "context": [[title, [text]] for title, text in (_OTHER, _TOWER, _LEITH)],
+}
+_HUGGING_FACE = {
+    **_HOTPOT,
+    "supporting_facts": {"title": ["Tower", "Leith"], "sent_id": [0, 0]},
+    "context": {"title": ["Other", "Tower", "Leith"], "sentences": [[_OTHER[1]], [_TOWER[1]], [_LEITH[1]]]},
+}
+
+
+class TestQuestionsOfSeveralHops:
+    @pytest.mark.parametrize("record", [_MUSIQUE, _HOTPOT, _HUGGING_FACE])
+    def test_each_passage_that_supports_the_answer_is_labelled(
+        self, tmp_path: Path, record: dict[str, Any]
+    ) -> None:
+        found = read_dataset(_write(tmp_path / "q.json", [record]))
+        titles = {document.id_: document.metadata["title"] for document in found.documents}
+        assert sorted(titles.values()) == ["Leith", "Other", "Tower"]
+        (question,) = found.questions
+        assert {titles[passage] for passage in found.relevance[question.id]} == {"Tower", "Leith"}
+        assert question.answers[0] == "a port"
+        assert any(_TOWER[1] in document.text for document in found.documents)
+
+    def test_supporting_passages_stand_beside_a_corpus(self, tmp_path: Path) -> None:
+        corpus = [{"title": title, "text": text} for title, text in (_OTHER, _TOWER, _LEITH)]
+        question = {"question": "塔のある町は何か。", "answer": "港", "supporting": corpus[1:]}
+        passages = _write(tmp_path / "passages.json", corpus)
+        found = read_dataset(_write(tmp_path / "q.json", [question]), passages)
+        assert len(found.documents) == 3
+        assert [*found.relevance.values()] == [{"passage 2": 1, "passage 3": 1}]
+
+    def test_what_cannot_be_answered_is_left_out(self, tmp_path: Path) -> None:
+        records = [_MUSIQUE, {**_MUSIQUE, "id": "no", "answerable": False}]
+        assert len(read_dataset(_write(tmp_path / "q.json", records)).questions) == 1
+
+    @pytest.mark.parametrize(
+        ("fields", "said"),
+        [
+            ({"supporting_facts": []}, "no passage is marked as supporting"),
+            ({"supporting_facts": [["Tower"]]}, "are not as in HotpotQA"),
+            ({"context": 7}, "are not as in HotpotQA"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, tmp_path: Path, fields: dict[str, Any], said: str) -> None:
+        with pytest.raises(DatasetError, match=said):
+            read_dataset(_write(tmp_path / "q.json", [{**_HOTPOT, **fields}]))

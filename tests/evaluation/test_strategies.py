@@ -76,7 +76,8 @@ def test_ours_come_first_in_both_modes_with_and_without_bm25_and_llm() -> None:
     assert set(ours) == {
         "densex", "densex-dense", "densex-auto-merging", "densex-auto-merging-dense", "densex-sentences",
         "densex-sentences-dense", "densex-sentences-auto-merging", "densex-sentences-auto-merging-dense",
-        "densex-passage-words", "densex-without-questions", "densex-chunked", "densex-sentences-chunked",
+        "densex-passage-words", "densex-without-questions", "densex-hops", "densex-sentences-hops",
+        "densex-chunked", "densex-sentences-chunked",
         "densex-topics", "densex-sentences-topics", "densex-rank", "densex-rank-dense", "densex-rank-words",
     }  # fmt: skip
 

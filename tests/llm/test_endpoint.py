@@ -353,15 +353,15 @@ async def test_how_long_a_reader_takes_is_not_counted(is_async: bool) -> None:
     text = "The tower of Karsted was built in 1889.[^1] " * 3
     pieces = []
     with OpenAIServer(lambda body: text) as server:
-        pack = pack_of(llm_of(server.url, timeout=0.2), streaming=True)  # a second in all
+        pack = pack_of(llm_of(server.url, timeout=0.8), streaming=True)  # 4 seconds in all
         if is_async:
             async for piece in (await pack.arun(QUESTION)).async_response_gen():
                 pieces.append(piece)
-                await asyncio.sleep(0.4 * (len(pieces) < 4))
+                await asyncio.sleep(1.5 * (len(pieces) < 4))
         else:
             for piece in pack.run(QUESTION).response_gen:
                 pieces.append(piece)
-                time.sleep(0.4 * (len(pieces) < 4))
+                time.sleep(1.5 * (len(pieces) < 4))
     assert "".join(pieces).strip() == text.strip()
     assert len(pieces) > 2
 

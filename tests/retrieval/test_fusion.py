@@ -129,6 +129,17 @@ def test_a_hit_of_both_sides_comes_before_hits_of_one() -> None:
     assert fused[0].passage_id == "2"
 
 
+@pytest.mark.parametrize(("better", "worse"), [(4.0, 1.0), (9.0, 8.0), (0.2, 0.1)])
+def test_of_passages_with_the_same_words_that_which_has_them_in_one_unit_comes_first(
+    better: float, worse: float
+) -> None:
+    units = {"apart": worse, "together": better}
+    lexical = [PassageHit(name, 6.0, (found(f"{name}.0", name, score),)) for name, score in units.items()]
+    without_unit = PassageHit("title", 6.0, ())
+    fused = fuse((), [*lexical, without_unit], 0.5)
+    assert [hit.passage_id for hit in fused] == ["together", "apart", "title"]
+
+
 @pytest.mark.parametrize("cosine", [1.0, 0.3, 0.0, -0.7])
 def test_a_single_hit_has_its_sides_whole_share(cosine: float) -> None:
     assert scores(fuse(dense_side({"1.0": cosine}), (), 0.4)) == {"1": 0.4}
