@@ -251,7 +251,7 @@ class RetrieverMaker:
         candidates = options.rerank_k or max(MIN_CANDIDATES, 5 * top_k)
         retriever = self._retriever(max(candidates, top_k), filters)
         by_units = options.rerank == "proposition"
-        return RerankingRetriever(retriever, self.nodes, self.reranker, top_k, by_units, callback_manager())
+        return RerankingRetriever(retriever, self.nodes, self.reranker, top_k, by_units)
 
     def _retriever(self, top_k: int, filters: MetadataFilters | None) -> BaseRetriever:
         options = self.options

@@ -68,9 +68,6 @@ def render(report: Json) -> str:
         allow_nan=False,
     )
     names = {"unit": unit, "gold": dataset["gold"], "heading": gold}
-    kinds = [kind_of(key) for key in shown]
-    groups = [METRICS[kind].group.format(**names) if kind in METRICS else "Other" for kind in kinds]
-    described = [METRICS[kind] for kind in dict.fromkeys(kinds) if kind in METRICS]
     lengths = report["settings"]["lengths"]
     page = _ENVIRONMENT.get_template("page.html").render(
         report,
@@ -84,8 +81,8 @@ def render(report: Json) -> str:
         first=first,
         gold=gold,
         shown=[{"key": key, "label": title_of(key)} for key in shown],
-        legend=[(metric.name, metric.meaning.format(**names)) for metric in described],
-        groups=Counter(groups),
+        legend=_legend(shown, names),
+        groups=_groups(shown, names),
         curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in lengths],
         best=_best(strategies),
         bars={kind: title.format(gold=gold) for kind, title in _BARS.items() if bars[kind]},
@@ -186,6 +183,19 @@ def _columns(report: Json) -> list[str]:
     order = [*METRICS, *map(kind_of, keys)]  # others come last
     shown = [key for key in keys if key not in plotted]
     return sorted(shown, key=lambda key: order.index(kind_of(key)))
+
+
+def _groups(shown: Sequence[str], names: Mapping[str, str]) -> Mapping[str, int]:
+    """The headings above the columns, with the number of columns below each."""
+    metrics = [METRICS.get(kind_of(key)) for key in shown]
+    return Counter(metric.group.format(**names) if metric else "Other" for metric in metrics)
+
+
+def _legend(shown: Sequence[str], names: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What the columns are called, and what they mean."""
+    kinds = dict.fromkeys(kind_of(key) for key in shown)
+    metrics = [METRICS[kind] for kind in kinds if kind in METRICS]
+    return [(metric.name, metric.meaning.format(**names)) for metric in metrics]
 
 
 def _best(strategies: Sequence[Json]) -> dict[str, str]:

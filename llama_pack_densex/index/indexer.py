@@ -40,9 +40,6 @@ class DocumentIndexer:
         trust: Is told of the passages, since it measures whether the embedding model knows their languages.
         watch: Is told what becomes of the documents.
         after_write: Called when some documents were written and others may follow.
-        only_changed: Whether to leave those alone that are in the index as they are, by text, user's metadata
-            and the parser's settings; and to replace an earlier state of a file that was read under ids that
-            core made up, which are others at each reading.
     """
 
     def __init__(
@@ -52,14 +49,13 @@ class DocumentIndexer:
         trust: TrustMeter,
         watch: Watch,
         after_write: Callable[[], None],
-        only_changed: bool,
     ) -> None:
         self._index = index
         self._parser = parser
         self._trust = trust
         self._watch = watch
         self._after_write = after_write
-        self._only_changed = only_changed
+        self._only_changed = False
         self._documents = index.store.known_documents()
         self._hash_of = parser.document_hasher()
         self._ids = parser.new_ids()
@@ -73,7 +69,7 @@ class DocumentIndexer:
         self._failures_in_a_row = 0
         self._reading_error: Exception | None = None
 
-    def ingest(self, documents: Iterable[BaseNode]) -> list[bool]:
+    def ingest(self, documents: Iterable[BaseNode], only_changed: bool) -> list[bool]:
         """Write documents' nodes; a document that is there is replaced.
 
         Documents are read as their turn comes, and written as they become whole, while the propositions of
@@ -81,6 +77,9 @@ class DocumentIndexer:
 
         Args:
             documents: The documents.
+            only_changed: Whether to leave those alone that are in the index as they are, by text, user's
+                metadata and the parser's settings; and to replace an earlier state of a file that was read
+                under ids that core made up, which are others at each reading.
 
         Returns:
             For each document whether it was new or changed, and indexed.
@@ -92,6 +91,7 @@ class DocumentIndexer:
                 not theirs; or what reading the documents raised. In any case those that were whole have been
                 written.
         """
+        self._only_changed = only_changed
         try:
             with closing(
                 self._parser.stream(self._changed(documents), self._watch.passage, self._ids)

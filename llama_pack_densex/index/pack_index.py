@@ -184,9 +184,8 @@ class PackIndex:
                         self._trust,
                         watch,
                         lambda: self._commit(midway=True),
-                        only_changed,
                     )
-                    indexed = indexer.ingest(documents)
+                    indexed = indexer.ingest(documents, only_changed)
                     for document_id in self.nodes.delete(gone):
                         watch.deleted(document_id)
                     watch.raise_if_all_failed()

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.retrievers import AutoMergingRetriever, RecursiveRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
@@ -363,14 +362,13 @@ class RerankingRetriever(BaseRetriever):
         reranker: BaseNodePostprocessor,
         similarity_top_k: int = 4,
         by_units: bool = False,
-        callback_manager: CallbackManager | None = None,
     ) -> None:
         self._retriever = retriever
         self._index = index
         self._reranker = reranker
         self._similarity_top_k = similarity_top_k
         self._by_units = by_units
-        super().__init__(callback_manager=callback_manager)
+        super().__init__(callback_manager=retriever.callback_manager)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         nodes = self._retriever.retrieve(query_bundle)
