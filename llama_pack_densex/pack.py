@@ -24,9 +24,9 @@ from typing_extensions import Self, Unpack
 from llama_pack_densex import wiring
 from llama_pack_densex.answering.chat import PropositionChatEngine, PropositionQueryEngine
 from llama_pack_densex.answering.conversation import ConversationQuery
-from llama_pack_densex.index.folder import REPLIES_FILE, abandon, folder_at
+from llama_pack_densex.index.folder import abandon, folder_at
 from llama_pack_densex.index.indexer import checked_documents
-from llama_pack_densex.index.manifest import InvalidIndexError, while_it_changes
+from llama_pack_densex.index.manifest import REPLIES_FILE, InvalidIndexError, while_it_changes
 from llama_pack_densex.index.node_store import DocumentRecord, IndexCounts, NodeRecord
 from llama_pack_densex.index.pack_index import Opened, PackIndex, open_store
 from llama_pack_densex.index.words import TokenizerSpec

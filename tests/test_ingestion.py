@@ -754,3 +754,18 @@ def test_a_first_run_with_blank_documents_alone_is_no_obstacle_to_the_next(tmp_p
     with pytest.raises(ValueError, match="none of the documents has any text"):
         pack_of([Document(text=" ")], tmp_path / "index")
     assert pack_of(numbered(3), tmp_path / "index").counts().documents == 3
+
+
+def test_a_document_that_is_the_bytes_of_a_file_is_refused_with_what_reads_it() -> None:
+    documents = [
+        Document(text="%PDF-1.4\n1 0 obj <</MediaBox [0 0 595 842]>>", id_="規則.pdf"),
+        Document(text="PK\x03\x04word/document.xml", id_="leave.docx"),
+        Document(text="有給休暇は年に20日です。", id_="休暇.md"),
+    ]
+    pack = DenseXRetrievalPack(documents, "none", "none", "none")
+    assert pack.counts().documents == 1
+    assert pack.ingestion is not None
+    errors = " ".join(outcome.error for outcome in pack.failed_documents)
+    assert "the bytes of a PDF file" in errors
+    assert "the bytes of a Word" in errors
+    assert "llama-index-readers-file" in errors

@@ -547,3 +547,13 @@ def test_an_estimate_has_their_prices(name: str, price: float, docs: Path) -> No
     result = run_json("estimate", docs, "--llm", name)
     assert result["price"]["input"] == price
     assert result["requests"] == 2
+
+
+@pytest.mark.parametrize("name", ["openai:gpt-4o-mini", "openai-like:qwen3"])
+def test_the_address_in_openais_own_variable_is_heeded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    monkeypatch.delenv("OPENAI_API_BASE", raising=False)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway.example/v1")
+    assert named_llm(name).api_base == "http://gateway.example/v1"
+    monkeypatch.setenv("OPENAI_API_BASE", "http://proxy.example/v1")
+    assert named_llm(name).api_base == "http://proxy.example/v1"

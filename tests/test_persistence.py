@@ -485,3 +485,9 @@ def test_a_persist_that_is_killed_leaves_the_old_index_or_the_new_one(tmp_path: 
         assert "lamp" in str(pack.run("lamp"))
         pack.persist()
         assert len([entry for entry in folder.iterdir() if entry.is_dir()]) == 1
+
+
+def test_a_folder_with_replies_alone_says_that_a_run_stopped(tmp_path: Path) -> None:
+    (tmp_path / "replies.db").write_bytes(b"")
+    with pytest.raises(InvalidIndexError, match="a run stopped before any document was complete"):
+        DenseXRetrievalPack.load(tmp_path)

@@ -13,7 +13,7 @@ from llama_pack_densex.cli.ingest import plan_by_llm, print_estimate
 from llama_pack_densex.cli.output import stdout, waiting, write, write_list
 from llama_pack_densex.cli.places import IndexPlace
 from llama_pack_densex.cli.search import Json
-from llama_pack_densex.index.folder import REPLIES_FILE
+from llama_pack_densex.index.manifest import REPLIES_FILE
 from llama_pack_densex.ingestion import batch
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.cache import ReplyCache

@@ -29,8 +29,7 @@ from llama_pack_densex.cli.options import KINDS, Ingesting
 from llama_pack_densex.cli.output import print_figures, print_json, warn, write, write_list
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments, check_embedding_server, check_server
 from llama_pack_densex.cli.spending import expenses_of_indexing, expenses_of_llm, is_agreed
-from llama_pack_densex.index.folder import REPLIES_FILE
-from llama_pack_densex.index.manifest import Manifest
+from llama_pack_densex.index.manifest import REPLIES_FILE, Manifest
 from llama_pack_densex.index.node_index import NodeIndex
 from llama_pack_densex.index.node_store import DocumentRecord
 from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind

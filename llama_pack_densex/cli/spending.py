@@ -186,7 +186,7 @@ def is_local_name(model: str) -> bool:
     """Whether a model by its name with a provider is on the user's own machine or network."""
     provider, _, address = parse_name(model)
     if provider == "openai-like":
-        address = address or os.environ.get("OPENAI_API_BASE", "")
+        address = address or os.environ.get("OPENAI_API_BASE") or os.environ.get("OPENAI_BASE_URL", "")
     if provider == "ollama":
         return not address or _is_local_address(address)
     return provider == "huggingface" or (not PROVIDERS[provider].keys and _is_local_address(address))

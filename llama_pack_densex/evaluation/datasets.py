@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -210,6 +210,7 @@ def _checked(
     """A set with its name and its language, after a check of its ids and references."""
     _check_ids(dataset, path)
     if dataset.documents:
+        dataset = _with_pages(dataset)
         _check_references(dataset, path)
     if not name:
         name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
@@ -222,6 +223,31 @@ def _checked(
         language=language,
         questions=questions[:max_questions],
     )
+
+
+def _with_pages(dataset: EvaluationSet) -> EvaluationSet:
+    """Where questions name a file that is read as a document a page: the page that has their answer."""
+    pages: defaultdict[str, list[Document]] = defaultdict(list)
+    for document in dataset.documents:
+        name, is_page, _ = document.id_.rpartition("#page=")
+        if is_page:
+            pages[name].append(document)
+    questions = [
+        replace(question, document_id=_page_of(question, pages[question.document_id]))
+        if question.document_id in pages
+        else question
+        for question in dataset.questions
+    ]
+    return replace(dataset, questions=questions)
+
+
+def _page_of(question: Question, pages: Sequence[Document]) -> str:
+    """The id of the first page that has an answer; empty where none has."""
+    for answer in question.answers:
+        for page in pages:
+            if answer in page.text:
+                return page.id_
+    return ""
 
 
 def _check_references(dataset: EvaluationSet, path: Path) -> None:
@@ -367,6 +393,7 @@ def _with_folder(
     from_file = {name: Path(os.path.relpath(path.parent / name, folder)).as_posix() for name in names}
     documents = read_folder(folder, [*from_file, *from_file.values()], leave_out)
     ids = {document.id_ for document in documents}
+    ids |= {document_id.partition("#page=")[0] for document_id in ids}  # files that are a document a page
     questions = []
     for question in dataset.questions:
         name = question.document_id

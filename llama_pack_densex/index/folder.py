@@ -19,14 +19,12 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_pack_densex.index.adapters import adapter_for
 from llama_pack_densex.index.embedded import FILE as NODES_FILE
 from llama_pack_densex.index.embedded import EmbeddedNodes
-from llama_pack_densex.index.manifest import FILE, InvalidIndexError, Manifest, is_index
+from llama_pack_densex.index.manifest import FILE, REPLIES_FILE, InvalidIndexError, Manifest, is_index
 from llama_pack_densex.index.node_store import NodeStore
 from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
 LOCK_FILE = "writer.lock"
 WRITER_FILE = "writer.txt"
-REPLIES_FILE = "replies.db"
-"""Beside the data: the replies that are kept of an LLM, with SQLite's own files beside it."""
 REPORT_FILE = "ingestion_report.json"
 """Beside the data: what became of each document in the last ingestion."""
 _DATA = "data-"

@@ -24,6 +24,8 @@ SCHEMA = 5
 """The version of the layout, of folders and of what stores keep, that this code reads and writes."""
 
 FILE = "densex.json"
+REPLIES_FILE = "replies.db"
+"""Beside the data: the replies that are kept of an LLM, with SQLite's own files beside it."""
 OLD_VERSIONS = timedelta(minutes=1)
 """How long what a change made superfluous is kept, for questions that are being answered; after that, who
 opened the index before goes on with its current state."""
@@ -225,6 +227,8 @@ def sync(path: Path) -> None:
 
 def _lack_of(folder: Path) -> str:
     """Why a folder without a manifest is no index."""
+    if (folder / REPLIES_FILE).is_file():
+        return f"has kept replies and no {FILE}, since a run stopped before any document was complete"
     if folder.is_dir():
         return f"has no {FILE}"
     return "is a file" if folder.exists() else "does not exist"

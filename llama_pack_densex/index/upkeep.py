@@ -12,8 +12,8 @@ from pathlib import Path
 
 from llama_index.core.schema import BaseNode, IndexNode
 
-from llama_pack_densex.index.folder import REPLIES_FILE, IndexFolder, folder_at
-from llama_pack_densex.index.manifest import InvalidIndexError, Manifest, while_it_changes
+from llama_pack_densex.index.folder import IndexFolder, folder_at
+from llama_pack_densex.index.manifest import REPLIES_FILE, InvalidIndexError, Manifest, while_it_changes
 from llama_pack_densex.index.node_index import NodeIndex
 from llama_pack_densex.index.node_store import IndexCounts
 from llama_pack_densex.llm.cache import ReplyCache

@@ -244,12 +244,21 @@ def make_named(
             advice = HUGGINGFACE_ADVICE
         raise ImportError(f"{shown(name)} needs {_package(module)} ({error}); {advice}") from error
     settings |= _key(name, name_of_provider, address, asked)
+    address = address or _base_url(name_of_provider)
     if address:
         settings[provider.address] = address
     try:
         return change(model_class)(**settings)
     except Exception as error:  # whatever a provider's client raises if its model is not there
         raise ValueError(f"{shown(name)} cannot be made: {error_text(error)}") from None
+
+
+def _base_url(provider: str) -> str:
+    """The address in OpenAI's own variable, which LlamaIndex's classes do not read: whoever set it for a
+    gateway sends nothing to OpenAI."""
+    if provider not in ("openai", "openai-like") or os.environ.get("OPENAI_API_BASE"):
+        return ""
+    return os.environ.get("OPENAI_BASE_URL", "")
 
 
 def _holds_key(address: str) -> bool:
@@ -280,7 +289,7 @@ def _need_variables(name: str, provider: str) -> None:
 
 
 def _need_base(name: str) -> None:
-    if not os.environ.get("OPENAI_API_BASE"):
+    if not (os.environ.get("OPENAI_API_BASE") or _base_url("openai-like")):
         raise ValueError(
             f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base at "
             "the command line, or the environment variable OPENAI_API_BASE"

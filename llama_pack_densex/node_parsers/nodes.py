@@ -43,6 +43,7 @@ from llama_pack_densex.node_parsers.splitting import BasePiece, split, title_of
 from llama_pack_densex.propositionizers.alignment import align, answers
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
 from llama_pack_densex.propositionizers.replies import unique
+from llama_pack_densex.text.binary import binary_kind
 from llama_pack_densex.text.outline import Outline
 from llama_pack_densex.text.segments import passage_sentences, segment, statements
 from llama_pack_densex.text.sentences import Span
@@ -106,6 +107,7 @@ class DocumentNodes:
     ) -> None:
         document = document.model_copy(update={"metadata": kept_metadata(document.metadata, document.id_)})
         _require_encodable(document)
+        _require_text(document)
         parsers = settings.base_parsers()
         pieces = split(document, parsers)
         self._document = document
@@ -323,6 +325,16 @@ class DocumentNodes:
         for node, following in pairwise(siblings):
             node.relationships[NodeRelationship.NEXT] = _info(following)
             following.relationships[NodeRelationship.PREVIOUS] = _info(node)
+
+
+def _require_text(document: BaseNode) -> None:
+    kind = binary_kind(document.get_content())
+    if kind:
+        raise ValueError(
+            f"the text of document {document.id_!r} is the bytes of {kind}, and not what is written in it: "
+            "SimpleDirectoryReader reads PDF and Word files with `pip install llama-index-readers-file "
+            "docx2txt`, `densex index` with the extra `files`"
+        )
 
 
 def _require_encodable(document: BaseNode) -> None:

@@ -12,6 +12,7 @@ from llama_pack_densex.evaluation.datasets import DatasetError, languages_of, re
 from llama_pack_densex.evaluation.records import read_records
 from tests.conftest import DATA
 from tests.evaluation.published import EVALUATION_DATA, needs_published_data
+from tests.pdf_file import pdf_bytes
 
 
 def _write(file: Path, content: Any) -> Path:
@@ -555,3 +556,26 @@ class TestQuestionsOfSeveralHops:
     def test_what_is_wrong_is_said(self, tmp_path: Path, fields: dict[str, Any], said: str) -> None:
         with pytest.raises(DatasetError, match=said):
             read_dataset(_write(tmp_path / "q.json", [{**_HOTPOT, **fields}]))
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_file_stands_for_the_page_of_it_that_answers(tmp_path: Path, beside: bool) -> None:
+    folder = tmp_path if beside else tmp_path / "documents"
+    folder.mkdir(exist_ok=True)
+    lines = ["The office closes in August.", "Leave lasts 16 weeks.", "Lunch is free."]
+    (folder / "rules.pdf").write_bytes(pdf_bytes(lines))
+    records = [
+        {
+            "question": "How long is leave?",
+            "answer": "16 weeks",
+            "document": "rules.pdf",
+        },
+        {"question": "When is it closed?", "answer": "August", "document": "rules.pdf"},
+        {"question": "What is free?", "answer": "Lunch", "document": "rules.pdf#page=3"},
+        {"question": "昼食はいくらですか。", "answer": "無料", "document": "rules.pdf"},
+    ]
+    path = _write(tmp_path / "q.json", records)
+    questions = read_dataset(path, None if beside else folder, language="en").questions
+    pages = [question.document_id.partition("#page=")[2] for question in questions]
+    assert pages[:3] == ["2", "1", "3"]
+    assert not any(pages[3:])
