@@ -26,6 +26,7 @@ from command_line import reference  # noqa: E402
 project = "llama-pack-densex"
 copyright = "the llama-pack-densex authors"
 language = "en"
+smartquotes = False  # it makes a dash of the two hyphens of an option
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
 
