@@ -178,7 +178,7 @@ class OfIndex(Command):
 
 
 class WithApiBase(Command):
-    api_base: str | None = option("URL  Where openai-like: or ollama: models are served.")
+    api_base: str | None = option("URL  Where openai-like:, ollama: or openai: models are served.")
 
 
 class Opening(OfIndex):
@@ -244,7 +244,7 @@ class IngestingByRequests(Ingesting, WithRates):
 
 
 class Spending(Command):
-    max_cost: float | None = option("N  US dollars that each LLM stops at; what was paid for is kept.", min=0)
+    max_cost: float | None = option("N  US dollars each LLM stops at in a run; what was paid is kept.", min=0)
     yes: bool = option("--yes -y  Spend what it takes without asking. --max-cost does not ask either.", False)
 
     @property
