@@ -1750,7 +1750,18 @@ def test_what_the_bookmarks_of_a_pdf_name_are_headings(tmp_path: Path) -> None:
     assert second.text.split("\n") == ["    # Light it.", "    #", "# 2.1 the lamp of Karsted", *lines[4:]]
 
 
-@pytest.mark.parametrize("title", ["Microsoft Word - a.docx", "report.tex", "Untitled 1"])
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Microsoft Word - a.docx",
+        "report.tex",
+        "Untitled 1",
+        r"\(anonymous\)",
+        r"\(unspecified\)",
+        "Document1",
+        " ",
+    ],
+)
 def test_a_title_that_a_program_made_up_is_none(tmp_path: Path, title: str) -> None:
     pytest.importorskip("pypdfium2")
     (page,) = read_file(write(tmp_path / "a.pdf", pdf_bytes(["One."], title=title)), "a.pdf")

@@ -1,4 +1,4 @@
-"""Reading forms, columns and upright lines of PDFs."""
+"""Reading paragraphs, forms, columns and upright lines of PDFs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,87 @@ COMBO = "/Ff 131072 /Opt [(Tokyo) (Osaka)]"
 def pages(path: Path, drawings: list[str], fields: list[list[str]] | None = None) -> list[str]:
     path.write_bytes(pdf_bytes([""] * len(drawings), drawings=drawings, fields=fields or ()))
     return [document.text for document in read_file(path, path.name)]
+
+
+def below(
+    *lines: str, left: float = 60, top: float = 700, step: float = 14
+) -> list[tuple[float, float, str]]:
+    """Lines below one another."""
+    return [(left, top - step * number, line) for number, line in enumerate(lines)]
+
+
+CYCLES = [
+    "We work in cycles of six weeks at our company. This fixed cadence serves to give",
+    "us a sense of urgency, to keep projects from ballooning, and to provide us with a",
+    "regular interval to make decisions about what we work on. Three of the teams plan",
+    "together.",
+]
+DEVICES = [
+    "休職を検討している社員は、当社の休職の規程と、国別の休職の情報を確認す",
+    "ることを推奨します。また、さまざまな規制の対象となっている地域には会社",
+    "所有の端末を持ち込むことも、そこから業務を行うこともできません。詳しく",
+    "は、人事部に連絡してください。",
+]
+
+
+@pytest.mark.parametrize(
+    ("heading", "paragraph", "joint", "last"),
+    [("Cycles", CYCLES, " ", "All teams share it."), ("休職と端末", DEVICES, "", "以上です。")],
+)
+def test_a_paragraph_is_one_line_below_its_heading(
+    tmp_path: Path, heading: str, paragraph: list[str], joint: str, last: str
+) -> None:
+    lines = below(heading, *paragraph, last)
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(lines)])
+    assert text.split("\n") == [heading, joint.join(paragraph), last]
+
+
+@pytest.mark.parametrize(
+    ("mark", "paragraph", "joint"),
+    [("- ", CYCLES, " "), ("> ", CYCLES, " "), ("・", DEVICES, ""), ("> ", DEVICES, "")],
+)
+def test_items_and_quotations_are_a_line_each(
+    tmp_path: Path, mark: str, paragraph: list[str], joint: str
+) -> None:
+    marked = [(mark + paragraph[0])[: len(paragraph[0])], *paragraph[1:]]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(below(*marked, *marked))])
+    assert text.split("\n") == [joint.join(marked)] * 2
+
+
+def test_an_indented_line_begins_a_paragraph(tmp_path: Path) -> None:
+    first, *rest = CYCLES[:3]
+    lines = [*below(first, left=78), *below(*rest, top=686), *below(first, left=78, top=658)]
+    lines += below(*CYCLES[1:], top=644)
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(lines)])
+    assert text.split("\n") == [" ".join(CYCLES[:3]), " ".join(CYCLES)]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"{number} {number * 1234567} is the figure that was counted in the district that year"
+         for number in range(40, 46)],
+        [f"1.{number} What there is to see in the old town between the rivers . . . . . . . . . 1{number}"
+         for number in range(1, 6)],
+        ["Ichiro Yamada", "Head of the department of waste water", "Mai Ito", "Manager", "Ken Sato"],
+        ["山田一郎", "上下水道局 維持管理課 施設整備係長", "伊藤舞", "総務課", "佐藤健", "経理課"],
+    ],
+)  # fmt: skip
+def test_figures_contents_and_short_lines_stay_lines(tmp_path: Path, lines: list[str]) -> None:
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(below(*lines))])
+    assert text.split("\n") == lines
+
+
+def test_paragraphs_of_columns_are_a_line_each(tmp_path: Path) -> None:
+    column = [
+        "We work in cycles of six weeks at our firm.",
+        "This gives us all a sense of urgency, so we",
+        "keep projects from ballooning, and we then",
+        "make decisions about what it is we work on.",
+    ]
+    lines = [*below(*column, left=40), *below(*column, left=310)]
+    (text,) = pages(tmp_path / "a.pdf", [text_drawing(lines)])
+    assert text.split("\n") == [" ".join(column)] * 2
 
 
 def test_what_was_filled_into_a_form_stands_beside_its_labels(tmp_path: Path) -> None:

@@ -62,7 +62,10 @@ class Part(NamedTuple):
 
 
 # Of a file's name, for one.
-_NO_TITLE = re.compile(r"(?i)^(?:microsoft |powerpoint |untitled|無題|名称未設定)|\.\w{2,5}$")
+_NO_TITLE = re.compile(
+    r"(?i)^(?:microsoft |powerpoint |untitled|無題|名称未設定|\((?:anonymous|unspecified|untitled|none)\)$"
+    r"|(?:document|presentation|文書|プレゼンテーション)\s?\d+$)|\.\w{2,5}$"
+)
 
 
 def titled(title: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from ctypes import c_float, create_string_buffer
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.pdf_forms import Field, Insertion, insert_fields, read_fields
 from llama_pack_densex.reading.pdf_lines import Box, Line, around, find_lines
 from llama_pack_densex.reading.pdf_order import is_upright, reading_order, turned, without_readings
+from llama_pack_densex.reading.pdf_paragraphs import find_wraps
 from llama_pack_densex.reading.pdf_tables import (
     PdfTable,
     Ruling,
@@ -82,11 +83,13 @@ class _Layout:
         boxes: Where its characters stand; none where it has lines in their order and no tables, or cannot
             be told.
         tables: Its tables.
+        wraps: What takes the places of characters that end a line amid a paragraph.
     """
 
     text: str
     boxes: Mapping[int, Box]
     tables: Sequence[PdfTable]
+    wraps: Mapping[int, str]
 
     def is_at_top(self, table: PdfTable) -> bool:
         """Whether a table may go on with one of the page before."""
@@ -119,15 +122,22 @@ def _read_layout(document: Any, page: Any) -> _Layout:
     may_have_tables = bool(frames) or may_have_columns(text)
     has_shape = fields or may_have_tables or _may_be_out_of_order(text_page)
     boxes = _boxes(text_page, text) if is_mapped and has_shape else {}
+    wraps: dict[int, str] = {}
+    if is_mapped and not fields:
+        wraps = find_wraps(text, partial(_box_at, text_page), partial(_has_code_font, text_page))
     text, boxes, origins = _with_fields(text, boxes, fields)
     tables: list[PdfTable] = []
     if boxes and may_have_tables:
         tables = find_tables(text, boxes, frames, partial(_is_code, text_page, origins))
-    return _Layout(text, boxes, tables)
+    return _Layout(text, boxes, tables, wraps)
 
 
 def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:
     """The text of a page in the order in which it is read, with some tables in place of its own."""
+    wraps = {**layout.wraps}
+    for table in tables:
+        for place in range(min(table.places) - _LONGEST_BREAK, max(table.places) + _LONGEST_BREAK + 1):
+            wraps.pop(place, None)
     characters = [*layout.text]
     lines: list[Line] = []
     for table in tables:
@@ -138,7 +148,8 @@ def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:
         lines.append(Line("", range(first, first + 1), around(layout.boxes, table.places)))
     in_tables = {*chain(*(table.places for table in tables))}
     boxes = {place: box for place, box in layout.boxes.items() if place not in in_tables}
-    text = _in_reading_order(layout.text, characters, boxes, lines).replace("\r\n", "\n")
+    text = _in_reading_order(replace(layout, boxes=boxes, wraps=wraps), characters, lines)
+    text = text.replace("\r\n", "\n")
     return re.sub(r"\n(?:[^\S\n]*\n)+", "\n\n", text) if tables else text
 
 
@@ -147,15 +158,20 @@ def _boxes(text_page: Any, text: str) -> dict[int, Box]:
     boxes: dict[int, Box] = {}
     for place, character in enumerate(text):
         if not character.isspace():
-            left, bottom, right, top = text_page.get_charbox(place, loose=True)
-            boxes[place] = Box(left, -top, right, -bottom)
+            boxes[place] = _box_at(text_page, place)
     return boxes
+
+
+def _box_at(text_page: Any, place: int) -> Box:
+    left, bottom, right, top = text_page.get_charbox(place, loose=True)
+    return Box(left, -top, right, -bottom)
 
 
 # Forms and columns
 
 _LEAST_BESIDE = 3  # stretches of text that stand beside the one before them, as lines of columns do
 _LEAST_UPRIGHT = 2
+_LONGEST_BREAK = 4  # places from the end of a line to the next one: white space, and "\r\n"
 
 
 def _may_be_out_of_order(text_page: Any) -> bool:
@@ -198,21 +214,16 @@ def _with_fields(
     return "".join(pieces), new_boxes, origins
 
 
-def _in_reading_order(
-    text: str,
-    characters: Sequence[str],
-    boxes: Mapping[int, Box],
-    lines_of_tables: Sequence[Line],
-) -> str:
-    in_text_order = "".join(characters)
-    if not boxes:
+def _in_reading_order(layout: _Layout, characters: Sequence[str], lines_of_tables: Sequence[Line]) -> str:
+    in_text_order = "".join(layout.wraps.get(place, text) for place, text in enumerate(characters))
+    if not layout.boxes:
         return in_text_order
-    upright = is_upright(boxes)
+    upright = is_upright(layout.boxes)
     if upright:
-        turned_boxes = {place: turned(box) for place, box in boxes.items()}
-        lines = without_readings(find_lines(text, turned_boxes))
+        turned_boxes = {place: turned(box) for place, box in layout.boxes.items()}
+        lines = without_readings(find_lines(layout.text, turned_boxes))
     else:
-        lines = [*find_lines(text, boxes), *lines_of_tables]
+        lines = [*find_lines(layout.text, layout.boxes), *lines_of_tables]
     lines.sort(key=lambda line: line.places[0])
     ordered = reading_order(lines, upright)
     if [*chain(*ordered)] == lines:
@@ -237,10 +248,12 @@ _FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt
 
 def _is_code(text_page: Any, origins: Mapping[int, int], place: int) -> bool:
     """Whether the character at a place is of a font for code; what was filled into a form is not."""
-    if place not in origins:
-        return False
+    return place in origins and _has_code_font(text_page, origins[place])
+
+
+def _has_code_font(text_page: Any, place: int) -> bool:
     name = create_string_buffer(_LONGEST_NAME)
-    raw.FPDFText_GetFontInfo(text_page, origins[place], name, _LONGEST_NAME, None)
+    raw.FPDFText_GetFontInfo(text_page, place, name, _LONGEST_NAME, None)
     return _FONT_FOR_CODE.search(name.value) is not None
 
 

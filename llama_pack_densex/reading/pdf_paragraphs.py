@@ -1,0 +1,201 @@
+"""The paragraphs of a page of a PDF, which a wrap cut into lines.
+
+Where its lines stand tells it better than their text: letters are not equally wide, so that a full line may
+have fewer of them than one that ends early.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from statistics import median
+
+from llama_pack_densex.reading.pdf_lines import Box
+from llama_pack_densex.text.plain import LIST_MARKER, RULE
+from llama_pack_densex.text.sentences import STOPS, WIDE
+from llama_pack_densex.text.tokens import on_one_line
+
+_LINE = re.compile(r"[^\r\n\x02\ufffe]+[\x02\ufffe]?")
+_HYPHENS = ("\x02", "\ufffe")
+_MOST_LINES = 500  # of a page: what has more is a drawing or a table
+# What follows is measured in the height of a line's characters.
+_NARROWEST = 14.0  # of a full line
+_AT_MARGIN = 3.0  # how far from the margin other lines end that show where it is
+_INDENT = 0.4  # by which the first line of a paragraph is indented at least
+_HANGING = 4.0  # by which the lines of a list's item are indented behind its mark at most
+_KEPT_TOGETHER = 2.0  # letters: as much room is left so that no line begins with "。" or "ー"
+_SPACE = 0.3
+_WIDEST_STEP = 2.2  # from one line of a paragraph to the next
+_SAME = 1.2  # as large, but for what fonts differ by
+_USUAL_LETTER = 0.45  # how wide one is, or half of a wide one
+_WIDE_GAPS = 1.4  # times as wide as its letters usually make it: a line with gaps as a table's row has
+_LEAST_SHARE = 0.12  # of the lines that reach the margin
+_DASHES = "–—"
+_MARKUP = re.compile(r"[|>]|#+ ")
+_SECTION = re.compile(r"\d{1,3}(?:\.\d{1,3})+\.?\s|[A-Z]\.\d")
+_NUMBERED = re.compile(r"^\d+\s")  # as lines of code and rows of figures are
+_CONTENTS = re.compile(r"(?:[.．…‥・·] ?){4}|\s[\divx]{1,4}$")
+
+
+@dataclass(frozen=True)
+class _TextLine:
+    """A line of a page.
+
+    Args:
+        text: What it says, without white space around it.
+        start: Where it starts in the page's text.
+        end: Where it ends there.
+        box: Where it stands, by its first and last character.
+        first_word: How wide its first word is, or its first letter if it is Chinese or Japanese.
+    """
+
+    text: str
+    start: int
+    end: int
+    box: Box
+    first_word: float
+
+    @property
+    def letter_width(self) -> float:
+        """How wide a letter is; of wide ones, half of it."""
+        return self.box.width / (len(self.text) + len(WIDE.findall(self.text)))
+
+    def is_as_large_as(self, other: _TextLine) -> bool:
+        """Whether it is of the same font size as another one, as far as can be told."""
+        return 1 / _SAME < self.box.size / other.box.size < _SAME
+
+
+def find_wraps(
+    text: str,
+    box_at: Callable[[int], Box],
+    is_code_at: Callable[[int], bool],
+) -> dict[int, str]:
+    """The characters of a page's text that end a line amid a paragraph, and what takes their places.
+
+    Args:
+        text: The page's text.
+        box_at: Where the character at a place stands.
+        is_code_at: Whether the character at a place is of a font for code.
+    """
+    lines = [*filter(None, (_text_line(match, box_at) for match in _LINE.finditer(text)))]
+    if len(lines) > _MOST_LINES:
+        return {}
+    page = _Page(lines)
+    wraps: dict[int, str] = {}
+    for above, below in pairwise(lines):
+        if page.goes_on(above, below) and not (is_code_at(above.start) and is_code_at(below.start)):
+            wraps |= _joint(text, above, below)
+    return wraps
+
+
+def _text_line(match: re.Match[str], box_at: Callable[[int], Box]) -> _TextLine | None:
+    text = match[0].strip()
+    if not text:
+        return None
+    start = match.start() + match[0].index(text)
+    end = start + len(text)
+    word = 1 if WIDE.match(text) else len(text.split(maxsplit=1)[0])
+    first = box_at(start)
+    last = box_at(end - 1) if text[-1] not in _HYPHENS or len(text) == 1 else box_at(end - 2)
+    box = Box(first.left, min(first.top, last.top), last.right, max(first.bottom, last.bottom))
+    return _TextLine(text, start, end, box, box_at(start + word - 1).right - first.left)
+
+
+def _joint(text: str, above: _TextLine, below: _TextLine) -> Mapping[int, str]:
+    """What stands for the end of a line: a space, nothing between wide characters, or of a hyphen
+    what is left of it.
+    """
+    places = range(above.end, below.start)
+    if above.text.endswith(_HYPHENS):
+        hyphen = "" if below.text[0].islower() else "-"
+        return {above.end - 1: hyphen, **dict.fromkeys(places, "")}
+    joint = on_one_line(f"{above.text[-1]}\n{below.text[0]}")[1:-1]
+    return {**dict.fromkeys(places, ""), above.end: joint}
+
+
+class _Page:
+    """What is usual on a page, by which its lines are judged."""
+
+    def __init__(self, lines: Sequence[_TextLine]) -> None:
+        self._lines = lines
+        letter_widths = [line.letter_width / line.box.size for line in lines]
+        self._letter_width = median([*letter_widths, _USUAL_LETTER])
+        pairs = pairwise(lines)
+        self._steps = [_step(above, below) for above, below in pairs if _may_be_next(above, below)]
+
+    def goes_on(self, above: _TextLine, below: _TextLine) -> bool:
+        """Whether a paragraph goes on from one line to the next."""
+        if not _may_be_next(above, below) or not self._is_usual_step(above, below):
+            return False
+        if not _is_below(above, below) or _begins_anew(above, below):
+            return False
+        return not self._has_wide_gaps(above) and self._is_full(above, below)
+
+    def _is_usual_step(self, above: _TextLine, below: _TextLine) -> bool:
+        """Whether lines are no farther apart than those of paragraphs: nearer ones are rare on the page."""
+        nearest = _step(above, below) / _SAME
+        return sum(step < nearest for step in self._steps) <= len(self._steps) / 4
+
+    def _has_wide_gaps(self, line: _TextLine) -> bool:
+        usual = min(self._letter_width, _USUAL_LETTER)
+        return line.letter_width / line.box.size > _WIDE_GAPS * usual
+
+    def _is_full(self, above: _TextLine, below: _TextLine) -> bool:
+        """Whether the first word of a line had no room on the line above it."""
+        size = above.box.size
+        margin = self._margin(above)
+        if margin is None or min(margin, above.box.right) - above.box.left < _NARROWEST * size:
+            return False
+        is_wide = WIDE.match(below.text) is not None
+        room = _KEPT_TOGETHER * below.first_word if is_wide else below.first_word + _SPACE * size
+        return above.box.right + room > margin
+
+    def _margin(self, line: _TextLine) -> float | None:
+        """How far right the lines of a line's column reach, but for a few that are too long; None where
+        they end anywhere.
+        """
+        ends = sorted(other.box.right for other in self._lines if _is_in_column(other, line))
+        least = max(2, ceil(_LEAST_SHARE * len(ends)))
+        for count in range(len(ends), least - 1, -1):
+            margin = ends[count - 1]
+            if margin - ends[count - least] < _AT_MARGIN * line.box.size:
+                return margin
+        return None
+
+
+def _step(above: _TextLine, below: _TextLine) -> float:
+    """How far a line is below another one."""
+    return (below.box.y - above.box.y) / max(above.box.size, below.box.size)
+
+
+def _may_be_next(above: _TextLine, below: _TextLine) -> bool:
+    return 0.5 < _step(above, below) < _WIDEST_STEP and below.is_as_large_as(above)
+
+
+def _is_in_column(line: _TextLine, other: _TextLine) -> bool:
+    is_beside = abs(line.box.left - other.box.left) > 2 * _HANGING * other.box.size
+    return not is_beside and line.is_as_large_as(other)
+
+
+def _is_below(above: _TextLine, below: _TextLine) -> bool:
+    """Whether a line begins where a paragraph goes on, whose first line may be indented or have a mark."""
+    indent = (below.box.left - above.box.left) / above.box.size
+    if LIST_MARKER.match(above.text):
+        return -_INDENT < indent < _HANGING
+    is_outdented = -_HANGING < indent <= -_INDENT and above.text[-1] not in STOPS
+    return is_outdented or abs(indent) < _INDENT
+
+
+def _begins_anew(above: _TextLine, below: _TextLine) -> bool:
+    """Whether a line is of a kind of its own, as an item, a row, a quotation or an entry of contents is."""
+    is_amid_sentence = below.text[0] in _DASHES and above.text[-1] not in STOPS + ":："
+    if LIST_MARKER.match(below.text) and (not is_amid_sentence or LIST_MARKER.match(above.text)):
+        return True
+    if _MARKUP.match(below.text) or _SECTION.match(below.text):
+        return True
+    if any(sign.search(above.text) and sign.search(below.text) for sign in (_NUMBERED, _CONTENTS)):
+        return True
+    return RULE.fullmatch(above.text) is not None or RULE.fullmatch(below.text) is not None
