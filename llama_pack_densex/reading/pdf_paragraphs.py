@@ -191,11 +191,16 @@ def _is_below(above: _TextLine, below: _TextLine) -> bool:
 
 def _begins_anew(above: _TextLine, below: _TextLine) -> bool:
     """Whether a line is of a kind of its own, as an item, a row, a quotation or an entry of contents is."""
-    is_amid_sentence = below.text[0] in _DASHES and above.text[-1] not in STOPS + ":："
-    if LIST_MARKER.match(below.text) and (not is_amid_sentence or LIST_MARKER.match(above.text)):
-        return True
-    if _MARKUP.match(below.text) or _SECTION.match(below.text):
+    if _begins_item(above, below) or _MARKUP.match(below.text) or _SECTION.match(below.text):
         return True
     if any(sign.search(above.text) and sign.search(below.text) for sign in (_NUMBERED, _CONTENTS)):
         return True
-    return RULE.fullmatch(above.text) is not None or RULE.fullmatch(below.text) is not None
+    return any(RULE.fullmatch(line.text) for line in (above, below))
+
+
+def _begins_item(above: _TextLine, below: _TextLine) -> bool:
+    """Whether a line begins with the mark of a list, and not with a dash amid a sentence."""
+    if not LIST_MARKER.match(below.text):
+        return False
+    is_amid_sentence = below.text[0] in _DASHES and above.text[-1] not in STOPS + ":："
+    return not is_amid_sentence or LIST_MARKER.match(above.text) is not None
