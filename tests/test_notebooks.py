@@ -7,7 +7,6 @@ import html
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,10 +14,9 @@ from typing import Any
 
 import nbformat
 import pytest
-from jupyter_client.kernelspec import KernelSpecManager
-from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
+from tests.kernels import kernel_manager
 from tests.openai_server import OpenAIServer, asked_content
 from tests.test_metadata import REPOSITORY_URL
 
@@ -51,18 +49,7 @@ def execute(
     Its first cell, which installs the package, is left out: tests are of what is installed. What the cell
     does where nothing is, `tests/test_installation.py` tries.
     """
-    spec = {
-        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-        "language": "python",
-    }
-    (kernels / "tests").mkdir(parents=True, exist_ok=True)
-    (kernels / "tests" / "kernel.json").write_text(
-        json.dumps({**spec, "display_name": "tests"}), encoding="utf-8"
-    )
-    manager = AsyncKernelManager(
-        kernel_name="tests",
-        kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernels)], ensure_native_kernel=False),
-    )
+    manager = kernel_manager(kernels)
     notebook = read(name)
     notebook.cells = [cell for cell in notebook.cells if cell.id != "install-code"]
     for cell in notebook.cells:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import re
@@ -16,8 +15,6 @@ from typing import Any
 
 import nbformat
 import pytest
-from jupyter_client.kernelspec import KernelSpecManager
-from jupyter_client.manager import AsyncKernelManager
 from llama_index.core.schema import Document
 from nbclient import NotebookClient
 from pydantic import PrivateAttr
@@ -29,6 +26,7 @@ from llama_pack_densex.ingestion.report import Watch
 from llama_pack_densex.llm.usage import RequestFigures, Usage
 from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet
 from tests.ingestion.reports import read_report
+from tests.kernels import kernel_manager
 from tests.waiting import wait_until
 
 INGESTION = """
@@ -390,18 +388,7 @@ def test_an_ingestion_outlives_its_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_notebook_has_one_output_that_changes(tmp_path: Path) -> None:
-    spec = {
-        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-        "language": "python",
-    }
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "kernel.json").write_text(
-        json.dumps({**spec, "display_name": "tests"}), encoding="utf-8"
-    )
-    manager = AsyncKernelManager(
-        kernel_name="tests",
-        kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(tmp_path)], ensure_native_kernel=False),
-    )
+    manager = kernel_manager(tmp_path)
     updates: list[str] = []
 
     class Listening(NotebookClient):
