@@ -155,7 +155,7 @@ def searching(bench: Bench, options: argparse.Namespace) -> tuple[list[Row], flo
     questions = corpus.questions(options.questions)
     searches = list(pack_searches(bench.index, corpus, options.top_k))
     if not options.alone:
-        searches += other_searches(propositions.nodes, corpus, bench.folder / "chroma", options.top_k)
+        searches += other_searches(propositions.nodes(pack), corpus, bench.folder / "chroma", options.top_k)
     measured(searches, questions[:1])  # what is read at the first question
     times = measured(searches, questions[options.warm_up :], options.rounds)
     rows: list[Row] = []

@@ -74,28 +74,33 @@ class Propositions:
     """The propositions of an index.
 
     Args:
-        nodes: As LlamaIndex's stores take them, with their embeddings.
+        places: The place of each among the vectors, by its id.
         vectors: The embeddings, at length 1.
     """
 
-    nodes: list[TextNode]
+    places: dict[str, int]
     vectors: npt.NDArray[np.float32]
 
     @classmethod
     def of(cls, pack: DenseXRetrievalPack) -> Propositions:
         """Those of an index that was opened."""
-        store = _store_of(pack)
-        with store.client.reading() as connection:
-            vectors = dict(connection.execute("SELECT id, vector FROM nodes JOIN vectors USING (row)"))
+        select = "SELECT id, vector FROM nodes JOIN vectors USING (row) WHERE granularity = 'proposition'"
+        with _store_of(pack).client.reading() as connection:
+            contents = dict(connection.execute(select))
+        vectors = np.frombuffer(b"".join(contents.values()), np.float32).reshape(len(contents), -1)
+        places = {node_id: place for place, node_id in enumerate(contents)}
+        return cls(places, vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+    def nodes(self, pack: DenseXRetrievalPack) -> list[TextNode]:
+        """They as LlamaIndex's stores take them, with their embeddings; a million take 20 GB."""
         nodes = []
-        for node in store.get_nodes():
-            if node.metadata[GRANULARITY_KEY] == "proposition":
-                embedding = np.frombuffer(vectors[node.node_id], np.float32).tolist()
+        for node in _store_of(pack).get_nodes():
+            if node.node_id in self.places:
+                embedding = self.vectors[self.places[node.node_id]].tolist()
                 metadata = {key: node.metadata[key] for key in ("title", "shelf", "room", "source")}
                 text = node.get_content()
                 nodes.append(TextNode(id_=node.node_id, text=text, metadata=metadata, embedding=embedding))
-        matrix = np.array([node.embedding for node in nodes], np.float32)
-        return cls(nodes, matrix / np.linalg.norm(matrix, axis=1, keepdims=True))
+        return nodes
 
     def cosines(self, question: QueryBundle) -> npt.NDArray[np.float32]:
         """How near each is to a question."""
@@ -107,12 +112,11 @@ class Propositions:
         self, search: Callable[[QueryBundle], Sequence[str]], questions: Sequence[QueryBundle]
     ) -> float:
         """The share of the ten nearest that a search has among its ten; others that are as near count too."""
-        places = {node.node_id: place for place, node in enumerate(self.nodes)}
         near = 0
         for question in questions:
             cosines = self.cosines(question)
             least = np.partition(cosines, -10)[-10] - _AS_NEAR
-            near += sum(cosines[places[node_id]] >= least for node_id in set(search(question)))
+            near += sum(cosines[self.places[node_id]] >= least for node_id in set(search(question)))
         return near / (10 * len(questions))
 
 

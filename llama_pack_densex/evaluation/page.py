@@ -80,7 +80,7 @@ def render(report: Json) -> str:
         headline=headline,
         first=first,
         gold=gold,
-        shown=[{"key": key, "label": title_of(key)} for key in shown],
+        shown=[{"key": key, "label": label} for key, label in zip(shown, _labels(shown), strict=True)],
         legend=_legend(shown, names),
         groups=_groups(shown, names),
         curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in lengths],
@@ -183,6 +183,18 @@ def _columns(report: Json) -> list[str]:
     order = [*METRICS, *map(kind_of, keys)]  # others come last
     shown = [key for key in keys if key not in plotted]
     return sorted(shown, key=lambda key: order.index(kind_of(key)))
+
+
+def _labels(shown: Sequence[str]) -> list[str]:
+    """What the columns are called: the first of a kind "R@1", the next ones "@5", to be narrow."""
+    labels = []
+    kind_before = ""
+    for key in shown:
+        kind, at, number = key.partition("@")
+        is_next = at and kind == kind_before
+        labels.append(f"@{number}" if is_next else title_of(key))
+        kind_before = kind
+    return labels
 
 
 def _groups(shown: Sequence[str], names: Mapping[str, str]) -> Mapping[str, int]:

@@ -303,18 +303,23 @@ def _occurrences(
             continue
         entries = np.frombuffer(b"".join(content for _, _, content in postings), _ENTRY)
         sizes = [len(content) // _ENTRY.itemsize for _, _, content in postings]
-        frequencies: Counter[str] = Counter()
-        if wanted is None:
-            for (token, _, _), size in zip(postings, sizes, strict=True):
-                frequencies[token] += size
-        else:
-            frequencies.update(_frequencies(connection, condition, (field, *some)))
+        frequencies: Mapping[str, int] = _sums(postings, sizes)
+        if wanted is not None:  # other blocks count too
+            frequencies = _frequencies(connection, condition, (field, *some))
         weights = {token: times[token] * rarity(texts, frequency) for token, frequency in frequencies.items()}
         rows = np.repeat([block * _ROWS_A_BLOCK for _, block, _ in postings], sizes) + entries["place"]
         weight = np.repeat([weights[token] for token, _, _ in postings], sizes)
         counts = entries["count"].astype(np.float64)
         lengths = entries["length"] * (texts / all_tokens)
         yield rows, weight * counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths))
+
+
+def _sums(postings: Iterable[tuple[str, int, bytes]], sizes: Iterable[int]) -> Counter[str]:
+    """In how many texts each token of some postings is, of which all blocks are there."""
+    sums: Counter[str] = Counter()
+    for (token, _, _), size in zip(postings, sizes, strict=True):
+        sums[token] += size
+    return sums
 
 
 def rarities(connection: sqlite3.Connection, tokens: Collection[str]) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,9 +18,8 @@ from llama_pack_densex.index.node_store import NodeRecord
 from llama_pack_densex.index.rows import units_of_passages
 from llama_pack_densex.node_parsers.metadata import TITLE_KEY
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.names import find_names
 from llama_pack_densex.text.outline import searched_context
-from llama_pack_densex.text.tokens import contents_of, strip_surrogates, tokenize
+from llama_pack_densex.text.tokens import HAN, KATAKANA, contents_of, strip_surrogates, tokenize
 
 TokenizerSpec = str | Callable[[str], Sequence[str]]
 """How a tokenizer is chosen: "bigrams", or a function of your own from a text to its tokens."""
@@ -41,6 +41,14 @@ SAMPLE = (
 """What a tokenizer makes of it tells whether it is the one that an index was made with."""
 
 _MADE = ("ok", "repaired")  # statuses of propositions that a model made
+_CAPITALS = "".join(filter(str.isupper, map(chr, range(0x530))))  # Latin, Greek and Cyrillic
+_CAPITALISED = rf"[{_CAPITALS}][^\W_]*(?:[.'’&-][^\W_]+)*"
+_NAME = re.compile(
+    rf"{_CAPITALISED}(?: {_CAPITALISED})*"
+    rf"|(?!ー)[{KATAKANA}]{{2,}}(?:[・=＝][{KATAKANA}]+)*"
+    rf"|(?<![{HAN}])[{HAN}]{{2,8}}(?![{HAN}])"  # longer runs are clauses in Chinese
+)
+_QUOTED = re.compile(r"「[^「」\n]{2,30}」|『[^『』\n]{2,30}』")
 
 
 @dataclass(frozen=True)
@@ -172,6 +180,17 @@ def _stated(connection: sqlite3.Connection, passage_ids: Sequence[str]) -> dict[
     for row, _, words in read_words(connection, units):
         stated[units[row].passage_id].append(words)
     return stated
+
+
+def find_names(text: str) -> list[str]:
+    """The names in a text, each once, in order.
+
+    They are runs of capitalised words, of katakana and of Han characters, and what Japanese quotes. So words
+    that begin a sentence and common words in Han are among them: how rare a name is has to tell it from
+    these.
+    """
+    quoted = [quotation[1:-1] for quotation in _QUOTED.findall(text)]
+    return list(dict.fromkeys([*_NAME.findall(text), *quoted]))
 
 
 def words_in(note: str) -> Words | str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -43,7 +44,6 @@ from llama_pack_densex.node_parsers.splitting import BasePiece, split, title_of
 from llama_pack_densex.propositionizers.alignment import align, answers
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
 from llama_pack_densex.propositionizers.replies import unique
-from llama_pack_densex.text.binary import binary_kind
 from llama_pack_densex.text.outline import Outline
 from llama_pack_densex.text.segments import passage_sentences, segment, statements
 from llama_pack_densex.text.sentences import Span
@@ -53,6 +53,13 @@ from llama_pack_densex.text.values import kept_metadata, plain_values
 UnitGranularity = Literal["proposition", "sentence"]
 
 _INCOMPLETE = "incomplete: "
+_SIGNATURES = {
+    "%PDF-": "a PDF file",
+    "PK\x03\x04": "a Word, Excel, PowerPoint, EPUB or ZIP file",
+}
+_LOOKED_AT = 4_096  # characters
+_MOST_CONTROLS = 20  # in these: a text may have some; \t to \r and escapes, as logs have them, do not count
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 class NodeSettings(NodeParser):
@@ -325,6 +332,20 @@ class DocumentNodes:
         for node, following in pairwise(siblings):
             node.relationships[NodeRelationship.NEXT] = _info(following)
             following.relationships[NodeRelationship.PREVIOUS] = _info(node)
+
+
+def binary_kind(text: str) -> str:
+    """What kind of file a text is the bytes of, as LlamaIndex's `SimpleDirectoryReader` takes them for text
+    where it lacks a reader; empty for a text.
+
+    Args:
+        text: The text of a document.
+    """
+    for signature, kind in _SIGNATURES.items():
+        if text.startswith(signature):
+            return kind
+    controls = _CONTROL.findall(text, 0, _LOOKED_AT)
+    return "a binary file" if len(set(controls)) > 2 and len(controls) > _MOST_CONTROLS else ""
 
 
 def _require_text(document: BaseNode) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -245,32 +245,34 @@ def _with_units(
     hits: Sequence[PassageHit],
 ) -> list[PassageHit]:
     """Passages that are led to, each with the unit of it that says most, and with that which led there."""
-    rows = units_of_passages(
-        connection, {passage_id for target in led for passage_id in (target.first_id, target.passage_id)}
-    )
-    units: defaultdict[str, list[NodeRow]] = defaultdict(list)
-    for row in rows:
-        if row.granularity in granularity and row.granularity != "question":
-            units[row.passage_id].append(row)
-    tokens = {
-        row: {*words.split(" ")}
-        for row, _, words in keywords.read_words(connection, [row.row for row in rows])
-    }
+    passage_ids = {passage_id for target in led for passage_id in (target.first_id, target.passage_id)}
+    units = _units_by_passage(connection, passage_ids, granularity)
+    rows = [unit.row for of_passage in units.values() for unit in of_passage]
+    tokens = {row: {*words.split(" ")} for row, _, words in keywords.read_words(connection, rows)}
     units_found = {hit.passage_id: hit.units for hit in hits}
     passages = []
     for target in led:
-        name = dict.fromkeys(target.link.split(" "), 1.0)
-        leading = _best_unit(units[target.first_id], tokens, name)
-        best = _best_unit(units[target.passage_id], tokens, {**question.weights, **name})
-        others = [
-            unit for unit in units_found.get(target.passage_id, ()) if best is None or unit.id != best.id
-        ]
-        own = []
+        link = dict.fromkeys(target.link.split(" "), 1.0)
+        leading = _best_unit(units[target.first_id], tokens, link)
+        best = _best_unit(units[target.passage_id], tokens, {**question.weights, **link})
+        matched = [*units_found.get(target.passage_id, ())]
         if best is not None:
             led_by = target.first_id if leading is None else leading.id
-            own = [FoundNode(best.id, best.granularity, target.passage_id, target.score, None, led_by)]
-        passages.append(PassageHit(target.passage_id, target.score, (*own, *others)))
+            first = FoundNode(best.id, best.granularity, target.passage_id, target.score, None, led_by)
+            matched = [first, *(unit for unit in matched if unit.id != best.id)]
+        passages.append(PassageHit(target.passage_id, target.score, tuple(matched)))
     return passages
+
+
+def _units_by_passage(
+    connection: sqlite3.Connection, passage_ids: Collection[str], granularity: Sequence[str]
+) -> Mapping[str, list[NodeRow]]:
+    """The units of some passages that are searched and state something."""
+    units: defaultdict[str, list[NodeRow]] = defaultdict(list)
+    for unit in units_of_passages(connection, passage_ids):
+        if unit.granularity in granularity and unit.granularity != "question":
+            units[unit.passage_id].append(unit)
+    return units
 
 
 def _best_unit(

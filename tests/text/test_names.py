@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llama_pack_densex.text.names import find_names
+from llama_pack_densex.index.words import find_names
 
 
 @pytest.mark.parametrize(

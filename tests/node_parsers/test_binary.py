@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_pack_densex.text.binary import binary_kind
+from llama_pack_densex.node_parsers.nodes import binary_kind
 
 pytestmark = pytest.mark.pure
 
