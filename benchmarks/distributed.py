@@ -270,8 +270,7 @@ def main() -> None:
     logging.getLogger().setLevel(logging.ERROR)
     print(
         f"{os.cpu_count()} cores ({platform.processor() or platform.machine()}), Python "
-        f"{platform.python_version()}, "
-        f"llama-index-core {version('llama-index-core')}"
+        f"{platform.python_version()}, llama-index-core {version('llama-index-core')}"
     )
     found = []
     for name in options.which or MEASUREMENTS:

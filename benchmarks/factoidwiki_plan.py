@@ -112,8 +112,7 @@ def money(tokens: Tokens) -> Figures:
         f"{MODEL}, list prices of {price.as_of}. Instructions of {tokens.instructions} tokens; "
         f"{tokens.text_word:.2f} "
         f"tokens a word of text, {tokens.reply_word:.2f} a word of a reply. The Batch API takes {files} "
-        "files of "
-        f"{REQUESTS_A_FILE:,} requests."
+        f"files of {REQUESTS_A_FILE:,} requests."
     )
     return Figures("money", note, rows)
 
@@ -193,10 +192,8 @@ def days(work: dict[str, float], alone: float) -> Figures:
         f"A worker: {own['live']:.2f} ms a passage live, {own['replies kept']:.2f} ms with kept replies; the "
         "driver: "
         f"{driver:.2f} ms for all workers together: {slower:.2f} times the sum of the steps, as one worker "
-        "took. "
-        f"Live: {CONCURRENCY} requests of a worker at a time, {SECONDS_A_REPLY:g} s a reply, "
-        f"{REQUESTS_A_MINUTE:,} a "
-        f"minute. A worker takes {worker_memory()} MiB."
+        f"took. Live: {CONCURRENCY} requests of a worker at a time, {SECONDS_A_REPLY:g} s a reply, "
+        f"{REQUESTS_A_MINUTE:,} a minute. A worker takes {worker_memory()} MiB."
     )
     return Figures("days", note, rows)
 

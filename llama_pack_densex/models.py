@@ -337,8 +337,7 @@ def _retriever(name: str, place: str = "") -> BaseEmbedding:
         both = ", a folder that holds both" if retriever.questions else ""
         raise ValueError(
             f"{full_name!r} cannot be made: {_reason(error)}. Where there is no network, get {checkpoints} "
-            "with "
-            f"`hf download`, and write {name}:FOLDER{both}"
+            f"with `hf download`, and write {name}:FOLDER{both}"
         ) from None
 
 

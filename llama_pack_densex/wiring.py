@@ -122,8 +122,7 @@ def _report_unused_settings() -> None:
     if sizes.items() - {("SentenceSplitter", constants.DEFAULT_CHUNK_SIZE)}:
         logger.warning(
             "What Settings says of splitting (%s) is not used: passages end at sentence ends and have up to "
-            "%d tokens. "
-            "Pass text_splitter=, Settings.node_parser for one, to have others.",
+            "%d tokens. Pass text_splitter=, Settings.node_parser for one, to have others.",
             ", ".join(sizes), DEFAULT_CHUNK_SIZE,
         )  # fmt: skip
 
@@ -153,8 +152,7 @@ def embed_model_for(
     if not is_same_embed_model(manifest.embed_model, identity):
         raise InvalidIndexError(
             f"{where} was made with the embedding model {manifest.embed_model!r}, not {identity!r}: pass "
-            "that one as "
-            "embed_model=, or build the index anew."
+            "that one as embed_model=, or build the index anew."
         )
     return model, source
 
@@ -171,8 +169,7 @@ def _refuse_unnamed_place(model: str, where: str) -> None:
         advice += f", at the command line: --embed-model {shlex.quote(model)}"
     raise UnnamedModelError(
         f"{where} says that its embedding model is at {place!r}. To use it would {consequence}, and only "
-        "whoever made "
-        f"the index has named that place. If you trust it, {advice}",
+        f"whoever made the index has named that place. If you trust it, {advice}",
         model,
     )
 

@@ -150,8 +150,7 @@ def documents() -> list[Document]:
             id_="tides",
             text=(
                 "# Tides\n\n## Cause\n\nThe Moon pulls the ocean towards itself. Its pull raises two "
-                "bulges.\n\n"
-                "## Records\n\nThe Bay of Fundy has the highest tides. They reach 16 metres there."
+                "bulges.\n\n## Records\n\nThe Bay of Fundy has the highest tides. They reach 16 metres there."
             ),
             metadata={"topic": "sea", "tags": ["moon", "water"]},
         ),

@@ -66,8 +66,7 @@ def _japanese_sentence(rng: random.Random) -> str:
     thing, near = rng.sample(_THINGS_JA, 2)
     return (
         f"{rng.choice(_PLACES_JA)}の{adjective}{thing}は{rng.randint(1500, 1999)}年に"
-        f"{rng.choice(_NAMES_JA)}によって"
-        f"{rng.choice(_VERBS_JA)}、"
+        f"{rng.choice(_NAMES_JA)}によって{rng.choice(_VERBS_JA)}、"
         f"その後{rng.randint(3, 99)}人の{rng.choice(_PEOPLE_JA)}が{other}{near}で守った。"
     )
 

@@ -50,8 +50,7 @@ def table_drawing(
 _ESCAPES = str.maketrans({"(": r"\(", ")": r"\)"})
 _JAPANESE_FONT = (
     "<< /Type /Font /Subtype /Type0 /BaseFont /HeiseiKakuGo-W5 /Encoding /UniJIS-UCS2-H /DescendantFonts [ "
-    "<< "
-    "/Type /Font /Subtype /CIDFontType0 /BaseFont /HeiseiKakuGo-W5 /CIDSystemInfo << /Registry (Adobe) "
+    "<< /Type /Font /Subtype /CIDFontType0 /BaseFont /HeiseiKakuGo-W5 /CIDSystemInfo << /Registry (Adobe) "
     "/Ordering (Japan1) /Supplement 2 >> /DW 1000 >> ] >>"
 )
 
@@ -121,8 +120,7 @@ def pdf_bytes(
         objects += [
             "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R "
             f"/F2 {_JAPANESE_FONT} /F3 {_JAPANESE_FONT.replace('-UCS2-H', '-UCS2-V')} >> >> "
-            f"/Annots [{' '.join(fields[i]) if fields else ''}] "
-            f"/Contents {5 + 2 * i} 0 R >>",
+            f"/Annots [{' '.join(fields[i]) if fields else ''}] /Contents {5 + 2 * i} 0 R >>",
             f"<< /Length {len(drawing)} >>\nstream\n{drawing}\nendstream",
         ]
     if bookmarks:

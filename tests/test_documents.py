@@ -255,8 +255,7 @@ STRUCK_HTML = (
 STRUCK_MARKDOWN = (
     "# Fees\n\nThe yearly fee for members is ~~80\neuros~~ 70 euros. ~~Dogs may come. Cats too.~~\n\n"
     "会費は~~八千円~~七千円である。<s>犬も来てよい。</s>\n\n- ~~Lockers are free.~~\n- Lockers cost 5 "
-    "euros.\n\n"
-    "| Item | Price |\n|---|---|\n| Key | ~~20~~ 25 |\n| ~~Hat~~ | ~~3~~ |\n"
+    "euros.\n\n| Item | Price |\n|---|---|\n| Key | ~~20~~ 25 |\n| ~~Hat~~ | ~~3~~ |\n"
 )
 
 

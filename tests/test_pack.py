@@ -566,11 +566,8 @@ def test_the_racehorse_question_is_answered() -> None:
 def test_it_works_after_nest_asyncio_was_applied() -> None:
     pytest.importorskip("nest_asyncio")
     program = (
-        "import nest_asyncio; nest_asyncio.apply()\n"
-        "import asyncio\n"
-        "from llama_index.core import Document\n"
-        "from llama_pack_densex import DenseXRetrievalPack\n"
-        "async def main():\n"
+        "import nest_asyncio; nest_asyncio.apply()\nimport asyncio\nfrom llama_index.core import Document\n"
+        "from llama_pack_densex import DenseXRetrievalPack\nasync def main():\n"
         "    pack = DenseXRetrievalPack([Document(text='The lamp is red.')])\n"
         "    return str(pack.run('lamp')), str(await pack.arun('lamp'))\n"
         "print(asyncio.run(main()))"

@@ -98,13 +98,10 @@ def test_another_process_splits_few_texts_again(tmp_path: Path) -> None:
         corpus, query_llm="none", embed_model="none", tokenizer=Splitter(), persist_dir=tmp_path / "index"
     )
     program = (
-        "import sys\n"
-        "from tests.test_pack_persistence_search import Splitter\n"
-        "from llama_pack_densex import DenseXRetrievalPack\n"
-        "splitter = Splitter()\n"
+        "import sys\nfrom tests.test_pack_persistence_search import Splitter\n"
+        "from llama_pack_densex import DenseXRetrievalPack\nsplitter = Splitter()\n"
         "pack = DenseXRetrievalPack.load(sys.argv[1], query_llm='none', embed_model='none', "
-        "tokenizer=splitter)\n"
-        "print(pack.retrieve('灯17')[0].node.ref_doc_id, splitter.texts < 50)\n"
+        "tokenizer=splitter)\nprint(pack.retrieve('灯17')[0].node.ref_doc_id, splitter.texts < 50)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "index")],

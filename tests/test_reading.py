@@ -867,8 +867,7 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
     (document,) = read_file(file, "a.docx")
     assert document.text == (
         "# Staff\n\n# Leave\n\n2. Ask.\n3. Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 <a "
-        "month> |\n\n"
-        "It opens.\n\n1. Since 1859.\n"
+        "month> |\n\nIt opens.\n\n1. Since 1859.\n"
     )
     assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
 
@@ -1333,8 +1332,7 @@ def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
 
 SALES = (
     "| Branch | FY2023 Plan | FY2023 Actual | FY2024 Plan | FY2024 Actual |\n| --- | --- | --- | --- | --- "
-    "|\n"
-    "| Sapporo | 110 | 118 | 140 | 133 |\n| Naha | 70 | 64 | 75 | 91 |\n"
+    "|\n| Sapporo | 110 | 118 | 140 | 133 |\n| Naha | 70 | 64 | 75 | 91 |\n"
 )
 
 

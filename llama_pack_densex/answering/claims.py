@@ -74,8 +74,7 @@ _ASSENT = words(
     "at all for with by on from what which how possible impossible allowed permitted forbidden prohibited "
     "required "
     "necessary needed optional case depend depends short brief summary answer overview list details steps "
-    "question "
-    "good great i'm am sorry hear sounds hard tough difficult worry "
+    "question good great i'm am sorry hear sounds hard tough difficult worry "
     "follow follows following below documents say says let me us explain happy help that's it's here's"
 )
 

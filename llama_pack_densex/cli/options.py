@@ -30,8 +30,7 @@ HELP_EMBED = 'PROVIDER:NAME, a folder, "local", "minilm", "ruri" (docs/embedding
 DEFAULT_EMBED = "multilingual-e5-small if it is here, else none."
 HELP_LLM = (
     "an OpenAI model, or azure:DEPLOYMENT, bedrock:NAME, anthropic:NAME, google:NAME, ollama:NAME, "
-    "openai-like:NAME, "
-    "huggingface:NAME"
+    "openai-like:NAME, huggingface:NAME"
 )
 CONFIGURABLE = ("index", "query")
 """The commands whose options a configuration file and the environment may set."""

@@ -76,8 +76,7 @@ _UNLOCATED = "%s: %d of its %d results are nowhere in the documents; they count 
 _PROMPT = (
     "Answer the question from the context below, in as few words as possible: a name, a date, a number, "
     "a phrase. Give the answer alone, in the words and the language of the context, without a sentence "
-    "around it.\n\n"
-    "Context:\n{context}\n\nQuestion: {question}\nAnswer:"
+    "around it.\n\nContext:\n{context}\n\nQuestion: {question}\nAnswer:"
 )
 
 

@@ -232,8 +232,7 @@ class Database:
         return InvalidIndexError(
             f"the index in {self._where} cannot be read: a file in it is damaged or missing ({finding}). "
             "If it was copied while it was written to, copy it again; otherwise restore a backup, or remove "
-            "it and "
-            "build it anew (kept replies of an LLM are used again)."
+            "it and build it anew (kept replies of an LLM are used again)."
         )
 
     def explained(self, error: sqlite3.DatabaseError) -> Exception:

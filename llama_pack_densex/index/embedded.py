@@ -65,8 +65,7 @@ CREATE INDEX IF NOT EXISTS documents_by_file ON documents (file) WHERE file != '
 """
 _RECORD = (
     "nodes.row, id, document_id, granularity, passage_id, text, status, section, document_hash, file, "
-    "metadata, "
-    "span_start, span_end, unverified"
+    "metadata, span_start, span_end, unverified"
 )
 _OURS = "granularity != ''"  # what others wrote into the same database stays out of the index
 

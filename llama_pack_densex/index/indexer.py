@@ -153,8 +153,7 @@ class DocumentIndexer:
         if repeated:
             logger.warning(
                 "%d of the documents' ids were given more than once (%r is the first): of each, the index "
-                "has the "
-                "last document. Give each document an id of its own.",
+                "has the last document. Give each document an id of its own.",
                 len(repeated),
                 repeated[0],
             )

@@ -224,8 +224,7 @@ class NodeIndex:
         if missing and not self.missing_links:
             logger.warning(
                 "%d found units lead to nodes that are not in the index (the first is %s); they are left "
-                "out. Index "
-                "their documents again. This is said once; `missing_links` counts on.",
+                "out. Index their documents again. This is said once; `missing_links` counts on.",
                 len(missing), next(iter(missing)),
             )  # fmt: skip
         self.missing_links += len(missing)

@@ -551,6 +551,5 @@ def check_question(embedding: Sequence[float] | None, dimension: int | None) -> 
     if embedding is not None and dimension is not None and len(embedding) != dimension:
         raise ValueError(
             f"the query has {len(embedding)} dimensions, the index {dimension}: it was made with another "
-            "embedding "
-            "model; use that one, or build the index anew"
+            "embedding model; use that one, or build the index anew"
         )

@@ -55,8 +55,7 @@ _TORN = (
     ". If a process was killed while it wrote there, Chroma's files are torn: index the documents anew, into "
     "an "
     "embedded index (a folder's path without chroma://) or a Chroma server, which withstand a kill; replies "
-    "of an LLM "
-    "that are kept are used again"
+    "of an LLM that are kept are used again"
 )
 
 
@@ -90,8 +89,7 @@ class StoreAddress:
         """What is raised where there is nothing to read."""
         return MissingIndexError(
             f"there is no index at {self.name}: index documents first, with `densex index PATH --to "
-            f"'{self.name}'` or "
-            "DenseXRetrievalPack(documents, vector_store=...)"
+            f"'{self.name}'` or DenseXRetrievalPack(documents, vector_store=...)"
         )
 
     @contextmanager
@@ -124,8 +122,7 @@ class StoreAddress:
         if None not in (dimension, space.dimension) and dimension != space.dimension:
             raise ValueError(
                 f"the collection at {self.name} has vectors of {space.dimension} dimensions, but the "
-                "embedding model "
-                f"makes {dimension}{_OTHER}"
+                f"embedding model makes {dimension}{_OTHER}"
             )
 
 

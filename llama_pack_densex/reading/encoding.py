@@ -27,8 +27,7 @@ _SAMPLE = 10_000  # bytes by which an encoding is detected
 _BINARY = 8192  # bytes that tell a large binary file from text before it is read
 _NO_TEXT = (
     "is no text (it has NUL characters): only text, Markdown, HTML, PDF, .docx, .xlsx, .pptx and EPUB "
-    "can be read; "
-    "convert it, or leave it out"
+    "can be read; convert it, or leave it out"
 )
 _UNKNOWN = "is text in no encoding that can be recognised: convert it to UTF-8, or leave it out"
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

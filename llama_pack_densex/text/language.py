@@ -284,8 +284,7 @@ def _is_chinese(text: str, han: int) -> bool:
 
 _ENGLISH = words(
     "the of and to that with by from which were was his are for this at it had been she he they her"
-    " their its has have"
-    " not could should would who where when after before between into than about"
+    " their its has have not could should would who where when after before between into than about"
 )
 # French, German, Spanish, Italian, Portuguese, Dutch, Swedish, Danish, Polish, without what is an English
 # word too.
@@ -295,8 +294,7 @@ _NOT_ENGLISH = words(
     " dem zu auf für nicht sich wurde el los las de del y en es una por con su fue para al se di è della"
     " per nel gli"
     " sono dei um uma da dos das foi com na os em het een van op te dat voor zijn werd aan niet ook och"
-    " att det som är"
-    " av på til af og ikke w z się jest nie że"
+    " att det som är av på til af og ikke w z się jest nie że"
 )
 
 

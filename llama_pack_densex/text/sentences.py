@@ -382,8 +382,7 @@ def _may_be_abbreviation(word: str) -> bool:
 _WORD_BREAK = re.compile(r"[\"'“‘«(\[（「『—–/,．。、\u3040-\u30ff\u3400-\u9fff-]")
 _TITLES = words(
     "Mr Mrs Ms Mx Dr Drs Prof Rev Gen Col Lt Sgt Capt Cpl Cmdr Maj Adm Gov Sen Rep Reps Pres Hon Messrs"
-    " Mme Mlle Fr"
-    " Supt Insp Sra Dra Ud Hr Ing Fa Gem डॉ प्रो"
+    " Mme Mlle Fr Supt Insp Sra Dra Ud Hr Ing Fa Gem डॉ प्रो"
 )
 _NEVER_LAST = words(
     "e.g i.e eg ie cf viz vs approx ca incl w.r.t p.ej z.b d.h bzw resp u.a vgl т.е т.д г ул им inkl"
@@ -403,8 +402,7 @@ _STARTERS = {word.capitalize() for word in STOP_WORDS} | words(
     "According Additionally Also Although Among Another Despite Even Every Finally Following Furthermore"
     " Hence However"
     " Indeed Instead Later Many Meanwhile Moreover Perhaps Please Several Similarly Since Therefore"
-    " Though Thus Today"
-    " Unfortunately Unlike Upon Within Without Yet"
+    " Though Thus Today Unfortunately Unlike Upon Within Without Yet"
 )
 _CAMEL = re.compile(r"[a-z]{1,2}[A-Z]")
 _NUMBER = re.compile(r"(?:§+ ?|[€$£¥])?[0-9０-９]|[IVXLC]{2,}\b|[VX]\b|[A-Z]\d")

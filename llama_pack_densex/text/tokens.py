@@ -48,8 +48,7 @@ _OLD = (  # kanji of before 1946, each before today's
     "衞衛裝装襃褒覺覚覽覧觀観觸触謠謡證証譯訳譽誉讀読變変讓譲豐豊貳弐賣売贊賛踐践輕軽轉転辨弁辭辞辯弁遙遥遞逓"
     "遲遅"
     "邉辺邊辺鄰隣醉酔醫医釀醸釋釈錢銭鎭鎮鐵鉄鑄鋳鑛鉱關関陷陥隨随險険隱隠隸隷雙双雜雑霸覇靈霊靜静顏顔顯顕飮飲"
-    "餘余"
-    "餠餅騷騒驅駆驗験驛駅髓髄體体髙高髮髪鬪闘鷄鶏鹽塩麥麦黏粘默黙點点黨党齊斉齋斎齒歯齡齢龍竜龜亀﨑崎"
+    "餘余餠餅騷騒驅駆驗験驛駅髓髄體体髙高髮髪鬪闘鷄鶏鹽塩麥麦黏粘默黙點点黨党齊斉齋斎齒歯齡齢龍竜龜亀﨑崎"
 )
 # Latin and Greek letters with marks, the vowel signs of Hebrew and Arabic with its alef, digits of other
 # scripts.

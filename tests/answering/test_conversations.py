@@ -395,12 +395,10 @@ CONVERSATIONS = {
             AKASHI[0],
             (
                 "The Akashi Kaikyo Bridge[^{akashi}]: it opened in 1998 [^{akashi}, ^88]. It joins Kobe and "
-                "Awaji "
-                "[^{akashi}][^{akashi}].\n\n[^88]: A\n[^{akashi}]: B\n",
+                "Awaji [^{akashi}][^{akashi}].\n\n[^88]: A\n[^{akashi}]: B\n",
             ),
             "The Akashi Kaikyo Bridge[^{akashi}]: it opened in 1998[^{akashi}]. It joins Kobe and "
-            "Awaji[^{akashi}]"
-            "[^{akashi}].",
+            "Awaji[^{akashi}][^{akashi}].",
             cites=("akashi",),
             read=("akashi",),
         ),
@@ -408,8 +406,7 @@ CONVERSATIONS = {
             SEIKAN[0],
             (
                 "青函トンネル[^{青函}]: 1988年に開業した [^{青函}、^88]。本州と北海道を結んでいる[^{青函}]。"
-                "\n\n"
-                "[^88]: A\n[^{青函}]: B\n",
+                "\n\n[^88]: A\n[^{青函}]: B\n",
             ),
             "青函トンネル[^{青函}]: 1988年に開業した[^{青函}]。本州と北海道を結んでいる[^{青函}]。",
             cites=("青函",),

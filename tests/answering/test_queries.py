@@ -121,8 +121,7 @@ def test_a_missing_subject_comes_from_the_messages_before_and_no_other(
         ("なるほど", "small_talk"), ("わかった、ありがとう", "small_talk"),
         ("そうなんですね！", "small_talk"),
         ((
-            "Could you translate that into Japanese, "
-            "please?"
+            "Could you translate that into Japanese, please?"
         ), "conversation"), ("3行でまとめて", "conversation"),
         ("要点をまとめてください", "conversation"), ("Make it shorter", "conversation"),
     ],

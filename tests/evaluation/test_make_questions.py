@@ -36,8 +36,7 @@ MILLS = {
     ),
     "bakery.md": (
         "# Strangford bakery\n\nThe bakery in Strangford sells loaves from Tuesday to Saturday. It is shut "
-        "in "
-        "February, and the staff then mend the ovens and paint the walls of the shop.\n",
+        "in February, and the staff then mend the ovens and paint the walls of the shop.\n",
         {
             "kind": "situation",
             "question": (
@@ -50,8 +49,7 @@ MILLS = {
     ),
     "prices.md": (
         "# Boats\n\nBoats can be hired at the pier all summer, by the hour or for the whole day, with a "
-        "skipper.\n\n"
-        "| Boat | Hour | Day |\n| --- | --- | --- |\n| Rowing boat | 8 euros | 40 euros |\n"
+        "skipper.\n\n| Boat | Hour | Day |\n| --- | --- | --- |\n| Rowing boat | 8 euros | 40 euros |\n"
         "| Sailing boat | 20 euros | 110 euros |\n",
         {
             "kind": "list",

@@ -93,8 +93,7 @@ def test_another_propositionizer_gives_other_ids() -> None:
 
 def test_ids_are_the_same_in_another_process() -> None:
     program = (
-        "from llama_index.core import Document\n"
-        "from llama_pack_densex import PropositionNodeParser\n"
+        "from llama_index.core import Document\nfrom llama_pack_densex import PropositionNodeParser\n"
         f"document = Document(text={TEXT!r}, id_='a', metadata={{'b': 1, 'a': ['x', {{'y': None}}]}})\n"
         "print([node.node_id for node in PropositionNodeParser().get_nodes_from_documents([document])])"
     )

@@ -39,8 +39,7 @@ PROSE = st.lists(
 
 FOX = (
     "Greta Lund was born in Bergen in 1931. She studied geology, and led an expedition to Svalbard with Ole "
-    "Moe. "
-    "There he fell ill with scurvy in autumn. The two never spoke of it again."
+    "Moe. There he fell ill with scurvy in autumn. The two never spoke of it again."
 )
 HORSE = (
     "アサギリは2015年に北海道で生まれた。母はユウナギである。"
@@ -120,8 +119,7 @@ def test_the_number_tells_between_sentences_about_two_models() -> None:
         "Its heat pump Polaris 7 has an output of 7 kW and costs 890 euros. The larger Polaris 12 has an "
         "output of 12 "
         "kW and costs 990 euros. Both use propane. The Polaris 7 weighs 118 kg, the Polaris 12 weighs 164 "
-        "kg. The "
-        "warranty is five years for the Polaris 7 and seven years for the Polaris 12."
+        "kg. The warranty is five years for the Polaris 7 and seven years for the Polaris 12."
     )
     about = ("The heat pump Polaris {} has an output of {} kW.", "The heat pump Polaris {} costs {}90 euros.")
     about += ("The Polaris {} weighs {} kg.", "Polaris {} uses propane.", "Polaris {} has a warranty.")

@@ -24,15 +24,13 @@ TOWER = Passage(
     "storms twice washed the scaffolding away. It is 41.5 metres high and was built of 12,300 blocks. The "
     "National "
     'Lighthouse Board (NLB) called it "a needle of light". Between 1901 and 1905 the French added a second '
-    "gallery, "
-    "and the next year a fog signal. In the 1950s the twenty-three keepers were sent home.",
+    "gallery, and the next year a fog signal. In the 1950s the twenty-three keepers were sent home.",
     title="Karsted Lighthouse",
     section="Construction",
 )
 HORSE = Passage(
     "本馬は2019年5月7日に北海道安平町の牧場で生まれた。2022年の星霜記念では武田豊が騎乗し、"
-    "二十三頭立ての十八番枠から"
-    "１分５８秒３で勝った。翌年はドバイへ渡り、3万5千人の前で走った。"
+    "二十三頭立ての十八番枠から１分５８秒３で勝った。翌年はドバイへ渡り、3万5千人の前で走った。"
     "管理したのは「鬼の調教師」と呼ばれた佐伯いとである。",
     title="アオバノカゼ",
 )
@@ -102,8 +100,7 @@ SALE = Passage(
     "In 1925 a con man sold the tower. In the same year a car maker began to use it, his name was on it "
     "until 1934. "
     "In October 1953 Ida Brandvold left; on December 12 her men reached the U.S at last. They left on May "
-    "16. The "
-    "next day they landed. In 2019 a diver came down. A year later he came again.",
+    "16. The next day they landed. In 2019 a diver came down. A year later he came again.",
     title="Karsted Lighthouse",
 )
 
@@ -133,8 +130,7 @@ RECIPE = Passage(
 )
 PAINTER = Passage(
     "Born in Coyoacán to a German father, Ruiz spent her childhood at La Casa Azul. She contracted polio at "
-    "six, met "
-    "Brandvold on Dec. 5, 1929 and painted 143 works; they parted ten years later.",
+    "six, met Brandvold on Dec. 5, 1929 and painted 143 works; they parted ten years later.",
     title="Elena Ruiz",
 )
 
@@ -398,8 +394,7 @@ BRIDGE = Passage(
     "while it was built, and between one hundred and two hundred were hurt. It is 412 m long, covers 2.5 km² "
     "and is "
     "painted once it is warmer than 15 °C. The United Kingdom paid for it, and the Scottish for three towers "
-    "of 23,000 "
-    "stones.",
+    "of 23,000 stones.",
     title="Harrow Bridge",
 )
 BRIDGE_RIGHT = [
@@ -416,8 +411,7 @@ BRIDGE_RIGHT = [
 ]
 CITY = Passage(
     "霧ヶ丘市は昭和50年に3町5村が合併して発足した。面積は約345km²で、約80か所の温泉があり、"
-    "平均気温は14.2度である。"
-    "予算は5億3,200万円で、ヴェローナと姉妹都市である。",
+    "平均気温は14.2度である。予算は5億3,200万円で、ヴェローナと姉妹都市である。",
     title="霧ヶ丘市",
 )
 CITY_RIGHT = [

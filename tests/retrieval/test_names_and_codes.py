@@ -49,8 +49,7 @@ def names() -> DenseXRetrievalPack:
         ("How does the it team work?", "it"),
         ("How many days of leave do staff in the US get?", "us"), ("Where is vitamin A found?", "vitamin a"),
         ((
-            "what is vitamin "
-            "a?"
+            "what is vitamin a?"
         ), "vitamin a"), ("what is vitamin d found in", "vitamin d"), ("plan a", "plan a"),
         ("What does Plan B cost?", "plan b"), ("Which album is by The Who?", "the who"),
         ("Which album did the who record?", "the who"), ("What is the tax in OR?", "oregon"),
@@ -126,12 +125,10 @@ def codes() -> DenseXRetrievalPack:
         ("When do lectures on C take place?", "c"), ("C＋＋の講義はいつ", "c++"), ("F#", "f#"),
         ("What runs on .NET?", ".net"),
         ((
-            "Where does nodejs "
-            "run?"
+            "Where does nodejs run?"
         ), "node.js"), ("Next.jsはどこで動く", "next.js"), ("What does A* find?", "a*"),
         ((
-            "Which grade is "
-            "A+?"
+            "Which grade is A+?"
         ), "a+"), ("R&D", "r&d"), ("Ｒ＆Ｄの予算", "r&d"), ("How long is a 1-on-1?", "1-on-1"),
         ("24/7", "24/7"), ("Who gets 50%?", "50%"), ("AX10", "ax-10"), ("What does AX 10 fit?", "ax-10"),
         ("ax_10", "ax-10"), ("型番AX10", "ax-10"), ("AXー１０は何用ですか", "ax-10"), ("AX-10B", "ax-10b"),

@@ -18,8 +18,7 @@ CODE = "Pythonの`asyncio.run()`を使うとevent loopが作られる。`import 
 PHONE = "iPhone 15 ProはAppleが2023年に発売したスマートフォンである。iPhone 15 Proはチタンを使う。"
 EIFFEL = (
     "La tour Eiffel est une tour de fer puddlé de 330 mètres de hauteur située à Paris, à l'extrémité "
-    "nord-ouest du "
-    "parc du Champ-de-Mars en bordure de la Seine."
+    "nord-ouest du parc du Champ-de-Mars en bordure de la Seine."
 )
 BEIJING = "北京是中华人民共和国的首都，也是中国的政治和文化中心。它的人口超过两千万，这个城市有三千年的历史。"
 MIXED_LIST = "Apollo 13, 1970, Jim Lovell; Apollo 14, 1971, Alan Shepard"

@@ -240,8 +240,7 @@ LINES = {
     "a list after a sentence": "We need two things:\n|- time\n|- money",
     "a clause of a contract": (
         "2.1   This Agreement begins on the Effective Date and goes on for\n      three years. |It ends "
-        "then.\n"
-        "|2.2   The Customer pays."
+        "then.\n|2.2   The Customer pays."
     ),
     "options of a command": (
         "-v, --verbose  print every step and what it\n               was given\n|-q  print nothing"
@@ -456,8 +455,7 @@ TABLES = {
     ),
     "HTML table": (
         "<table>\n<tr><th>a</th><th>b</th></tr>\n<tr><td rowspan=2>1</td><td>2 &amp; 3</td></tr>\n"
-        "<tr><td>4</td></tr>\n"
-        "</table>",
+        "<tr><td>4</td></tr>\n</table>",
         {
             "<tr><td rowspan=2>1</td><td>2 &amp; 3</td></tr>\n": "a: 1; b: 2 & 3",
             "<tr><td>4</td></tr>\n</table>": "a: 1; b: 4",

@@ -62,8 +62,7 @@ def test_a_logged_traceback_is_plain() -> None:
 
 def test_the_traceback_of_a_fault_is_plain() -> None:
     code = (
-        "from llama_pack_densex.cli import app\n"
-        "@app.command()\n"
+        "from llama_pack_densex.cli import app\n@app.command()\n"
         "def fail(): raise RuntimeError('\\x1b]0;title\\x07')\n"
         "app(['fail'])\n"
     )

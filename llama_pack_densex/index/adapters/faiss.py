@@ -186,10 +186,8 @@ def _numbered(index: Any) -> Any:
             f"a {type(index).__name__} of FAISS cannot be used here: an index must be trained with "
             "normalised "
             "embeddings (index.train), measure inner products or Euclidean distances, and delete vectors by "
-            "number; "
-            "faiss.IndexFlatIP(dimension) searches exactly, and faiss.index_factory(dimension, "
-            "'IVF256,Flat', "
-            "faiss.METRIC_INNER_PRODUCT) fast"
+            "number; faiss.IndexFlatIP(dimension) searches exactly, and faiss.index_factory(dimension, "
+            "'IVF256,Flat', faiss.METRIC_INNER_PRODUCT) fast"
         )
     if has_numbers:
         return index

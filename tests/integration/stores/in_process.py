@@ -146,8 +146,7 @@ class MilvusLite(StoreKind):
     limits: ClassVar[Mapping[str, str]] = {
         "test_long_metadata_comes_back_as_it_was": (
             "Milvus keeps 65,535 bytes of a text, and of all metadata of a row: what is longer is refused, "
-            "with its "
-            "size"
+            "with its size"
         )
     }
 

@@ -71,8 +71,7 @@ class Postgres(StoreKind):
 NO_IDS = {
     "test_rows_of_somebody_else_never_appear": (
         "FAISS keeps no ids, so nobody can tell whose a vector is that others added: an index with vectors "
-        "that a pack "
-        "does not know is refused, and so is adding to one past the pack"
+        "that a pack does not know is refused, and so is adding to one past the pack"
     )
 }
 
