@@ -16,6 +16,7 @@ from llama_pack_densex.evaluation.evaluation_set import (
     EvaluationSet as EvaluationSet,
 )
 from llama_pack_densex.evaluation.evaluation_set import Question as Question
+from llama_pack_densex.evaluation.evidence import contains_answer
 from llama_pack_densex.evaluation.formats import (
     FORMATS,
     JQARA_FIELDS,
@@ -209,12 +210,12 @@ def _checked(
 ) -> EvaluationSet:
     """A set with its name and its language, after a check of its ids and references."""
     _check_ids(dataset, path)
+    language = _dataset_language(dataset, language or dataset.language)
     if dataset.documents:
-        dataset = _with_pages(dataset)
+        dataset = _with_pages(dataset, language)
         _check_references(dataset, path)
     if not name:
         name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
-    language = _dataset_language(dataset, language or dataset.language)
     texts = {document.id_: document.text for document in dataset.documents}
     questions = [_with_own_document(question, dataset, texts) for question in dataset.questions]
     return replace(
@@ -225,29 +226,23 @@ def _checked(
     )
 
 
-def _with_pages(dataset: EvaluationSet) -> EvaluationSet:
+def _with_pages(dataset: EvaluationSet, language: str) -> EvaluationSet:
     """Where questions name a file that is read as a document a page: the page that has their answer."""
     pages: defaultdict[str, list[Document]] = defaultdict(list)
     for document in dataset.documents:
         name, is_page, _ = document.id_.rpartition("#page=")
         if is_page:
             pages[name].append(document)
-    questions = [
-        replace(question, document_id=_page_of(question, pages[question.document_id]))
-        if question.document_id in pages
-        else question
-        for question in dataset.questions
-    ]
+    questions = []
+    for question in dataset.questions:
+        name = question.document_id
+        if name in pages:
+            with_answer = (
+                page for page in pages[name] if contains_answer(page.text, question.answers, language)
+            )
+            name = next((page.id_ for page in with_answer), "")
+        questions.append(replace(question, document_id=name))
     return replace(dataset, questions=questions)
-
-
-def _page_of(question: Question, pages: Sequence[Document]) -> str:
-    """The id of the first page that has an answer; empty where none has."""
-    for answer in question.answers:
-        for page in pages:
-            if answer in page.text:
-                return page.id_
-    return ""
 
 
 def _check_references(dataset: EvaluationSet, path: Path) -> None:

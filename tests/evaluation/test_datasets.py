@@ -579,3 +579,10 @@ def test_a_file_stands_for_the_page_of_it_that_answers(tmp_path: Path, beside: b
     pages = [question.document_id.partition("#page=")[2] for question in questions]
     assert pages[:3] == ["2", "1", "3"]
     assert not any(pages[3:])
+
+
+def test_the_page_has_the_answer_as_a_word(tmp_path: Path) -> None:
+    (tmp_path / "rules.pdf").write_bytes(pdf_bytes(["It was built in 1993.", "Floor 3 is ours."]))
+    record = {"question": "Which floor is ours?", "answer": "3", "document": "rules.pdf"}
+    (question,) = read_dataset(_write(tmp_path / "q.json", [record])).questions
+    assert question.document_id == "rules.pdf#page=2"
