@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import struct
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -44,6 +45,7 @@ _K1 = 1.2
 _B = 0.75  # both as Lucene and Elasticsearch have them
 _ROWS_A_BLOCK = 4_096
 _ENTRY = np.dtype([("place", "<u2"), ("count", "<u2"), ("length", "<u2")])
+_pack_entry = struct.Struct("<HHH").pack
 _KEYS_A_QUERY = 300  # of three values each
 _TOKENS_A_QUERY = 100  # whose postings are in memory at once
 _FEW = 10  # places, to look for which one by one takes a tenth of the time of `np.isin`
@@ -65,23 +67,23 @@ class RowWords(NamedTuple):
 
 def add_words(connection: sqlite3.Connection, rows: Iterable[RowWords]) -> None:
     """Add the tokens of rows that have none yet."""
-    blocks: defaultdict[Block, list[tuple[int, int, int]]] = defaultdict(list)
-    kept = []
+    rows = list(rows)
+    entries: defaultdict[Block, bytearray] = defaultdict(bytearray)
     totals: Counter[tuple[int, str]] = Counter()
     for row, field, words in rows:
-        kept.append((row, field, words))
         block, place = divmod(row, _ROWS_A_BLOCK)
         tokens = _tokens_in(words)
         totals[field, "texts"] += 1
         totals[field, "tokens"] += len(tokens)
+        length = min(len(tokens), _MOST)
         for token, count in Counter(tokens).items():
-            blocks[field, token, block].append((place, min(count, _MOST), min(len(tokens), _MOST)))
-    connection.executemany("INSERT INTO words VALUES (?, ?, ?)", kept)
+            entries[field, token, block] += _pack_entry(place, min(count, _MOST), length)
+    connection.executemany("INSERT INTO words VALUES (?, ?, ?)", rows)
     # joined as texts, blobs become one, byte for byte
     connection.executemany(
         "INSERT INTO postings VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
         "entries = CAST(entries || excluded.entries AS BLOB)",
-        ((*key, np.array(entries, _ENTRY).tobytes()) for key, entries in sorted(blocks.items())),
+        ((*key, entries[key]) for key in sorted(entries)),
     )
     _count(connection, totals)
 

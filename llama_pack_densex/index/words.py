@@ -145,7 +145,7 @@ class Words:
         """The names in a passage and its title, each as its tokens with spaces between them."""
         title = str(json.loads(passage.metadata or "{}").get(TITLE_KEY, ""))
         names = find_names(searchable_text(f"{title}\n{passage.text}"))
-        return list(dict.fromkeys(filter(None, (" ".join(self.tokens(name)) for name in names))))
+        return list(dict.fromkeys(filter(None, (_name_tokens(self, name) for name in names))))
 
     def add(self, connection: sqlite3.Connection, records: Mapping[int, NodeRecord]) -> None:
         """Add the tokens of nodes to a database; those of passages once their units are there, or among them.
@@ -180,6 +180,11 @@ def _stated(connection: sqlite3.Connection, passage_ids: Sequence[str]) -> dict[
     for row, _, words in read_words(connection, units):
         stated[units[row].passage_id].append(words)
     return stated
+
+
+@functools.lru_cache(maxsize=16_384)  # passages share their names
+def _name_tokens(words: Words, name: str) -> str:
+    return " ".join(words.tokens(name))
 
 
 def find_names(text: str) -> list[str]:

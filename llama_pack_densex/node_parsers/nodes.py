@@ -132,6 +132,7 @@ class DocumentNodes:
         self._outline = Outline(document.get_content() if document.source_node is None else "")
         self._base_nodes: list[TextNode] = []
         self._passage_nodes: list[TextNode] = []
+        self._links: dict[str, RelatedNodeInfo] = {}
         self._add_base_nodes(pieces)
         self.passages = [passage_of(node) for node in self._passage_nodes]
 
@@ -173,7 +174,7 @@ class DocumentNodes:
                 self._passage_nodes.append(node)
         for parent, children in siblings.items():
             if parent is not None:
-                _adopt(self._base_nodes[parent], children)
+                self._adopt(self._base_nodes[parent], children)
             self._link_neighbours(children)
 
     def _base_node(self, piece: BasePiece, granularity: str) -> TextNode:
@@ -253,7 +254,7 @@ class DocumentNodes:
             for text, spans in zip(propositions.texts, sources, strict=True)
         ]
         if nodes:
-            _adopt(passage, nodes)
+            self._adopt(passage, nodes)
         self._link_neighbours(nodes)
         for node in nodes:
             _note_findings(node, findings.get(node.text))
@@ -312,7 +313,10 @@ class DocumentNodes:
             start_char_idx=start,
             end_char_idx=end,
             extra_info=metadata,
-            relationships={NodeRelationship.SOURCE: self._source, NodeRelationship.PARENT: _info(passage)},
+            relationships={
+                NodeRelationship.SOURCE: self._source,
+                NodeRelationship.PARENT: self._link_to(passage),
+            },
             excluded_embed_metadata_keys=list(passage.excluded_embed_metadata_keys),
             excluded_llm_metadata_keys=list(passage.excluded_llm_metadata_keys),
             **appearance(passage),
@@ -326,12 +330,31 @@ class DocumentNodes:
         plain = {"section": section} if self._includes_metadata and section else {}
         return {SECTION_KEY: section, **plain}
 
+    # Links
+
+    def _adopt(self, parent: TextNode, children: Sequence[TextNode]) -> None:
+        parent.relationships[NodeRelationship.CHILD] = [self._link_to(node) for node in children]
+        for node in children:
+            node.relationships[NodeRelationship.PARENT] = self._link_to(parent)
+
     def _link_neighbours(self, siblings: Sequence[TextNode]) -> None:
         if not self._links_neighbours:
             return
         for node, following in pairwise(siblings):
-            node.relationships[NodeRelationship.NEXT] = _info(following)
-            following.relationships[NodeRelationship.PREVIOUS] = _info(node)
+            node.relationships[NodeRelationship.NEXT] = self._link_to(following)
+            following.relationships[NodeRelationship.PREVIOUS] = self._link_to(node)
+
+    def _link_to(self, node: TextNode) -> RelatedNodeInfo:
+        """A link to a node, the same for all that have it.
+
+        Without the metadata that `as_related_node_info` copies into every link, and without the hash over it,
+        which is not final while nodes are being linked.
+        """
+        link = self._links.get(node.node_id)
+        if link is None:
+            link = RelatedNodeInfo(node_id=node.node_id, node_type=node.get_type())
+            self._links[node.node_id] = link
+        return link
 
 
 def binary_kind(text: str) -> str:
@@ -393,19 +416,6 @@ def _shown_answer(proposition: TextNode) -> list[Any]:
 def _note_findings(node: TextNode, findings: Sequence[str] | None) -> None:
     if findings:
         node.metadata[FINDINGS_KEY] = "\n".join(findings)
-
-
-def _info(node: TextNode) -> RelatedNodeInfo:
-    # Without the metadata that `as_related_node_info` copies into every link, and without the hash over it,
-    # which is not final while nodes are being linked.
-    return RelatedNodeInfo(node_id=node.node_id, node_type=node.get_type())
-
-
-def _adopt(parent: TextNode, children: Sequence[TextNode]) -> None:
-    parent.relationships[NodeRelationship.CHILD] = [_info(node) for node in children]
-    link = _info(parent)
-    for node in children:
-        node.relationships[NodeRelationship.PARENT] = link
 
 
 def _nothing_lost(passage: Passage, propositions: PropositionSet) -> PropositionSet:

@@ -7,12 +7,14 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise
+from typing import Any
 
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.node_parser import TextSplitter
+from llama_index.core.utils import get_tokenizer
 
-from llama_pack_densex.llm.usage import tokens_of
 from llama_pack_densex.text.blocks import Block, find_blocks, says_nothing
 from llama_pack_densex.text.links import readable_text, searchable_text
 from llama_pack_densex.text.markdown import PIPE
@@ -293,9 +295,14 @@ def _count_fitting(text: str, parts: Sequence[Span], chunk_size: int) -> int:
 
 def length_of(text: str) -> int:
     """The length of a text in tokens, without where its links lead; see `CJK_TOKENS`."""
+    return _length_by(get_tokenizer(), text)
+
+
+@lru_cache(maxsize=4_096)  # sections and their passages are cut from the same sentences
+def _length_by(tokenize: Callable[[str], Sequence[Any]], text: str) -> int:
     words = searchable_text(text)
     without_cjk = _CJK.sub("", words)
-    return len(tokens_of(without_cjk)) + math.ceil(CJK_TOKENS * (len(words) - len(without_cjk)))
+    return len(tokenize(without_cjk)) + math.ceil(CJK_TOKENS * (len(words) - len(without_cjk)))
 
 
 _CJK = re.compile(f"[{CJK}]")

@@ -112,7 +112,7 @@ class SearchResult:
         passages: Best first, each once.
         exhausted: Whether a larger round would find nothing more.
         coverage: Of a keyword search, how much of the question the best passage holds: the share of its
-            words, each counted as it is rare; the mean of the passage's own and of its best unit's.
+            words, each counted as it is rare.
     """
 
     passages: tuple[PassageHit, ...]

@@ -35,7 +35,7 @@ _ASKING = frozenset(
 
 
 class _Scored(NamedTuple):
-    """A passage or a unit, and its score by BM25."""
+    """A passage, and its score by BM25."""
 
     row: NodeRow
     score: float
@@ -78,13 +78,8 @@ class KeywordSearch:
             if not passages:
                 return NOTHING
             units = self._matching_units(connection, searched, passages)
-            best = passages[0].row
-            rows = [best.row, *(unit.row.row for unit in units[best.id])]
-            coverage = _coverage(connection, content_words(tokens), single, rows)
-        hits = tuple(
-            PassageHit(passage.id, score, tuple(_found(unit) for unit in units[passage.id]))
-            for passage, score in passages
-        )
+            coverage = _coverage(connection, content_words(tokens), single, passages[0].row.row)
+        hits = tuple(PassageHit(passage.id, score, tuple(units[passage.id])) for passage, score in passages)
         return SearchResult(hits, not has_more, coverage)
 
     def _single_characters(self, tokens: Sequence[str]) -> set[str]:
@@ -95,9 +90,9 @@ class KeywordSearch:
 
     def _matching_units(
         self, connection: sqlite3.Connection, tokens: Sequence[str], passages: Sequence[_Scored]
-    ) -> Mapping[str, list[_Scored]]:
+    ) -> Mapping[str, list[FoundNode]]:
         """The units of some passages that have any of some tokens, by passage, best first."""
-        units: defaultdict[str, list[_Scored]] = defaultdict(list)
+        units: defaultdict[str, list[FoundNode]] = defaultdict(list)
         if {*self.granularity} == {"passage"}:
             return units
         of_passages = units_of_passages(connection, [passage.row.id for passage in passages])
@@ -105,7 +100,7 @@ class KeywordSearch:
         scores = keywords.scores_of_units(connection, tokens, searched)
         for row in sorted(scores, key=lambda row: (-scores[row], row)):
             unit = searched[row]
-            units[unit.passage_id].append(_Scored(unit, scores[row]))
+            units[unit.passage_id].append(FoundNode(unit.id, unit.granularity, unit.passage_id, scores[row]))
         return units
 
 
@@ -155,25 +150,15 @@ def _best_passages(
     return passages[:k], has_more or len(passages) > k
 
 
-def _coverage(
-    connection: sqlite3.Connection, content: set[str], single: set[str], rows: Sequence[int]
-) -> float:
-    """How much of a question a passage and its best unit hold, the mean of both.
+def _coverage(connection: sqlite3.Connection, content: set[str], single: set[str], row: int) -> float:
+    """How much of a question a passage holds, each word as it is rare.
 
     Args:
         connection: A connection that is reading.
         content: The question's content words.
         single: Single characters among them, which may be hidden in a pair.
-        rows: The row of the passage, then those of its units.
+        row: The passage's row.
     """
-    rarities = keywords.rarities(connection, content)
-    shares = dict.fromkeys(rows, 0.0)
-    for row, _, words in keywords.read_words(connection, rows):
-        in_pairs = {character for character in single if character in words}
-        shares[row] = share_held(rarities, in_pairs.union(words.split(" ")))
-    own, *of_units = shares.values()
-    return (own + max(of_units, default=own)) / 2
-
-
-def _found(unit: _Scored) -> FoundNode:
-    return FoundNode(unit.row.id, unit.row.granularity, unit.row.passage_id, unit.score)
+    (passage,) = keywords.read_words(connection, [row])
+    in_pairs = {character for character in single if character in passage.words}
+    return share_held(keywords.rarities(connection, content), in_pairs.union(passage.words.split(" ")))

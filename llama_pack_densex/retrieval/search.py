@@ -42,9 +42,8 @@ class UnitSearch:
     relative score.
 
     Where both are asked (see `fuse`), the side by words counts as far as words go: by how much of the
-    question its best passage holds, and the best unit of that. A passage with one of ten words is no better
-    than it is, nor is one that has common words here and there. A question none of whose words occurs is
-    answered by the embeddings alone.
+    question its best passage holds, each word as it is rare. A passage with one of ten words is no better
+    than it is. A question none of whose words occurs is answered by the embeddings alone.
 
     Args:
         index: The nodes. Without an embedding model they are searched by words alone.
@@ -213,7 +212,8 @@ def fuse(
 
     Scores are made relative first (min-max over the best of each side: 1 for the best, 0 for the last one of
     the head and for what is not in it), then added by weight. By words, a passage stands half-way between its
-    own place and that of its best unit, since words that stand together say more. Core's
+    own place and that of its best unit, since words that stand together say more; questions that it answers
+    do not count there, as with them SQuAD's questions found the right passage for 1 in 100 less. Core's
     `QueryFusionRetriever` merges nodes of equal text.
 
     Args:
@@ -269,10 +269,16 @@ def _scores_of_units(hits: Iterable[PassageHit]) -> dict[str, float]:
 
 
 def _places_by_words(hits: Sequence[PassageHit]) -> dict[str, float]:
-    """The places of passages on the scale of relative scores, by their words and those of their best unit."""
+    """The places of passages on the scale of relative scores, by their words and those of the best unit that
+    states something."""
     # BM25 is 0 for none
     own = relative_scores({hit.passage_id: hit.score for hit in hits}, HEAD_PASSAGES, floor=0.0)
-    best_units = {hit.passage_id: hit.units[0].score for hit in hits[:HEAD_PASSAGES] if hit.units}
+    best_units: dict[str, float] = {}
+    for hit in hits[:HEAD_PASSAGES]:
+        for unit in hit.units:
+            if unit.granularity != "question":
+                best_units[hit.passage_id] = unit.score
+                break
     if not best_units:
         return own
     of_units = relative_scores(best_units, HEAD_PASSAGES, floor=0.0)

@@ -42,7 +42,7 @@ class Segment:
         return self.start, self.end
 
 
-@lru_cache(maxsize=64)  # several checks ask about a passage
+@lru_cache(maxsize=512)  # several steps ask about a passage, after all of a batch went through the one before
 def segment(text: str, context: str = "") -> tuple[Segment, ...]:
     """Split a text into sentences, headings, rows of tables, and code.
 
@@ -95,7 +95,8 @@ class Statement:
     span: Span
 
 
-def statements(text: str, context: str = "") -> list[Statement]:
+@lru_cache(maxsize=512)
+def statements(text: str, context: str = "") -> tuple[Statement, ...]:
     """What stands in for the propositions of a passage, in order.
 
     Sentences and code are as they stand there, without where links lead; the cells of a row are behind the
@@ -117,11 +118,11 @@ def statements(text: str, context: str = "") -> list[Statement]:
         if any(map(str.isalnum, statement)) and own.splitlines()[-1].strip() not in entries:
             stated.append(Statement(statement, part.span))
     if stated or not segments:
-        return stated
+        return tuple(stated)
     if entries:
         span = (segments[0].start, segments[-1].end)
-        return [Statement(text[slice(*span)], span)]
-    return [Statement(text[part.start : part.end], part.span) for part in segments]
+        return (Statement(text[slice(*span)], span),)
+    return tuple(Statement(text[part.start : part.end], part.span) for part in segments)
 
 
 def _statement(part: Segment, own: str) -> str:

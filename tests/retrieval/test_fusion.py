@@ -140,6 +140,16 @@ def test_of_passages_with_the_same_words_that_which_has_them_in_one_unit_comes_f
     assert [hit.passage_id for hit in fused] == ["together", "apart", "title"]
 
 
+def test_a_question_that_a_passage_answers_is_not_its_best_unit_by_words() -> None:
+    question = FoundNode("asking.0", "question", "asking", 9.0)
+    stated = {name: found(f"{name}.1", name, score) for name, score in (("asking", 1.0), ("stating", 2.0))}
+    lexical = [
+        PassageHit("asking", 6.0, (question, stated["asking"])),
+        PassageHit("stating", 6.0, (stated["stating"],)),
+    ]
+    assert [hit.passage_id for hit in fuse((), lexical, 0.5)] == ["stating", "asking"]
+
+
 @pytest.mark.parametrize("cosine", [1.0, 0.3, 0.0, -0.7])
 def test_a_single_hit_has_its_sides_whole_share(cosine: float) -> None:
     assert scores(fuse(dense_side({"1.0": cosine}), (), 0.4)) == {"1": 0.4}

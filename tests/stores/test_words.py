@@ -184,29 +184,6 @@ def test_it_is_told_how_much_of_the_question_the_best_passage_holds(
 
 
 @pytest.mark.parametrize(
-    ("together", "apart", "query"),
-    [
-        ("A red fox sleeps.", ("A red lamp.", "The fox sleeps."), "red fox"),
-        (
-            "The tower opened in 1998.",
-            ("The tower is high.", "A bridge opened in 1998."),
-            "tower opened 1998",
-        ),
-        ("京都のタワーは赤い。", ("京都の雨。", "タワーは赤い。"), "京都 タワー"),
-    ],
-)
-def test_words_that_stand_together_hold_more_of_the_question(
-    together: str, apart: tuple[str, ...], query: str
-) -> None:
-    def coverage(*texts: str) -> float:
-        units = [record(text, "sentence", text, "p") for text in texts]
-        return Searched([record("p", "passage", " ".join(texts)), *units])(query).coverage
-
-    assert coverage(together) == 1
-    assert 0.5 < coverage(*apart) < 1
-
-
-@pytest.mark.parametrize(
     ("rare", "common", "filler"),
     [("zebra", "lamp", "A lamp burns."), ("1998", "tower", "A tower."), ("琵琶湖", "標高", "標高は高い。")],
 )
