@@ -31,11 +31,11 @@ SCHEMA = f"""
 {_NAMES_TABLE}
 CREATE TABLE IF NOT EXISTS words (row INTEGER PRIMARY KEY, field INTEGER NOT NULL, words TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS postings (
-    field INTEGER NOT NULL,
     token TEXT NOT NULL,
+    field INTEGER NOT NULL,
     block INTEGER NOT NULL,
     entries BLOB NOT NULL,
-    PRIMARY KEY (field, token, block)
+    PRIMARY KEY (token, field, block)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS totals (\
 field INTEGER PRIMARY KEY, texts INTEGER NOT NULL, tokens INTEGER NOT NULL);
@@ -53,8 +53,8 @@ _MOST = 65_535  # that an entry can tell, of both
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
-Block = tuple[int, str, int]
-"""The field, the token and the number of a block of postings."""
+Block = tuple[str, int, int]
+"""The token, the field and the number of a block of postings: what a document changes lies together."""
 
 
 class RowWords(NamedTuple):
@@ -77,11 +77,11 @@ def add_words(connection: sqlite3.Connection, rows: Iterable[RowWords]) -> None:
         totals[field, "tokens"] += len(tokens)
         length = min(len(tokens), _MOST)
         for token, count in Counter(tokens).items():
-            entries[field, token, block] += _pack_entry(place, min(count, _MOST), length)
+            entries[token, field, block] += _pack_entry(place, min(count, _MOST), length)
     connection.executemany("INSERT INTO words VALUES (?, ?, ?)", rows)
     # joined as texts, blobs become one, byte for byte
     connection.executemany(
-        "INSERT INTO postings VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+        "INSERT INTO postings (token, field, block, entries) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
         "entries = CAST(entries || excluded.entries AS BLOB)",
         ((*key, entries[key]) for key in sorted(entries)),
     )
@@ -99,7 +99,7 @@ def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
         totals[field, "texts"] -= 1
         totals[field, "tokens"] -= len(tokens)
         for token in set(tokens):
-            places[field, token, block].append(place)
+            places[token, field, block].append(place)
     _remove_entries(connection, places)
     select_by_row(connection, "DELETE FROM words WHERE row IN", rows)
     select_by_row(connection, "DELETE FROM names WHERE row IN", rows)
@@ -108,22 +108,22 @@ def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
 
 def _remove_entries(connection: sqlite3.Connection, places: Mapping[Block, Sequence[int]]) -> None:
     """Remove the entries of some places from each of some blocks of postings."""
-    changed: list[tuple[bytes, int, str, int]] = []
+    changed: list[tuple[bytes, str, int, int]] = []
     emptied: list[Block] = []
     for keys in iter_batch(sorted(places), _KEYS_A_QUERY):
         values = ", ".join(["(?, ?, ?)"] * len(keys))
         # the keys first, each of which is then looked up
         select = (
-            f"WITH keys (field, token, block) AS (VALUES {values}) "
-            "SELECT field, token, block, entries FROM keys CROSS JOIN postings USING (field, token, block)"
+            f"WITH keys (token, field, block) AS (VALUES {values}) "
+            "SELECT token, field, block, entries FROM keys CROSS JOIN postings USING (token, field, block)"
         )
-        for field, token, block, content in connection.execute(select, list(chain.from_iterable(keys))):
-            left = _without(np.frombuffer(content, _ENTRY), places[field, token, block])
+        for token, field, block, content in connection.execute(select, list(chain.from_iterable(keys))):
+            left = _without(np.frombuffer(content, _ENTRY), places[token, field, block])
             if len(left):
-                changed.append((left.tobytes(), field, token, block))
+                changed.append((left.tobytes(), token, field, block))
             else:
-                emptied.append((field, token, block))
-    condition = "field = ? AND token = ? AND block = ?"
+                emptied.append((token, field, block))
+    condition = "token = ? AND field = ? AND block = ?"
     connection.executemany(f"UPDATE postings SET entries = ? WHERE {condition}", changed)
     connection.executemany(f"DELETE FROM postings WHERE {condition}", emptied)
 
