@@ -29,9 +29,10 @@ from pathlib import Path
 
 from llama_index.core import Document
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.schema import MetadataMode, QueryBundle
+from llama_index.core.schema import QueryBundle
 
 from llama_pack_densex import HierarchicalPropositionNodeParser
+from llama_pack_densex.node_parsers.metadata import embedded_text
 from llama_pack_densex.text.segments import passage_sentences
 from store_bench.embeddings import KeptEmbedding, MixtureEmbedding, mixture, noise, unit
 from store_bench.made_up_text import Language, english, japanese
@@ -138,7 +139,7 @@ class RealText(Corpus):
         yield from json.loads(self._asked.read_text(encoding="utf-8"))
         for document in self.documents():
             for node in parser.get_nodes_from_documents([document]):
-                yield node.get_content(metadata_mode=MetadataMode.EMBED)
+                yield embedded_text(node)
 
 
 class MadeUp(Corpus):

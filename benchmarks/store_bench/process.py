@@ -125,12 +125,11 @@ def _new_pack(folder: Path, corpus: Corpus, documents: Any) -> DenseXRetrievalPa
 
 def _embedded(corpus: Corpus, document: Document) -> Document:
     """A document whose texts the corpus's model embeds without further work."""
-    from llama_index.core.schema import MetadataMode
-
+    from llama_pack_densex.node_parsers.metadata import embedded_text
     from store_bench.corpora import node_parser
 
     nodes = node_parser().get_nodes_from_documents([document])
-    corpus.embed_model.get_text_embedding_batch([node.get_content(MetadataMode.EMBED) for node in nodes])
+    corpus.embed_model.get_text_embedding_batch([embedded_text(node) for node in nodes])
     return document
 
 
