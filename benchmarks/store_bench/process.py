@@ -76,7 +76,9 @@ def open_pack(folder: Path, corpus: Corpus) -> Measurements:
 
 def change(folder: Path, corpus: Corpus) -> Measurements:
     """Delete documents, insert them again and replace them, and ask after each change, and again."""
-    pack = opened(folder, corpus)
+    from store_bench.corpora import node_parser
+
+    pack = opened(folder, corpus, node_parser=node_parser())
     documents = [_embedded(corpus, document) for document in islice(corpus.documents(), _CHANGES)]
     questions = corpus.questions(3 * _CHANGES)
     changes = {

@@ -52,7 +52,6 @@ _MOST_CANDIDATES = 0.25  # of all rows; instead of more, all of them are compare
 # 0.98, as with 16 links and a third more candidates for a question.
 _BUILDING = {"connectivity": 32, "expansion_add": 256}
 _LEAST_EXPANSION = 192
-_EXPANSION_SEARCH = 1.25  # candidates for each of the nearest that are wanted
 _ROWS_A_PAGE = 4_096
 _NOTE = "graph"
 _SUFFIX = ".hnsw"
@@ -147,7 +146,7 @@ class VectorTable:
             best = _best(*_compare(connection, embedding, candidates), limit)
             if len(best[0]) == limit:
                 return best
-            wanted *= 4
+            wanted *= 2
         if allowed is None:
             allowed = np.array([row for (row,) in connection.execute("SELECT row FROM vectors")], np.int64)
         return _best(*_compare(connection, embedding, allowed), limit)
@@ -215,7 +214,7 @@ class VectorTable:
             graph = self._graph
             if graph is None:
                 return candidates
-            graph.expansion_search = max(int(limit * _EXPANSION_SEARCH), _LEAST_EXPANSION)
+            graph.expansion_search = max(limit, _LEAST_EXPANSION)
             matches = graph.search(embedding, limit, threads=1)
             return np.concatenate([matches.keys.astype(np.int64), candidates])
 
