@@ -382,6 +382,17 @@ def test_it_ends_with_exit_code_1_and_names_the_documents_that_failed(
     assert states(to)["tea.md"] == "failed"
 
 
+def test_whoever_asks_an_index_that_lacks_documents_is_told(
+    server: OpenAIServer, docs: Path, to: Path
+) -> None:
+    Settings.embed_model = RefusingEmbedding()
+    index_with_settings(docs, "--to", to)
+    asked = CliRunner().invoke(app, ["query", str(to), "Which lake?", "--query-llm", "none", "--json"])
+    assert asked.exit_code == 0
+    assert "the last ingestion failed for 1 document" in asked.stderr
+    assert json.loads(asked.stdout)["results"]
+
+
 def test_what_failed_is_tried_again_the_next_time_without_a_request(
     server: OpenAIServer, docs: Path, to: Path
 ) -> None:

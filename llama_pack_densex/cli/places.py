@@ -19,10 +19,11 @@ from llama_pack_densex.cli.options import Command
 from llama_pack_densex.cli.output import is_confirmed, waiting, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.index.adapters import adapter_for
-from llama_pack_densex.index.folder import IndexFolder
+from llama_pack_densex.index.folder import REPORT_FILE, IndexFolder
 from llama_pack_densex.index.manifest import InvalidIndexError, Manifest, is_index
 from llama_pack_densex.index.node_index import NodeIndex, about
 from llama_pack_densex.index.urls import MissingIndexError, is_store_url, open_url, redacted
+from llama_pack_densex.ingestion.report import left_out
 from llama_pack_densex.llm.claims import UnnamedModelError
 from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.llm.errors import is_unreachable, unreachable_message
@@ -141,6 +142,8 @@ class IndexPlace:
         Raises:
             ValueError: The server of a model is not there.
         """
+        if self.folder is not None and (missing := left_out(self.folder / REPORT_FILE)):
+            warn(f"{missing}; what is missing is not found until `densex index` is run again")
         chosen = command.chosen("query_llm", "embed_model", *PackOptions.model_fields)
         pack = self.open(**{**chosen, "proposition_llm": NONE, **arguments})
         modules = pack.get_modules()

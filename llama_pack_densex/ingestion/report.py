@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 from llama_index.core.schema import BaseNode, TextNode
 
@@ -32,6 +32,8 @@ from llama_pack_densex.text.tokens import has_letters
 logger = plain_logger(__name__)
 
 PART_SUFFIX = ".part"
+_SUMMARY = '"summary": '  # at the end of the report
+_LONGEST_SUMMARY = 2**16  # bytes
 
 KEPT_DOCUMENTS = 20
 """Failed documents that are kept in memory for the summary on the screen."""
@@ -404,8 +406,34 @@ class _ReportFile:
         with self._file:
             fields = asdict(summary)
             del fields["report"]
-            self._file.write('\n],\n"summary": ' + json.dumps(fields, ensure_ascii=False, indent=2) + "}\n")
+            self._file.write(f"\n],\n{_SUMMARY}" + json.dumps(fields, ensure_ascii=False, indent=2) + "}\n")
         self._part.replace(self.path)
+
+
+def left_out(report: Path) -> str:
+    """What the last ingestion left out of an index, for people; empty where that is nothing, or not known.
+
+    Args:
+        report: Where it wrote its report.
+    """
+    if report.with_name(report.name + PART_SUFFIX).exists():
+        return "documents are being indexed, or the process that did was killed"
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # not ours
+        summary = _read_summary(report)
+        if summary["state"] == "stopped":
+            return f"the last ingestion stopped before its end: {summary['why_stopped']}"
+        if failed := summary["documents"].get("failed", 0):
+            return f"the last ingestion failed for {many(failed, 'document')} ({report.name} says why)"
+    return ""
+
+
+def _read_summary(report: Path) -> dict[str, Any]:
+    """The summary at the end of a report, whose documents may be very many."""
+    with report.open("rb") as file:
+        file.seek(max(0, report.stat().st_size - _LONGEST_SUMMARY))
+        end = file.read().decode("utf-8", "replace")
+    summary: dict[str, Any] = json.loads("{" + end[end.rindex(_SUMMARY) :])["summary"]
+    return summary
 
 
 def _now() -> str:

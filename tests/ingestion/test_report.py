@@ -30,6 +30,7 @@ from llama_pack_densex.ingestion.report import (
     IngestionSummary,
     PassageFallback,
     Watch,
+    left_out,
     summary_rows,
 )
 from llama_pack_densex.llm.usage import RequestFigures, Usage
@@ -265,3 +266,28 @@ def test_a_summary_says_first_that_the_ingestion_stopped() -> None:
 def test_a_cost_that_is_not_known_is_not_told_as_nothing() -> None:
     summary = replace(SUMMARY, requests=replace(SUMMARY.requests, cost=None))
     assert ("Cost", "unknown: no price is known (gpt-4o-mini)") in list(summary_rows(summary))
+
+
+@pytest.mark.parametrize("documents", [1, 3_000])
+def test_whoever_asks_is_told_what_the_last_ingestion_left_out(path: Path, documents: int) -> None:
+    assert left_out(path) == ""  # there was none
+    with watch_of(path) as watch:
+        for number in range(documents):
+            watch.done(parsed(f"{number}.md"), False)
+        assert "are being indexed" in left_out(path)
+    assert left_out(path) == ""
+    with watch_of(path) as watch:
+        watch.done(parsed(), False)
+        watch.failed(Document(id_="a.pdf"), ValueError("it is damaged"))
+    assert left_out(path) == "the last ingestion failed for 1 document (ingestion_report.json says why)"
+    with pytest.raises(ConnectionError), watch_of(path) as watch:
+        raise ConnectionError("nobody answers")
+    assert left_out(path) == "the last ingestion stopped before its end: ConnectionError: nobody answers"
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"documents": []}', '{"summary": 3}', '{"summary": {"state": 1, "documents": 2}}']
+)
+def test_a_report_that_says_nothing_of_it_is_no_error(path: Path, content: str) -> None:
+    path.write_text(content, encoding="utf-8")
+    assert left_out(path) == ""
