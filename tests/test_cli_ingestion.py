@@ -382,6 +382,17 @@ def test_it_ends_with_exit_code_1_and_names_the_documents_that_failed(
     assert states(to)["tea.md"] == "failed"
 
 
+def test_with_a_key_an_index_of_sentences_stays_so_and_says_how_to_change_it(docs: Path, to: Path) -> None:
+    def last_lines(**environment: str) -> str:
+        arguments = ["index", str(docs), "--to", str(to), "--embed-model", "none"]
+        result = CliRunner().invoke(app, arguments, env={"COLUMNS": "100", **environment})
+        assert result.exit_code == 0
+        return " ".join(result.stdout.split())
+
+    assert "--llm" not in last_lines(OPENAI_API_KEY="")
+    assert "stays so although there is a key now: --llm gpt-4o-mini" in last_lines(OPENAI_API_KEY="sk-1")
+
+
 def test_whoever_asks_an_index_that_lacks_documents_is_told(
     server: OpenAIServer, docs: Path, to: Path
 ) -> None:

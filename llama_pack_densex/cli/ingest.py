@@ -83,6 +83,7 @@ def index_paths(options: IndexCommand) -> bool:
         write(f"{one_line(index.name)} holds {pack.counts()}.")
         print_statuses(pack.counts())
         _print_models(pack, by_default=opened is None and options.embed_model is None)
+        _print_default_left(pack, options)
     return not pack.failed_documents
 
 
@@ -248,6 +249,17 @@ def _print_models(pack: DenseXRetrievalPack, by_default: bool) -> None:
     search = " It is searched by words." if embedding.startswith("none") else ""
     made_by = pack.node_parser.propositionizer.class_name()
     write(f"Propositions by {made_by}; embedding model: {embedding}.{search}")
+
+
+def _print_default_left(pack: DenseXRetrievalPack, options: IndexCommand) -> None:
+    """Say that an index stays without an LLM, where there is a key that a new one would be made with."""
+    is_chosen = options.llm is not None or options.propositionizer is not None
+    is_of_sentences = isinstance(pack.node_parser.propositionizer, SentencePropositionizer)
+    if is_of_sentences and not is_chosen and _default_kind(None, None) == "llm":
+        write(
+            "The index was made without an LLM, and stays so although there is a key now: --llm "
+            f"{OPENAI_MODEL} has propositions made of all its documents."
+        )
 
 
 @dataclass(frozen=True)
