@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -23,7 +24,11 @@ from llama_pack_densex.text.terminal import plain_logger
 logger = plain_logger(__name__)
 
 
-_NODES_A_WRITE = 2_000  # nodes that are embedded and written together
+# Nodes that are embedded and written together: at first, and as many as take some seconds. What is written in
+# between is kept where the process is killed; a token's postings are written once for all of them.
+_NODES_A_WRITE = 2_000
+_MOST_NODES_A_WRITE = 8_000
+_SECONDS_A_WRITE = 5.0
 # Documents in a row that cannot be embedded or written, before it is taken for the fault of the model or the
 # store: one where the key is refused, few where nothing answers, more where each of them may be what is
 # refused.
@@ -66,6 +71,7 @@ class DocumentIndexer:
         self._places: deque[int] = deque()
         self._waiting: dict[str, tuple[int, ParsedDocument]] = {}  # by document id, to be written together
         self._nodes_waiting = 0
+        self._nodes_a_write = _NODES_A_WRITE
         self._failures_in_a_row = 0
         self._reading_error: Exception | None = None
 
@@ -168,8 +174,12 @@ class DocumentIndexer:
             self._flush()  # the later one replaces the earlier one
         self._waiting[parsed.document.id_] = place, parsed
         self._nodes_waiting += len(parsed.nodes) + 1
-        if self._nodes_waiting >= _NODES_A_WRITE:
+        if self._nodes_waiting >= self._nodes_a_write:
+            start = time.monotonic()
+            nodes = self._nodes_waiting
             self._flush()
+            nodes_in_time = int(nodes * _SECONDS_A_WRITE / max(time.monotonic() - start, 1e-3))
+            self._nodes_a_write = min(max(nodes_in_time, _NODES_A_WRITE), _MOST_NODES_A_WRITE)
 
     def _flush(self) -> None:
         """Write what was taken in."""
