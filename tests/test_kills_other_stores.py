@@ -63,7 +63,7 @@ def pack_over(
 
 
 def write_until_killed(folder: Path, version: str, calls: int, kind: str) -> None:
-    indexer._NODES_A_WRITE = 20  # some documents
+    indexer._NODES_A_WRITE = indexer._MOST_NODES_A_WRITE = 20  # some documents
     model = KilledWhileEmbedding(model_name="short")
     model._left = calls
     pack_over(folder, model, [document(number, version) for number in range(DOCUMENTS)], kind)

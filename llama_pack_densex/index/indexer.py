@@ -175,11 +175,16 @@ class DocumentIndexer:
         self._waiting[parsed.document.id_] = place, parsed
         self._nodes_waiting += len(parsed.nodes) + 1
         if self._nodes_waiting >= self._nodes_a_write:
-            start = time.monotonic()
-            nodes = self._nodes_waiting
-            self._flush()
-            nodes_in_time = int(nodes * _SECONDS_A_WRITE / max(time.monotonic() - start, 1e-3))
-            self._nodes_a_write = min(max(nodes_in_time, _NODES_A_WRITE), _MOST_NODES_A_WRITE)
+            self._flush_and_learn()
+
+    def _flush_and_learn(self) -> None:
+        """Write what was taken in, and wait the next time for as many nodes as take some seconds."""
+        start = time.monotonic()
+        nodes = self._nodes_waiting
+        self._flush()
+        seconds = max(time.monotonic() - start, 1e-3)
+        in_some_seconds = int(nodes * _SECONDS_A_WRITE / seconds)
+        self._nodes_a_write = min(max(in_some_seconds, _NODES_A_WRITE), _MOST_NODES_A_WRITE)
 
     def _flush(self) -> None:
         """Write what was taken in."""
