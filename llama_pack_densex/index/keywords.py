@@ -7,6 +7,7 @@ alone.
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
 import struct
@@ -294,13 +295,15 @@ def _occurrences(
         return
     texts, all_tokens = total
     in_blocks = ""
+    blocks: list[str] = []
     if wanted is not None:
-        in_blocks = f"AND block IN ({', '.join(map(str, np.unique(wanted // _ROWS_A_BLOCK).tolist()))})"
+        in_blocks = "AND block IN (SELECT value FROM json_each(?))"
+        blocks = [json.dumps(np.unique(wanted // _ROWS_A_BLOCK).tolist())]
     times = Counter(tokens)
     for some in iter_batch(times, _TOKENS_A_QUERY):
         condition = f"WHERE field = ? AND token IN ({', '.join('?' * len(some))})"
         select = f"SELECT token, block, entries FROM postings {condition} {in_blocks}"
-        postings = connection.execute(select, (field, *some)).fetchall()
+        postings = connection.execute(select, (field, *some, *blocks)).fetchall()
         if not postings:
             continue
         entries = np.frombuffer(b"".join(content for _, _, content in postings), _ENTRY)
