@@ -48,8 +48,8 @@ _MOST_REMOVED = 0.2  # of a graph's rows, before it is built again
 _LEAST_CANDIDATES = 64  # with a byte a number, the nearest is not always before the next
 _MOST_CANDIDATES = 0.25  # of all rows; instead of more, all of them are compared
 # Links of a row, and the candidates that usearch looks at for each row that it adds, and for each question
-# at least. So the ten nearest are found to 0.99 among 50,000 real sentences and to 0.98 among a million made-up
-# ones; with 192 for a question to 0.96 there.
+# at least. So the ten nearest are found to 0.99 among 50,000 real sentences and to 0.98 among a million
+# made-up ones; with 192 for a question to 0.96 there.
 _BUILDING = {"connectivity": 32, "expansion_add": 256}
 _LEAST_EXPANSION = 256
 _ROWS_A_PAGE = 4_096

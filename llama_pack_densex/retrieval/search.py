@@ -25,7 +25,8 @@ among 20 the right passage came first for 2 of 100 questions less."""
 
 DENSE_UNITS = 128
 """Units that the dense side of a hybrid search is asked for at first. Where they have fewer passages than the
-scale of relative scores needs, four times as many are searched for: of 50,000 units for one question in 50."""
+scale of relative scores needs, four times as many are searched for: of 50,000 units for one question in
+50."""
 
 HEAD_PASSAGES = 30
 """Passages of each side between whose best and last score the scale of relative scores lies.
