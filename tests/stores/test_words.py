@@ -22,6 +22,7 @@ from llama_pack_densex.index.words import TokenizerSpec, Words
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY
 from llama_pack_densex.retrieval.hits import PassageHit, SearchResult
 from llama_pack_densex.retrieval.lexical import KeywordSearch
+from llama_pack_densex.retrieval.search import fuse
 
 ALL = ("proposition", "sentence", "passage")
 
@@ -181,6 +182,32 @@ def test_it_is_told_how_much_of_the_question_the_best_passage_holds(
     few: Searched, query: str, least: float, most: float
 ) -> None:
     assert least <= few(query).coverage <= most
+
+
+@pytest.mark.parametrize(
+    ("together", "apart", "query"),
+    [
+        ("A red fox sleeps.", ("A red lamp.", "The fox sleeps."), "red fox"),
+        (
+            "The tower opened in 1998.",
+            ("The tower is high.", "A bridge opened in 1998."),
+            "tower opened 1998",
+        ),
+        ("京都のタワーは赤い。", ("京都の雨。", "タワーは赤い。"), "京都 タワー"),
+    ],
+)
+def test_of_passages_that_hold_the_whole_question_that_with_its_words_in_one_unit_comes_first(
+    together: str, apart: tuple[str, ...], query: str
+) -> None:
+    def nodes(passage: str, *texts: str) -> list[NodeRecord]:
+        units = [record(f"{passage}{number}", "sentence", text, passage) for number, text in enumerate(texts)]
+        return [record(passage, "passage", " ".join(texts)), *units]
+
+    assert Searched(nodes("p", together))(query).coverage == 1
+    assert Searched(nodes("p", *apart))(query).coverage == 1
+    filler = "。" if apart[0].endswith("。") else "It is so."
+    both = Searched([*nodes("apart", *apart), *nodes("together", together, filler)])(query)
+    assert [hit.passage_id for hit in fuse((), both.passages, 0.5)] == ["together", "apart"]
 
 
 @pytest.mark.parametrize(
