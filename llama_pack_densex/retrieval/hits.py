@@ -103,6 +103,11 @@ class PassageHit(NamedTuple):
     score: float
     units: tuple[FoundNode, ...]
 
+    @property
+    def best_statement(self) -> FoundNode | None:
+        """The best unit that states something, which questions do not."""
+        return next((unit for unit in self.units if unit.granularity != "question"), None)
+
 
 @dataclass(frozen=True)
 class SearchResult:

@@ -277,7 +277,7 @@ def merge_units(hit: PassageHit, links: NodeLinks, counted: Container[str], rati
         ratio_thresh: The share of propositions above which the passage is returned.
     """
     present = {unit.id for unit in hit.units if unit.granularity == "proposition" and unit.id in counted}
-    stating = next((unit for unit in hit.units if unit.granularity != "question"), None)
+    stating = hit.best_statement
     if stating is not None:
         best = hit.units[0].score
         is_weak = stating.score < min(best, _STATING_SHARE * best)

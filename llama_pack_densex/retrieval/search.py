@@ -276,9 +276,8 @@ def _places_by_words(hits: Sequence[PassageHit]) -> dict[str, float]:
     own = relative_scores({hit.passage_id: hit.score for hit in hits}, HEAD_PASSAGES, floor=0.0)
     best_units: dict[str, float] = {}
     for hit in hits[:HEAD_PASSAGES]:
-        stating = next((unit for unit in hit.units if unit.granularity != "question"), None)
-        if stating is not None:
-            best_units[hit.passage_id] = stating.score
+        if statement := hit.best_statement:
+            best_units[hit.passage_id] = statement.score
     if not best_units:
         return own
     of_units = relative_scores(best_units, HEAD_PASSAGES, floor=0.0)
