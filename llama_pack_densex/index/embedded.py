@@ -392,14 +392,7 @@ class EmbeddedNodes(NodeStore):
                     "a vector query needs a query embedding, and a store whose nodes have embeddings"
                 )
             check_question(embedding, dimension)
-            numbers, cosines = self._vectors.search(
-                connection, np.asarray(embedding, np.float32), limit, allowed
-            )
-            nodes = rows.read_rows(connection, numbers.tolist())
-        return [
-            FoundNode(nodes[row].id, nodes[row].granularity, nodes[row].passage_id, cosine, cosine)
-            for row, cosine in zip(numbers.tolist(), cosines.tolist(), strict=True)
-        ]
+            return self._vectors.search(connection, np.asarray(embedding, np.float32), limit, allowed)
 
     def rows_of(self, node_ids: Sequence[str] | None, document_ids: Sequence[str] | None) -> Rows | None:
         """The rows of nodes with one of some ids and of one of some documents; None where neither is

@@ -1,12 +1,8 @@
 """The nearest of many embeddings: a graph (HNSW) over most of them, and the others compared one by one.
 
 All embeddings are in the database, as they were made. The graph is derived from them: a file that is written
-once, that all processes map, and that can be built again at any time. It has a byte a number; what it finds
-is compared again by the embeddings themselves, so that scores are exact, and only what was deleted since has
-to be left out. Rows that came after it are held in memory, until there are enough for another graph.
-
-Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical Navigable
-Small World graphs", 2016; by usearch.
+once, that all processes map, and that can be built again at any time. What was deleted since is left out of
+what it finds. Rows that came after it are held in memory, until there are enough for another graph.
 """
 
 from __future__ import annotations
@@ -24,17 +20,22 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from llama_pack_densex.index.database import Database, get_note, select_by_row, set_note
+from llama_pack_densex.index.graph import (
+    Cosines,
+    Graph,
+    Vectors,
+    built_graph,
+    compare,
+    cosines,
+    mapped_graph,
+)
 from llama_pack_densex.index.keywords import Rows
+from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.text.terminal import plain_logger
-
-if TYPE_CHECKING:
-    from usearch.index import Index
 
 logger = plain_logger(__name__)
 
@@ -45,19 +46,11 @@ MOST_COMPARED = 8_000
 MOST_COMPARED_MIDWAY = 100_000
 """The same while much is written, when few questions come in between."""
 _MOST_REMOVED = 0.2  # of a graph's rows, before it is built again
-_LEAST_CANDIDATES = 64  # with a byte a number, the nearest is not always before the next
 _MOST_CANDIDATES = 0.25  # of all rows; instead of more, all of them are compared
-# Links of a row, and the candidates that usearch looks at for each row that it adds, and for each question
-# at least. So the ten nearest are found to 0.99 among 50,000 real sentences and to 0.98 among a million
-# made-up ones; with 192 for a question to 0.96 there.
-_BUILDING = {"connectivity": 32, "expansion_add": 256}
-_LEAST_EXPANSION = 256
 _ROWS_A_PAGE = 4_096
-_NOTE = "graph"
+_DIGITS = 6  # of a cosine, so that equal vectors are equally near, however they were compared
+_NOTE = "graph with vectors"  # "graph" was one without
 _SUFFIX = ".hnsw"
-
-Vectors = npt.NDArray[np.float32]
-Cosines = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -69,7 +62,8 @@ class GraphNote:
         rows: How many rows it has.
         last_row: The last of them; later ones are not in it.
         size: The file's size, in bytes.
-        checksum: What its content adds up to.
+        vectors_at: Where its vectors begin, in bytes.
+        checksum: What its content before them adds up to.
         removed: How many of its rows were deleted since.
     """
 
@@ -77,6 +71,7 @@ class GraphNote:
     rows: int
     last_row: int
     size: int = 0
+    vectors_at: int = 0
     checksum: int = 0
     removed: int = 0
 
@@ -93,7 +88,7 @@ class VectorTable:
         self._database = database
         self._folder = folder
         self._lock = threading.RLock()
-        self._graph: Index | None = None
+        self._graph: Graph | None = None
         self._note: GraphNote | None = None
         self._rows: Rows = np.empty(0, np.int64)  # that are not in the graph, in order
         self._vectors: Vectors = np.empty((0, 0), np.float32)  # of length 1
@@ -123,8 +118,8 @@ class VectorTable:
 
     def search(
         self, connection: sqlite3.Connection, embedding: Vectors, limit: int, allowed: Rows | None = None
-    ) -> tuple[Rows, Cosines]:
-        """The rows nearest to an embedding, and the cosines, nearest first.
+    ) -> list[FoundNode]:
+        """The nodes nearest to an embedding, nearest first.
 
         Args:
             connection: A connection that is reading.
@@ -135,21 +130,22 @@ class VectorTable:
         embedding = embedding / (np.linalg.norm(embedding) or 1.0)
         with self._lock:
             self._catch_up(connection)
-            size = len(self._rows) + (0 if self._graph is None else len(self._graph))
+            size = len(self._rows) + (0 if self._graph is None else len(self._graph.rows))
         share = 1.0 if allowed is None else len(allowed) / max(1, size)
         wanted = limit if share >= 1 else int(1.2 * limit / max(share, 1e-9)) + 8
-        wanted = max(wanted, _LEAST_CANDIDATES)
         while wanted <= min(_MOST_CANDIDATES, share) * size:
-            candidates = self._candidates(embedding, wanted)
+            candidates, similarities = self._candidates(embedding, wanted)
             if allowed is not None:
-                candidates = candidates[np.isin(candidates, allowed)]
-            best = _best(*_compare(connection, embedding, candidates), limit)
-            if len(best[0]) == limit:
-                return best
+                is_allowed = np.isin(candidates, allowed)
+                candidates = candidates[is_allowed]
+                similarities = similarities[is_allowed]
+            nearest = _nearest_there(connection, candidates, similarities, limit)
+            if len(nearest) == limit:
+                return nearest
             wanted *= 2
         if allowed is None:
             allowed = np.array([row for (row,) in connection.execute("SELECT row FROM vectors")], np.int64)
-        return _best(*_compare(connection, embedding, allowed), limit)
+        return _nearest_there(connection, *self._compare(embedding, allowed), limit)
 
     def maintain(self, midway: bool = False) -> bool:
         """Build the graph, or add to it what came later, if that is due; whether it was done.
@@ -159,7 +155,7 @@ class VectorTable:
         """
         with self._database.reading() as connection:
             note = _read_note(connection)
-            (last_row,) = connection.execute("SELECT coalesce(max(row), 0) FROM vectors").fetchone()
+            last_row = _last_row(connection)
         most_outside = MOST_COMPARED_MIDWAY if midway else MOST_COMPARED
         if note is None:
             is_due = last_row >= most_outside
@@ -204,19 +200,23 @@ class VectorTable:
                 if (note is None or file.name != note.name) and file.stat().st_mtime <= latest:
                     file.unlink()
 
-    def _candidates(self, embedding: Vectors, limit: int) -> Rows:
-        """Rows that are likely to be the nearest, deleted ones among them."""
+    def _candidates(self, embedding: Vectors, limit: int) -> tuple[Rows, Cosines]:
+        """Rows that are likely to be the nearest, deleted ones among them, with their cosines."""
         with self._lock:
-            candidates = self._rows
-            if len(candidates) > limit:
-                cosines = self._vectors @ embedding
-                candidates = candidates[np.argpartition(-cosines, limit)[:limit]]
-            graph = self._graph
-            if graph is None:
-                return candidates
-            graph.expansion_search = max(limit, _LEAST_EXPANSION)
-            matches = graph.search(embedding, limit, threads=1)
-            return np.concatenate([matches.keys.astype(np.int64), candidates])
+            later_rows = self._rows
+            later_cosines = cosines(self._vectors, embedding)
+            if len(later_rows) > limit:
+                nearest = np.argpartition(-later_cosines, limit)[:limit]
+                later_rows = later_rows[nearest]
+                later_cosines = later_cosines[nearest]
+            later = (later_rows, later_cosines)
+            return later if self._graph is None else _joined(self._graph.nearest(embedding, limit), later)
+
+    def _compare(self, embedding: Vectors, wanted: Rows) -> tuple[Rows, Cosines]:
+        """Those of some rows that can be compared, deleted ones among them, with their cosines."""
+        with self._lock:
+            later = compare(embedding, wanted, self._rows, self._vectors)
+            return later if self._graph is None else _joined(self._graph.compare(embedding, wanted), later)
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
         """Bring the graph and the rows beside it up to the state that is read."""
@@ -233,7 +233,7 @@ class VectorTable:
             self._rows = np.concatenate([self._rows, rows])
             self._vectors = np.concatenate([self._vectors.reshape(-1, vectors.shape[1]), vectors])
 
-    def _hold(self, graph: Index | None, note: GraphNote | None) -> None:
+    def _hold(self, graph: Graph | None, note: GraphNote | None) -> None:
         """Search with this graph from now on; without one, among all rows."""
         last_row = note.last_row if graph is not None and note is not None else 0
         is_later = self._rows > last_row
@@ -250,35 +250,29 @@ class VectorTable:
         file = self._folder / note.name
         return file.is_file() and file.stat().st_size == note.size
 
-    def _mapped(self, note: GraphNote) -> Index | None:
-        """The graph in its file; None if that is not what was written. usearch would read outside of a
-        damaged one."""
-        from usearch.index import Index
-
+    def _mapped(self, note: GraphNote) -> Graph | None:
+        """The graph in its file; None if that is not what was written: usearch would read outside of it."""
         if self._folder is None:
-            return None
+            return self._graph
         file = self._folder / note.name
         try:
-            return Index.restore(file, view=True) if _checksum(file) == note.checksum else None
+            is_whole = _checksum(file, note.vectors_at) == note.checksum
+            return mapped_graph(file, note.vectors_at) if is_whole else None
         except (OSError, ValueError, RuntimeError):
             return None
 
     def _build(self, note: GraphNote | None) -> None:
         """Build a graph over all rows, or add to the one that there is."""
-        graph = None if note is None else self._extensible(note)
-        last_row = note.last_row if note is not None and graph is not None else 0
-        removed = note.removed if note is not None and graph is not None else 0
+        earlier = None if note is None else self._mapped(note)
+        if note is None or earlier is None:
+            note = GraphNote("", 0, 0)
         with self._database.reading() as connection:
-            for rows, vectors in _pages(connection, last_row):
-                last_row = int(rows[-1])
-                rows, vectors = _normalized(rows, vectors)
-                if graph is None:
-                    graph = _empty_graph(vectors.shape[1])
-                if len(rows):
-                    graph.add(rows.astype(np.uint64), vectors)
+            last_row = _last_row(connection)
+            pages = (_normalized(*page) for page in _pages(connection, note.last_row))
+            graph = built_graph(pages, earlier)
         if graph is None:
             return
-        note = GraphNote("", len(graph), last_row, removed=removed)
+        note = GraphNote("", len(graph.rows), last_row, removed=note.removed)
         if self._folder is not None:
             note = _save(graph, self._folder, note)
         set_note(self._database.writing(), _NOTE, json.dumps(asdict(note)))
@@ -286,45 +280,45 @@ class VectorTable:
         with self._lock:
             self._hold(graph if self._folder is None else self._mapped(note), note)
 
-    def _extensible(self, note: GraphNote) -> Index | None:
-        """A copy in memory of the graph that is there, to add to it; None if it is damaged."""
-        from usearch.index import Index
 
-        graph = self._graph if self._folder is None else self._mapped(note)
-        if graph is None:
-            return None
-        source = graph.save() if self._folder is None else self._folder / note.name
-        return Index.restore(source, view=False, **_BUILDING)
-
-
-def _save(graph: Index, folder: Path, note: GraphNote) -> GraphNote:
+def _save(graph: Graph, folder: Path, note: GraphNote) -> GraphNote:
     """Write a graph into a file of its own, and note its name and content."""
     file = folder / f"{note.last_row}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
     unfinished = file.with_suffix(f"{_SUFFIX}.unfinished")
-    graph.save(unfinished)
+    vectors_at = graph.save(unfinished)
     os.replace(unfinished, file)
-    return replace(note, name=file.name, size=file.stat().st_size, checksum=_checksum(file))
+    return replace(
+        note,
+        name=file.name,
+        size=file.stat().st_size,
+        vectors_at=vectors_at,
+        checksum=_checksum(file, vectors_at),
+    )
 
 
-def _compare(connection: sqlite3.Connection, embedding: Vectors, rows: Rows) -> tuple[Rows, Cosines]:
-    """Those of some rows that are there and can be compared, with their cosines."""
-    pairs = select_by_row(
-        connection, "SELECT row, vector FROM vectors WHERE row IN", rows.tolist()
-    ).fetchall()
-    if not pairs:
-        return np.empty(0, np.int64), np.empty(0)
-    vectors = np.frombuffer(b"".join(vector for _, vector in pairs), np.float32).reshape(len(pairs), -1)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        cosines = (vectors @ embedding).astype(np.float64) / np.linalg.norm(vectors, axis=1)
-    is_comparable = np.isfinite(cosines)
-    compared = np.array([row for row, _ in pairs], np.int64)
-    return compared[is_comparable], np.clip(cosines[is_comparable], -1, 1)
-
-
-def _best(rows: Rows, cosines: Cosines, limit: int) -> tuple[Rows, Cosines]:
-    """The nearest; of equal ones the older."""
-    order = np.lexsort((rows, -cosines))[:limit]
-    return rows[order], cosines[order]
+def _nearest_there(
+    connection: sqlite3.Connection, candidates: Rows, similarities: Cosines, limit: int
+) -> list[FoundNode]:
+    """The nearest of some rows that are still there; of equal ones the older first."""
+    scores = np.round(np.clip(similarities, -1, 1), _DIGITS)
+    order = np.lexsort((candidates, -scores))
+    select = "SELECT row, id, granularity, passage_id FROM nodes WHERE row IN"
+    nearest: list[FoundNode] = []
+    for start in range(0, len(order), limit):
+        some = order[start : start + limit]
+        rows = candidates[some].tolist()
+        names = {
+            row: (node_id, granularity, passage_id)
+            for row, node_id, granularity, passage_id in select_by_row(connection, select, rows)
+        }
+        nearest += [
+            FoundNode(*names[row], score, score)
+            for row, score in zip(rows, scores[some].tolist(), strict=True)
+            if row in names
+        ]
+        if len(nearest) >= limit:
+            break
+    return nearest[:limit]
 
 
 def _normalized(rows: Rows, vectors: Vectors) -> tuple[Rows, Vectors]:
@@ -347,20 +341,22 @@ def _pages(connection: sqlite3.Connection, after: int) -> Iterator[tuple[Rows, V
         yield np.array([row for row, _ in page], np.int64), vectors.reshape(len(page), -1)
 
 
-def _empty_graph(dimension: int) -> Index:
-    from usearch.index import Index
-
-    # of length 1: the inner product is the cosine, and takes less time
-    return Index(ndim=dimension, metric="ip", dtype="i8", **_BUILDING)
-
-
-def _checksum(file: Path) -> int:
-    """A checksum of a file's content; of half a gigabyte it takes a tenth of a second."""
-    size = file.stat().st_size
+def _checksum(file: Path, size: int) -> int:
+    """A checksum of the first bytes of a file; of half a gigabyte it takes a tenth of a second."""
     if size < 8:
         return size
     words = np.memmap(file, np.uint64, mode="r", shape=(size // 8,))
     return int(np.add.reduce(words, dtype=np.uint64)) ^ int(np.bitwise_xor.reduce(words))
+
+
+def _last_row(connection: sqlite3.Connection) -> int:
+    (last_row,) = connection.execute("SELECT coalesce(max(row), 0) FROM vectors").fetchone()
+    return int(last_row)
+
+
+def _joined(*parts: tuple[Rows, Cosines]) -> tuple[Rows, Cosines]:
+    rows, similarities = zip(*parts, strict=True)
+    return np.concatenate(rows), np.concatenate(similarities)
 
 
 def _read_note(connection: sqlite3.Connection) -> GraphNote | None:
