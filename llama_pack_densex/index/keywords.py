@@ -212,20 +212,20 @@ def count_passages(connection: sqlite3.Connection) -> int:
 
 
 def best_rows(
-    connection: sqlite3.Connection, tokens: Sequence[str], wanted: int, allowed: Rows | None = None
+    connection: sqlite3.Connection, weights: Mapping[str, float], wanted: int, allowed: Rows | None = None
 ) -> tuple[Rows, Scores, bool]:
     """The passages with the best scores by BM25, best first.
 
     Args:
         connection: A connection that is reading.
-        tokens: The tokens of a question; one that occurs twice counts twice.
+        weights: The tokens of a question, and what each counts.
         wanted: How many rows; further ones are returned where they are as good as the last.
         allowed: The rows that may be returned, in order; None means all.
 
     Returns:
         The rows, their scores, and whether there are others.
     """
-    occurrences = [*_occurrences(connection, PASSAGES, tokens)]
+    occurrences = [*_occurrences(connection, PASSAGES, weights)]
     if not occurrences:
         return np.empty(0, np.int64), np.empty(0), False
     rows, places = np.unique(np.concatenate([rows for rows, _ in occurrences]), return_inverse=True)
@@ -245,18 +245,18 @@ def best_rows(
 
 
 def scores_of_units(
-    connection: sqlite3.Connection, tokens: Sequence[str], units: Collection[int]
+    connection: sqlite3.Connection, weights: Mapping[str, float], units: Collection[int]
 ) -> dict[int, float]:
-    """The scores by BM25 of some units, among all; those that have none of the tokens are left out.
+    """The scores by BM25 of some units; those that have none of the tokens are left out.
 
     Args:
         connection: A connection that is reading.
-        tokens: The tokens of a question.
+        weights: The tokens of a question, and what each counts.
         units: Their rows.
     """
     wanted = np.array(sorted(units), np.int64)
     sums = np.zeros(len(wanted))
-    for rows, scores in _occurrences(connection, UNITS, tokens, wanted):
+    for rows, scores in _occurrences(connection, UNITS, weights, wanted):
         places = np.minimum(np.searchsorted(wanted, rows), len(wanted) - 1)
         is_wanted = wanted[places] == rows
         sums += np.bincount(places[is_wanted], scores[is_wanted], len(wanted))
@@ -279,7 +279,7 @@ def tokens_with(connection: sqlite3.Connection, characters: Collection[str]) -> 
 
 
 def _occurrences(
-    connection: sqlite3.Connection, field: int, tokens: Sequence[str], wanted: Rows | None = None
+    connection: sqlite3.Connection, field: int, weights: Mapping[str, float], wanted: Rows | None = None
 ) -> Iterator[tuple[Rows, Scores]]:
     """The rows that have some tokens, each once for each of its tokens, and what that adds to its score; some
     tokens at a time.
@@ -287,7 +287,7 @@ def _occurrences(
     Args:
         connection: A connection that is reading.
         field: Where.
-        tokens: The tokens.
+        weights: The tokens, and what each counts.
         wanted: Rows in whose blocks to look; None means all.
     """
     total = connection.execute("SELECT texts, tokens FROM totals WHERE field = ?", (field,)).fetchone()
@@ -299,8 +299,7 @@ def _occurrences(
     if wanted is not None:
         in_blocks = "AND block IN (SELECT value FROM json_each(?))"
         blocks = [json.dumps(np.unique(wanted // _ROWS_A_BLOCK).tolist())]
-    times = Counter(tokens)
-    for some in iter_batch(times, _TOKENS_A_QUERY):
+    for some in iter_batch(weights, _TOKENS_A_QUERY):
         condition = f"WHERE field = ? AND token IN ({', '.join('?' * len(some))})"
         select = f"SELECT token, block, entries FROM postings {condition} {in_blocks}"
         postings = connection.execute(select, (field, *some, *blocks)).fetchall()
@@ -308,10 +307,6 @@ def _occurrences(
             continue
         entries = np.frombuffer(b"".join(content for _, _, content in postings), _ENTRY)
         sizes = [len(content) // _ENTRY.itemsize for _, _, content in postings]
-        frequencies: Mapping[str, int] = _sums(postings, sizes)
-        if wanted is not None:  # other blocks count too
-            frequencies = _frequencies(connection, condition, (field, *some))
-        weights = {token: times[token] * rarity(texts, frequency) for token, frequency in frequencies.items()}
         rows = np.repeat([block * _ROWS_A_BLOCK for _, block, _ in postings], sizes) + entries["place"]
         weight = np.repeat([weights[token] for token, _, _ in postings], sizes)
         counts = entries["count"].astype(np.float64)
@@ -319,36 +314,23 @@ def _occurrences(
         yield rows, weight * counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths))
 
 
-def _sums(postings: Iterable[tuple[str, int, bytes]], sizes: Iterable[int]) -> Counter[str]:
-    """In how many texts each token of some postings is, of which all blocks are there."""
-    sums: Counter[str] = Counter()
-    for (token, _, _), size in zip(postings, sizes, strict=True):
-        sums[token] += size
-    return sums
+def rarities(connection: sqlite3.Connection, tokens: Iterable[str]) -> dict[str, float]:
+    """How rare some tokens are among the passages, as BM25 counts it; those that none has are the rarest.
 
-
-def rarities(connection: sqlite3.Connection, tokens: Collection[str]) -> dict[str, float]:
-    """How rare some tokens are among the passages, as BM25 counts it; those that none has are the rarest."""
+    To tell the length of a blob, SQLite reads no more than its first page.
+    """
     texts = count_passages(connection)
-    frequencies: Counter[str] = Counter()
-    for some in iter_batch(list(tokens), _TOKENS_A_QUERY):
-        condition = f"WHERE field = ? AND token IN ({', '.join('?' * len(some))})"
-        frequencies.update(_frequencies(connection, condition, (PASSAGES, *some)))
-    return {token: rarity(texts, frequencies[token]) for token in tokens}
+    sizes = dict.fromkeys(tokens, 0)
+    for some in iter_batch(sizes, _TOKENS_A_QUERY):
+        condition = f"WHERE field = {PASSAGES} AND token IN ({', '.join('?' * len(some))})"
+        select = f"SELECT token, sum(length(entries)) FROM postings {condition} GROUP BY token"
+        sizes.update(connection.execute(select, some).fetchall())
+    return {token: rarity(texts, size // _ENTRY.itemsize) for token, size in sizes.items()}
 
 
 def rarity(texts: int, frequency: float) -> float:
     """How rare a token is that some of the texts have, as BM25 counts it."""
     return math.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
-
-
-def _frequencies(
-    connection: sqlite3.Connection, condition: str, arguments: Sequence[object]
-) -> dict[str, int]:
-    """In how many texts each of some tokens is; to tell the length of a blob, SQLite reads no more than its
-    first page."""
-    select = f"SELECT token, sum(length(entries)) FROM postings {condition} GROUP BY token"
-    return {token: size // _ENTRY.itemsize for token, size in connection.execute(select, arguments)}
 
 
 def _tokens_in(words: str) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -74,11 +74,14 @@ class KeywordSearch:
         with self.database.reading() as connection:
             allowed = None if passing is None else rows_passing(passing, self.database, connection)
             searched = [*tokens, *_hiding(connection, tokens, single, allowed)]
-            passages, has_more = _best_passages(connection, searched, k, allowed)
+            rarities = keywords.rarities(connection, searched)
+            weights = _weights(searched, rarities)
+            passages, has_more = _best_passages(connection, weights, k, allowed)
             if not passages:
                 return NOTHING
-            units = self._matching_units(connection, searched, passages)
-            coverage = _coverage(connection, content_words(tokens), single, passages[0].row.row)
+            units = self._matching_units(connection, weights, passages)
+            content = {token: rarities[token] for token in content_words(tokens)}
+            coverage = _coverage(connection, content, single, passages[0].row.row)
         hits = tuple(PassageHit(passage.id, score, tuple(units[passage.id])) for passage, score in passages)
         return SearchResult(hits, not has_more, coverage)
 
@@ -89,7 +92,7 @@ class KeywordSearch:
         return {token for token in tokens if len(token) == 1 and IS_CJK.match(token)}
 
     def _matching_units(
-        self, connection: sqlite3.Connection, tokens: Sequence[str], passages: Sequence[_Scored]
+        self, connection: sqlite3.Connection, weights: Mapping[str, float], passages: Sequence[_Scored]
     ) -> Mapping[str, list[FoundNode]]:
         """The units of some passages that have any of some tokens, by passage, best first."""
         units: defaultdict[str, list[FoundNode]] = defaultdict(list)
@@ -97,7 +100,7 @@ class KeywordSearch:
             return units
         of_passages = units_of_passages(connection, [passage.row.id for passage in passages])
         searched = {unit.row: unit for unit in of_passages if unit.granularity in self.granularity}
-        scores = keywords.scores_of_units(connection, tokens, searched)
+        scores = keywords.scores_of_units(connection, weights, searched)
         for row in sorted(scores, key=lambda row: (-scores[row], row)):
             unit = searched[row]
             units[unit.passage_id].append(FoundNode(unit.id, unit.granularity, unit.passage_id, scores[row]))
@@ -130,18 +133,21 @@ def _hiding(
 ) -> list[str]:
     """The pairs that single characters may be hidden in, where no other token of a question is known."""
     others = [token for token in tokens if token not in single]
-    if not single or _best_passages(connection, others, 1, allowed)[0]:
+    if not single:
+        return []
+    weights = _weights(others, keywords.rarities(connection, others))
+    if _best_passages(connection, weights, 1, allowed)[0]:
         return []
     return [token for token in keywords.tokens_with(connection, single) if len(token) == 2]
 
 
 def _best_passages(
-    connection: sqlite3.Connection, tokens: Sequence[str], k: int, allowed: keywords.Rows | None
+    connection: sqlite3.Connection, weights: Mapping[str, float], k: int, allowed: keywords.Rows | None
 ) -> tuple[list[_Scored], bool]:
     """The best passages, and whether there are more."""
-    if not tokens or k <= 0:
+    if not weights or k <= 0:
         return [], False
-    numbers, scores, has_more = keywords.best_rows(connection, tokens, k, allowed)
+    numbers, scores, has_more = keywords.best_rows(connection, weights, k, allowed)
     rows = read_rows(connection, numbers.tolist())
     passages = [
         _Scored(rows[number], score) for number, score in zip(numbers.tolist(), scores.tolist(), strict=True)
@@ -150,15 +156,22 @@ def _best_passages(
     return passages[:k], has_more or len(passages) > k
 
 
-def _coverage(connection: sqlite3.Connection, content: set[str], single: set[str], row: int) -> float:
+def _weights(tokens: Iterable[str], rarities: Mapping[str, float]) -> dict[str, float]:
+    """What each token of a question counts: one that occurs twice counts twice."""
+    return {token: times * rarities[token] for token, times in Counter(tokens).items()}
+
+
+def _coverage(
+    connection: sqlite3.Connection, content: Mapping[str, float], single: Collection[str], row: int
+) -> float:
     """How much of a question a passage holds, each word as it is rare.
 
     Args:
         connection: A connection that is reading.
-        content: The question's content words.
+        content: The question's content words, and how rare each is.
         single: Single characters among them, which may be hidden in a pair.
         row: The passage's row.
     """
     (passage,) = keywords.read_words(connection, [row])
     in_pairs = {character for character in single if character in passage.words}
-    return share_held(keywords.rarities(connection, content), in_pairs.union(passage.words.split(" ")))
+    return share_held(content, in_pairs.union(passage.words.split(" ")))
