@@ -70,7 +70,9 @@ class Recorded:
 
 def read(path: Path) -> list[Recorded]:
     """The lines of a file; every other title is of the half that choices were made on."""
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [
+        json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
+    ]
     titles = sorted({line["title"] for line in lines})
     return [
         Recorded(
@@ -90,7 +92,12 @@ def by_alignment(recorded: Recorded) -> list[set[Span]]:
     """The sentences that the alignment itself names."""
     found = align(recorded.text, recorded.propositions)
     return [
-        {span for span in recorded.sentences for start, end in spans if span[0] < end and start < span[1]}
+        {
+            span
+            for span in recorded.sentences
+            for start, end in spans
+            if span[0] < end and start < span[1]
+        }
         for spans in found
     ]
 
@@ -99,7 +106,12 @@ def by_trigrams(recorded: Recorded) -> list[set[Span]]:
     """The sentence that shares most of a proposition's character trigrams; of several the shortest."""
     sentences = {span: _trigrams(recorded.text[slice(*span)]) for span in recorded.sentences}
     return [
-        {max(sentences, key=lambda span: (len(_trigrams(text) & sentences[span]), -len(sentences[span])))}
+        {
+            max(
+                sentences,
+                key=lambda span: (len(_trigrams(text) & sentences[span]), -len(sentences[span])),
+            )
+        }
         for text in recorded.propositions
     ]
 
@@ -122,10 +134,15 @@ def by_embeddings(recorded: Sequence[Recorded]) -> Says:
         found: list[set[Span]] = []
         for text in one.propositions:
             near = {
-                span: sum(a * b for a, b in zip(vectors[text], vectors[one.text[slice(*span)]], strict=True))
+                span: sum(
+                    a * b
+                    for a, b in zip(vectors[text], vectors[one.text[slice(*span)]], strict=True)
+                )
                 for span in one.sentences
             }
-            found.append({span for span, score in near.items() if score >= 0.97 * max(near.values())})
+            found.append(
+                {span for span, score in near.items() if score >= 0.97 * max(near.values())}
+            )
         return found
 
     return says
@@ -134,7 +151,9 @@ def by_embeddings(recorded: Sequence[Recorded]) -> Says:
 def coverage(paths: Sequence[Path], embeddings: bool) -> None:
     """Print how many sentences are reported whose propositions were removed, and how many of complete
     sets."""
-    print("| file | articles | sentences | reported of complete sets | removed | who says which | reported |")
+    print(
+        "| file | articles | sentences | reported of complete sets | removed | who says which | reported |"
+    )
     print("|---|---|---|---|---|---|---|")
     for path in paths:
         lines = [one for one in read(path) if one.sentences]
@@ -189,17 +208,24 @@ where another only tells who or what it is of.
 def spans(paths: Sequence[Path]) -> None:
     """Print how many of the spans that a person has read are still the same."""
     checked = [json.loads(line) for line in CHECKED.read_text(encoding="utf-8").splitlines()]
-    print("| file | read | right | right ones that are the same today | wrong ones that are another today |")
+    print(
+        "| file | read | right | right ones that are the same today | wrong ones that are another today |"
+    )
     print("|---|---|---|---|---|")
     for path in paths:
         lines = read(path)
         listed = [one for one in checked if one["file"] == path.name]
-        today = [align(lines[one["line"] - 1].text, lines[one["line"] - 1].propositions) for one in listed]
+        today = [
+            align(lines[one["line"] - 1].text, lines[one["line"] - 1].propositions)
+            for one in listed
+        ]
         same = [
             [list(span) for span in found[one["proposition"] - 1]] == one["spans"]
             for one, found in zip(listed, today, strict=True)
         ]
-        right = [is_same for one, is_same in zip(listed, same, strict=True) if one["verdict"] == "right"]
+        right = [
+            is_same for one, is_same in zip(listed, same, strict=True) if one["verdict"] == "right"
+        ]
         other = sum(not is_same for is_same in same) - sum(not is_same for is_same in right)
         print(f"| {path.name} | {len(listed)} | {len(right)} | {sum(right)} | {other} |")
         for one, is_same in zip(listed, same, strict=True):
@@ -297,7 +323,9 @@ def with_replacements(
         for index, text in enumerate(one.propositions):
             spans = FINDERS[kind](text, one.language)
             for start, end in spans:
-                pools[one.language, _kind_of(text[start:end], kind)].append((number, text[start:end]))
+                pools[one.language, _kind_of(text[start:end], kind)].append(
+                    (number, text[start:end])
+                )
             if spans:
                 places.append((number, one, index, draw.choice(spans)))
     for number, one, index, (start, end) in places:
@@ -305,10 +333,15 @@ def with_replacements(
         old = text[start:end]
         pool = pools[one.language, _kind_of(old, kind)]
         others = [
-            other for _ in range(50) for n, other in [draw.choice(pool)] if n != number and other != old
+            other
+            for _ in range(50)
+            for n, other in [draw.choice(pool)]
+            if n != number and other != old
         ]
         others = [
-            other for other in others if anywhere or other.lower() not in f"{one.title}\n{one.text}".lower()
+            other
+            for other in others
+            if anywhere or other.lower() not in f"{one.title}\n{one.text}".lower()
         ]
         if others:
             yield Corrupted(one, index, text[:start] + others[0] + text[end:], kind)
@@ -336,7 +369,9 @@ def found_share(corrupted: Iterable[Corrupted], kind: FindingKind) -> tuple[int,
     return found, all_
 
 
-def _accused(one: Recorded, texts: Sequence[str], kind: FindingKind) -> defaultdict[int | None, set[str]]:
+def _accused(
+    one: Recorded, texts: Sequence[str], kind: FindingKind
+) -> defaultdict[int | None, set[str]]:
     reasons: defaultdict[int | None, set[str]] = defaultdict(set)
     for finding in check_propositions(one.passage, texts):
         if finding.kind == kind:
@@ -366,7 +401,19 @@ _JAPANESE_SUBJECT = re.compile(
 )
 _PRONOUNS = {
     "en": ("It", "He", "She", "They", "This", "These", "The latter", "The former"),
-    "ja": ("それ", "これ", "彼", "彼女", "同氏", "同社", "前者", "後者", "その人物", "この組織", "本馬"),
+    "ja": (
+        "それ",
+        "これ",
+        "彼",
+        "彼女",
+        "同氏",
+        "同社",
+        "前者",
+        "後者",
+        "その人物",
+        "この組織",
+        "本馬",
+    ),
 }
 
 
@@ -394,7 +441,8 @@ def grounding(paths: Sequence[Path]) -> None:
     def made(chosen: Sequence[Recorded], draw: random.Random) -> dict[str, Iterator[Corrupted]]:
         absent = {kind: with_replacements(chosen, kind, draw) for kind in FINDERS}
         anywhere = {
-            f"{kind}, anywhere": with_replacements(chosen, kind, draw, True) for kind in ("number", "date")
+            f"{kind}, anywhere": with_replacements(chosen, kind, draw, True)
+            for kind in ("number", "date")
         }
         return absent | anywhere
 
@@ -404,7 +452,9 @@ def grounding(paths: Sequence[Path]) -> None:
 def self_containedness(paths: Sequence[Path]) -> None:
     """Print how many subjects that a pronoun took the place of are found, and how many propositions are
     accused."""
-    _print_found(paths, "self_containedness", lambda chosen, draw: {"subject": with_pronouns(chosen, draw)})
+    _print_found(
+        paths, "self_containedness", lambda chosen, draw: {"subject": with_pronouns(chosen, draw)}
+    )
 
 
 def _print_found(
@@ -419,7 +469,9 @@ def _print_found(
         of = "chosen on" if half else "held back"
         for kind, corrupted in made(chosen, random.Random(0)).items():
             found, all_ = found_share(corrupted, check)
-            print(f"| {of} | {language} | {kind} | {found:,} | {all_:,} | {found / max(all_, 1):.1%} |")
+            print(
+                f"| {of} | {language} | {kind} | {found:,} | {all_:,} | {found / max(all_, 1):.1%} |"
+            )
         accused, all_ = accused_share(chosen, check)
         print(
             f"| {of} | {language} | nothing (accused) | {accused:,} | {all_:,} | "
@@ -436,7 +488,9 @@ def findings(paths: Sequence[Path]) -> None:
                 counts[finding.kind] += 1
                 if finding.kind in ("grounding", "coverage"):
                     proposition = (
-                        "" if finding.proposition is None else recorded.propositions[finding.proposition]
+                        ""
+                        if finding.proposition is None
+                        else recorded.propositions[finding.proposition]
                     )
                     print(f"{path.name}, line {recorded.line + 1}: {finding} {proposition}")
         print(path.name, dict(counts))

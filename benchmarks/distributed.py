@@ -113,7 +113,8 @@ def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
     asking = LLMPropositionizer(InstantLLM(), max_concurrency=8)
     passages = [passage for document in documents for passage in bare.passages_of(document)]
     messages = [
-        format_request(default_prompts()[prompt_key("en")], InstantLLM(), one, "") for one in passages
+        format_request(default_prompts()[prompt_key("en")], InstantLLM(), one, "")
+        for one in passages
     ]
     seconds: dict[str, float] = {}
     seconds["splitting, passage nodes"], _ = cpu(lambda: list(bare.stream(documents)))
@@ -126,7 +127,9 @@ def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
         keeping.propositionize(passages)
         sqlite3.connect(replies).execute("PRAGMA wal_checkpoint(TRUNCATE)")
         kept = replies.stat().st_size / count
-        seconds["propositionising from kept replies"], _ = cpu(lambda: keeping.propositionize(passages))
+        seconds["propositionising from kept replies"], _ = cpu(
+            lambda: keeping.propositionize(passages)
+        )
     stated, _ = cpu(lambda: Given().propositionize(passages))
     parsed, nodes = cpu(lambda: _nodes(PropositionNodeParser(propositionizer=Given()), documents))
     seconds["proposition nodes and links"] = parsed - stated - seconds["splitting, passage nodes"]
@@ -153,7 +156,9 @@ def measure_work(options: argparse.Namespace) -> Iterator[Figures]:
     if not embedded:
         note += " Embedding was not measured: all-MiniLM-L6-v2 is not installed, or was left out."
     yield Figures(
-        "work", note, [{"step": name, "CPU, ms a passage": _ms(s / count)} for name, s in seconds.items()]
+        "work",
+        note,
+        [{"step": name, "CPU, ms a passage": _ms(s / count)} for name, s in seconds.items()],
     )
 
 
@@ -170,7 +175,9 @@ def embed(nodes: Sequence[BaseNode], seconds: dict[str, float]) -> int:
     model.get_text_embedding_batch(["a text to begin with"])
     start = time.process_time()
     model([*few])
-    seconds["embedding with all-MiniLM-L6-v2"] = (time.process_time() - start) * len(nodes) / len(few)
+    seconds["embedding with all-MiniLM-L6-v2"] = (
+        (time.process_time() - start) * len(nodes) / len(few)
+    )
     return len(few)
 
 
@@ -205,12 +212,16 @@ def measure_ray(options: argparse.Namespace) -> Iterator[Figures]:
             "answers at once": LLMPropositionizer(
                 llm_factory="distributed:make_instant_llm", max_concurrency=8
             ),
-            f"takes {options.latency:g} s, 8 at a time": LLMPropositionizer(waiting, max_concurrency=8),
+            f"takes {options.latency:g} s, 8 at a time": LLMPropositionizer(
+                waiting, max_concurrency=8
+            ),
         }
         for way, propositionizer in ways.items():
             for workers in options.workers:
                 count = (
-                    options.passages if way == "answers at once" else int(8 * workers / options.latency * 20)
+                    options.passages
+                    if way == "answers at once"
+                    else int(8 * workers / options.latency * 20)
                 )
                 parser = PropositionNodeParser(propositionizer=propositionizer)
                 rows.append({"LLM": way, "workers": workers, **ray_run(parser, count, workers)})
@@ -278,7 +289,9 @@ def main() -> None:
             show(figures)
             found.append(figures)
     if options.json:
-        options.json.write_text(json.dumps([asdict(figures) for figures in found], indent=1), "utf-8")
+        options.json.write_text(
+            json.dumps([asdict(figures) for figures in found], indent=1), "utf-8"
+        )
 
 
 MEASUREMENTS = {"work": measure_work, "ray": measure_ray}

@@ -75,7 +75,9 @@ class KeepingLLM(CustomLLM):
         self._requests.setdefault(content, prompt)
         return CompletionResponse(text=json.dumps([" ".join(content.split())], ensure_ascii=False))
 
-    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
+    def stream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponseGen:
         yield self.complete(prompt)
 
 
@@ -188,7 +190,8 @@ def find_items(text: str) -> list[Structured]:
                 lead = "" if line.startswith(("#", "|", "```", "<", ">")) else line.strip()
                 lead = (
                     lead
-                    if lead.endswith((":", "：")) or not lead.endswith((".", "。", "!", "?", "！", "？"))
+                    if lead.endswith((":", "："))
+                    or not lead.endswith((".", "。", "!", "?", "！", "？"))
                     else ""
                 )
                 parents = []
@@ -215,7 +218,10 @@ def embedded_texts(documents: Sequence[Document]) -> list[str]:
     """What is embedded of documents without an LLM."""
     embedding = KeepingEmbedding()
     DenseXRetrievalPack(
-        documents, propositionizer=SentencePropositionizer(), embed_model=embedding, query_llm="none"
+        documents,
+        propositionizer=SentencePropositionizer(),
+        embed_model=embedding,
+        query_llm="none",
     )
     return embedding.texts
 
@@ -227,7 +233,10 @@ def count_defects(documents: Sequence[Document]) -> dict[str, str]:
         counts["requests"] += len(asked)
         counts["tokens"] += sum(map(count_tokens, asked))
         requests = list(map(bare, asked))
-        for kind, structured in (("row", find_rows(document.text)), ("item", find_items(document.text))):
+        for kind, structured in (
+            ("row", find_rows(document.text)),
+            ("item", find_items(document.text)),
+        ):
             for part in structured:
                 holding = [request for request in requests if part.text in request]
                 counts[kind] += 1
@@ -249,11 +258,15 @@ def count_defects(documents: Sequence[Document]) -> dict[str, str]:
     }
 
 
-def share_found(folder: Path, propositions: Path | None, embed_model: Any) -> dict[str, list[float]]:
+def share_found(
+    folder: Path, propositions: Path | None, embed_model: Any
+) -> dict[str, list[float]]:
     """Of the questions of each kind, the share whose evidence is in the first 1, 4 and 8 results."""
     documents = read_folder(folder / "documents")
     sentences = SentencePropositionizer()
-    propositionizer = RecordedPropositionizer(propositions, sentences) if propositions else sentences
+    propositionizer = (
+        RecordedPropositionizer(propositions, sentences) if propositions else sentences
+    )
     units = ("proposition", "sentence", "passage", "question")
     pack = DenseXRetrievalPack(
         documents,
@@ -271,7 +284,9 @@ def share_found(folder: Path, propositions: Path | None, embed_model: Any) -> di
         hits = []
         for rank in RANKS:
             texts = [
-                result.node.text for result in results[:rank] if result.node.ref_doc_id == asked["document"]
+                result.node.text
+                for result in results[:rank]
+                if result.node.ref_doc_id == asked["document"]
             ]
             hits.append(evidence in "".join("".join(texts).split()))
         for kind in (asked["kind"], "all"):

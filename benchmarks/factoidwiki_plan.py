@@ -39,14 +39,16 @@ HEADING_TOKENS = 10  # assumed: a title and a section
 # OpenAI's limits for gpt-4o-mini, highest tier (community.openai.com/t/1269349, 2025); requests in a batch
 # file.
 REQUESTS_A_MINUTE, QUEUED_TOKENS, REQUESTS_A_FILE = 30_000, 15e9, 50_000
-SECONDS_A_REPLY, CONCURRENCY = 2.0, 32  # assumed: of one request, and requests of one worker at a time
+# assumed: of one request, and requests of one worker at a time
+SECONDS_A_REPLY, CONCURRENCY = 2.0, 32
 
 # Flan-T5-large's parameters by its published configuration: encoder; decoder with the output layer.
 T5_ENCODER, T5_DECODER = 0.308e9, 0.442e9
 # Tokens a second of T5-base, 128 texts at a time, FP16, sampling, on a V100: FasterTransformer's
 # docs/t5_guide.md. The larger model is assumed to be slower by the ratio of the decoders' parameters.
 T5_BASE_DECODER, T5_BASE_TOKENS = 0.138e9, {"transformers": 956, "FasterTransformer": 8519}
-T5_TOKENS_A_WORD = 1.45  # assumed: subword tokens of the 32,000 of T5, with the quotes and commas of the list
+# assumed: subword tokens of the 32,000 of T5, with the quotes and commas of the list
+T5_TOKENS_A_WORD = 1.45
 # dense FP16 TFLOP/s, GB/s; vendor's
 GPUS = {"V100": (125, 900), "A100 80 GB": (312, 2039), "H100 SXM": (989, 3350)}
 UTILISATION = 0.4  # assumed: of the TFLOP/s, at best
@@ -56,8 +58,15 @@ MINILM_TEXTS = 14_200  # texts a second on a V100: sbert.net, "Pretrained Models
 KINDS = {"float32": 4.0, "float16": 2.0, "int8": 1.0, "product, 1/16": 0.25, "binary": 1 / 8}
 LINKS = 16 * 2 * 4  # bytes a vector in an HNSW graph: twice m=16 links of four bytes
 
-IN_WORKERS = ("splitting, passage nodes", "proposition nodes and links", "nodes written for another process")
-ASKING = {"live": "propositionising, less the LLM", "replies kept": "propositionising from kept replies"}
+IN_WORKERS = (
+    "splitting, passage nodes",
+    "proposition nodes and links",
+    "nodes written for another process",
+)
+ASKING = {
+    "live": "propositionising, less the LLM",
+    "replies kept": "propositionising from kept replies",
+}
 IN_DRIVER = ("nodes read by it", "nodes written to the store", "hash of the documents")
 
 
@@ -96,7 +105,11 @@ def money(tokens: Tokens) -> Figures:
     usage = Usage(PASSAGES, int(tokens.alone * PASSAGES), int(tokens.reply * PASSAGES))
     for batch in (False, True):
         queued = usage.input_tokens / QUEUED_TOKENS
-        least = f"{queued:.1f} full queues" if batch else f"{usage.requests / REQUESTS_A_MINUTE / 60:,.0f} h"
+        least = (
+            f"{queued:.1f} full queues"
+            if batch
+            else f"{usage.requests / REQUESTS_A_MINUTE / 60:,.0f} h"
+        )
         rows.append({
             "asked": "Batch API" if batch else "live",
             "requests, millions": round(usage.requests / 1e6, 1),
@@ -131,7 +144,9 @@ def gpu_hours() -> Figures:
             row[f"Propositionizer, {engine}, h"] = f"{made * PASSAGES / a_second / 3600:,.0f}"
         bound = operations / (teraflops * 1e12 * UTILISATION) / 3600
         row["its arithmetic alone, h"] = f"{bound:,.0f}"
-        row["MiniLM, all units, h"] = f"{UNITS / MINILM_TEXTS / bandwidth * GPUS['V100'][1] / 3600:,.1f}"
+        row["MiniLM, all units, h"] = (
+            f"{UNITS / MINILM_TEXTS / bandwidth * GPUS['V100'][1] / 3600:,.1f}"
+        )
         rows.append(row)
     note = (
         f"{sent:.0f} tokens in and {made:.0f} out a passage, {operations:.1e} operations in all. T5-base's "
@@ -158,7 +173,9 @@ def sizes() -> Figures:
                 "Qdrant's rule (x 1.5), GB": f"{vectors * 1.5 * UNITS / 1e9:,.0f}",
             })  # fmt: skip
     return Figures(
-        "sizes", f"{PROPOSITIONS:,} propositions, {UNITS:,} with the passages; 1 GB is 10^9 bytes.", rows
+        "sizes",
+        f"{PROPOSITIONS:,} propositions, {UNITS:,} with the passages; 1 GB is 10^9 bytes.",
+        rows,
     )
 
 
@@ -178,7 +195,10 @@ def days(work: dict[str, float], alone: float) -> Figures:
     rows = []
     for workers in (1, 4, 16, 64, 256):
         row: Row = {"workers (a core each)": workers}
-        live = {"replies": workers * CONCURRENCY / SECONDS_A_REPLY, "provider": REQUESTS_A_MINUTE / 60}
+        live = {
+            "replies": workers * CONCURRENCY / SECONDS_A_REPLY,
+            "provider": REQUESTS_A_MINUTE / 60,
+        }
         for way, milliseconds in own.items():
             bounds = {"workers": workers * 1000 / milliseconds, "driver": 1000 / driver}
             bounds |= live if way == "live" else {}
@@ -186,7 +206,9 @@ def days(work: dict[str, float], alone: float) -> Figures:
             row[f"{way}: passages a second"] = f"{bounds[narrowest]:,.0f}"
             row[f"{way}: days"] = f"{PASSAGES / bounds[narrowest] / 86400:,.1f} ({narrowest})"
         if embedding is not None:
-            row["embedding on as many cores: days"] = f"{PASSAGES * embedding / 1000 / workers / 86400:,.1f}"
+            row["embedding on as many cores: days"] = (
+                f"{PASSAGES * embedding / 1000 / workers / 86400:,.1f}"
+            )
         rows.append(row)
     note = (
         f"A worker: {own['live']:.2f} ms a passage live, {own['replies kept']:.2f} ms with kept replies; the "
@@ -204,7 +226,9 @@ def worker_memory() -> int:
         "import resource, llama_pack_densex.propositionizers.llm, llama_pack_densex.node_parsers.parsers; "
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
     )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
     return int(done.stdout)
 
 
@@ -217,7 +241,9 @@ def main() -> None:
     )
     options = parser.parse_args()
     measured = {
-        one["name"]: one["rows"] for file in options.measured for one in json.loads(file.read_text("utf-8"))
+        one["name"]: one["rows"]
+        for file in options.measured
+        for one in json.loads(file.read_text("utf-8"))
     }
     tables = [money(tokens_of_corpus()), gpu_hours(), sizes()]
     if measured.keys() >= {"work", "ray"}:

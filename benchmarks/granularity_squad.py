@@ -49,7 +49,9 @@ def read_squad(path: Path) -> tuple[list[Document], list[tuple[str, list[str]]]]
             )
             for qa in paragraph["qas"]:
                 if not qa.get("is_impossible"):
-                    questions.append((qa["question"], [answer["text"].lower() for answer in qa["answers"]]))
+                    questions.append(
+                        (qa["question"], [answer["text"].lower() for answer in qa["answers"]])
+                    )
     return documents, questions
 
 
@@ -67,7 +69,9 @@ def main() -> None:
     if embed_model is not None:
         embed_model.embed_queries([question for question, _ in questions])
     print(f"{len(documents)} passages, {len(questions)} questions, embedding model {name}")
-    print("| units | hybrid | recall@1 | recall@5 | recall@20 | ms a question |\n|---|---|---|---|---|---|")
+    print(
+        "| units | hybrid | recall@1 | recall@5 | recall@20 | ms a question |\n|---|---|---|---|---|---|"
+    )
     for granularity, hybrid in ((units, hybrid) for hybrid in (False, True) for units in UNITS):
         parser = PropositionNodeParser(
             base_parser=WholeDocumentNodeParser(),
@@ -86,10 +90,12 @@ def main() -> None:
         found = dict.fromkeys(CUTS, 0)
         for question, answers in questions:
             texts = [
-                hit.node.get_content().lower() for hit in pack.retrieve(question, similarity_top_k=max(CUTS))
+                hit.node.get_content().lower()
+                for hit in pack.retrieve(question, similarity_top_k=max(CUTS))
             ]
             first = next(
-                (i for i, text in enumerate(texts) if any(answer in text for answer in answers)), None
+                (i for i, text in enumerate(texts) if any(answer in text for answer in answers)),
+                None,
             )
             for cut in CUTS:
                 found[cut] += first is not None and first < cut
@@ -97,7 +103,10 @@ def main() -> None:
         recalls = " | ".join(f"{found[cut] / len(questions):.3f}" for cut in CUTS)
         milliseconds = 1000 * (asked - started) / len(questions)
         units = ", ".join(granularity)
-        print(f"| {units} | {'yes' if hybrid else 'no'} | {recalls} | {milliseconds:.0f} |", flush=True)
+        print(
+            f"| {units} | {'yes' if hybrid else 'no'} | {recalls} | {milliseconds:.0f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

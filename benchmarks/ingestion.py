@@ -96,7 +96,9 @@ def messages_for(passages: Iterable[Passage]) -> list[list[ChatMessage]]:
 
 
 def client(server: StandInLLM, **arguments: Any) -> OpenAI:
-    return OpenAI(model=MODEL, api_base=server.url, api_key="sk-stand-in", max_retries=0, **arguments)
+    return OpenAI(
+        model=MODEL, api_base=server.url, api_key="sk-stand-in", max_retries=0, **arguments
+    )
 
 
 def warm_up() -> None:
@@ -113,9 +115,12 @@ async def ask_bare(
     """Send the same requests by the provider's own client, and do nothing with the replies."""
     slots = asyncio.Semaphore(concurrency)
     sent: list[Any] = [
-        [{"role": said.role.value, "content": said.content} for said in one] for one in conversations
+        [{"role": said.role.value, "content": said.content} for said in one]
+        for one in conversations
     ]
-    async with openai.AsyncOpenAI(base_url=server.url, api_key="sk-stand-in", max_retries=0) as bare:
+    async with openai.AsyncOpenAI(
+        base_url=server.url, api_key="sk-stand-in", max_retries=0
+    ) as bare:
 
         async def ask(messages: Any) -> None:
             async with slots:
@@ -141,7 +146,9 @@ def measure_speed(options: argparse.Namespace) -> Iterator[Figures]:
     with StandInLLM(latency=options.latency) as server, tempfile.TemporaryDirectory() as folder:
 
         def ours(**arguments: Any) -> LLMPropositionizer:
-            return LLMPropositionizer(client(server), max_concurrency=options.concurrency, **arguments)
+            return LLMPropositionizer(
+                client(server), max_concurrency=options.concurrency, **arguments
+            )
 
         keeping = {"cache": Path(folder) / "replies.db"}
         ways: dict[str, Callable[[], object]] = {
@@ -155,8 +162,12 @@ def measure_speed(options: argparse.Namespace) -> Iterator[Figures]:
         }
         runs = {name: spent(ways[name]) for name in ("bare", *options.ways)}
     ideal = len(passages) / options.concurrency * options.latency
-    rows = [_speed_row(name, found, runs["bare"], ideal, len(passages)) for name, found in runs.items()]
-    sizes = f"{len(passages)} passages, {options.latency:g} s a reply, {options.concurrency} at a time"
+    rows = [
+        _speed_row(name, found, runs["bare"], ideal, len(passages)) for name, found in runs.items()
+    ]
+    sizes = (
+        f"{len(passages)} passages, {options.latency:g} s a reply, {options.concurrency} at a time"
+    )
     yield Figures("speed", f"{sizes}: ideally {ideal:.1f} s.", rows)
     yield own_work(passages, options.concurrency)
 
@@ -199,9 +210,9 @@ def own_work(passages: Sequence[Passage], concurrency: int) -> Figures:
             "propositionize": lambda: ours().propositionize(passages),
             "apropositionize": lambda: asyncio.run(ours().apropositionize(passages)),
             "stream": lambda: list(ours().stream(passages)),
-            "propositionize, replies kept in a file": lambda: ours(cache=next(files)).propositionize(
-                passages
-            ),
+            "propositionize, replies kept in a file": lambda: ours(
+                cache=next(files)
+            ).propositionize(passages),
         }
         found = {name: min(spent(work).cpu for _ in range(3)) for name, work in ways.items()}
     alone = found.pop("the LLM")
@@ -236,7 +247,9 @@ def measure_faults(options: argparse.Namespace) -> Iterator[Figures]:
         "passages": len(passages),
         "lost": sum(not holds(*pair) for pair in zip(passages, sets, strict=True)),
         "answered twice": twice(log),
-        "fallbacks not reported": sum(unreported(*pair) for pair in zip(passages, sets, strict=True)),
+        "fallbacks not reported": sum(
+            unreported(*pair) for pair in zip(passages, sets, strict=True)
+        ),
         "repaired": statuses["repaired"],
         "fallbacks": statuses["fallback"],
         "requests": len(log),
@@ -255,10 +268,14 @@ def measure_faults(options: argparse.Namespace) -> Iterator[Figures]:
     rows = [{"in all": name, "": value} for name, value in row.items()]
     yield Figures("faults", note, rows)
     yield Figures(
-        "faults: requests", "What they were answered with.", [dict(Counter(entry.kind for entry in log))]
+        "faults: requests",
+        "What they were answered with.",
+        [dict(Counter(entry.kind for entry in log))],
     )
     yield Figures(
-        "faults: fallbacks", "Their reasons.", [{"passages": n, "reason": why} for why, n in reasons]
+        "faults: fallbacks",
+        "Their reasons.",
+        [{"passages": n, "reason": why} for why, n in reasons],
     )
 
 
@@ -282,7 +299,9 @@ def _rate_row(
     passages: Sequence[Passage],
     options: argparse.Namespace,
 ) -> Row:
-    with StandInLLM(latency=options.latency, requests_per_minute=options.rate, limit_kind=kind) as server:
+    with StandInLLM(
+        latency=options.latency, requests_per_minute=options.rate, limit_kind=kind
+    ) as server:
         ours = LLMPropositionizer(
             client(server), max_concurrency=options.concurrency, requests_per_minute=given
         )
@@ -309,11 +328,17 @@ def measure_memory(options: argparse.Namespace) -> Iterator[Figures]:
         peaks = []
         for passages in (options.few, options.passages):
             command = [sys.executable, "-m", "tests.streaming_peak", way, str(passages)]
-            peaks.append(float(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout))
+            peaks.append(
+                float(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
+            )
         labels = (f"{options.few} passages, MB", f"{options.passages} passages, MB", "more, MB")
-        rows.append({"way": way, **dict(zip(labels, (*peaks, round(peaks[1] - peaks[0], 1)), strict=True))})
+        rows.append(
+            {"way": way, **dict(zip(labels, (*peaks, round(peaks[1] - peaks[0], 1)), strict=True))}
+        )
     yield Figures(
-        "memory", "Peak memory, with an LLM in the process that answers at once, and no store.", rows
+        "memory",
+        "Peak memory, with an LLM in the process that answers at once, and no store.",
+        rows,
     )
 
 
@@ -337,7 +362,9 @@ ALL = ("speed", "faults", "rate", "memory")
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = made.add_subparsers(metavar="|".join(ALL))
 
     def command(
@@ -355,14 +382,22 @@ def parser() -> argparse.ArgumentParser:
     speed = command("speed", measure_speed, 2000)
     speed.add_argument("--ways", nargs="+", choices=list(_WAYS)[1:], default=list(_WAYS)[1:])
     faults = command("faults", measure_faults, 2000)
-    faults.add_argument("--timeout", type=float, default=5.0, help="seconds after which the client gives up")
+    faults.add_argument(
+        "--timeout", type=float, default=5.0, help="seconds after which the client gives up"
+    )
     faults.add_argument("--seed", type=int, default=1, help="chooses the requests that go wrong")
     rate = command("rate", measure_rate, 1200)
-    rate.add_argument("--rate", type=float, default=600.0, help="requests a minute that the server allows")
+    rate.add_argument(
+        "--rate", type=float, default=600.0, help="requests a minute that the server allows"
+    )
     kinds = ("bucket", "sliding", "fixed")
-    rate.add_argument("--kinds", nargs="+", choices=kinds, default=kinds, help="how the server counts")
+    rate.add_argument(
+        "--kinds", nargs="+", choices=kinds, default=kinds, help="how the server counts"
+    )
     memory = command("memory", measure_memory, 100_000)
-    memory.add_argument("--few", type=int, default=1000, help="passages of the run that it is compared with")
+    memory.add_argument(
+        "--few", type=int, default=1000, help="passages of the run that it is compared with"
+    )
     return made
 
 
@@ -381,7 +416,9 @@ def main() -> None:
             print_table(figures)
             found.append(asdict(figures))
         if options.json:
-            options.json.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+            options.json.write_text(
+                json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+            )
 
 
 if __name__ == "__main__":

@@ -52,9 +52,18 @@ MANUALS = {
     "Reference, ja": ("debian-reference/ch*.ja.html", "debian-reference/debian-reference.ja"),
     "FAQ, en": ("doc/debian/FAQ/*.en.html", "doc/debian/FAQ/debian-faq.en"),
     "FAQ, ja": ("doc/debian/FAQ/ja/*.html", "doc/debian/FAQ/debian-faq.ja"),
-    "Edu, en": ("doc/debian-edu-doc-en/*bookworm*.html", "doc/debian-edu-doc-en/debian-edu-bookworm-manual"),
-    "Edu, ja": ("doc/debian-edu-doc-ja/*bookworm*.html", "doc/debian-edu-doc-ja/debian-edu-bookworm-manual"),
-    "Maintainers' guide, ja": ("doc/maint-guide-ja/html/*.html", "doc/maint-guide-ja/maint-guide.ja"),
+    "Edu, en": (
+        "doc/debian-edu-doc-en/*bookworm*.html",
+        "doc/debian-edu-doc-en/debian-edu-bookworm-manual",
+    ),
+    "Edu, ja": (
+        "doc/debian-edu-doc-ja/*bookworm*.html",
+        "doc/debian-edu-doc-ja/debian-edu-bookworm-manual",
+    ),
+    "Maintainers' guide, ja": (
+        "doc/maint-guide-ja/html/*.html",
+        "doc/maint-guide-ja/maint-guide.ja",
+    ),
     "Developers' reference, ja": (
         "developers-reference/ja/*.html",
         "developers-reference/ja/developers-reference",
@@ -79,7 +88,9 @@ def squeezed(text: str) -> str:
 
 def named(heading: str) -> str:
     """A heading without its number."""
-    return _NUMBER.sub("", re.sub(r"\s+", "", unicodedata.normalize("NFKC", heading)).replace("¶", ""))
+    return _NUMBER.sub(
+        "", re.sub(r"\s+", "", unicodedata.normalize("NFKC", heading)).replace("¶", "")
+    )
 
 
 def line(text: str) -> str:
@@ -106,7 +117,11 @@ def told_by_html(pages: Iterable[Path]) -> tuple[list[str], set[str], list[tuple
             headings.add(named(heading.get_text()))
             question = re.sub(r"^[\d.\s]+", "", line(heading.get_text()))
             below = heading.find_next("p")
-            if heading.name in ("h2", "h3") and question.endswith(("?", "？")) and below is not None:
+            if (
+                heading.name in ("h2", "h3")
+                and question.endswith(("?", "？"))
+                and below is not None
+            ):
                 answer = letters(next(iter(sentences_of(line(below.get_text()))), ""))[:ANSWER]
                 asked += [(question, answer)] if answer else []
     return list(sentences), {heading for heading in headings if len(heading) > 3}, asked
@@ -137,14 +152,21 @@ def cut(texts: Sequence[str], splitter: TextSplitter) -> float:
     return within / max(ends, 1)
 
 
-def answered(documents: Sequence[Document], asked: Sequence[tuple[str, str]]) -> tuple[float, float]:
+def answered(
+    documents: Sequence[Document], asked: Sequence[tuple[str, str]]
+) -> tuple[float, float]:
     """The shares of questions whose answer is in the passages found, and in the quotation."""
-    pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
+    pack = DenseXRetrievalPack(
+        documents, proposition_llm="none", query_llm="none", embed_model="none"
+    )
     responses = [(pack.run(question), answer) for question, answer in asked]
     found = sum(
-        any(answer in letters(node.get_content()) for node in one.source_nodes) for one, answer in responses
+        any(answer in letters(node.get_content()) for node in one.source_nodes)
+        for one, answer in responses
     )
-    return found / len(asked), sum(answer in letters(str(one)) for one, answer in responses) / len(asked)
+    return found / len(asked), sum(answer in letters(str(one)) for one, answer in responses) / len(
+        asked
+    )
 
 
 def section_first(documents: Sequence[Document]) -> float:
@@ -154,7 +176,9 @@ def section_first(documents: Sequence[Document]) -> float:
         for one in headings_of(document.text):
             said = re.sub(r"^[\d.\s]+", "", heading_text(document.text[one.start : one.end]))
             asked.setdefault(said, (document.id_, one.start))
-    pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
+    pack = DenseXRetrievalPack(
+        documents, proposition_llm="none", query_llm="none", embed_model="none"
+    )
     first = 0
     headings = [said for said in asked if len(said) > 3]
     headings = headings[:: len(headings) // 200 + 1]
@@ -167,7 +191,9 @@ def section_first(documents: Sequence[Document]) -> float:
 
 
 def row(
-    name: str, documents: Sequence[Document], told: tuple[list[str], set[str], list[tuple[str, str]]]
+    name: str,
+    documents: Sequence[Document],
+    told: tuple[list[str], set[str], list[tuple[str, str]]],
 ) -> str:
     """A row of the table; empty where nothing of what HTML says is in the other form."""
     sentences, headings, asked = told
@@ -175,8 +201,14 @@ def row(
     whole = "\n".join(map(squeezed, texts))
     segments = {squeezed(one) for text in texts for one in sentences_of(text)}
     there = [one for one in sentences if one in whole]
-    found = [named(heading_text(text[one.start : one.end])) for text in texts for one in headings_of(text)]
-    known = {one for one in headings if one in "\n".join(re.sub(r"\s+", "", text) for text in texts)}
+    found = [
+        named(heading_text(text[one.start : one.end]))
+        for text in texts
+        for one in headings_of(text)
+    ]
+    known = {
+        one for one in headings if one in "\n".join(re.sub(r"\s+", "", text) for text in texts)
+    }
     if not there:
         return ""
     right = sum(one in headings for one in found) / max(len(found), 1)
@@ -188,7 +220,11 @@ def row(
         f"{cut(texts, SentenceSplitter(chunk_size=256, chunk_overlap=0)):.2f}",
         f"{section_first(documents):.2f}",
     ]
-    cells += [f"{share:.2f}" for share in answered(documents, asked)] if name.startswith("FAQ") else ["", ""]
+    cells += (
+        [f"{share:.2f}" for share in answered(documents, asked)]
+        if name.startswith("FAQ")
+        else ["", ""]
+    )
     return f"| {name} | {' | '.join(cells)} |"
 
 
@@ -196,7 +232,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--root", type=Path, default=Path("/usr/share"), help="where the packages' files are")
+    parser.add_argument(
+        "--root", type=Path, default=Path("/usr/share"), help="where the packages' files are"
+    )
     root = parser.parse_args().root
     logging.disable(logging.WARNING)
     print(

@@ -58,7 +58,9 @@ def part_of(file: str, function: str) -> str:
     return next((part for text, part in PARTS.items() if text in name), rest)
 
 
-def profiled(ask: Callable[[QueryBundle], object], questions: list[QueryBundle]) -> Mapping[str, float]:
+def profiled(
+    ask: Callable[[QueryBundle], object], questions: list[QueryBundle]
+) -> Mapping[str, float]:
     """CPU milliseconds a question, by part."""
     profiler = cProfile.Profile(time.process_time)
     for question in questions:
@@ -87,7 +89,9 @@ def rows_of(
         return context.postprocess_nodes(pack.retrieve(question), question)
 
     profiles = [profiled(ask, questions()) for _ in range(rounds)]
-    names = sorted({*PARTS.values(), "the rest of Python"}, key=lambda name: -profiles[0].get(name, 0.0))
+    names = sorted(
+        {*PARTS.values(), "the rest of Python"}, key=lambda name: -profiles[0].get(name, 0.0)
+    )
     for name in names:
         yield name, median(profile.get(name, 0.0) for profile in profiles)
     yield "all, under the profiler", median(sum(profile.values()) for profile in profiles)
@@ -115,12 +119,18 @@ def main() -> None:
     logging.disable(logging.WARNING)
     corpus = corpus_of("made-up", options.propositions, 80)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = (options.dir or Path(temporary)).resolve() / f"made-up-{options.propositions}-80" / "index"
+        folder = (
+            (options.dir or Path(temporary)).resolve()
+            / f"made-up-{options.propositions}-80"
+            / "index"
+        )
         if not (folder / "densex.json").exists():
             build(folder, corpus)
         pack = opened(folder, corpus, mode=options.mode, hybrid=not options.dense)
         print("| part of a question | CPU, ms |\n|---|---|")
-        for name, milliseconds in rows_of(pack, lambda: corpus.questions(options.questions), options.rounds):
+        for name, milliseconds in rows_of(
+            pack, lambda: corpus.questions(options.questions), options.rounds
+        ):
             print(f"| {name} | {milliseconds:.2f} |", flush=True)
 
 

@@ -29,14 +29,21 @@ WORDS, REPLY = 100, 160
 
 def save_model(folder: Path, shape: str) -> None:
     """Save a Flan-T5 with random weights, and a tokenizer of numbers."""
-    words = {"<pad>": 0, "</s>": 1, "<unk>": 2, **{f"word{number}": number + 3 for number in range(1_000)}}
+    words = {
+        "<pad>": 0,
+        "</s>": 1,
+        "<unk>": 2,
+        **{f"word{number}": number + 3 for number in range(1_000)},
+    }
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
-    special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=512, **special).save_pretrained(
-        folder
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
     )
+    special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=512, **special
+    ).save_pretrained(folder)
     torch.manual_seed(0)
     config = T5Config(
         vocab_size=32_128, feed_forward_proj="gated-gelu", tie_word_embeddings=False,

@@ -47,16 +47,31 @@ class Load:
 @contextmanager
 def server(folder: Path) -> Iterator[tuple[str, int]]:
     """Index the sample documents and serve them; the URL, and the server's process id."""
-    index = [sys.executable, "-c", DENSEX, "index", str(DATA), "--to", str(folder), "--embed-model", "none"]
+    index = [
+        sys.executable,
+        "-c",
+        DENSEX,
+        "index",
+        str(DATA),
+        "--to",
+        str(folder),
+        "--embed-model",
+        "none",
+    ]
     recorded = ["--propositionizer", f"recorded:{DATA / 'propositions.jsonl'}"]
-    subprocess.run([*index, *recorded], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [*index, *recorded], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     options = [str(folder), "--port", "0", "--query-llm", "none"]
     process = subprocess.Popen(
         [sys.executable, "-u", "-c", DENSEX, "serve", *options], stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None
-        yield next(part for part in process.stdout.readline().split() if part.startswith("http")), process.pid
+        yield (
+            next(part for part in process.stdout.readline().split() if part.startswith("http")),
+            process.pid,
+        )
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(30)
@@ -65,7 +80,8 @@ def server(folder: Path) -> Iterator[tuple[str, int]]:
 async def put_load_on(url: str, pid: int, clients: int, seconds: float, warm_up: float) -> Load:
     """Have clients ask for some seconds."""
     questions = [
-        json.loads(line)["question"] for line in (DATA / "questions.jsonl").read_text("utf-8").splitlines()
+        json.loads(line)["question"]
+        for line in (DATA / "questions.jsonl").read_text("utf-8").splitlines()
     ]
     load = Load()
     begin = time.monotonic() + warm_up
@@ -85,7 +101,9 @@ async def put_load_on(url: str, pid: int, clients: int, seconds: float, warm_up:
                     is_whole = response.status_code == 200 and (
                         path != "/chat" or "event: answer" in response.text
                     )
-                    failure = "" if is_whole else f"{path}: {response.status_code} {response.text[-200:]}"
+                    failure = (
+                        "" if is_whole else f"{path}: {response.status_code} {response.text[-200:]}"
+                    )
                 except httpx.HTTPError as error:
                     failure = f"{path}: {error!r}"
                 if failure:

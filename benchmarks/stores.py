@@ -81,7 +81,15 @@ class Bench:
 
     def in_process(self, action: str, folder: Path) -> dict[str, Any]:
         """What store_bench/process.py measures."""
-        command = [sys.executable, "-m", "store_bench.process", action, folder, "--corpus", self.text]
+        command = [
+            sys.executable,
+            "-m",
+            "store_bench.process",
+            action,
+            folder,
+            "--corpus",
+            self.text,
+        ]
         command += ["--propositions", self.propositions, "--sentences", self.sentences]
         done = subprocess.run(
             list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True, cwd=HERE
@@ -105,7 +113,9 @@ def building(bench: Bench) -> Row:
     size = sum(file.stat().st_size for file in bench.index.rglob("*") if file.is_file())
     return {
         "documents": built["documents"],
-        "nodes in all": sum(built[unit] for unit in ("propositions", "passages", "sections", "sentences")),
+        "nodes in all": sum(
+            built[unit] for unit in ("propositions", "passages", "sections", "sentences")
+        ),
         "seconds": round(built["seconds"]),
         "propositions a second": round(built["propositions"] / built["seconds"]),
         "CPU, ms a proposition": round(1000 * built["cpu"] / built["propositions"], 2),
@@ -134,7 +144,9 @@ def changing(bench: Bench) -> Row:
     times = bench.in_process("change", bench.index)
     row: Row = {"documents": bench.built()["documents"]}
     for name, taken in times.items():
-        row[f"{name}, ms"] = f"{milliseconds(median(taken))} ({milliseconds(np.percentile(taken, 95))})"
+        row[f"{name}, ms"] = (
+            f"{milliseconds(median(taken))} ({milliseconds(np.percentile(taken, 95))})"
+        )
     return row
 
 
@@ -155,7 +167,9 @@ def searching(bench: Bench, options: argparse.Namespace) -> tuple[list[Row], flo
     questions = corpus.questions(options.questions)
     searches = list(pack_searches(bench.index, corpus, options.top_k))
     if not options.alone:
-        searches += other_searches(propositions.nodes(pack), corpus, bench.folder / "chroma", options.top_k)
+        searches += other_searches(
+            propositions.nodes(pack), corpus, bench.folder / "chroma", options.top_k
+        )
     measured(searches, questions[:1])  # what is read at the first question
     times = measured(searches, questions[options.warm_up :], options.rounds)
     rows: list[Row] = []
@@ -174,7 +188,9 @@ def searching(bench: Bench, options: argparse.Namespace) -> tuple[list[Row], flo
             }
         )
     recall = propositions.recall(nearest_propositions(pack), questions)
-    print(f"\nrecall@10 of the store: {recall:.4f}; {os.getloadavg()[0]:.1f} processes wait for the cores.")
+    print(
+        f"\nrecall@10 of the store: {recall:.4f}; {os.getloadavg()[0]:.1f} processes wait for the cores."
+    )
     return rows, median(times[HYBRID].clock)
 
 
@@ -184,7 +200,11 @@ def milliseconds(seconds: float) -> float:
 
 def print_table(title: str, rows: Sequence[Row]) -> None:
     """Print rows as Markdown."""
-    lines: list[Iterable[object]] = [rows[0], ["---"] * len(rows[0]), *(row.values() for row in rows)]
+    lines: list[Iterable[object]] = [
+        rows[0],
+        ["---"] * len(rows[0]),
+        *(row.values() for row in rows),
+    ]
     print(f"\n**{title}**\n")
     for cells in lines:
         print(f"| {' | '.join(map(str, cells))} |")
@@ -195,8 +215,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--dir", type=Path, help="where to keep text, vectors and indexes for the next run")
-    parser.add_argument("--propositions", type=int, nargs="+", default=[50_000], help="one size, or several")
+    parser.add_argument(
+        "--dir", type=Path, help="where to keep text, vectors and indexes for the next run"
+    )
+    parser.add_argument(
+        "--propositions", type=int, nargs="+", default=[50_000], help="one size, or several"
+    )
     parser.add_argument("--corpus", choices=("real", "made-up"))
     parser.add_argument("--sentences", type=int, default=80, help="in a made-up document")
     parser.add_argument("--questions", type=int, default=200)
@@ -212,7 +236,9 @@ def main() -> None:
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     packages = ", ".join(f"{name} {version(name)}" for name in ("usearch", "llama-index-core"))
-    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {packages}.")
+    print(
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {packages}."
+    )
     with tempfile.TemporaryDirectory() as temporary:
         run(options, (options.dir or Path(temporary)).resolve())
 
@@ -223,7 +249,10 @@ def run(options: argparse.Namespace, folder: Path) -> None:
         kind = options.corpus or ("real" if propositions <= MOST_REAL else "made-up")
         text = "made-up" if kind == "made-up" else str(folder / f"text-{propositions}")
         bench = Bench(
-            folder / f"{kind}-{propositions}-{options.sentences}", text, propositions, options.sentences
+            folder / f"{kind}-{propositions}-{options.sentences}",
+            text,
+            propositions,
+            options.sentences,
         )
         print(f"\n## {propositions:,} propositions: {bench.corpus().name}")
         table = building(bench)
@@ -235,7 +264,8 @@ def run(options: argparse.Namespace, folder: Path) -> None:
             rows, default = searching(bench, options)
             medians.append(default)
             print_table(
-                f"Retrieving {options.top_k} nodes, {options.questions - options.warm_up} questions", rows
+                f"Retrieving {options.top_k} nodes, {options.questions - options.warm_up} questions",
+                rows,
             )
         if "changing" in options.parts:
             print_table("Changing a document: median (95 %)", [changing(bench)])

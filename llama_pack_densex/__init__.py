@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from llama_pack_densex.node_parsers.parsers import (
         HierarchicalPropositionNodeParser as HierarchicalPropositionNodeParser,
     )
-    from llama_pack_densex.node_parsers.parsers import PropositionIngestionCache as PropositionIngestionCache
-    from llama_pack_densex.node_parsers.parsers import PropositionNodeParser as PropositionNodeParser
+    from llama_pack_densex.node_parsers.parsers import (
+        PropositionIngestionCache as PropositionIngestionCache,
+    )
+    from llama_pack_densex.node_parsers.parsers import (
+        PropositionNodeParser as PropositionNodeParser,
+    )
     from llama_pack_densex.pack import DenseXRetrievalPack as DenseXRetrievalPack
     from llama_pack_densex.propositionizers.base import BudgetExceededError as BudgetExceededError
     from llama_pack_densex.propositionizers.base import Finding as Finding
@@ -27,11 +31,15 @@ if TYPE_CHECKING:
     from llama_pack_densex.propositionizers.base import PropositionizerError as PropositionizerError
     from llama_pack_densex.propositionizers.checks import check_propositions as check_propositions
     from llama_pack_densex.propositionizers.llm import LLMPropositionizer as LLMPropositionizer
-    from llama_pack_densex.propositionizers.recorded import RecordedPropositionizer as RecordedPropositionizer
+    from llama_pack_densex.propositionizers.recorded import (
+        RecordedPropositionizer as RecordedPropositionizer,
+    )
     from llama_pack_densex.propositionizers.sentences import (
         SentencePropositionizer as SentencePropositionizer,
     )
-    from llama_pack_densex.propositionizers.seq2seq import Seq2SeqPropositionizer as Seq2SeqPropositionizer
+    from llama_pack_densex.propositionizers.seq2seq import (
+        Seq2SeqPropositionizer as Seq2SeqPropositionizer,
+    )
     from llama_pack_densex.retrieval.context import (
         PropositionContextPostprocessor as PropositionContextPostprocessor,
     )

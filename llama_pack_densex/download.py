@@ -40,7 +40,9 @@ def download_llama_pack(
         <class 'llama_pack_densex.pack.DenseXRetrievalPack'>
     """
     if llama_pack_class != DenseXRetrievalPack.__name__:
-        raise ValueError(f"no pack {llama_pack_class!r} here; there is: {DenseXRetrievalPack.__name__}")
+        raise ValueError(
+            f"no pack {llama_pack_class!r} here; there is: {DenseXRetrievalPack.__name__}"
+        )
     if download_dir is None:
         return DenseXRetrievalPack
     folder = Path(download_dir).resolve()
@@ -52,7 +54,9 @@ def download_llama_pack(
     if refresh_cache or not base.exists():
         folder.mkdir(parents=True, exist_ok=True)
         base.write_text(inspect.getsource(pack), encoding="utf-8")
-        (folder / "__init__.py").write_text("from .base import DenseXRetrievalPack as DenseXRetrievalPack\n")
+        (folder / "__init__.py").write_text(
+            "from .base import DenseXRetrievalPack as DenseXRetrievalPack\n"
+        )
     copy = ModuleType(f"{folder.name}.base")
     exec(compile(base.read_text(encoding="utf-8"), base, "exec"), vars(copy))
     return copy.DenseXRetrievalPack

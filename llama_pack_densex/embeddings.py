@@ -135,7 +135,11 @@ class BiEncoderEmbedding(_LocalEmbedding):
             self._texts = _Encoder(self.model_name, "AutoModel")
             self._questions = self._texts
             return
-        texts = self.model_name if self.question_model_name else _folder_in(self.model_name, "ctx", "context")
+        texts = (
+            self.model_name
+            if self.question_model_name
+            else _folder_in(self.model_name, "ctx", "context")
+        )
         self._texts = _Encoder(texts, "DPRContextEncoder", "DPRQuestionEncoder")
         questions = self.question_model_name or _folder_in(self.model_name, "question")
         self._questions = _Encoder(questions, "DPRQuestionEncoder", "DPRContextEncoder")
@@ -159,7 +163,9 @@ class _Encoder:
         import transformers
 
         for kind in kinds:  # DPR's two classes differ in the names of their weights alone
-            model, report = getattr(transformers, kind).from_pretrained(place, output_loading_info=True)
+            model, report = getattr(transformers, kind).from_pretrained(
+                place, output_loading_info=True
+            )
             missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
             if not missing:
                 break
@@ -167,14 +173,18 @@ class _Encoder:
             raise ValueError(f"{place} lacks the weights of a {kinds[0]}, as {min(missing)}")
         self._model = model.to(infer_torch_device())
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(place)
-        self._length = min(self._tokenizer.model_max_length, model.config.max_position_embeddings, 512)
+        self._length = min(
+            self._tokenizer.model_max_length, model.config.max_position_embeddings, 512
+        )
 
     def embed(self, texts: list[str], pooling: Pooling, normalize: bool) -> list[list[float]]:
         """A vector for each text."""
         import torch
 
         settings = {"truncation": True, "max_length": self._length, "return_token_type_ids": False}
-        tokens = self._tokenizer(texts, padding=True, return_tensors="pt", **settings).to(self._model.device)
+        tokens = self._tokenizer(texts, padding=True, return_tensors="pt", **settings).to(
+            self._model.device
+        )
         with torch.inference_mode():
             output = self._model(**tokens)
         if pooling == "pooler":

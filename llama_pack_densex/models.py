@@ -81,7 +81,9 @@ RETRIEVERS: Mapping[str, Retriever] = {
     "ance": Retriever(
         "castorini/ance-dpr-context-multi", "pooler", False, "castorini/ance-dpr-question-multi"
     ),
-    "tas-b": Retriever("sentence-transformers/msmarco-distilbert-base-tas-b", "cls", normalize=False),
+    "tas-b": Retriever(
+        "sentence-transformers/msmarco-distilbert-base-tas-b", "cls", normalize=False
+    ),
     "gtr": Retriever("sentence-transformers/gtr-t5-base"),
     "minilm": Retriever("sentence-transformers/all-MiniLM-L6-v2"),  # English only
     # for Japanese
@@ -131,7 +133,9 @@ def _default_llm() -> tuple[LLM | None, str]:
     return None, "none (Settings.llm and OPENAI_API_KEY are not set)"
 
 
-def resolve_embed_model(embed_model: BaseEmbedding | str | None) -> tuple[BaseEmbedding | None, str]:
+def resolve_embed_model(
+    embed_model: BaseEmbedding | str | None,
+) -> tuple[BaseEmbedding | None, str]:
     """Get the embedding model that an argument or a name stands for.
 
     Args:
@@ -175,7 +179,9 @@ def _embed_model_of(name: str) -> tuple[BaseEmbedding, str]:
         return _retriever("multilingual-e5"), E5
     retriever, _, place = name.partition(":")
     if retriever in RETRIEVERS:
-        return _retriever(retriever, place), f"{retriever} ({place or RETRIEVERS[retriever].checkpoint})"
+        return _retriever(
+            retriever, place
+        ), f"{retriever} ({place or RETRIEVERS[retriever].checkpoint})"
     model = _huggingface(name) if Path(name).is_dir() else _named_embed_model(name)
     return model, name
 
@@ -188,7 +194,11 @@ def _default_embed_model() -> tuple[BaseEmbedding | None, str]:
         return chosen, f"{_name(chosen)} from Settings.embed_model"
     if is_installed("llama_index.embeddings.huggingface") and cached_model(E5) is not None:
         return _retriever("multilingual-e5"), E5
-    if is_installed("onnxruntime") and is_installed("tokenizers") and _are_downloaded(E5, ONNX_FILES):
+    if (
+        is_installed("onnxruntime")
+        and is_installed("tokenizers")
+        and _are_downloaded(E5, ONNX_FILES)
+    ):
         return _local_model(), f"{LOCAL} ({E5} by ONNX Runtime)"
     return None, NO_EMBED_MODEL
 
@@ -242,7 +252,11 @@ def with_whole_path(name: str) -> str:
     if name in ("", NONE, LOCAL, E5, *RETRIEVERS):
         return name
     kind, colon, place = name.rpartition(":")
-    if kind not in ("", "huggingface", "local", *RETRIEVERS) or not place or not Path(place).is_dir():
+    if (
+        kind not in ("", "huggingface", "local", *RETRIEVERS)
+        or not place
+        or not Path(place).is_dir()
+    ):
         return name
     return f"{kind}{colon}{Path(place).absolute()}"
 
@@ -320,7 +334,9 @@ def _retriever(name: str, place: str = "") -> BaseEmbedding:
     questions = "" if place else _place_of(retriever.questions)
     try:
         if retriever.pooling is None:
-            return _huggingface(checkpoint, **dict(zip(_INSTRUCTIONS, retriever.instructions, strict=True)))
+            return _huggingface(
+                checkpoint, **dict(zip(_INSTRUCTIONS, retriever.instructions, strict=True))
+            )
         return BiEncoderEmbedding(
             model_name=checkpoint,
             pooling=retriever.pooling,
@@ -330,8 +346,12 @@ def _retriever(name: str, place: str = "") -> BaseEmbedding:
     except ImportError as error:
         if retriever.pooling is None:  # which says what to install
             raise
-        raise ImportError(f"{name!r} needs transformers and torch ({error}); {HUGGINGFACE_ADVICE}") from error
-    except Exception as error:  # whatever transformers raises where a model is not there, or is another
+        raise ImportError(
+            f"{name!r} needs transformers and torch ({error}); {HUGGINGFACE_ADVICE}"
+        ) from error
+    except (
+        Exception
+    ) as error:  # whatever transformers raises where a model is not there, or is another
         full_name = f"{name}:{place}".rstrip(":")
         checkpoints = " and ".join(filter(None, (retriever.checkpoint, retriever.questions)))
         both = ", a folder that holds both" if retriever.questions else ""
@@ -358,9 +378,13 @@ def _local_model() -> BaseEmbedding:
         ValueError: The model is neither on this machine nor to be downloaded.
     """
     try:
-        return OnnxEmbedding(model_name=E5, query_instruction="query: ", text_instruction="passage: ")
+        return OnnxEmbedding(
+            model_name=E5, query_instruction="query: ", text_instruction="passage: "
+        )
     except ImportError as error:
-        raise ImportError(f"{LOCAL!r} needs the extra of that name ({error}); {LOCAL_ADVICE}") from error
+        raise ImportError(
+            f"{LOCAL!r} needs the extra of that name ({error}); {LOCAL_ADVICE}"
+        ) from error
     except Exception as error:  # whatever is raised where the model is not there, or is damaged
         raise ValueError(
             f"{LOCAL!r} cannot be made: {_reason(error)}. Where there is a network, get the model once with: "

@@ -45,7 +45,12 @@ OF_THE_INDEX = (
     "llm_metadata",
 )
 """What an index keeps of the options of who made it, for who opens it: fields of `Manifest`."""
-DEFAULT_GRANULARITY: tuple[SearchedGranularity, ...] = ("proposition", "sentence", "passage", "question")
+DEFAULT_GRANULARITY: tuple[SearchedGranularity, ...] = (
+    "proposition",
+    "sentence",
+    "passage",
+    "question",
+)
 
 
 class PackArguments(TypedDict, total=False):
@@ -86,11 +91,14 @@ class Given(PackArguments, total=False):
 
 def _listed(names: Any) -> tuple[Any, ...]:
     """Names as a tuple; one alone stands for a list of it."""
-    return tuple(names) if isinstance(names, Collection) and not isinstance(names, str) else (names,)
+    return (
+        tuple(names) if isinstance(names, Collection) and not isinstance(names, str) else (names,)
+    )
 
 
 def _underscored(name: Any) -> Any:
-    return name.replace("-", "_") if isinstance(name, str) else name  # as strategies of `compare` are called
+    # as strategies of `compare` are called
+    return name.replace("-", "_") if isinstance(name, str) else name
 
 
 def _of_mode(context: Any) -> Any:
@@ -137,15 +145,20 @@ class PackOptions(BaseModel, frozen=True):
             super().__init__(**chosen)
         except ValidationError as error:
             problems = [
-                f"{wrong['loc'][0]}={shown(wrong['input'])}: {wrong['msg']}" for wrong in error.errors()
+                f"{wrong['loc'][0]}={shown(wrong['input'])}: {wrong['msg']}"
+                for wrong in error.errors()
             ]
             raise ValueError("; ".join(problems)) from None
 
     @classmethod
     def for_index(cls, manifest: Manifest | None, arguments: Mapping[str, Any]) -> PackOptions:
         """What the user chose, and where they chose nothing, what the index was made with."""
-        made_with = {} if manifest is None else {name: getattr(manifest, name) for name in OF_THE_INDEX}
+        made_with = (
+            {} if manifest is None else {name: getattr(manifest, name) for name in OF_THE_INDEX}
+        )
         chosen = {
-            name: value for name, value in arguments.items() if name in cls.model_fields and value is not None
+            name: value
+            for name, value in arguments.items()
+            if name in cls.model_fields and value is not None
         }
         return cls(**{**made_with, **chosen})

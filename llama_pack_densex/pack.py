@@ -194,7 +194,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
                 raise ValueError("none of the documents has any text: there is nothing to search")
         except BaseException as error:
             if folder is not None:
-                is_paid = hasattr(self, "node_parser") and self.node_parser.propositionizer.usage.requests > 0
+                is_paid = (
+                    hasattr(self, "node_parser")
+                    and self.node_parser.propositionizer.usage.requests > 0
+                )
                 abandon(folder, keep=was_there or is_paid or getattr(error, "is_silence", False))
             raise
 
@@ -269,7 +272,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
     def _set_up(self, options: PackOptions, opened: Opened, given: Given) -> None:
         parser, proposition_source = wiring.make_node_parser(options, given)
         if opened.folder is not None:
-            propositionizer = parser.propositionizer.keeping_replies(opened.folder.path / REPLIES_FILE)
+            propositionizer = parser.propositionizer.keeping_replies(
+                opened.folder.path / REPLIES_FILE
+            )
             if propositionizer is not parser.propositionizer:
                 parser = parser.model_copy(update={"propositionizer": propositionizer})
         query_llm, answering_source = resolve_llm(given.get("query_llm"), "query_llm")
@@ -302,7 +307,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
 
     def _repr_html_(self) -> str:
         return markup.block(
-            type(self).__name__, f"<div>{markup.escape(str(self.counts()))}</div>", markup.note(self._choices)
+            type(self).__name__,
+            f"<div>{markup.escape(str(self.counts()))}</div>",
+            markup.note(self._choices),
         )
 
     @property
@@ -388,10 +395,15 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> print(asyncio.run(pack.arun("When did the Akashi Bridge open?")))
             The Akashi Bridge opened in 1998.[^1]
         """
-        return await self.as_query_engine(similarity_top_k, filters).aquery(_asked(query, query_str))
+        return await self.as_query_engine(similarity_top_k, filters).aquery(
+            _asked(query, query_str)
+        )
 
     def retrieve(
-        self, query: QueryType, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
+        self,
+        query: QueryType,
+        similarity_top_k: int | None = None,
+        filters: MetadataFilters | None = None,
     ) -> list[NodeWithScore]:
         """Find nodes for a question.
 
@@ -414,7 +426,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return self.as_retriever(similarity_top_k, filters).retrieve(_asked(query))
 
     async def aretrieve(
-        self, query: QueryType, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
+        self,
+        query: QueryType,
+        similarity_top_k: int | None = None,
+        filters: MetadataFilters | None = None,
     ) -> list[NodeWithScore]:
         """What `retrieve` does, asynchronously.
 
@@ -493,7 +508,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             chat_history,
         )
 
-    def as_tool(self, name: str = "search_documents", description: str | None = None) -> QueryEngineTool:
+    def as_tool(
+        self, name: str = "search_documents", description: str | None = None
+    ) -> QueryEngineTool:
         """Make a tool of the query engine, for LlamaIndex's agents.
 
         Args:
@@ -506,9 +523,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """
         if description is None:
             documents = sorted(self.documents())
-            shown = [repr(" ".join(name.split())[:_NAME_SHOWN]) for name in documents[:_DOCUMENTS_NAMED]]
+            shown = [
+                repr(" ".join(name.split())[:_NAME_SHOWN]) for name in documents[:_DOCUMENTS_NAMED]
+            ]
             named = ", ".join(shown) + (" and others" if documents[_DOCUMENTS_NAMED:] else "")
-            description = f"Answers a question from {len(documents)} documents, with its sources: {named}."
+            description = (
+                f"Answers a question from {len(documents)} documents, with its sources: {named}."
+            )
         return QueryEngineTool.from_defaults(self.query_engine, name=name, description=description)
 
     def insert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
@@ -534,7 +555,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         self._ingest(documents, show_progress, only_changed=False)
 
     def refresh(
-        self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False, gone: Sequence[str] = ()
+        self,
+        documents: BaseNode | Iterable[BaseNode],
+        show_progress: bool = False,
+        gone: Sequence[str] = (),
     ) -> list[bool]:
         """Index those documents that are new or changed; the others cost nothing.
 
@@ -561,10 +585,15 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             [False, False, True]
         """
         return self._ingest(
-            documents, show_progress, only_changed=True, gone=[gone] if isinstance(gone, str) else gone
+            documents,
+            show_progress,
+            only_changed=True,
+            gone=[gone] if isinstance(gone, str) else gone,
         )
 
-    async def ainsert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
+    async def ainsert(
+        self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False
+    ) -> None:
         """What `insert` does, without blocking the event loop.
 
         Example:
@@ -577,7 +606,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         await asyncio.to_thread(self.insert, documents, show_progress)
 
     async def arefresh(
-        self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False, gone: Sequence[str] = ()
+        self,
+        documents: BaseNode | Iterable[BaseNode],
+        show_progress: bool = False,
+        gone: Sequence[str] = (),
     ) -> list[bool]:
         """What `refresh` does, without blocking the event loop.
 
@@ -588,7 +620,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """
         return await asyncio.to_thread(self.refresh, documents, show_progress, gone)
 
-    async def adelete(self, documents: str | BaseNode | Sequence[str | BaseNode], purge: bool = False) -> int:
+    async def adelete(
+        self, documents: str | BaseNode | Sequence[str | BaseNode], purge: bool = False
+    ) -> int:
         """What `delete` does, without blocking the event loop.
 
         Example:
@@ -598,7 +632,9 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         """
         return await asyncio.to_thread(self.delete, documents, purge)
 
-    def delete(self, documents: str | BaseNode | Sequence[str | BaseNode], purge: bool = False) -> int:
+    def delete(
+        self, documents: str | BaseNode | Sequence[str | BaseNode], purge: bool = False
+    ) -> int:
         """Delete documents.
 
         Args:
@@ -791,7 +827,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         return self._index.ingest(given, only_changed, gone, display_for(show_progress), total)
 
 
-_DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60  # in a tool's description, of which OpenAI takes 1,024 characters
+# in a tool's description, of which OpenAI takes 1,024 characters
+_DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60
 
 
 _PARTS = ("embed_model", "text_splitter", "propositionizer", "docstore", "reranker", "node_parser")
@@ -820,5 +857,7 @@ def _given(arguments: Mapping[str, Any]) -> Given:
 def _asked(query: QueryType | None, query_str: str | None = None) -> QueryType:
     asked = [question for question in (query, query_str) if question is not None]
     if len(asked) != 1 or not isinstance(asked[0], (str, QueryBundle)):
-        raise TypeError("pass one question, a string or a QueryBundle: run(query), or run(query_str=...)")
+        raise TypeError(
+            "pass one question, a string or a QueryBundle: run(query), or run(query_str=...)"
+        )
     return asked[0]

@@ -107,7 +107,9 @@ class RecordedLLM(CustomLLM):
             return CompletionResponse(text=self._propositions(passage["text"]))
         return CompletionResponse(text=_with_numbers(self._reply(prompt), prompt))
 
-    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
+    def stream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponseGen:
         text = ""
         for piece in re.findall(r"\S+\s*|\s+", self.complete(prompt).text):
             text += piece
@@ -129,7 +131,9 @@ class RecordedLLM(CustomLLM):
     def _reply(self, prompt: str) -> str:
         end = _FOOTNOTE.sub("", prompt.removesuffix("assistant: ")).rstrip()
         lines = (Path(self.folder) / "replies.jsonl").read_text(encoding="utf-8").splitlines()
-        replies: dict[str, str] = {line["request"]: line["reply"] for line in map(json.loads, lines)}
+        replies: dict[str, str] = {
+            line["request"]: line["reply"] for line in map(json.loads, lines)
+        }
         matching = [request for request in replies if end.endswith(request)]
         if not matching:
             raise ValueError(
@@ -153,7 +157,9 @@ def _with_numbers(reply: str, prompt: str) -> str:
             number, _, text = source.partition("]")
             if footnote["mark"] in text:
                 return f"[^{number}]"
-        raise ValueError(f"the passage with {footnote['mark']!r}, which the reply cites, was not retrieved")
+        raise ValueError(
+            f"the passage with {footnote['mark']!r}, which the reply cites, was not retrieved"
+        )
 
     return _FOOTNOTE.sub(numbered, reply)
 
@@ -180,5 +186,7 @@ def load_sample(language: str = "en") -> Sample:
         )
     folder = Path(str(files("llama_pack_densex"))) / "samples"
     dataset = read_dataset(folder / "questions.jsonl", folder, language=language)
-    documents = [document for document in dataset.documents if document.id_.startswith(f"{language}/")]
+    documents = [
+        document for document in dataset.documents if document.id_.startswith(f"{language}/")
+    ]
     return Sample(language, documents, dataset.questions, folder / "propositions.jsonl")

@@ -69,9 +69,12 @@ def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositio
     """
     if (node_parser := given.get("node_parser")) is not None:
         if any(
-            given.get(part) is not None for part in ("text_splitter", "propositionizer", "proposition_llm")
+            given.get(part) is not None
+            for part in ("text_splitter", "propositionizer", "proposition_llm")
         ):
-            raise ValueError("node_parser brings its own text_splitter and propositionizer: pass it alone")
+            raise ValueError(
+                "node_parser brings its own text_splitter and propositionizer: pass it alone"
+            )
         return node_parser, f"propositions by {node_parser.propositionizer.class_name()}"
     propositionizer, source = _make_propositionizer(given)
     passages = given.get("text_splitter")
@@ -111,14 +114,24 @@ def _make_propositionizer(given: Given) -> tuple[Propositionizer, str]:
     llm, source = resolve_llm(named_llm, "proposition_llm")
     if llm is not None:
         return LLMPropositionizer(llm=llm), f"propositions by {source}"
-    return SentencePropositionizer(), f"LLM for propositions: {source}, so sentences stand in for them"
+    return (
+        SentencePropositionizer(),
+        f"LLM for propositions: {source}, so sentences stand in for them",
+    )
 
 
 def _report_unused_settings() -> None:
     """Say where the user's Settings would make other passages; what it makes up when it is read does not
     count."""
-    chosen = [getattr(Settings, "_node_parser", None), *(getattr(Settings, "_transformations", None) or ())]
-    sizes = {type(part).__name__: getattr(part, "chunk_size", None) for part in chosen if part is not None}
+    chosen = [
+        getattr(Settings, "_node_parser", None),
+        *(getattr(Settings, "_transformations", None) or ()),
+    ]
+    sizes = {
+        type(part).__name__: getattr(part, "chunk_size", None)
+        for part in chosen
+        if part is not None
+    }
     if sizes.items() - {("SentenceSplitter", constants.DEFAULT_CHUNK_SIZE)}:
         logger.warning(
             "What Settings says of splitting (%s) is not used: passages end at sentence ends and have up to "
@@ -239,7 +252,9 @@ class RetrieverMaker:
         options = self.options
         if filters is not None and not isinstance(filters, MetadataFilters):
             example = "MetadataFilters(filters=[MetadataFilter(key=..., value=...)])"
-            raise TypeError(f"filters must be LlamaIndex's {example}, not a {type(filters).__name__}")
+            raise TypeError(
+                f"filters must be LlamaIndex's {example}, not a {type(filters).__name__}"
+            )
         top_k = options.similarity_top_k
         if similarity_top_k is not None:
             top_k = PackOptions(similarity_top_k=similarity_top_k).similarity_top_k
@@ -285,7 +300,9 @@ def make_synthesizer(
     return ExtractiveSynthesizer(trust, options.streaming, callbacks)
 
 
-def make_vector_index(index: NodeIndex, parser: BasePropositionNodeParser) -> VectorStoreIndex | None:
+def make_vector_index(
+    index: NodeIndex, parser: BasePropositionNodeParser
+) -> VectorStoreIndex | None:
     """An index of LlamaIndex's own over the same nodes; None without an embedding model."""
     if index.embed_model is None:
         return None

@@ -37,7 +37,12 @@ def run_program(program: str, *arguments: object, **environment: str) -> tuple[i
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder) / "stdout", Path(folder) / "stderr"
         # what it is forked from has the environment of the test that started that
-        given = (program, tuple(map(str, arguments)), {**os.environ, **environment}, *map(str, files))
+        given = (
+            program,
+            tuple(map(str, arguments)),
+            {**os.environ, **environment},
+            *map(str, files),
+        )
         process = forks().Process(target=_run, args=given, daemon=True)
         process.start()
         process.join()
@@ -46,7 +51,9 @@ def run_program(program: str, *arguments: object, **environment: str) -> tuple[i
     return process.exitcode, output, errors
 
 
-def _run(program: str, arguments: tuple[str, ...], environment: dict[str, str], *files: str) -> None:
+def _run(
+    program: str, arguments: tuple[str, ...], environment: dict[str, str], *files: str
+) -> None:
     for descriptor, file in zip((1, 2), files, strict=True):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), descriptor)
     sys.stdout, sys.stderr = (

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
+    None,
 )
 
 _FLAGS = (
@@ -52,11 +53,15 @@ class Page:
         self._buffer = b""
         self._loaded = False
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
 
-    def open(self, place: Path | str, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
+    def open(
+        self, place: Path | str, *, width: int = 1200, height: int = 900, dark: bool = False
+    ) -> None:
         """Load a file, or an address, and wait until it is there."""
         self.send(
             "Emulation.setDeviceMetricsOverride",
@@ -70,14 +75,18 @@ class Page:
             features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
         )
         self._loaded = False
-        self.send("Page.navigate", url=place if isinstance(place, str) else place.resolve().as_uri())
+        self.send(
+            "Page.navigate", url=place if isinstance(place, str) else place.resolve().as_uri()
+        )
         deadline = time.monotonic() + 60
         while not self._loaded:
             self._take(self._receive(deadline))
 
     def run(self, expression: str) -> Any:
         """The value of an expression in the page; what it throws is raised."""
-        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.send(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
         return answer["result"].get("value")
@@ -96,7 +105,9 @@ class Page:
         """Click the middle of the first element that the selector finds, as a hand would."""
         self.move_to(selector)
         for kind in ("mousePressed", "mouseReleased"):
-            self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **self._place)
+            self.send(
+                "Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **self._place
+            )
 
     def move_to(self, selector: str, across: float = 0.5, down: float = 0.5) -> None:
         """Move the mouse over an element; `across` and `down` are shares of its width and height."""
@@ -111,8 +122,14 @@ class Page:
     def press(self, key: str) -> None:
         """Press a key: "Tab", "Enter", "Escape", "ArrowLeft", "ArrowRight" or " "."""
         text = {"Enter": "\r", " ": " "}.get(key, "")
-        common = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": _KEYS[key]}
-        self.send("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **common)
+        common = {
+            "key": key,
+            "code": "Space" if key == " " else key,
+            "windowsVirtualKeyCode": _KEYS[key],
+        }
+        self.send(
+            "Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **common
+        )
         self.send("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def type(self, selector: str, text: str) -> None:
@@ -150,7 +167,9 @@ class Page:
                 ready = watched.select(max(0.0, deadline - time.monotonic()))
                 read = os.read(self._incoming, 1 << 20) if ready else b""
                 if not read:
-                    raise TimeoutError("the browser did not answer" if not ready else "the browser has ended")
+                    raise TimeoutError(
+                        "the browser did not answer" if not ready else "the browser has ended"
+                    )
                 self._buffer += read
         message, _, self._buffer = self._buffer.partition(b"\0")
         return json.loads(message)  # type: ignore[no-any-return]
@@ -168,7 +187,10 @@ class Page:
                     "method": "Page.handleJavaScriptDialog",
                     "params": {"accept": True},
                 }
-                os.write(self._outgoing, json.dumps({**close, "sessionId": self._session}).encode() + b"\0")
+                os.write(
+                    self._outgoing,
+                    json.dumps({**close, "sessionId": self._session}).encode() + b"\0",
+                )
             case "Network.requestWillBeSent":
                 self.requests.append(params["request"]["url"])
             case "Runtime.exceptionThrown":

@@ -73,7 +73,9 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark those cases of tests that are slow."""
     for item in items:
-        if any(_is_among(item, *mark.args, **mark.kwargs) for mark in item.iter_markers("slow_cases")):
+        if any(
+            _is_among(item, *mark.args, **mark.kwargs) for mark in item.iter_markers("slow_cases")
+        ):
             item.add_marker(pytest.mark.slow)
 
 
@@ -117,7 +119,9 @@ def _group_of(test: str, is_slow: bool) -> str:
 @cache
 def _marks_of_file(file: Path) -> dict[str, str]:
     """The marks of all tests of a file, which is not imported for them, with their first argument."""
-    marks = re.search(r"^pytestmark = (?:\[\n.*?^\]|.*?$)", file.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    marks = re.search(
+        r"^pytestmark = (?:\[\n.*?^\]|.*?$)", file.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
     return dict(re.findall(r"pytest\.mark\.(\w+)(?:\(\"(\w+)\"\))?", marks[0])) if marks else {}
 
 

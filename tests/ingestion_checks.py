@@ -10,7 +10,8 @@ from llama_pack_densex import Passage
 from llama_pack_densex.propositionizers.base import PropositionSet
 from tests.stand_in_llm import Answered, Faults, propositions_of
 
-UNREADABLE = 0.5  # of the malformed replies: those that hold no list, so that the passage is asked for again
+# of the malformed replies: those that hold no list, so that the passage is asked for again
+UNREADABLE = 0.5
 
 
 def holds(passage: Passage, made: PropositionSet) -> bool:
@@ -47,4 +48,6 @@ def expected_of(faults: Faults, latency: float, timeout: float) -> tuple[float, 
     )
     requests = 1 / (1 - again - 2 * faults.cut_off)  # what was cut off is asked for in two halves
     at_once = faults.rate_limited + faults.reset
-    return requests, requests * (latency * (1 - at_once - faults.timeout) + timeout * faults.timeout)
+    return requests, requests * (
+        latency * (1 - at_once - faults.timeout) + timeout * faults.timeout
+    )

@@ -28,10 +28,13 @@ def document(number: int, version: int) -> Document:
     place = PLACES[number % len(PLACES)]
     says = f"{place} number{number} is in version{version}x."
     sentences = [
-        f"{says} Sentence {i} of it says {place} {i * number}." for i in range(3 + (number + version) % 5)
+        f"{says} Sentence {i} of it says {place} {i * number}."
+        for i in range(3 + (number + version) % 5)
     ]
     return Document(
-        id_=f"doc-{number}", text=" ".join(sentences), metadata={"number": number, "version": version}
+        id_=f"doc-{number}",
+        text=" ".join(sentences),
+        metadata={"number": number, "version": version},
     )
 
 
@@ -84,7 +87,9 @@ def write(folder: Path, journal: Journal, rng: random.Random, certain: dict[int,
             first = max(certain, default=0) + 1
             versions = dict.fromkeys(range(first, first + rng.randint(1, 30)), 1)
         elif kind == "refresh":
-            versions = {number: certain[number] + rng.randint(0, 1) for number in rng.sample(known, 15)}
+            versions = {
+                number: certain[number] + rng.randint(0, 1) for number in rng.sample(known, 15)
+            }
         else:
             versions = dict.fromkeys(rng.sample(known, 4), 0) if kind in ("delete", "purge") else {}
         journal.enter("begun", versions)

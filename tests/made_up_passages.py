@@ -7,7 +7,12 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse, LLMMetadata
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    CompletionResponse,
+    LLMMetadata,
+)
 from llama_index.core.llms import CustomLLM
 
 from llama_pack_densex import Passage
@@ -71,7 +76,18 @@ def _japanese_sentence(rng: random.Random) -> str:
     )
 
 
-_ADJECTIVES = ["old", "narrow", "famous", "quiet", "painted", "northern", "wooden", "broken", "tall", "early"]
+_ADJECTIVES = [
+    "old",
+    "narrow",
+    "famous",
+    "quiet",
+    "painted",
+    "northern",
+    "wooden",
+    "broken",
+    "tall",
+    "early",
+]
 _THINGS = [
     "bridge",
     "lighthouse",
@@ -96,7 +112,16 @@ _PLACES = [
     "Porto",
     "Segovia",
 ]
-_PEOPLE = ["engineers", "fishermen", "teachers", "painters", "masons", "gardeners", "printers", "weavers"]
+_PEOPLE = [
+    "engineers",
+    "fishermen",
+    "teachers",
+    "painters",
+    "masons",
+    "gardeners",
+    "printers",
+    "weavers",
+]
 _NAMES = [
     "Ida Brandvold",
     "Nils Aker",
@@ -133,7 +158,16 @@ _ADJECTIVES_JA = [
 _THINGS_JA = ["橋", "灯台", "港", "学校", "製粉所", "市場", "図書館", "塔", "駅", "庭園"]
 _PLACES_JA = ["函館", "霧ヶ浜", "松江", "釜石", "長崎", "尾道", "金沢", "輪島", "高知", "酒田"]
 _PEOPLE_JA = ["技師", "漁師", "教師", "画家", "石工", "庭師", "印刷工", "織工", "船員", "書記"]
-_NAMES_JA = ["佐伯いと", "田中清吉", "森下はる", "大野健", "川村ゆき", "長谷川誠", "井上さよ", "小林武"]
+_NAMES_JA = [
+    "佐伯いと",
+    "田中清吉",
+    "森下はる",
+    "大野健",
+    "川村ゆき",
+    "長谷川誠",
+    "井上さよ",
+    "小林武",
+]
 _VERBS_JA = [
     "設計され",
     "建てられ",

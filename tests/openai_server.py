@@ -122,7 +122,10 @@ class OpenAIServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
@@ -189,7 +192,9 @@ def in_turn(*replies: Reply | str | Responder) -> Responder:
 
 def asked_content(body: Mapping[str, Any]) -> str:
     """Return what follows "Content: " in a request."""
-    found = re.search(r"Title: .*?\. Section: .*?\. Content: (.*)\Z", _last_message(body), re.DOTALL)
+    found = re.search(
+        r"Title: .*?\. Section: .*?\. Content: (.*)\Z", _last_message(body), re.DOTALL
+    )
     return found.group(1) if found else ""
 
 
@@ -201,7 +206,11 @@ def cut_to_tokens(text: str, max_tokens: int) -> str:
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if len(get_tokenizer()(text[:middle])) <= max_tokens else (low, middle - 1)
+        low, high = (
+            (middle, high)
+            if len(get_tokenizer()(text[:middle])) <= max_tokens
+            else (low, middle - 1)
+        )
     return text[:low]
 
 
@@ -229,9 +238,13 @@ STYLES: dict[str, Callable[[list[str]], str]] = {
         [{"id": n, "proposition": text} for n, text in enumerate(texts)]
     ),
     "JSON lines": lambda texts: "\n".join(json.dumps({"proposition": text}) for text in texts),
-    "a string a line": lambda texts: ",\n".join(json.dumps(text, ensure_ascii=False) for text in texts),
+    "a string a line": lambda texts: ",\n".join(
+        json.dumps(text, ensure_ascii=False) for text in texts
+    ),
     "a JSON string": lambda texts: json.dumps(json.dumps(texts)),
-    "comments": lambda texts: "[ // the model's\n" + ",\n".join(json.dumps(text) for text in texts) + "\n]",
+    "comments": lambda texts: (
+        "[ // the model's\n" + ",\n".join(json.dumps(text) for text in texts) + "\n]"
+    ),
 }
 
 
@@ -249,9 +262,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wbufsize = (
-        -1
-    )  # a reply is sent at once: where its head is by itself, the body waits 40 ms for the head to be noticed
+    # a reply is sent at once: where its head is by itself, the body waits 40 ms for the head to be noticed
+    wbufsize = -1
     server: _Server
 
     def do_GET(self) -> None:
@@ -265,7 +277,9 @@ class _Handler(BaseHTTPRequestHandler):
             owner.refused += not owner.embeds
             self._send(*((200, _embeddings(body, owner)) if owner.embeds else (503, {})))
             return
-        reply = self.server.owner.answer(Seen(self.path, body, dict(self.headers), time.monotonic()))
+        reply = self.server.owner.answer(
+            Seen(self.path, body, dict(self.headers), time.monotonic())
+        )
         if self.path == "/api/chat":
             lines = "".join(f"{json.dumps(line)}\n" for line in _ollama_lines(body, reply))
             self._send_text(reply.status, lines, "application/x-ndjson", reply.headers)
@@ -287,7 +301,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, value: Any, headers: Mapping[str, str] | None = None) -> None:
         self._send_text(status, json.dumps(value), "application/json", headers or {})
 
-    def _send_text(self, status: int, text: str, content_type: str, headers: Mapping[str, str]) -> None:
+    def _send_text(
+        self, status: int, text: str, content_type: str, headers: Mapping[str, str]
+    ) -> None:
         data = text.encode("utf-8", "surrogatepass")
         self.send_response(status)
         for name, value in {
@@ -307,7 +323,9 @@ def _last_message(body: Mapping[str, Any]) -> str:
     if "prompt" in body:
         return str(body["prompt"])
     content = body["messages"][-1]["content"]
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    return (
+        content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    )
 
 
 def _completion(body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
@@ -316,7 +334,11 @@ def _completion(body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
     if "prompt" in body:
         choice["text"] = reply.content
     else:
-        choice["message"] = {"role": "assistant", "content": reply.content, "refusal": reply.refusal}
+        choice["message"] = {
+            "role": "assistant",
+            "content": reply.content,
+            "refusal": reply.refusal,
+        }
         choice["message"] |= _tool_calls(reply)
     return {
         "id": "chatcmpl-test",
@@ -347,7 +369,11 @@ def _ollama_lines(body: Mapping[str, Any], reply: Reply) -> Iterator[dict[str, A
     ]
     text = cut_to_tokens(reply.content or "", max(min(room), 0))
     finish = reply.finish_reason if text == reply.content else "length"
-    counts = {"prompt_eval_count": sent, "eval_count": len(get_tokenizer()(text)), "total_duration": 1}
+    counts = {
+        "prompt_eval_count": sent,
+        "eval_count": len(get_tokenizer()(text)),
+        "total_duration": 1,
+    }
     last = {"done": True, "done_reason": finish, **counts}
     about = {"model": body["model"], "created_at": "2026-01-01T00:00:00Z"}
     if body.get("stream"):

@@ -61,7 +61,9 @@ class Block:
             return self.note.removeprefix("no-run").removeprefix(":").strip()
         if self.note.startswith("needs: "):
             missing = [
-                name for name in self.note.removeprefix("needs: ").split(", ") if find_spec(name) is None
+                name
+                for name in self.note.removeprefix("needs: ").split(", ")
+                if find_spec(name) is None
             ]
             return f"not installed: {', '.join(missing)}" if missing else None
         return None
@@ -103,7 +105,9 @@ class Reader:
 
     def follow(self) -> None:
         for block in blocks_of(self._page):
-            assert block.kind in KINDS, f"{self._page.name}, line {block.line}: unknown kind {block.kind!r}"
+            assert block.kind in KINDS, (
+                f"{self._page.name}, line {block.line}: unknown kind {block.kind!r}"
+            )
             if block.reason is None:
                 self._take(block)
             elif block.kind == "python":
@@ -143,7 +147,9 @@ class Reader:
                 del os.environ[name]
 
     def _run_console(self, block: Block) -> None:
-        for command, output in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
+        for command, output in re.findall(
+            r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE
+        ):
             assert_prints(output, self._run_shell(["bash", "-uc", command], block))
 
     def _run_shell(self, command: list[str], block: Block) -> str:
@@ -165,7 +171,8 @@ class Reader:
 def assert_prints(expected: str, printed: str) -> None:
     lines = [line.rstrip() for line in expected.rstrip().splitlines()]
     pattern = "".join(
-        "(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + " *\n" for line in lines
+        "(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + " *\n"
+        for line in lines
     )
     whole = f"{printed.rstrip()}\n" if printed.strip() else ""
     assert re.fullmatch(pattern, whole), f"the page has:\n{expected}\nprinted:\n{printed}"

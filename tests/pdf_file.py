@@ -33,15 +33,16 @@ def table_drawing(
             if text:
                 code = text.encode("utf-16-be").hex()
                 shown = f"({text.translate(_ESCAPES)})" if text.isascii() else f"<{code}>"
-                drawing += (
-                    f"BT /{'F1' if text.isascii() else 'F2'} 12 Tf {at:.2f} {upper - 12} Td {shown} Tj ET\n"
-                )
+                font = "F1" if text.isascii() else "F2"
+                drawing += f"BT /{font} 12 Tf {at:.2f} {upper - 12} Td {shown} Tj ET\n"
             if ruled:
                 drawing += (
                     f"{left} {upper} m {right} {upper} l S {left} {upper - height} m {right} "
                     f"{upper - height} l S\n"
                 )
-                drawing += f"{left} {upper} m {left} {upper - height} l S\n" if text or not x else ""
+                drawing += (
+                    f"{left} {upper} m {left} {upper - height} l S\n" if text or not x else ""
+                )
         if ruled:
             drawing += f"{columns[-1]} {upper} m {columns[-1]} {upper - height} l S\n"
     return drawing
@@ -68,7 +69,9 @@ def text_drawing(lines: Sequence[tuple[float, float, str]], upright: bool = Fals
     return drawing
 
 
-def form_field(kind: str, name: str, box: tuple[float, ...], value: str = "", more: str = "") -> str:
+def form_field(
+    kind: str, name: str, box: tuple[float, ...], value: str = "", more: str = ""
+) -> str:
     """A field of a form: Tx for text, Ch for a choice, Btn for a box that is ticked if it has a value.
 
     Args:

@@ -124,7 +124,9 @@ class EnglishEmbedding(ShortEmbedding):
         return [*(1e-3 * value for value in embed(f"{len(text)}")), 1.0]
 
 
-def identity(pack: DenseXRetrievalPack, question: Any, **options: Any) -> list[tuple[str, float | None]]:
+def identity(
+    pack: DenseXRetrievalPack, question: Any, **options: Any
+) -> list[tuple[str, float | None]]:
     """The ids and scores of what a pack finds."""
     return [(hit.node.node_id, hit.score) for hit in pack.retrieve(question, **options)]
 

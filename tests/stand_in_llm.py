@@ -158,7 +158,8 @@ class Settings:
         del flat["faults"]
         # an empty value stands for None
         return [
-            f"--{name.replace('_', '-')}={'' if value is None else value}" for name, value in flat.items()
+            f"--{name.replace('_', '-')}={'' if value is None else value}"
+            for name, value in flat.items()
         ]
 
     @classmethod
@@ -168,7 +169,9 @@ class Settings:
         own = [setting for setting in fields(cls) if setting.name != "faults"]
         for setting in (*own, *fields(Faults)):
             kind = str if "str" in str(setting.type) or "Literal" in str(setting.type) else _number
-            parser.add_argument(f"--{setting.name.replace('_', '-')}", type=kind, default=setting.default)
+            parser.add_argument(
+                f"--{setting.name.replace('_', '-')}", type=kind, default=setting.default
+            )
         parser.add_argument("--parent", type=int, default=os.getppid())
         given = vars(parser.parse_args(arguments))
         parent: int = given.pop("parent")
@@ -191,13 +194,18 @@ class StandInLLM(Settings):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         os.kill(self._pid, signal.SIGKILL)
 
     def log(self) -> list[Answered]:
         """All requests, in the order in which they came."""
-        return [Answered(**{**entry, "digests": tuple(entry["digests"])}) for entry in self._get("log")]
+        return [
+            Answered(**{**entry, "digests": tuple(entry["digests"])}) for entry in self._get("log")
+        ]
 
     def totals(self) -> Totals:
         """What the log comes to, without sending all of it."""
@@ -209,7 +217,9 @@ class StandInLLM(Settings):
         self._get("reset")
 
     def _get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/{path}", timeout=60) as response:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self._port}/{path}", timeout=60
+        ) as response:
             return json.load(response)
 
 

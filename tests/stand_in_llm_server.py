@@ -88,7 +88,10 @@ class Bucket:
         self._time = 0.0
 
     def wait(self, cost: float, now: float) -> float:
-        self._level, self._time = min(self._size, self._level + self._rate * (now - self._time)), now
+        self._level, self._time = (
+            min(self._size, self._level + self._rate * (now - self._time)),
+            now,
+        )
         missing = min(cost, self._size) - self._level
         return missing / self._rate if missing > _ROUNDING else 0.0
 
@@ -169,7 +172,11 @@ class _Response:
 
     def encode(self) -> bytes:
         body = json.dumps(self.value, ensure_ascii=False).encode()
-        lines = {"content-type": "application/json", "content-length": str(len(body)), **self.headers}
+        lines = {
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            **self.headers,
+        }
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         return f"HTTP/1.1 {self.status} {_REASONS[self.status]}\r\n{head}\r\n".encode() + body
 
@@ -186,7 +193,9 @@ class _Server:
         self._held = _read_held(settings.held)
         limits = {"requests": settings.requests_per_minute, "tokens": settings.tokens_per_minute}
         given = {name: limit for name, limit in limits.items() if limit is not None}
-        self._limits = {name: LIMITS[settings.limit_kind](limit, settings) for name, limit in given.items()}
+        self._limits = {
+            name: LIMITS[settings.limit_kind](limit, settings) for name, limit in given.items()
+        }
         self._headers = {f"x-ratelimit-limit-{name}": f"{limit:g}" for name, limit in given.items()}
         self._in_flight = 0
         self._requests: list[_Request] = []
@@ -203,7 +212,9 @@ class _Server:
         finally:
             writer.close()
 
-    async def _respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Response | None:
+    async def _respond(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> _Response | None:
         """Read a request and make its response; None hangs up."""
         head = await reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
@@ -218,7 +229,9 @@ class _Server:
         if path == "/reset":
             self._requests, self._asked = [], Counter()
             return _Response(None)
-        return _Response({"error": {"message": f"there is nothing at {path}", "code": "not_found"}}, 404)
+        return _Response(
+            {"error": {"message": f"there is nothing at {path}", "code": "not_found"}}, 404
+        )
 
     async def _complete(
         self, body: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -287,7 +300,8 @@ class _Server:
                 429, "rate_limit_exceeded", "Rate limit reached.", self._settings.faults.retry_after
             )
         if kind == "reset":
-            linger = struct.pack("ii", 1, 0)  # closing then sends RST, and what was not sent is dropped
+            # closing then sends RST, and what was not sent is dropped
+            linger = struct.pack("ii", 1, 0)
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             writer.transport.abort()
             return None
@@ -299,7 +313,10 @@ class _Server:
         retry = (
             {}
             if wait is None
-            else {"retry-after": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(1000 * wait))}
+            else {
+                "retry-after": str(math.ceil(wait)),
+                "retry-after-ms": str(math.ceil(1000 * wait)),
+            }
         )
         error = {"message": message, "type": code, "param": None, "code": code}
         return _Response({"error": error}, status, {**self._headers, **retry})
@@ -331,7 +348,9 @@ def _choice(kind: str, reply: str, texts: list[str], form: bool) -> dict[str, An
     return {"index": 0, "finish_reason": finish, "logprobs": None, "message": message}
 
 
-def _completion(body: Mapping[str, Any], choice: Mapping[str, Any], request: _Request) -> dict[str, Any]:
+def _completion(
+    body: Mapping[str, Any], choice: Mapping[str, Any], request: _Request
+) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-{request.digests[0]}",
         "object": "chat.completion",
@@ -349,7 +368,9 @@ def _completion(body: Mapping[str, Any], choice: Mapping[str, Any], request: _Re
 
 def _text_of(message: Mapping[str, Any]) -> str:
     content = message["content"]
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    return (
+        content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    )
 
 
 def _token_counter() -> Callable[[str], int]:
@@ -357,7 +378,9 @@ def _token_counter() -> Callable[[str], int]:
     found = importlib.util.find_spec("llama_index.core")
     assert found is not None
     assert found.origin is not None
-    os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(Path(found.origin).parent / "_static" / "tiktoken_cache"))
+    os.environ.setdefault(
+        "TIKTOKEN_CACHE_DIR", str(Path(found.origin).parent / "_static" / "tiktoken_cache")
+    )
     encoding = tiktoken.encoding_for_model("gpt-3.5-turbo")
     return lambda text: len(encoding.encode(text, allowed_special="all"))
 

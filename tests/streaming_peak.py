@@ -27,7 +27,9 @@ def main(way: str, count: str) -> None:
     propositionizer = LLMPropositionizer(InstantLLM(), max_concurrency=64)
     streamed: Iterator[object] = propositionizer.stream(passages)
     if way == "parse":
-        streamed = PropositionNodeParser(propositionizer=propositionizer).stream(documents_of(passages))
+        streamed = PropositionNodeParser(propositionizer=propositionizer).stream(
+            documents_of(passages)
+        )
     for _ in streamed:
         pass
     print(round(peak_megabytes(), 1))
@@ -37,7 +39,9 @@ def documents_of(passages: Iterator[Passage]) -> Iterator[Document]:
     """Documents of some passages each, a paragraph a passage."""
     number = 0
     while batch := list(islice(passages, DOCUMENT_PASSAGES)):
-        yield Document(id_=f"document-{number}", text="\n\n".join(passage.text for passage in batch))
+        yield Document(
+            id_=f"document-{number}", text="\n\n".join(passage.text for passage in batch)
+        )
         number += 1
 
 

@@ -11,7 +11,9 @@ ROOT = Path(__file__).parent.parent
 def test_extras_that_are_named_exist() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extras = set(
-        re.findall(r"^(\w+) = \[", project.partition("[project.optional-dependencies]")[2], re.MULTILINE)
+        re.findall(
+            r"^(\w+) = \[", project.partition("[project.optional-dependencies]")[2], re.MULTILINE
+        )
     )
     files = [
         *(ROOT / "llama_pack_densex").rglob("*.py"),

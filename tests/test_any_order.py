@@ -42,7 +42,9 @@ class Written:
     @classmethod
     def anew(cls, choice: random.Random, document_id: str) -> Written:
         number = choice.choice([1, 2, 3, 8, 30])
-        return cls(document_id, tuple(sentence(choice) for _ in range(number)), choice.randint(1990, 2020))
+        return cls(
+            document_id, tuple(sentence(choice) for _ in range(number)), choice.randint(1990, 2020)
+        )
 
     def changed(self, choice: random.Random) -> Written:
         place = choice.randrange(len(self.sentences))
@@ -62,7 +64,9 @@ class Written:
         text = "".join(
             f"## Part {i}\n\n{''.join(one for _, one in part)}\n\n" for i, part in enumerate(parts)
         )
-        return Document(text=text, id_=self.id, metadata={"year": self.year, "of": [1, {"x": None}]})
+        return Document(
+            text=text, id_=self.id, metadata={"year": self.year, "of": [1, {"x": None}]}
+        )
 
 
 def sentence(choice: random.Random) -> tuple[str, str]:
@@ -96,7 +100,11 @@ def told(nodes: Iterable[BaseNode]) -> dict[str, object]:
 
 def made_of(pack: DenseXRetrievalPack, written: Iterable[Written]) -> dict[str, object]:
     """The nodes of an index that is made anew."""
-    return told(node for one in written for node in pack.node_parser.get_nodes_from_documents([one.document]))
+    return told(
+        node
+        for one in written
+        for node in pack.node_parser.get_nodes_from_documents([one.document])
+    )
 
 
 def check_that_it_holds(
@@ -111,14 +119,18 @@ def check_that_it_holds(
             found = pack.retrieve(word, similarity_top_k=3, filters=filters)
             assert any(word in hit.node.get_content() for hit in found)
     for word in choice.sample(sorted(gone), min(3, len(gone))):
-        assert not any(word in hit.node.get_content() for hit in pack.retrieve(word, similarity_top_k=3))
+        assert not any(
+            word in hit.node.get_content() for hit in pack.retrieve(word, similarity_top_k=3)
+        )
     assert pack.missing_links == 0
 
 
 def faiss_store() -> Any:
     faiss = pytest.importorskip("faiss")
     vector_stores = pytest.importorskip("llama_index.vector_stores.faiss")
-    return vector_stores.FaissMapVectorStore(faiss_index=faiss.IndexIDMap2(faiss.IndexFlatIP(DIMENSION)))
+    return vector_stores.FaissMapVectorStore(
+        faiss_index=faiss.IndexIDMap2(faiss.IndexFlatIP(DIMENSION))
+    )
 
 
 STORES = {"memory": None, "folder": None, "simple": SimpleVectorStore, "faiss": faiss_store}
@@ -128,7 +140,9 @@ SEEDS = range(1, 13 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 3)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.slow_cases("*", but=["folder-1"])
-def test_an_index_has_what_it_would_have_if_it_were_made_anew(store: str, seed: int, tmp_path: Path) -> None:  # noqa: C901, PLR0915  # one history, step by step
+def test_an_index_has_what_it_would_have_if_it_were_made_anew(  # noqa: C901, PLR0915  # one history, step by step
+    store: str, seed: int, tmp_path: Path
+) -> None:
     choice = random.Random(seed)
     make_store, folder = STORES[store], None if store == "memory" else tmp_path / "index"
     embed_model = Refusing() if make_store or choice.random() < 0.6 else None

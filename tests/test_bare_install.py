@@ -59,7 +59,8 @@ def test_a_bare_installation_imports_and_searches_by_words(tmp_path: Path) -> No
     blocked = [
         module
         for module, distributions in packages_distributions().items()
-        if module not in sys.stdlib_module_names and not set(map(canonicalize_name, distributions)) & needed
+        if module not in sys.stdlib_module_names
+        and not set(map(canonicalize_name, distributions)) & needed
     ]
     assert "pytest" in blocked
     command = [sys.executable, "-c", PROGRAM, json.dumps(blocked), str(tmp_path / "index")]

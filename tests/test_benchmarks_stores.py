@@ -20,7 +20,15 @@ def _benchmarks_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_it_measures_a_small_index_with_exact_recall(tmp_path: Path) -> None:
-    command = [sys.executable, BENCHMARKS / "stores.py", "--dir", tmp_path, "--corpus", "made-up", "--alone"]
+    command = [
+        sys.executable,
+        BENCHMARKS / "stores.py",
+        "--dir",
+        tmp_path,
+        "--corpus",
+        "made-up",
+        "--alone",
+    ]
     command += [
         "--propositions",
         "160",
@@ -67,7 +75,11 @@ def test_it_measures_what_users_of_llama_index_would_take(tmp_path: Path) -> Non
     done = subprocess.run(
         list(map(str, command)), check=True, capture_output=True, text=True, env=dict(os.environ)
     )
-    for row in ("| LlamaIndex: Chroma and BM25Retriever, fused |", "| LlamaIndex: Chroma |", "| 8 |"):
+    for row in (
+        "| LlamaIndex: Chroma and BM25Retriever, fused |",
+        "| LlamaIndex: Chroma |",
+        "| 8 |",
+    ):
         assert row in done.stdout
 
 

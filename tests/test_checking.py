@@ -93,7 +93,8 @@ def test_units_without_their_passage_are_found_and_removed(index: Path, document
     assert check_index(index).faults == ()
     pack = load(index)
     assert document not in pack.documents()
-    assert pack.refresh(documents(ENGLISH, JAPANESE)).count(True) == 1  # what was removed is indexed again
+    # what was removed is indexed again
+    assert pack.refresh(documents(ENGLISH, JAPANESE)).count(True) == 1
     assert document in pack.documents()
 
 
@@ -107,7 +108,9 @@ def test_a_lost_proposition_is_found(index: Path) -> None:
 
 def test_nodes_of_two_versions_of_a_document_are_found(index: Path) -> None:
     def add_older(store: EmbeddedVectorStore) -> None:
-        other = DenseXRetrievalPack(documents({"miso": "Miso is old. It was made long ago."}), **MODELS)
+        other = DenseXRetrievalPack(
+            documents({"miso": "Miso is old. It was made long ago."}), **MODELS
+        )
         older = other.nodes()
         for one in older:
             one.embedding = [1.0] + [0.0] * 63
@@ -180,16 +183,20 @@ def test_the_command_says_what_is_wrong_and_how_to_mend_it(index: Path) -> None:
 @pytest.mark.slow
 def test_a_new_index_has_nothing_that_compacting_would_give_back(tmp_path: Path) -> None:
     texts = {
-        str(n): f"Lamp {n} hangs in hall {n}. It was lit in {1000 + n}. 灯{n}は赤い。" for n in range(500)
+        str(n): f"Lamp {n} hangs in hall {n}. It was lit in {1000 + n}. 灯{n}は赤い。"
+        for n in range(500)
     }
-    DenseXRetrievalPack(documents(texts), persist_dir=tmp_path / "i", embed_model=ShortEmbedding(), **MODELS)
+    DenseXRetrievalPack(
+        documents(texts), persist_dir=tmp_path / "i", embed_model=ShortEmbedding(), **MODELS
+    )
     compaction = compact_index(tmp_path / "i")
     assert compaction.bytes_before <= 1.1 * compaction.bytes_after
 
 
 def test_compacting_gives_back_the_space_of_what_was_deleted(tmp_path: Path) -> None:
     half = {
-        f"{n}": f"Lamp {n} hangs in hall {n}. It was lit in {1000 + n}. 灯{n}は赤い。" for n in range(160)
+        f"{n}": f"Lamp {n} hangs in hall {n}. It was lit in {1000 + n}. 灯{n}は赤い。"
+        for n in range(160)
     }
     rest = {name: text for name, text in half.items() if int(name) % 2}
     pack = DenseXRetrievalPack(
@@ -198,7 +205,9 @@ def test_compacting_gives_back_the_space_of_what_was_deleted(tmp_path: Path) -> 
     pack.delete([name for name in half if name not in rest])
     compaction = compact_index(tmp_path / "i")
     assert compaction.bytes_after < compaction.bytes_before
-    DenseXRetrievalPack(documents(rest), persist_dir=tmp_path / "j", embed_model=ShortEmbedding(), **MODELS)
+    DenseXRetrievalPack(
+        documents(rest), persist_dir=tmp_path / "j", embed_model=ShortEmbedding(), **MODELS
+    )
     assert compaction.bytes_after <= 1.2 * size_of(tmp_path / "j")
     assert check_index(tmp_path / "i").faults == ()
     assert len(load(tmp_path / "i").documents()) == len(rest)
@@ -210,11 +219,15 @@ def test_a_pack_that_has_not_read_for_long_keeps_what_others_wrote_into_its_stor
 ) -> None:
     arguments: dict[str, Any] = {"embed_model": "none", **MODELS}
     DenseXRetrievalPack(
-        documents({"a": "Foxes run in the snow."}), vector_store=EmbeddedVectorStore(tmp_path), **arguments
+        documents({"a": "Foxes run in the snow."}),
+        vector_store=EmbeddedVectorStore(tmp_path),
+        **arguments,
     )
 
     def opened(**further: Any) -> DenseXRetrievalPack:
-        return DenseXRetrievalPack.from_vector_store(EmbeddedVectorStore(tmp_path), **arguments, **further)
+        return DenseXRetrievalPack.from_vector_store(
+            EmbeddedVectorStore(tmp_path), **arguments, **further
+        )
 
     others = {"tokenizer": str.split} if change == "tokenizer" else {}
     idle = opened(**others)
@@ -231,7 +244,9 @@ def test_a_purge_that_fails_leaves_the_document_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = {"a": "Foxes run in the snow.", "b": "熊は冬に眠る。"}
-    pack = DenseXRetrievalPack(documents(texts), persist_dir=tmp_path / "i", embed_model="none", **MODELS)
+    pack = DenseXRetrievalPack(
+        documents(texts), persist_dir=tmp_path / "i", embed_model="none", **MODELS
+    )
 
     def full(*_: object, **__: object) -> None:
         raise OSError("no space left on device")
@@ -289,19 +304,25 @@ def test_a_reader_goes_on_after_another_process_compacted_the_index(index: Path)
 
 def test_ten_refreshes_of_an_unchanged_corpus_rewrite_nothing(index: Path) -> None:
     def state() -> dict[str, tuple[int, int]]:
-        files = (file for file in index.rglob("*") if file.is_file() and file.name != "ingestion_report.json")
+        files = (
+            file
+            for file in index.rglob("*")
+            if file.is_file() and file.name != "ingestion_report.json"
+        )
         return {str(file): (file.stat().st_mtime_ns, file.stat().st_size) for file in files}
 
     before = state()
     for _ in range(10):
         pack = load(index)
         assert not any(pack.refresh(documents(ENGLISH, JAPANESE)))
-    assert {name: what for name, what in state().items() if "writer" not in name and ".db" not in name} == {
-        name: what for name, what in before.items() if "writer" not in name and ".db" not in name
-    }
+    assert {
+        name: what for name, what in state().items() if "writer" not in name and ".db" not in name
+    } == {name: what for name, what in before.items() if "writer" not in name and ".db" not in name}
 
 
-def test_a_reader_goes_on_in_all_its_methods_after_another_process_compacted_the_index(index: Path) -> None:
+def test_a_reader_goes_on_in_all_its_methods_after_another_process_compacted_the_index(
+    index: Path,
+) -> None:
     asked: list[Any] = [
         lambda pack: pack.counts().documents,
         lambda pack: set(pack.documents()),
@@ -342,7 +363,9 @@ def test_a_system_that_cannot_open_a_file_is_not_called_damage(index: Path) -> N
         assert anew == "False"
 
 
-@pytest.mark.parametrize("granularity", [("passage",), ("sentence",), ("passage", "sentence"), ("question",)])
+@pytest.mark.parametrize(
+    "granularity", [("passage",), ("sentence",), ("passage", "sentence"), ("question",)]
+)
 def test_an_index_without_propositions_is_whole(granularity: Any, tmp_path: Path) -> None:
     DenseXRetrievalPack(documents(ENGLISH), persist_dir=tmp_path, granularity=granularity, **MODELS)
     report = check_index(tmp_path, repair=True)
@@ -364,7 +387,9 @@ def test_an_index_that_is_not_searched_by_words_any_more_is_whole(index: Path) -
     pack = DenseXRetrievalPack.load(index, embed_model=ShortEmbedding(), hybrid=False, **MODELS)
     pack.insert(documents({"kite": "A kite flies on a string."}))
     assert check_index(index).faults == ()
-    load_hybrid = DenseXRetrievalPack.load(index, embed_model=ShortEmbedding(), hybrid=True, **MODELS)
+    load_hybrid = DenseXRetrievalPack.load(
+        index, embed_model=ShortEmbedding(), hybrid=True, **MODELS
+    )
     assert sources(load_hybrid.retrieve("kite", similarity_top_k=1)) == ["kite"]
 
 

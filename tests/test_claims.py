@@ -58,7 +58,9 @@ def test_an_address_that_only_the_index_names_receives_nothing(model: str, tmp_p
     with OpenAIServer(lambda body: "") as server:
         named = f"{model}@{server.url}"
         folder = index_naming(named, tmp_path / "index")
-        line = re.escape(f"embed_model={named!r}, at the command line: --embed-model {shlex.quote(named)}")
+        line = re.escape(
+            f"embed_model={named!r}, at the command line: --embed-model {shlex.quote(named)}"
+        )
         with pytest.raises(ValueError, match=line):
             DenseXRetrievalPack.load(folder, query_llm="none")
         with pytest.raises(ValueError, match=line):
@@ -68,7 +70,12 @@ def test_an_address_that_only_the_index_names_receives_nothing(model: str, tmp_p
 
 @pytest.mark.parametrize(
     "command",
-    [["query", "INDEX", QUESTION], ["chat", "INDEX"], ["serve", "INDEX", "--port", "0"], ["mcp", "INDEX"]],
+    [
+        ["query", "INDEX", QUESTION],
+        ["chat", "INDEX"],
+        ["serve", "INDEX", "--port", "0"],
+        ["mcp", "INDEX"],
+    ],
     ids=lambda command: command[0],
 )
 def test_every_command_that_asks_refuses_it(command: list[str], tmp_path: Path) -> None:
@@ -118,7 +125,9 @@ def test_in_a_terminal_the_user_is_asked(answer: str, tmp_path: Path) -> None:
         DenseXRetrievalPack(documents, **made, persist_dir=tmp_path / "index")
         embedded = len(server.embedded)
         command = ["query", str(tmp_path / "index"), QUESTION, "--query-llm", "none"]
-        code, output, errors = run_program(ANSWERING, answer, *command, OPENAI_API_KEY="sk-x", COLUMNS="500")
+        code, output, errors = run_program(
+            ANSWERING, answer, *command, OPENAI_API_KEY="sk-x", COLUMNS="500"
+        )
     assert server.url in output, errors
     assert code == (0 if answer == "y" else 1), output
     assert server.embedded[embedded:] == [QUESTION] * (answer == "y")
@@ -207,7 +216,9 @@ def test_a_dictionary_imports_no_module_that_the_user_has_not_imported(
 
 LLMS: dict[str, LLM] = {
     "api_base": OpenAI(model="gpt-4o-mini", api_key="sk-x"),
-    "api_base of a server": OpenAILike(model="qwen3", api_key="sk-x", api_base="http://127.0.0.1:1/v1"),
+    "api_base of a server": OpenAILike(
+        model="qwen3", api_key="sk-x", api_base="http://127.0.0.1:1/v1"
+    ),
     "base_url": Ollama(model="qwen3:8b", context_window=8192),
 }
 
@@ -229,13 +240,17 @@ def test_an_address_that_only_a_dictionary_names_receives_nothing(setting: str, 
             LLMPropositionizer.from_dict(data)
         assert server.url in str(raised.value)
         with pytest.raises(ValueError, match="propositionizer=LLMPropositionizer"):
-            PropositionNodeParser.from_dict({"propositionizer": data, "class_name": "PropositionNodeParser"})
+            PropositionNodeParser.from_dict(
+                {"propositionizer": data, "class_name": "PropositionNodeParser"}
+            )
     assert server.requests == []
 
 
 @pytest.mark.parametrize("place", ["llm_factory", "factory"])
 @pytest.mark.parametrize("name", ["openai:gpt-4o-mini", "openai-like:qwen3", "ollama:qwen3:8b"])
-def test_a_factory_with_an_address_that_only_a_dictionary_names_is_not_called(name: str, place: str) -> None:
+def test_a_factory_with_an_address_that_only_a_dictionary_names_is_not_called(
+    name: str, place: str
+) -> None:
     data = json.loads(LLMPropositionizer(LLMS["api_base"]).to_json())
     model = f"{name}@http://127.0.0.1:2/v1"
     (data if place == "llm_factory" else data["llm"])[place] = model
@@ -246,7 +261,8 @@ def test_a_factory_with_an_address_that_only_a_dictionary_names_is_not_called(na
 
 
 @pytest.mark.parametrize(
-    "name", ["openai:gpt-4o-mini@http://127.0.0.1:2/v1", "huggingface:/tmp/model", "ollama:a@http://h"]
+    "name",
+    ["openai:gpt-4o-mini@http://127.0.0.1:2/v1", "huggingface:/tmp/model", "ollama:a@http://h"],
 )
 def test_an_llm_that_a_dictionary_only_names_is_not_asked_at_an_address(name: str) -> None:
     with pytest.raises(ValueError, match=re.escape(f"pass llm={name!r}")):
@@ -280,7 +296,9 @@ def test_settings_that_are_never_stored_are_not_taken(setting: str) -> None:
 @pytest.mark.parametrize("setting", LLMS)
 def test_a_dictionary_of_this_process_is_read_again(setting: str) -> None:
     asking = LLMPropositionizer(LLMS[setting])
-    assert LLMPropositionizer.from_dict(json.loads(asking.to_json())).fingerprint == asking.fingerprint
+    assert (
+        LLMPropositionizer.from_dict(json.loads(asking.to_json())).fingerprint == asking.fingerprint
+    )
 
 
 READING = """
@@ -332,7 +350,11 @@ def test_recordings_and_models_that_only_a_dictionary_names_are_not_read(tmp_pat
     assert RecordedPropositionizer.from_dict(again.to_dict()).path == str(recording)
     with pytest.raises(ValueError, match="pass model="):
         Seq2SeqPropositionizer.from_dict({"model": str(tmp_path)})
-    for model in (str(tmp_path), "openai:text-embedding-3-small@http://127.0.0.1:4/v1", f"ruri:{tmp_path}"):
+    for model in (
+        str(tmp_path),
+        "openai:text-embedding-3-small@http://127.0.0.1:4/v1",
+        f"ruri:{tmp_path}",
+    ):
         with pytest.raises(ValueError, match="pass embed_model="):
             TopicNodeParser.from_dict({"embed_model": model})
     assert TopicNodeParser.from_dict({"embed_model": "minilm"}).embed_model == "minilm"

@@ -30,7 +30,8 @@ from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.pdf_file import pdf_bytes
 from tests.test_models import needs_huggingface
 
-typer.testing._get_command = functools.cache(get_command)  # 17 ms, which a process of a user takes once
+# 17 ms, which a process of a user takes once
+typer.testing._get_command = functools.cache(get_command)
 
 DO_DEUCE = "ドウデュースの主な勝ち鞍を教えて。"
 
@@ -40,7 +41,9 @@ def docs(tmp_path: Path) -> Path:
     """A folder with an English and a Japanese document."""
     folder = tmp_path / "docs"
     folder.mkdir()
-    (folder / "tea.md").write_text("# Tea\n\nGreen tea is steamed. Black tea is oxidised.", encoding="utf-8")
+    (folder / "tea.md").write_text(
+        "# Tea\n\nGreen tea is steamed. Black tea is oxidised.", encoding="utf-8"
+    )
     (folder / "琵琶湖.md").write_text(
         "琵琶湖は日本最大の湖である。面積は約670平方キロメートルである。", encoding="utf-8"
     )
@@ -64,7 +67,9 @@ def run(*arguments: str | Path, **environment: str) -> tuple[int, str]:
 def invoke(*arguments: str | Path, **environment: str) -> Any:
     """Run a command in this process."""
     environment = {"COLUMNS": "80", **environment}
-    result = typer.testing.CliRunner().invoke(app, [str(argument) for argument in arguments], env=environment)
+    result = typer.testing.CliRunner().invoke(
+        app, [str(argument) for argument in arguments], env=environment
+    )
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -72,7 +77,12 @@ def invoke(*arguments: str | Path, **environment: str) -> Any:
 
 def run_process(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a user does."""
-    command = [sys.executable, "-c", "from llama_pack_densex.cli import app; app()", *map(str, arguments)]
+    command = [
+        sys.executable,
+        "-c",
+        "from llama_pack_densex.cli import app; app()",
+        *map(str, arguments),
+    ]
     return subprocess.run(
         command,
         capture_output=True,
@@ -137,7 +147,9 @@ def test_index_again_removes_a_page_that_is_gone(docs: Path, tmp_path: Path) -> 
     assert indexed(tmp_path / "index") == {"a.pdf#page=1", "tea.md", "琵琶湖.md"}
 
 
-def test_index_removes_only_what_is_below_the_given_paths(docs: Path, index: Path, tmp_path: Path) -> None:
+def test_index_removes_only_what_is_below_the_given_paths(
+    docs: Path, index: Path, tmp_path: Path
+) -> None:
     (docs / "tea.md").unlink()
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "rice.md").write_text("Rice grows in water.", encoding="utf-8")
@@ -182,7 +194,11 @@ def faulty(docs: Path) -> Path:
 def test_what_cannot_be_read_is_named_and_skipped(faulty: Path, tmp_path: Path) -> None:
     code, output = run("index", faulty, "--to", tmp_path / "index")
     assert code == 0
-    for reason in ("minutes.doc is no text", "壊れた.txt is no text", "gone.md cannot be read: No such file"):
+    for reason in (
+        "minutes.doc is no text",
+        "壊れた.txt is no text",
+        "gone.md cannot be read: No such file",
+    ):
         assert any("Warning: skipped: " in line and reason in line for line in output.splitlines())
     assert "left out as code or data, not prose: " in output
     assert all(kind in output for kind in ("1 .py", "1 .jsonl", "1 .csv"))
@@ -190,10 +206,16 @@ def test_what_cannot_be_read_is_named_and_skipped(faulty: Path, tmp_path: Path) 
     assert indexed(tmp_path / "index") == {"tea.md", "琵琶湖.md"}
 
 
-def test_strict_refuses_what_cannot_be_read_before_anything_is_indexed(faulty: Path, tmp_path: Path) -> None:
+def test_strict_refuses_what_cannot_be_read_before_anything_is_indexed(
+    faulty: Path, tmp_path: Path
+) -> None:
     code, output = run("index", faulty, "--to", tmp_path / "index", "--strict")
     assert code == 1
-    for reason in ("minutes.doc is no text", "壊れた.txt is no text", "gone.md cannot be read: No such file"):
+    for reason in (
+        "minutes.doc is no text",
+        "壊れた.txt is no text",
+        "gone.md cannot be read: No such file",
+    ):
         assert reason in output
     assert not (tmp_path / "index").exists()
     run("index", faulty, "--to", tmp_path / "index")
@@ -202,11 +224,14 @@ def test_strict_refuses_what_cannot_be_read_before_anything_is_indexed(faulty: P
     assert run_json("query", tmp_path / "index", "withered")["results"] == []
 
 
-AS_ANYBODY = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+AS_ANYBODY = (
+    ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+)
 
 
 @pytest.mark.skipif(
-    AS_ANYBODY != [] and not shutil.which("setpriv"), reason="root may read everything, without setpriv"
+    AS_ANYBODY != [] and not shutil.which("setpriv"),
+    reason="root may read everything, without setpriv",
 )
 @pytest.mark.slow
 def test_what_may_not_be_read_is_named_and_skipped(docs: Path, index: Path) -> None:
@@ -230,7 +255,10 @@ def test_what_may_not_be_read_is_named_and_skipped(docs: Path, index: Path) -> N
     codes, outputs = zip(*json.loads(done.stdout), strict=True)
     assert codes == (0, 1)
     for output in (" ".join(output.split()) for output in outputs):
-        assert all(f"{name} cannot be read: Permission denied" in output for name in ("琵琶湖.md", "rice.md"))
+        assert all(
+            f"{name} cannot be read: Permission denied" in output
+            for name in ("琵琶湖.md", "rice.md")
+        )
         assert f"{docs / '社外秘'} cannot be listed: Permission denied" in output
     assert indexed(index) == {
         "社外秘/tea.md",
@@ -249,7 +277,8 @@ def test_rows_of_a_table_are_indexed_with_their_header_when_they_are_asked_for(
     assert "商品: 番茶; 価格: 300円" in [unit["text"] for unit in found["matched"]]
     (faulty / "価格.csv").write_text("商品,価格\n玉露,900円\n", encoding="utf-8")
     output = run("index", faulty, "--to", tmp_path / "index")[1]
-    assert "2 indexed, 1 unchanged" in output  # what was asked for once stays, what is left out no more comes
+    # what was asked for once stays, what is left out no more comes
+    assert "2 indexed, 1 unchanged" in output
     assert indexed(tmp_path / "index") == {"琵琶湖.md", "価格.csv", "tea.md"}
 
 
@@ -263,7 +292,11 @@ def test_an_estimate_and_a_batch_read_the_same_files(faulty: Path, tmp_path: Pat
     assert re.search(r"documents +2 ", output)
     shutil.rmtree(tmp_path / "out")
     code, output = run("batch", "export", faulty, *out, "--strict")
-    assert (code, "minutes.doc is no text" in output, (tmp_path / "out").exists()) == (1, True, False)
+    assert (code, "minutes.doc is no text" in output, (tmp_path / "out").exists()) == (
+        1,
+        True,
+        False,
+    )
 
 
 def test_where_nothing_can_be_read_that_is_the_error(tmp_path: Path) -> None:
@@ -276,8 +309,12 @@ def test_where_nothing_can_be_read_that_is_the_error(tmp_path: Path) -> None:
     ) == (1, True, False)
 
 
-def test_a_title_is_the_front_matters_the_first_headings_or_the_files(docs: Path, tmp_path: Path) -> None:
-    (docs / "a.md").write_text("---\ntitle: 茶の本\n---\n# Tea\n\nMatcha is ground.", encoding="utf-8")
+def test_a_title_is_the_front_matters_the_first_headings_or_the_files(
+    docs: Path, tmp_path: Path
+) -> None:
+    (docs / "a.md").write_text(
+        "---\ntitle: 茶の本\n---\n# Tea\n\nMatcha is ground.", encoding="utf-8"
+    )
     (docs / "b.md").write_text(
         "Before it.\n\n## **湖**の話 ##\n\nThe lake is deep.\n\n# Later", encoding="utf-8"
     )
@@ -288,7 +325,9 @@ def test_a_title_is_the_front_matters_the_first_headings_or_the_files(docs: Path
     (docs / "e.rst").write_text("Trains\n======\n\nThe train leaves.", encoding="utf-8")
     (docs / "f.adoc").write_text("= 塔の話\n\n塔は高い。", encoding="utf-8")
     run("index", docs, "--to", tmp_path / "index")
-    titles = {one["document"]: one["title"] for one in run_json("inspect", tmp_path / "index")["shown"]}
+    titles = {
+        one["document"]: one["title"] for one in run_json("inspect", tmp_path / "index")["shown"]
+    }
     known = {
         "a.md": "茶の本",
         "b.md": "湖の話",
@@ -321,7 +360,16 @@ def test_recorded_propositions_are_used(tmp_path: Path) -> None:
 
 
 def test_auto_merging_is_kept_for_queries(docs: Path, tmp_path: Path) -> None:
-    run("index", docs, "--to", tmp_path / "index", "--mode", "auto_merging", "--granularity", "proposition")
+    run(
+        "index",
+        docs,
+        "--to",
+        tmp_path / "index",
+        "--mode",
+        "auto_merging",
+        "--granularity",
+        "proposition",
+    )
     inspection = run_json("inspect", tmp_path / "index")
     assert (inspection["mode"], inspection["granularity"]) == ("auto_merging", ["proposition"])
     assert run("query", tmp_path / "index", "green tea")[0] == 0
@@ -414,7 +462,9 @@ def test_a_query_as_json_gives_passages_with_spans_and_units(docs: Path, index: 
     best = answer["results"][0]
     assert answer["written"] is False
     assert (best["document"], best["granularity"]) == ("tea.md", "passage")
-    assert (docs / "tea.md").read_text(encoding="utf-8")[best["start"] : best["end"]] == best["text"]
+    assert (docs / "tea.md").read_text(encoding="utf-8")[best["start"] : best["end"]] == best[
+        "text"
+    ]
     assert best["matched"][0]["text"] == "Green tea is steamed."
     assert best["metadata"]["file_path"] == str(docs / "tea.md")
 
@@ -450,8 +500,11 @@ def test_a_folder_that_is_no_index_is_an_error_that_says_how_to_make_one(
     ],
 )
 @pytest.mark.parametrize("pattern", ["densex.json", "data-*/nodes.db"])
-def test_a_damaged_index_is_an_error(docs: Path, index: Path, command: list[str], pattern: str) -> None:
-    damaged = shutil.copytree(index, index.parent / "damaged")  # which no connection of this process has open
+def test_a_damaged_index_is_an_error(
+    docs: Path, index: Path, command: list[str], pattern: str
+) -> None:
+    # which no connection of this process has open
+    damaged = shutil.copytree(index, index.parent / "damaged")
     for file in damaged.glob(pattern):
         file.write_bytes(b"garbage")
     names = {"FOLDER": str(damaged), "DOCS": str(docs)}
@@ -480,7 +533,9 @@ def test_names_steer_the_terminal_by_no_command(tmp_path: Path) -> None:
     (docs / f"{name}2.md").write_text(f"---\n{{ no: yaml\n---\n{tea}", encoding="utf-8")
     (docs / f"{name}3.md").write_text("", encoding="utf-8")
     (docs / f"{name}4.pdf").write_bytes(b"no PDF")
-    (docs / f"{name}5.md").write_text(f"---\nauthor: {name}\n---\n# {name} \n{tea}\x1b[31m", encoding="utf-8")
+    (docs / f"{name}5.md").write_text(
+        f"---\nauthor: {name}\n---\n# {name} \n{tea}\x1b[31m", encoding="utf-8"
+    )
     index = tmp_path / "index"
     commands: list[tuple[str | Path, ...]] = [
         ("index", docs, "--to", index, "--embed-model", "none", "--propositionizer", "sentence"),
@@ -522,7 +577,9 @@ def test_an_index_that_the_system_does_not_let_be_read_is_not_called_damaged(ind
 def reply_with_facts(body: dict[str, Any]) -> str:
     content = asked_content(body)
     return (
-        json.dumps([f"Fact: {content}"], ensure_ascii=False) if content else "It is written by the model.[^1]"
+        json.dumps([f"Fact: {content}"], ensure_ascii=False)
+        if content
+        else "It is written by the model.[^1]"
     )
 
 
@@ -536,11 +593,16 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
 
 
 @pytest.mark.usefixtures("server")
-def test_with_a_key_an_llm_makes_the_propositions_and_writes_the_answer(docs: Path, tmp_path: Path) -> None:
+def test_with_a_key_an_llm_makes_the_propositions_and_writes_the_answer(
+    docs: Path, tmp_path: Path
+) -> None:
     assert "LLMPropositionizer" in run("index", docs, "--to", tmp_path / "index")[1]
     answer = run_json("query", tmp_path / "index", "What is tea?")
     assert (answer["written"], answer["answer"]) == (True, "It is written by the model.[^1]")
-    assert run_json("query", tmp_path / "index", "What is tea?", "--llm-model", "none")["written"] is False
+    assert (
+        run_json("query", tmp_path / "index", "What is tea?", "--llm-model", "none")["written"]
+        is False
+    )
 
 
 def test_an_index_made_with_sentences_goes_on_with_them_when_a_key_appears(
@@ -623,10 +685,16 @@ def test_inspect_shows_where_propositions_are_from(tmp_path: Path) -> None:
     propositions = ["Green tea keeps its colour.", "Pu-erh comes from Yunnan."]
     (docs / "tea.txt").write_text(text, encoding="utf-8")
     recorded.write_text(json.dumps({"text": text, "propositions": propositions}), encoding="utf-8")
-    index, chosen = tmp_path / "index", ["--propositionizer", f"recorded:{recorded}", "--embed-model", "none"]
+    index, chosen = (
+        tmp_path / "index",
+        ["--propositionizer", f"recorded:{recorded}", "--embed-model", "none"],
+    )
     assert run("index", docs, "--to", index, *chosen)[0] == 0
     keeps, comes = run_json("inspect", index)["shown"][0]["propositions"]
-    assert (text[keeps["start"] : keeps["end"]], keeps["unverified"]) == ("It keeps its colour so.", False)
+    assert (text[keeps["start"] : keeps["end"]], keeps["unverified"]) == (
+        "It keeps its colour so.",
+        False,
+    )
     assert (comes["start"], comes["end"], comes["unverified"]) == (0, len(text), True)
     output = run("inspect", index)[1]
     assert "- Green tea keeps its colour. (22 to 45)" in output
@@ -649,7 +717,9 @@ def test_inspect_gives_what_the_pack_holds(index: Path) -> None:
     inspection = run_json("inspect", index)
     assert inspection["propositions"] == counts.propositions
     assert inspection["statuses"] == counts.statuses
-    assert sum(len(passage["propositions"]) for passage in inspection["shown"]) == counts.propositions
+    assert (
+        sum(len(passage["propositions"]) for passage in inspection["shown"]) == counts.propositions
+    )
 
 
 # check and compact
@@ -683,7 +753,10 @@ def test_what_is_for_folders_says_so_of_a_stores_url(
         "DOCS/tea.md": docs / "tea.md",
     }
     code, output = run(*[names.get(part, part) for part in command])
-    assert (code, "check, compact and batch are for folders" in " ".join(output.split())) == (1, True)
+    assert (code, "check, compact and batch are for folders" in " ".join(output.split())) == (
+        1,
+        True,
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["docs"]
 
 
@@ -704,7 +777,11 @@ def test_deleting_says_erased_only_of_files_that_are_ours(
     place = f"{scheme}{tmp_path / 'index'}"
     assert run("index", docs, "--to", place, "--embed-model", "minilm")[0] == 0
     code, output = run("delete", place, "tea.md", "--purge")
-    assert (code, "Erased from its files" in output, "in its own way" in output) == (0, erased, not erased)
+    assert (code, "Erased from its files" in output, "in its own way" in output) == (
+        0,
+        erased,
+        not erased,
+    )
 
 
 # what is read
@@ -722,7 +799,9 @@ def test_a_file_is_read_once(docs: Path) -> None:
 @pytest.mark.skipif(
     not Path("/proc/self/mem").exists(), reason="needs a file that nobody can read, root included"
 )
-def test_what_looks_like_a_dataset_and_cannot_be_read_is_skipped_too(docs: Path, tmp_path: Path) -> None:
+def test_what_looks_like_a_dataset_and_cannot_be_read_is_skipped_too(
+    docs: Path, tmp_path: Path
+) -> None:
     (tmp_path / "rows.json").symlink_to("/proc/self/mem")
     code, output = run("index", docs, tmp_path / "rows.json", "--to", tmp_path / "index")
     assert code == 0
@@ -730,7 +809,9 @@ def test_what_looks_like_a_dataset_and_cannot_be_read_is_skipped_too(docs: Path,
     assert "2 indexed" in output
 
 
-def test_a_wrong_url_is_not_taken_for_an_index_that_is_not_there_yet(docs: Path, tmp_path: Path) -> None:
+def test_a_wrong_url_is_not_taken_for_an_index_that_is_not_there_yet(
+    docs: Path, tmp_path: Path
+) -> None:
     # it would be named if files were read before
     (docs / "minutes.doc").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0")
     code, output = run("index", docs, "--to", f"chroma://{tmp_path / 'chroma'}?colour=red")
@@ -745,12 +826,16 @@ def test_a_wrong_url_is_not_taken_for_an_index_that_is_not_there_yet(docs: Path,
 def modules_after(code: str) -> set[str]:
     """What a new process has imported after some code."""
     program = f"import sys\n{code}\nprint('imported:', *sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     return set(done.stdout.rpartition("imported:")[2].split())
 
 
 @pytest.mark.parametrize("command", [("index",), ("estimate",), ("batch", "export")])
-def test_the_names_of_options_are_whole_in_a_terminal_of_80_columns(command: tuple[str, ...]) -> None:
+def test_the_names_of_options_are_whole_in_a_terminal_of_80_columns(
+    command: tuple[str, ...],
+) -> None:
     assert "…" not in run(*command, "--help")[1]
 
 
@@ -764,9 +849,14 @@ def test_scores_of_run_files_import_neither_llamaindex_nor_a_store(tmp_path: Pat
     (tmp_path / "run").write_text("1 Q0 d1 1 2.0 a\n", encoding="utf-8")
     arguments = ["score", "--qrels", str(tmp_path / "qrels"), "--run", str(tmp_path / "run")]
     command = f"from llama_pack_densex.cli import app\napp({arguments}, standalone_mode=False)"
-    assert not {"usearch", "pyarrow", "torch", "llama_index", "openai", "scipy.stats"} & modules_after(
-        command
-    )
+    assert not {
+        "usearch",
+        "pyarrow",
+        "torch",
+        "llama_index",
+        "openai",
+        "scipy.stats",
+    } & modules_after(command)
 
 
 @pytest.mark.slow
@@ -781,7 +871,9 @@ def test_the_loading_of_a_model_is_not_drawn(docs: Path, tmp_path: Path) -> None
 def test_the_version_is_that_of_the_package() -> None:
     assert run("--version") == (0, f"densex {version('llama-pack-densex')}\n")
     as_module = [sys.executable, "-m", "llama_pack_densex", "--version"]
-    assert subprocess.check_output(as_module, text=True) == f"densex {version('llama-pack-densex')}\n"
+    assert (
+        subprocess.check_output(as_module, text=True) == f"densex {version('llama-pack-densex')}\n"
+    )
 
 
 def test_a_failure_prints_nothing_on_stdout_and_no_traceback(tmp_path: Path) -> None:
@@ -802,7 +894,9 @@ def test_a_reader_that_leaves_early_is_no_error(index: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_pipe_for_ascii_gets_codes_no_colours_and_nothing_of_the_choice_of_models(index: Path) -> None:
+def test_a_pipe_for_ascii_gets_codes_no_colours_and_nothing_of_the_choice_of_models(
+    index: Path,
+) -> None:
     process = run_process("query", index, "琵琶湖", PYTHONIOENCODING="ascii")
     assert (process.returncode, process.stderr) == (0, "")
     assert r"\u7435\u7436\u6e56" in process.stdout
@@ -824,7 +918,9 @@ with session():
         logging.getLogger("of.a.test").warning("The model does not know %s.", language)
     logging.getLogger("llama_pack_densex.pack").warning("Models were chosen.")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stderr == "The model does not know Japanese.\nThe model does not know Korean.\n"
 
 
@@ -866,7 +962,9 @@ def test_each_invisible_character_is_measured_a_few_times_however_many_there_are
     assert measured <= 4 * len(text)
 
 
-@pytest.mark.parametrize("text", ["か\u3099き\u3099く\u3099" * 9, "می\u200cخواهم " * 9, "❤\ufe0f" * 30])
+@pytest.mark.parametrize(
+    "text", ["か\u3099き\u3099く\u3099" * 9, "می\u200cخواهم " * 9, "❤\ufe0f" * 30]
+)
 def test_what_joins_the_character_before_begins_no_line(text: str) -> None:
     lines = wrap(text, 20)
     assert len(lines) > 1
@@ -887,16 +985,27 @@ def test_further_lines_hang_below_the_first() -> None:
 
 def test_help_has_the_commands_in_groups() -> None:
     output = run("--help")[1]
-    headings = ["Make an index", "Ask it", "Serve it", "Look inside and keep it in order", "Measure"]
+    headings = [
+        "Make an index",
+        "Ask it",
+        "Serve it",
+        "Look inside and keep it in order",
+        "Measure",
+    ]
     places = [output.index(f" {heading} ") for heading in headings]
     assert places == sorted(places)
     assert (
-        places[0] < output.index("│ index ") < output.index("│ batch ") < places[1] < output.index("│ query ")
+        places[0]
+        < output.index("│ index ")
+        < output.index("│ batch ")
+        < places[1]
+        < output.index("│ query ")
     )
 
 
 @pytest.mark.parametrize(
-    ("typed", "completed"), [("densex ev", "evaluate"), ("densex index --propo", "--propositionizer")]
+    ("typed", "completed"),
+    [("densex ev", "evaluate"), ("densex index --propo", "--propositionizer")],
 )
 def test_a_shell_completes_commands_and_options(typed: str, completed: str) -> None:
     variables = {
@@ -905,7 +1014,8 @@ def test_a_shell_completes_commands_and_options(typed: str, completed: str) -> N
         "_DENSEX_COMPLETE": "complete_bash",
     }
     program = (
-        "import sys; sys.argv[0] = 'densex'; from llama_pack_densex.cli import app; app(prog_name='densex')"
+        "import sys; sys.argv[0] = 'densex'; "
+        "from llama_pack_densex.cli import app; app(prog_name='densex')"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(
@@ -919,7 +1029,9 @@ def test_index_prints_json(docs: Path, tmp_path: Path) -> None:
     assert result["counts"]["documents"] == 2
     assert result["ingestion"]["documents"] == {"done": 2}
     assert (result["propositionizer"], result["embed_model"]) == ("SentencePropositionizer", "none")
-    assert run_json("index", docs, "--to", tmp_path / "index")["ingestion"]["documents"] == {"unchanged": 2}
+    assert run_json("index", docs, "--to", tmp_path / "index")["ingestion"]["documents"] == {
+        "unchanged": 2
+    }
 
 
 def test_compact_prints_json(index: Path) -> None:

@@ -67,14 +67,18 @@ def export(docs: Path, tmp_path: Path, *options: str | Path) -> list[Request]:
 
 def requests_in(folder: Path) -> list[Request]:
     files = sorted(folder.glob("requests-*.jsonl"))
-    return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def done(request: Request, reply: Reply | str) -> dict[str, Any]:
     """The result of a request that the service has done."""
     reply = Reply(reply) if isinstance(reply, str) else reply
     if reply.status >= 400:
-        body: dict[str, Any] = {"error": {"message": reply.content, "type": "error", "code": reply.code}}
+        body: dict[str, Any] = {
+            "error": {"message": reply.content, "type": "error", "code": reply.code}
+        }
     else:
         message = {"role": "assistant", "content": reply.content, "refusal": reply.refusal}
         body = {
@@ -84,7 +88,12 @@ def done(request: Request, reply: Reply | str) -> dict[str, Any]:
             "usage": {"prompt_tokens": 1_000, "completion_tokens": 100, "total_tokens": 1_100},
         }
     response = {"status_code": reply.status, "request_id": "req_1", "body": body}
-    return {"id": "batch_req_1", "custom_id": request["custom_id"], "response": response, "error": None}
+    return {
+        "id": "batch_req_1",
+        "custom_id": request["custom_id"],
+        "response": response,
+        "error": None,
+    }
 
 
 def expired(request: Request) -> dict[str, Any]:
@@ -92,7 +101,12 @@ def expired(request: Request) -> dict[str, Any]:
         "code": "batch_expired",
         "message": "This request could not be executed before the window expired.",
     }
-    return {"id": "batch_req_1", "custom_id": request["custom_id"], "response": None, "error": error}
+    return {
+        "id": "batch_req_1",
+        "custom_id": request["custom_id"],
+        "response": None,
+        "error": error,
+    }
 
 
 def answer(
@@ -138,7 +152,9 @@ def test_there_is_one_request_for_each_passage(docs: Path, tmp_path: Path) -> No
 def test_a_request_is_what_the_live_path_sends(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
-    exported = {asked_content(r["body"]): r["body"] for r in export(docs, tmp_path, "--llm-model", model)}
+    exported = {
+        asked_content(r["body"]): r["body"] for r in export(docs, tmp_path, "--llm-model", model)
+    }
     with OpenAIServer(held(FACTS)) as server:
         index(docs, tmp_path, server, monkeypatch, "--llm-model", model)
         sent = {seen.content: seen.body for seen in server.requests}
@@ -184,11 +200,22 @@ def test_the_mode_decides_the_passages_as_in_densex_index(
 ) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
-    paragraphs = ["".join(f"第{n}文は短い。" for n in range(20 * k, 20 * k + 20)) for k in range(30)]
+    paragraphs = [
+        "".join(f"第{n}文は短い。" for n in range(20 * k, 20 * k + 20)) for k in range(30)
+    ]
     (docs / "長い文書.md").write_text("\n\n".join(paragraphs), encoding="utf-8")
     requests = export(docs, tmp_path, "--mode", "auto_merging")
     with OpenAIServer(lambda body: json.dumps([asked_content(body)])) as server:
-        index(docs, tmp_path, server, monkeypatch, "--mode", "auto_merging", "--llm-model", "gpt-4o-mini")
+        index(
+            docs,
+            tmp_path,
+            server,
+            monkeypatch,
+            "--mode",
+            "auto_merging",
+            "--llm-model",
+            "gpt-4o-mini",
+        )
         assert asked(server) == Counter(asked_content(request["body"]) for request in requests)
 
 
@@ -196,14 +223,18 @@ def test_identical_passages_are_asked_once(docs: Path, tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (docs / folder).mkdir()
         (docs / folder / "tea.md").write_text(TEA, encoding="utf-8")
-    output = run_json("batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out")
+    output = run_json(
+        "batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out"
+    )
     assert (output["estimate"]["passages"], output["estimate"]["distinct_passages"]) == (7, 5)
     assert output["estimate"]["requests"] == len(requests_in(tmp_path / "out")) == 5
 
 
 def test_passages_with_a_kept_reply_are_left_out(docs: Path, tmp_path: Path) -> None:
     requests = export(docs, tmp_path)
-    ReplyCache(tmp_path / "index" / "replies.db").put(requests[0]["custom_id"], KeptReply("[]", "stop"))
+    ReplyCache(tmp_path / "index" / "replies.db").put(
+        requests[0]["custom_id"], KeptReply("[]", "stop")
+    )
     assert export(docs, tmp_path, "--force") == requests[1:]
 
 
@@ -236,7 +267,16 @@ def test_files_hold_no_more_requests_than_asked_for(docs: Path, tmp_path: Path) 
 
 
 def test_no_key_is_needed_and_none_is_written(docs: Path, tmp_path: Path) -> None:
-    arguments = ("batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out", "--json")
+    arguments = (
+        "batch",
+        "export",
+        docs,
+        "--to",
+        tmp_path / "index",
+        "--out",
+        tmp_path / "out",
+        "--json",
+    )
     code, output = run(*arguments, OPENAI_API_KEY="sk-secret-of-the-user")
     assert code == 0, output
     written = "".join(path.read_text(encoding="utf-8") for path in (tmp_path / "out").iterdir())
@@ -245,7 +285,9 @@ def test_no_key_is_needed_and_none_is_written(docs: Path, tmp_path: Path) -> Non
 
 
 def test_an_export_says_what_to_do_next(docs: Path, tmp_path: Path) -> None:
-    code, output = run("batch", "export", docs, "--to", tmp_path / "my index", "--out", tmp_path / "out")
+    code, output = run(
+        "batch", "export", docs, "--to", tmp_path / "my index", "--out", tmp_path / "out"
+    )
     assert code == 0
     assert re.search(r"requests +5 +to gpt-4o-mini", output)
     assert f"densex batch import RESULTS... --to '{tmp_path / 'my index'}'" in output
@@ -259,7 +301,15 @@ def test_an_export_tells_tokens_and_the_price_of_a_batch(docs: Path, tmp_path: P
     prices = tmp_path / "prices.json"
     prices.write_text('{"gpt-4o-mini": {"input": 2000, "output": 4000, "batch_factor": 0.25}}')
     report = run_json(
-        "batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out", "--prices", prices
+        "batch",
+        "export",
+        docs,
+        "--to",
+        tmp_path / "index",
+        "--out",
+        tmp_path / "out",
+        "--prices",
+        prices,
     )
     expected = report["estimate"]
     assert expected["requests"] == 5
@@ -272,7 +322,9 @@ def test_an_export_tells_tokens_and_the_price_of_a_batch(docs: Path, tmp_path: P
 def test_an_export_of_nothing_says_so(docs: Path, tmp_path: Path) -> None:
     results = write_results(tmp_path / "results.jsonl", answer(export(docs, tmp_path), held(FACTS)))
     assert run("batch", "import", results, "--to", tmp_path / "index")[0] == 0
-    code, output = run("batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "more")
+    code, output = run(
+        "batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "more"
+    )
     assert code == 0
     assert "There is nothing to ask for" in output
     assert not (tmp_path / "more").exists()
@@ -281,14 +333,18 @@ def test_an_export_of_nothing_says_so(docs: Path, tmp_path: Path) -> None:
 def test_earlier_request_files_stay_without_force(docs: Path, tmp_path: Path) -> None:
     before = export(docs, tmp_path)
     (docs / "tea.md").unlink()
-    code, output = run("batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out")
+    code, output = run(
+        "batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "out"
+    )
     assert code == 1
     assert "earlier export" in output
     assert requests_in(tmp_path / "out") == before
 
 
 def test_request_files_do_not_get_into_the_way_of_the_index(docs: Path, tmp_path: Path) -> None:
-    code, output = run("batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "index")
+    code, output = run(
+        "batch", "export", docs, "--to", tmp_path / "index", "--out", tmp_path / "index"
+    )
     assert code == 1
     assert "in the index's folder" in " ".join(output.split())
     assert run("batch", "export", docs, "--to", tmp_path / "index", "--out", docs / "out")[0] == 0
@@ -314,7 +370,15 @@ def test_an_unreadable_file_stops_a_strict_export_and_is_skipped_by_others(
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "blank.md").write_text(" \n")
-    arguments = ("batch", "export", tmp_path / "docs", "--to", tmp_path / "index", "--out", tmp_path / "out")
+    arguments = (
+        "batch",
+        "export",
+        tmp_path / "docs",
+        "--to",
+        tmp_path / "index",
+        "--out",
+        tmp_path / "out",
+    )
     code, output = run(*arguments)
     assert code == 1
     assert "no file with any text" in output
@@ -350,22 +414,31 @@ def imported(tmp_path: Path, *files: Path) -> Any:
     return run_json("batch", "import", *files, "--to", tmp_path / "index")
 
 
-def test_replies_are_kept_under_the_keys_of_their_requests(requests: list[Request], tmp_path: Path) -> None:
-    report = imported(tmp_path, write_results(tmp_path / "results.jsonl", answer(requests, held(FACTS))))
+def test_replies_are_kept_under_the_keys_of_their_requests(
+    requests: list[Request], tmp_path: Path
+) -> None:
+    report = imported(
+        tmp_path, write_results(tmp_path / "results.jsonl", answer(requests, held(FACTS)))
+    )
     assert (report["imported"], report["already_there"], report["unusable"]) == (5, 0, {})
     cache = ReplyCache(tmp_path / "index" / "replies.db")
     for request in requests:
         kept = cache.get(request["custom_id"])
         assert isinstance(kept, KeptReply)
         assert json.loads(kept.text) == [
-            text for key, texts in FACTS.items() if key in asked_content(request["body"]) for text in texts
+            text
+            for key, texts in FACTS.items()
+            if key in asked_content(request["body"])
+            for text in texts
         ]
 
 
 def test_a_second_import_changes_nothing(requests: list[Request], tmp_path: Path) -> None:
     file = write_results(tmp_path / "results.jsonl", answer(requests, held(FACTS)))
     imported(tmp_path, file)
-    other = write_results(tmp_path / "other.jsonl", answer(requests, lambda body: '["something else"]'))
+    other = write_results(
+        tmp_path / "other.jsonl", answer(requests, lambda body: '["something else"]')
+    )
     report = imported(tmp_path, file, other)
     assert (report["imported"], report["already_there"], report["usage"]["requests"]) == (0, 10, 0)
     kept = ReplyCache(tmp_path / "index" / "replies.db").get(requests[0]["custom_id"])
@@ -373,7 +446,9 @@ def test_a_second_import_changes_nothing(requests: list[Request], tmp_path: Path
     assert "something else" not in kept.text
 
 
-def test_of_two_results_for_a_request_the_first_counts(requests: list[Request], tmp_path: Path) -> None:
+def test_of_two_results_for_a_request_the_first_counts(
+    requests: list[Request], tmp_path: Path
+) -> None:
     results = [
         *answer(requests[:1], lambda body: '["first"]'),
         *answer(requests[:1], lambda body: '["second"]'),
@@ -393,7 +468,9 @@ def test_what_cannot_be_used_is_counted_by_reason(requests: list[Request], tmp_p
         expired(requests[3]),
         {**done(requests[4], "[]"), "custom_id": "request-1"},
     ]
-    report = imported(tmp_path, write_results(tmp_path / "results.jsonl", results, '{"custom_id": "'))
+    report = imported(
+        tmp_path, write_results(tmp_path / "results.jsonl", results, '{"custom_id": "')
+    )
     assert (report["lines"], report["imported"]) == (6, 1)
     assert report["unusable"] == {
         "the request failed (batch_expired)": 2,
@@ -404,7 +481,9 @@ def test_what_cannot_be_used_is_counted_by_reason(requests: list[Request], tmp_p
 
 
 def test_usage_is_priced_as_a_batch(requests: list[Request], tmp_path: Path) -> None:
-    report = imported(tmp_path, write_results(tmp_path / "results.jsonl", answer(requests, held(FACTS))))
+    report = imported(
+        tmp_path, write_results(tmp_path / "results.jsonl", answer(requests, held(FACTS)))
+    )
     assert (report["usage"]["input_tokens"], report["usage"]["output_tokens"]) == (5_000, 500)
     assert report["cost"] == pytest.approx((5_000 * 0.15 + 500 * 0.60) / 1e6 / 2)
 
@@ -427,7 +506,9 @@ def test_an_import_says_how_to_finish(requests: list[Request], tmp_path: Path) -
     assert code == 0
     assert "Imported: 2." in output
     assert "1: the request failed (batch_expired)" in output
-    assert f"densex index PATH... --to {tmp_path / 'index'} --propositionizer llm --llm NAME" in output
+    assert (
+        f"densex index PATH... --to {tmp_path / 'index'} --propositionizer llm --llm NAME" in output
+    )
 
 
 def test_a_file_without_any_result_is_an_error(requests: list[Request], tmp_path: Path) -> None:
@@ -462,7 +543,8 @@ def test_index_asks_for_nothing_where_all_came_back(
     with OpenAIServer() as server:
         monkeypatch.setenv("OPENAI_API_BASE", server.url)  # replies are kept by server
         imported(
-            tmp_path, write_results(tmp_path / "results.jsonl", answer(export(docs, tmp_path), held(FACTS)))
+            tmp_path,
+            write_results(tmp_path / "results.jsonl", answer(export(docs, tmp_path), held(FACTS))),
         )
         assert index(docs, tmp_path, server, monkeypatch, "--llm-model", "gpt-4o-mini") == ALL_FACTS
         assert server.requests == []
@@ -502,7 +584,9 @@ def test_index_asks_only_for_what_is_missing_or_cannot_be_used(
         }
 
 
-def test_a_second_round_of_a_batch_asks_for_what_the_first_one_left(docs: Path, tmp_path: Path) -> None:
+def test_a_second_round_of_a_batch_asks_for_what_the_first_one_left(
+    docs: Path, tmp_path: Path
+) -> None:
     first = export(docs, tmp_path)
     results = [*answer(first[:3], held(FACTS)), *map(expired, first[3:])]
     imported(tmp_path, write_results(tmp_path / "results.jsonl", results))

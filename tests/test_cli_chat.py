@@ -60,7 +60,9 @@ def test_a_conversation_over_a_pipe(index: Path) -> None:
 
 
 def test_a_reset_forgets_and_an_unknown_command_is_explained(index: Path) -> None:
-    result = said(index, "Which bay has the highest tides?", "/reset", "/sources", "/what", "summarise that")
+    result = said(
+        index, "Which bay has the highest tides?", "/reset", "/sources", "/what", "summarise that"
+    )
     assert "The last answer cites nothing." in result.stdout
     assert "/sources shows" in result.stdout
     assert "What would you like to know?" in result.stdout
@@ -71,11 +73,16 @@ def test_a_question_that_the_llm_fails_at_ends_neither_the_conversation_nor_in_a
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     replies = iter(
-        [Reply("no such model", status=404, code="model_not_found"), Reply("In the Bay of Fundy.[^1]")]
+        [
+            Reply("no such model", status=404, code="model_not_found"),
+            Reply("In the Bay of Fundy.[^1]"),
+        ]
     )
     with OpenAIServer(lambda body: next(replies)) as server:
         options = ("--query-llm", "openai-like:some", "--api-base", server.url)
-        result = said(index, "Which bay has the highest tides?", "Which bay has them?", options=options)
+        result = said(
+            index, "Which bay has the highest tides?", "Which bay has them?", options=options
+        )
     assert result.exit_code == 1
     assert "Error: " in result.stderr
     assert "In the Bay of Fundy.[^1]" in result.stdout
@@ -87,19 +94,27 @@ def test_a_server_that_answers_with_a_page_is_a_model_that_could_not_be_asked(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     with OpenAIServer(lambda body: Reply(body_override="<html>Welcome</html>")) as server:
         options = ["--query-llm", "openai-like:some", "--api-base", server.url]
-        result = CliRunner().invoke(app, ["query", str(index), "Which bay has the highest tides?", *options])
+        result = CliRunner().invoke(
+            app, ["query", str(index), "Which bay has the highest tides?", *options]
+        )
     assert result.exit_code == 1
     assert "the model could not be asked" in result.stderr
     assert "the server's address is right" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize("body", ["<html>Welcome</html>", '{"error": {"message": "overloaded"}}'])
-def test_a_page_in_place_of_a_stream_is_no_answer_that_was_not_found(index: Path, body: str) -> None:
+def test_a_page_in_place_of_a_stream_is_no_answer_that_was_not_found(
+    index: Path, body: str
+) -> None:
     with OpenAIServer(lambda _: Reply(body_override=body)) as server:
         model = f"openai-like:some@{server.url}"
-        pack = DenseXRetrievalPack.load(index, proposition_llm="none", query_llm=model, streaming=True)
+        pack = DenseXRetrievalPack.load(
+            index, proposition_llm="none", query_llm=model, streaming=True
+        )
         response = pack.run("Which bay has the highest tides?")
-        with pytest.raises(ConnectionError, match=r"could not be asked.*the server's address is right"):
+        with pytest.raises(
+            ConnectionError, match=r"could not be asked.*the server's address is right"
+        ):
             str(response)
 
 
@@ -111,7 +126,9 @@ def test_a_reply_without_choices_is_told(
     with OpenAIServer(lambda body: Reply(body_override='{"choices": []}')) as server:
         options = ["--query-llm", "openai-like:some", "--api-base", server.url]
         arguments = [part.replace("INDEX", str(index)) for part in command]
-        result = CliRunner().invoke(app, [*arguments, *options], input="Which bay has the highest tides?\n")
+        result = CliRunner().invoke(
+            app, [*arguments, *options], input="Which bay has the highest tides?\n"
+        )
     told = result.stderr if "chat" in command else result.stdout
     assert ("could not be asked" if "chat" in command else "The model gave no answer.") in told
 
@@ -121,7 +138,15 @@ def test_a_reply_without_choices_is_told(
 def test_a_signal_stops_an_answer_and_not_the_program(index: Path) -> None:
     replies = iter([Reply("Never shown.[^1]", delay=30), Reply("In the Bay of Fundy.[^1]")])
     with OpenAIServer(lambda body: next(replies)) as server:
-        command = [sys.executable, "-c", _INTERRUPTED, "chat", str(index), "--query-llm", "openai-like:some"]
+        command = [
+            sys.executable,
+            "-c",
+            _INTERRUPTED,
+            "chat",
+            str(index),
+            "--query-llm",
+            "openai-like:some",
+        ]
         environment = {**os.environ, "OPENAI_API_KEY": "sk-test", "PYTHONUNBUFFERED": "1"}
         with subprocess.Popen(
             [*command, "--api-base", server.url],

@@ -33,7 +33,9 @@ def write_squad(folder: Path, language: str) -> Path:
                         {
                             "id": question.id,
                             "question": question.text,
-                            "answers": [{"text": answer, "answer_start": 0} for answer in question.answers],
+                            "answers": [
+                                {"text": answer, "answer_start": 0} for answer in question.answers
+                            ],
                         }
                         for question in dataset.questions
                         if (question.document_id, question.span) == (document.id_, span)
@@ -45,14 +47,19 @@ def write_squad(folder: Path, language: str) -> Path:
         for document in dataset.documents
     ]
     file = folder / f"small_{language}.json"
-    file.write_text(json.dumps({"version": "1.1", "data": data}, ensure_ascii=False), encoding="utf-8")
+    file.write_text(
+        json.dumps({"version": "1.1", "data": data}, ensure_ascii=False), encoding="utf-8"
+    )
     return file
 
 
 def write_recording(folder: Path, dataset: Path) -> Path:
     articles = json.loads(dataset.read_text(encoding="utf-8"))["data"]
     texts = [paragraph["context"] for article in articles for paragraph in article["paragraphs"]]
-    lines = [json.dumps({"title": "", "text": text, "propositions": [f"{text} (fact)"]}) for text in texts]
+    lines = [
+        json.dumps({"title": "", "text": text, "propositions": [f"{text} (fact)"]})
+        for text in texts
+    ]
     file = folder / "recorded.jsonl"
     file.write_text("\n".join(lines), encoding="utf-8")
     return file
@@ -102,7 +109,9 @@ def test_a_table_and_three_files_come_out(squad: Path, tmp_path: Path) -> None:
         "report.html",
     }
     report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
-    assert {"densex", "densex-sentences", "bm25"} <= {strategy["name"] for strategy in report["strategies"]}
+    assert {"densex", "densex-sentences", "bm25"} <= {
+        strategy["name"] for strategy in report["strategies"]
+    }
 
 
 @pytest.mark.slow_cases("*", but=["ja"])
@@ -138,7 +147,9 @@ def test_questions_of_ones_own_over_a_folder(tmp_path: Path) -> None:
     questions.write_text(
         '{"question": "What is done to green tea?", "answers": ["steamed"]}\n', encoding="utf-8"
     )
-    code, output = run("compare", questions, "--documents", tmp_path / "docs", "--embed-model", "none")
+    code, output = run(
+        "compare", questions, "--documents", tmp_path / "docs", "--embed-model", "none"
+    )
     assert code == 0, output
     assert "1 question about 1 document" in " ".join(output.split())
 
@@ -152,12 +163,18 @@ def test_the_samples_questions_give_a_report_for_each_language(
     code, output = run("compare", "questions.jsonl", *options, "--out", tmp_path / "out")
     assert code == 0, output
     for language in ("en", "ja"):
-        assert f"questions ({language}): 30 questions about 14 documents" in " ".join(output.split())
-        report = json.loads((tmp_path / "out" / language / "report.json").read_text(encoding="utf-8"))
+        assert f"questions ({language}): 30 questions about 14 documents" in " ".join(
+            output.split()
+        )
+        report = json.loads(
+            (tmp_path / "out" / language / "report.json").read_text(encoding="utf-8")
+        )
         assert report["dataset"]["language"] == language
         assert {question["document"] for question in report["questions"]} != {""}
     monkeypatch.chdir(tmp_path)
-    code, output = run("compare", DATA / "questions.jsonl", *options, "--language", "ja", "--out", "one")
+    code, output = run(
+        "compare", DATA / "questions.jsonl", *options, "--language", "ja", "--out", "one"
+    )
     assert code == 0, output
     assert "questions: 30 questions" in " ".join(output.split())
     assert (tmp_path / "one" / "report.html").exists()
@@ -171,11 +188,23 @@ def test_without_the_documents_the_error_says_what_to_pass(tmp_path: Path) -> No
     assert "documents" in output
 
 
-def test_a_passage_that_is_not_recorded_leaves_out_what_needs_it_with_advice(tmp_path: Path) -> None:
-    (tmp_path / "recorded.jsonl").write_text('{"text": "x", "propositions": ["x"]}\n', encoding="utf-8")
+def test_a_passage_that_is_not_recorded_leaves_out_what_needs_it_with_advice(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "recorded.jsonl").write_text(
+        '{"text": "x", "propositions": ["x"]}\n', encoding="utf-8"
+    )
     squad = write_squad(tmp_path, "en")
     recorded = f"recorded:{tmp_path / 'recorded.jsonl'}"
-    arguments = ("compare", squad, "--embed-model", "none", "--propositionizer", recorded, "--strategies")
+    arguments = (
+        "compare",
+        squad,
+        "--embed-model",
+        "none",
+        "--propositionizer",
+        recorded,
+        "--strategies",
+    )
     code, output = run(*arguments, "densex")
     assert code == 1
     assert "passages are not in" in " ".join(output.split())
@@ -188,28 +217,47 @@ def test_a_passage_that_is_not_recorded_leaves_out_what_needs_it_with_advice(tmp
 def test_questions_without_answers_have_their_gold_passages_in_the_table(tmp_path: Path) -> None:
     file = tmp_path / "tea.questions.jsonl"
     lines = [
-        {"title": "Tea", "text": "Green tea is steamed.", "questions": ["What is done to green tea?"]},
+        {
+            "title": "Tea",
+            "text": "Green tea is steamed.",
+            "questions": ["What is done to green tea?"],
+        },
         {"title": "Tea", "text": "Black tea is oxidised.", "questions": ["What is black tea?"]},
     ]
     file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    code, output = run("compare", file, "--embed-model", "none", "--strategies", "densex-sentences,bm25")
+    code, output = run(
+        "compare", file, "--embed-model", "none", "--strategies", "densex-sentences,bm25"
+    )
     assert code == 0, output
     assert "gold@1" in output
     assert "AR@" not in output
 
 
-def test_an_llm_makes_propositions_when_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_llm_makes_propositions_when_asked_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     squad = write_squad(tmp_path, "en")
     with OpenAIServer(held({})) as server:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
         monkeypatch.setenv("OPENAI_API_BASE", server.url)
         quiet = run("compare", squad, "--embed-model", "none", "--strategies", "densex-sentences")
         assert (quiet[0], server.requests) == (0, [])
-        run("compare", squad, "--embed-model", "none", "--strategies", "densex", "--propositionizer", "llm")
+        run(
+            "compare",
+            squad,
+            "--embed-model",
+            "none",
+            "--strategies",
+            "densex",
+            "--propositionizer",
+            "llm",
+        )
         assert server.requests
 
 
-def test_where_no_answer_could_be_had_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_answer_could_be_had_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     ask = [
         "compare",
@@ -230,7 +278,12 @@ def test_where_no_answer_could_be_had_it_fails(tmp_path: Path, monkeypatch: pyte
 
 def test_an_llm_without_a_key_is_an_error(tmp_path: Path) -> None:
     code, output = run(
-        "compare", write_squad(tmp_path, "en"), "--embed-model", "none", "--reader-model", "gpt-4o-mini"
+        "compare",
+        write_squad(tmp_path, "en"),
+        "--embed-model",
+        "none",
+        "--reader-model",
+        "gpt-4o-mini",
     )
     assert code == 1
     assert "OPENAI_API_KEY" in output
@@ -240,8 +293,19 @@ def test_an_llm_without_a_key_is_an_error(tmp_path: Path) -> None:
 def test_a_terminal_shows_the_progress_and_keeps_the_result_alone(tmp_path: Path) -> None:
     (tmp_path / "茶.md").write_text("Green tea is steamed. 緑茶は蒸される。", encoding="utf-8")
     questions = tmp_path / "q.jsonl"
-    questions.write_text('{"question": "How is green tea made?", "answers": ["steamed"]}', encoding="utf-8")
-    command = ("compare", questions, "--documents", tmp_path, "--strategies", "bm25", "--embed-model", "none")
+    questions.write_text(
+        '{"question": "How is green tea made?", "answers": ["steamed"]}', encoding="utf-8"
+    )
+    command = (
+        "compare",
+        questions,
+        "--documents",
+        tmp_path,
+        "--strategies",
+        "bm25",
+        "--embed-model",
+        "none",
+    )
     code, output = in_a_terminal("", *command)
     assert code == 0, output
     progress, _, result = output.rpartition("\x1b[1A\x1b[2K")  # up, and the line erased

@@ -37,14 +37,18 @@ def test_the_file_sets_options_and_is_shown(place: Path) -> None:
     )
     result = invoke("index", "docs", COLUMNS="200")
     assert result.exit_code == 0, result.output
-    assert result.stderr.splitlines()[0].startswith('densex.toml, [index]: to = "索引", embed-model = "none"')
+    assert result.stderr.splitlines()[0].startswith(
+        'densex.toml, [index]: to = "索引", embed-model = "none"'
+    )
     assert "1 indexed" in result.stdout
     answer = invoke("query", "索引", "black or green tea?")
     assert len(json.loads(answer.stdout)["results"]) == 1
     assert answer.stderr.splitlines()[0] == "densex.toml, [query]: top-k = 1, json = true"
 
 
-def test_the_command_line_comes_before_the_environment_and_that_before_the_file(place: Path) -> None:
+def test_the_command_line_comes_before_the_environment_and_that_before_the_file(
+    place: Path,
+) -> None:
     configure(place, '[index]\nto = "by-file"\nembed_model = "none"')
     assert run("index", "docs")[0] == 0
     assert run("index", "docs", DENSEX_INDEX_TO="by-variable")[0] == 0

@@ -53,12 +53,20 @@ def test_it_fits_into_a_narrow_terminal() -> None:
 
 def test_json_has_all_figures(folder: Path) -> None:
     found = estimated(
-        folder, "--embed-model", "minilm", "--granularity", "proposition", "--tokens-per-minute", "1000"
+        folder,
+        "--embed-model",
+        "minilm",
+        "--granularity",
+        "proposition",
+        "--tokens-per-minute",
+        "1000",
     )
     assert (found["documents"], found["requests"], found["model"]) == (12, 12, "gpt-4o-mini")
     assert found["units"] == 12 + found["propositions"]
     assert (found["embed_model"], found["embedding_cost"]) == ("minilm", 0.0)
-    assert found["seconds"] == pytest.approx((found["input_tokens"] + found["output_tokens"]) * 60 / 1000)
+    assert found["seconds"] == pytest.approx(
+        (found["input_tokens"] + found["output_tokens"]) * 60 / 1000
+    )
     assert found["notes"]
 
 
@@ -124,7 +132,11 @@ def test_what_is_in_a_store_does_not_count_either(
         == 0
     )
     found = estimated(folder, "--to", "chroma://store", "--llm-model", "none")
-    assert (found["documents"], found["unchanged_documents"], found["embed_model"]) == (0, 12, "minilm")
+    assert (found["documents"], found["unchanged_documents"], found["embed_model"]) == (
+        0,
+        12,
+        "minilm",
+    )
 
 
 def test_an_index_that_was_made_otherwise_counts_for_nothing(folder: Path, tmp_path: Path) -> None:
@@ -152,7 +164,10 @@ def test_the_replies_to_a_sample_are_kept_for_the_index(
         code, output = run("estimate", folder, "--to", index)
         assert "replies kept before" in output
         assert (
-            run("index", folder, "--to", index, "--propositionizer", "llm", "--embed-model", "none")[0] == 0
+            run(
+                "index", folder, "--to", index, "--propositionizer", "llm", "--embed-model", "none"
+            )[0]
+            == 0
         )
         assert sum(server.totals().kinds.values()) == 12
 

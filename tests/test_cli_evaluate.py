@@ -74,11 +74,24 @@ def test_without_an_llm_what_is_read_and_quoted_is_measured(index: Path, questio
 def test_answers_are_judged_and_a_second_run_asks_nothing(
     index: Path, questions: Path, server: OpenAIServer, tmp_path: Path
 ) -> None:
-    arguments = ("evaluate", index, questions, *MODELS, "--language", "ja", "--out", tmp_path / "out")
+    arguments = (
+        "evaluate",
+        index,
+        questions,
+        *MODELS,
+        "--language",
+        "ja",
+        "--out",
+        tmp_path / "out",
+    )
     code, output = run(*arguments, "--json")
     assert code == 0, output
     found = json.loads(output)
-    assert (found["context_relevance"], found["groundedness"], found["answer_relevance"]) == (0.75, 1.0, 1.0)
+    assert (found["context_relevance"], found["groundedness"], found["answer_relevance"]) == (
+        0.75,
+        1.0,
+        1.0,
+    )
     assert {"em@100", "f1@500", "str_em", "answer_recall@100"} <= found.keys()
     others = {"failed", "questions", "language"}
     assert {metrics.kind_of(metric) for metric in found.keys() - others} <= metrics.METRICS.keys()
@@ -107,9 +120,19 @@ def test_an_estimate_asks_nothing_and_tells_what_is_asked(
     # one question of each document: two may be answered by the same quotation, which is judged once
     lines = questions.read_text(encoding="utf-8").splitlines()
     questions.write_text(
-        "\n".join(line for line in lines if "Bay of Fundy" in line or "Akashi" in line), encoding="utf-8"
+        "\n".join(line for line in lines if "Bay of Fundy" in line or "Akashi" in line),
+        encoding="utf-8",
     )
-    arguments = ("evaluate", index, questions, *MODELS, "--language", "en", "--out", tmp_path / "out")
+    arguments = (
+        "evaluate",
+        index,
+        questions,
+        *MODELS,
+        "--language",
+        "en",
+        "--out",
+        tmp_path / "out",
+    )
     told = json.loads(run(*arguments, "--estimate", "--json")[1])
     assert server.requests == []
     assert not (tmp_path / "out").exists()
@@ -134,7 +157,9 @@ def test_an_estimate_asks_nothing_and_tells_what_is_asked(
 def test_each_language_has_its_own_figures(
     index: Path, questions: Path, server: OpenAIServer, tmp_path: Path
 ) -> None:
-    code, output = run("evaluate", index, questions, "--query-llm", "none", "--out", tmp_path / "out")
+    code, output = run(
+        "evaluate", index, questions, "--query-llm", "none", "--out", tmp_path / "out"
+    )
     assert code == 0, output
     assert (
         output.index("\nen\n") < output.index("\nja\n")
@@ -147,7 +172,9 @@ def test_each_language_has_its_own_figures(
 
 
 def test_a_budget_is_kept_to(index: Path, questions: Path, server: OpenAIServer) -> None:
-    code, output = run("evaluate", index, questions, *MODELS, "--language", "en", "--max-cost", "0", "--json")
+    code, output = run(
+        "evaluate", index, questions, *MODELS, "--language", "en", "--max-cost", "0", "--json"
+    )
     assert code == 1, output
     assert server.requests == []
     found = json.loads(output)
@@ -180,7 +207,10 @@ def test_what_a_model_that_refuses_was_asked_for_has_failed(
         (("{missing}", "{questions}"), "is not an index"),
         (("{index}", "{questions}", "--trulens", "x.sqlite"), "--judge-model"),
         (("{index}", "{empty}"), "it is empty"),
-        (("{index}", "{questions}", "--api-base", "http://127.0.0.1:9/v1"), "--api-base needs a model"),
+        (
+            ("{index}", "{questions}", "--api-base", "http://127.0.0.1:9/v1"),
+            "--api-base needs a model",
+        ),
     ],
 )
 def test_what_cannot_be_evaluated_is_said(
@@ -198,10 +228,14 @@ def test_what_cannot_be_evaluated_is_said(
     assert said in " ".join(output.split())
 
 
-def test_questions_without_answers_need_a_judge(index: Path, server: OpenAIServer, tmp_path: Path) -> None:
+def test_questions_without_answers_need_a_judge(
+    index: Path, server: OpenAIServer, tmp_path: Path
+) -> None:
     file = tmp_path / "asked.jsonl"
     file.write_text(json.dumps({"question": "What do mills grind?"}), encoding="utf-8")
-    code, output = run("evaluate", index, file, "--query-llm", "none", "--judge-model", "gpt-4o-mini")
+    code, output = run(
+        "evaluate", index, file, "--query-llm", "none", "--judge-model", "gpt-4o-mini"
+    )
     assert code == 0, output
     assert "grounded" in output
     assert "AR@" not in output

@@ -74,7 +74,10 @@ def index(*arguments: str | Path) -> Result:
 
 
 def states(folder: Path) -> dict[str, str]:
-    return {outcome.document_id: outcome.state for outcome in read_report(folder / REPORT_FILE).documents}
+    return {
+        outcome.document_id: outcome.state
+        for outcome in read_report(folder / REPORT_FILE).documents
+    }
 
 
 def unchanged_but(**others: str) -> dict[str, str]:
@@ -84,7 +87,9 @@ def unchanged_but(**others: str) -> dict[str, str]:
 # what has changed since the last time
 
 
-def test_the_first_time_each_passage_is_asked_for_once(server: OpenAIServer, docs: Path, to: Path) -> None:
+def test_the_first_time_each_passage_is_asked_for_once(
+    server: OpenAIServer, docs: Path, to: Path
+) -> None:
     assert index(docs, "--to", to).exit_code == 0
     assert sorted(seen.content for seen in server.requests) == sorted(TEXTS.values())
     assert states(to) == dict.fromkeys(TEXTS, "done")
@@ -136,7 +141,10 @@ CHANGES: list[tuple[Callable[[Path], None], dict[str, str], int]] = [
 
 @pytest.mark.parametrize("case", CHANGES, ids=[case[0].__name__ for case in CHANGES])
 def test_the_next_time_only_what_changed_is_touched(
-    server: OpenAIServer, docs: Path, to: Path, case: tuple[Callable[[Path], None], dict[str, str], int]
+    server: OpenAIServer,
+    docs: Path,
+    to: Path,
+    case: tuple[Callable[[Path], None], dict[str, str], int],
 ) -> None:
     happens, became, requests = case
     index(docs, "--to", to)
@@ -149,7 +157,9 @@ def test_the_next_time_only_what_changed_is_touched(
     assert set(DenseXRetrievalPack.load(to).documents()) == there
 
 
-def test_a_change_that_is_taken_back_costs_nothing(server: OpenAIServer, docs: Path, to: Path) -> None:
+def test_a_change_that_is_taken_back_costs_nothing(
+    server: OpenAIServer, docs: Path, to: Path
+) -> None:
     index(docs, "--to", to)
     change(docs)
     index(docs, "--to", to)
@@ -169,8 +179,12 @@ def test_a_copied_file_costs_nothing(server: OpenAIServer, docs: Path, to: Path)
     assert server.requests == []
 
 
-def test_a_corpus_of_two_folders(server: OpenAIServer, docs: Path, to: Path, tmp_path: Path) -> None:
-    more = written(tmp_path / "more", {"tea.md": "Oolong is rolled.", "茶.md": "煎茶は蒸して作る。"})
+def test_a_corpus_of_two_folders(
+    server: OpenAIServer, docs: Path, to: Path, tmp_path: Path
+) -> None:
+    more = written(
+        tmp_path / "more", {"tea.md": "Oolong is rolled.", "茶.md": "煎茶は蒸して作る。"}
+    )
     assert index(docs, more, "--to", to).exit_code == 0
     both = {*TEXTS, "茶.md"} - {"tea.md"} | {"docs/tea.md", "more/tea.md"}
     assert states(to) == dict.fromkeys(both, "done")
@@ -219,13 +233,20 @@ def useless(body: dict[str, Any]) -> Reply:
     return Reply("申し訳ありません。I think it is about tea.")
 
 
-NOTHING = [(silent, "The provider never answered"), (useless, "None of the passages came to propositions")]
+NOTHING = [
+    (silent, "The provider never answered"),
+    (useless, "None of the passages came to propositions"),
+]
 EACH_NOTHING = pytest.mark.parametrize(("responder", "said"), NOTHING, ids=["silent", "useless"])
 
 
 @EACH_NOTHING
 def test_a_run_that_nothing_came_of_is_an_error_and_asks_again(
-    server: OpenAIServer, docs: Path, to: Path, responder: Callable[[dict[str, Any]], Reply], said: str
+    server: OpenAIServer,
+    docs: Path,
+    to: Path,
+    responder: Callable[[dict[str, Any]], Reply],
+    said: str,
 ) -> None:
     server.responder = responder
     result = index(docs, "--to", to)
@@ -233,7 +254,11 @@ def test_a_run_that_nothing_came_of_is_an_error_and_asks_again(
     assert f"Error: {said}" in result.stderr
     assert "Stopped" in result.stderr
     summary = read_report(to / REPORT_FILE).summary
-    assert (summary.state, said in summary.why_stopped, summary.documents) == ("stopped", True, {"failed": 4})
+    assert (summary.state, said in summary.why_stopped, summary.documents) == (
+        "stopped",
+        True,
+        {"failed": 4},
+    )
     assert not (to / "densex.json").exists()
     assert not list(to.glob("data-*"))
     server.responder = echo
@@ -245,7 +270,11 @@ def test_a_run_that_nothing_came_of_is_an_error_and_asks_again(
 
 @EACH_NOTHING
 def test_what_the_index_has_stays_where_nothing_came_of_a_change(
-    server: OpenAIServer, docs: Path, to: Path, responder: Callable[[dict[str, Any]], Reply], said: str
+    server: OpenAIServer,
+    docs: Path,
+    to: Path,
+    responder: Callable[[dict[str, Any]], Reply],
+    said: str,
 ) -> None:
     index(docs, "--to", to)
     server.responder = responder
@@ -257,7 +286,8 @@ def test_what_the_index_has_stays_where_nothing_came_of_a_change(
     failed = {"tea.md": "failed", "lakes/摩周湖.md": "failed"}
     assert states(to) == {"lakes/琵琶湖.md": "unchanged", "lakes/Geneva.md": "unchanged", **failed}
     passages = {
-        node.get_content() for node in DenseXRetrievalPack.load(to, proposition_llm="none").nodes("passage")
+        node.get_content()
+        for node in DenseXRetrievalPack.load(to, proposition_llm="none").nodes("passage")
     }
     assert passages == {*TEXTS.values()}
     server.responder = echo
@@ -320,7 +350,10 @@ def no_key(body: dict[str, Any]) -> Reply:
         (echo, ("--max-tokens-total", "1")),
         (echo, ("--embed-model", "no/such/model")),
         (echo, ("--propositionizer", "recorded:nowhere.jsonl")),
-        (echo, ("--propositionizer", "sentence", "--embed-model", "minilm", "--granularity", "word")),
+        (
+            echo,
+            ("--propositionizer", "sentence", "--embed-model", "minilm", "--granularity", "word"),
+        ),
     ],
 )
 def test_an_index_that_fails_leaves_nothing_behind(
@@ -382,7 +415,9 @@ def test_it_ends_with_exit_code_1_and_names_the_documents_that_failed(
     assert states(to)["tea.md"] == "failed"
 
 
-def test_with_a_key_an_index_of_sentences_stays_so_and_says_how_to_change_it(docs: Path, to: Path) -> None:
+def test_with_a_key_an_index_of_sentences_stays_so_and_says_how_to_change_it(
+    docs: Path, to: Path
+) -> None:
     def last_lines(**environment: str) -> str:
         arguments = ["index", str(docs), "--to", str(to), "--embed-model", "none"]
         result = CliRunner().invoke(app, arguments, env={"COLUMNS": "100", **environment})
@@ -390,7 +425,9 @@ def test_with_a_key_an_index_of_sentences_stays_so_and_says_how_to_change_it(doc
         return " ".join(result.stdout.split())
 
     assert "--llm" not in last_lines(OPENAI_API_KEY="")
-    assert "stays so although there is a key now: --llm gpt-4o-mini" in last_lines(OPENAI_API_KEY="sk-1")
+    assert "stays so although there is a key now: --llm gpt-4o-mini" in last_lines(
+        OPENAI_API_KEY="sk-1"
+    )
 
 
 def test_whoever_asks_an_index_that_lacks_documents_is_told(
@@ -398,7 +435,9 @@ def test_whoever_asks_an_index_that_lacks_documents_is_told(
 ) -> None:
     Settings.embed_model = RefusingEmbedding()
     index_with_settings(docs, "--to", to)
-    asked = CliRunner().invoke(app, ["query", str(to), "Which lake?", "--query-llm", "none", "--json"])
+    asked = CliRunner().invoke(
+        app, ["query", str(to), "Which lake?", "--query-llm", "none", "--json"]
+    )
     assert asked.exit_code == 0
     assert "the last ingestion failed for 1 document" in asked.stderr
     assert json.loads(asked.stdout)["results"]
@@ -446,7 +485,12 @@ def test_the_command_of_a_user_ends_without_a_traceback_too(
     server: OpenAIServer, docs: Path, to: Path
 ) -> None:
     arguments = ["index", docs, "--to", to, "--embed-model", "none", "--max-tokens-total", "1"]
-    command = [sys.executable, "-c", "from llama_pack_densex.cli import app; app()", *map(str, arguments)]
+    command = [
+        sys.executable,
+        "-c",
+        "from llama_pack_densex.cli import app; app()",
+        *map(str, arguments),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
     assert done.returncode == 1
     assert done.stdout == ""
@@ -459,7 +503,10 @@ def test_the_same_command_with_more_money_goes_on_where_it_stopped(
 ) -> None:
     # the server counts one token a message and the reply; what is set aside for a request is some 400
     many = written(docs, {f"{number:02}.md": f"第{number}の文書である。" for number in range(20)})
-    assert index(many, "--to", to, "--max-concurrency", "1", "--max-tokens-total", "500").exit_code == 1
+    assert (
+        index(many, "--to", to, "--max-concurrency", "1", "--max-tokens-total", "500").exit_code
+        == 1
+    )
     paid_for = [seen.content for seen in server.requests]
     assert 0 < len(paid_for) < 24
     assert index(many, "--to", to).exit_code == 0
@@ -490,7 +537,11 @@ def hangup() -> Iterator[None]:
 @pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize(
     ("stop", "told"),
-    [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "SystemExit: 143"), ("SIGHUP", "SystemExit: 143")],
+    [
+        ("SIGINT", "KeyboardInterrupt"),
+        ("SIGTERM", "SystemExit: 143"),
+        ("SIGHUP", "SystemExit: 143"),
+    ],
 )
 def test_an_interruption_leaves_an_index_that_the_next_run_completes(
     server: OpenAIServer, docs: Path, to: Path, stop: str, told: str
@@ -568,7 +619,11 @@ def test_limits_of_an_llm_are_a_usage_error_where_none_is_asked(
 ) -> None:
     (tmp_path / "made.jsonl").write_text('{"text": "x", "propositions": ["x"]}\n', encoding="utf-8")
     result = index(
-        docs, "--to", to, *(part.replace("FILE", str(tmp_path / "made.jsonl")) for part in options), *limit
+        docs,
+        "--to",
+        to,
+        *(part.replace("FILE", str(tmp_path / "made.jsonl")) for part in options),
+        *limit,
     )
     assert result.exit_code == 2
     assert limit[0] in result.stderr
@@ -576,9 +631,13 @@ def test_limits_of_an_llm_are_a_usage_error_where_none_is_asked(
     assert not to.exists()
 
 
-def test_prices_from_a_file_count(server: OpenAIServer, docs: Path, to: Path, tmp_path: Path) -> None:
+def test_prices_from_a_file_count(
+    server: OpenAIServer, docs: Path, to: Path, tmp_path: Path
+) -> None:
     prices = tmp_path / "prices.json"
-    prices.write_text(json.dumps({"gpt-4o-mini": {"input": 0, "output": 1_000_000}}), encoding="utf-8")
+    prices.write_text(
+        json.dumps({"gpt-4o-mini": {"input": 0, "output": 1_000_000}}), encoding="utf-8"
+    )
     result = index(docs, "--to", to, "--prices", prices)
     tokens = read_report(to / REPORT_FILE).summary.requests.usage.output_tokens
     assert tokens > 0

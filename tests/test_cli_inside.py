@@ -30,7 +30,13 @@ DOCUMENTS = [
     Document(
         id_="tea.md",
         text=f"# Tea\n\n## Green\n\n{GREEN}\n\n## Black\n\nBlack tea is oxidised.",
-        metadata={"year": 2020, "lang": "en", "tags": ["drink", "leaf"], "page_label": "9", "draft": True},
+        metadata={
+            "year": 2020,
+            "lang": "en",
+            "tags": ["drink", "leaf"],
+            "page_label": "9",
+            "draft": True,
+        },
     ),
     Document(
         id_="琵琶湖.md",
@@ -45,7 +51,9 @@ DOCUMENTS = [
         }
         | {"at": {"x": 1}},
     ),
-    Document(id_="a.pdf#page=1", text="The cat sat on the mat.", metadata={"year": 2021.5, "lang": "en"}),
+    Document(
+        id_="a.pdf#page=1", text="The cat sat on the mat.", metadata={"year": 2021.5, "lang": "en"}
+    ),
     Document(id_="a.pdf#page=2", text="The dog ran to the lake.", metadata={"lang": "en"}),
 ]
 
@@ -71,7 +79,11 @@ class Telling(Propositionizer):
 def new_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("new") / "index"
     DenseXRetrievalPack(
-        DOCUMENTS, propositionizer=Telling(), embed_model="none", query_llm="none", persist_dir=folder
+        DOCUMENTS,
+        propositionizer=Telling(),
+        embed_model="none",
+        query_llm="none",
+        persist_dir=folder,
     )
     return folder
 
@@ -153,8 +165,12 @@ def test_delete_of_known_and_unknown_documents_deletes_nothing(index: Path) -> N
 
 
 def test_a_document_whose_id_begins_another_one_is_deleted_alone(tmp_path: Path) -> None:
-    documents = [Document(id_=name, text=GREEN) for name in ("C", "C#.md", "b.pdf#page=1", "b.pdf#x")]
-    DenseXRetrievalPack(documents, embed_model="none", query_llm="none", persist_dir=tmp_path / "index")
+    documents = [
+        Document(id_=name, text=GREEN) for name in ("C", "C#.md", "b.pdf#page=1", "b.pdf#x")
+    ]
+    DenseXRetrievalPack(
+        documents, embed_model="none", query_llm="none", persist_dir=tmp_path / "index"
+    )
     assert run_json("delete", tmp_path / "index", "C", "b.pdf")["deleted"] == ["C", "b.pdf#page=1"]
     assert shown(tmp_path / "index") == ["C#.md", "b.pdf#x"]
 
@@ -191,7 +207,9 @@ def export(folder: Path, file: Path) -> None:
     file.write_text(output, encoding="utf-8")
 
 
-def test_an_index_made_from_an_export_has_the_same_propositions(index: Path, tmp_path: Path) -> None:
+def test_an_index_made_from_an_export_has_the_same_propositions(
+    index: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "export.jsonl"
     export(index, file)
     again = tmp_path / "again"
@@ -206,7 +224,8 @@ def test_an_index_made_from_an_export_has_the_same_propositions(index: Path, tmp
 def test_passages_of_equal_text_keep_their_own_propositions(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"embed_model": "none", "query_llm": "none"}
     documents = [
-        Document(id_=name, text=LAKE, metadata={"title": name, "section": "湖"}) for name in ("春", "秋")
+        Document(id_=name, text=LAKE, metadata={"title": name, "section": "湖"})
+        for name in ("春", "秋")
     ]
     pack = DenseXRetrievalPack(
         documents, propositionizer=Telling(), persist_dir=tmp_path / "index", **settings
@@ -238,7 +257,9 @@ def test_an_export_is_what_the_command_line_indexes_from(tmp_path: Path) -> None
 
 def found(index: Path, *conditions: str) -> set[str]:
     options = [part for condition in conditions for part in ("--filter", condition)]
-    answer = run_json("query", index, "tea lake cat 琵琶湖", "--top-k", "10", "--llm-model", "none", *options)
+    answer = run_json(
+        "query", index, "tea lake cat 琵琶湖", "--top-k", "10", "--llm-model", "none", *options
+    )
     return {result["document"] for result in answer["results"]}
 
 
@@ -285,10 +306,13 @@ def test_a_filter_finds_a_value_alone_and_in_lists(
         "none": None,
     }
     given = [
-        Document(id_=id_, text=f"Tea of {id_}.", metadata={"tags": value}) for id_, value in tags.items()
+        Document(id_=id_, text=f"Tea of {id_}.", metadata={"tags": value})
+        for id_, value in tags.items()
     ]
     DenseXRetrievalPack(given, embed_model="none", query_llm="none", persist_dir=tmp_path)
-    answer = run_json("query", tmp_path, "tea", "--top-k", "10", "--llm-model", "none", "--filter", condition)
+    answer = run_json(
+        "query", tmp_path, "tea", "--top-k", "10", "--llm-model", "none", "--filter", condition
+    )
     assert {result["document"] for result in answer["results"]} == documents
     code, output = run("query", tmp_path, "tea", "--filter", condition)
     assert (code, "no document has" in output) == (0, False)
@@ -310,12 +334,16 @@ def test_a_wrong_filter_says_what_is_right(index: Path, condition: str, said: st
     output = " ".join(output.split())
     assert code == 1
     assert said in output
-    assert condition != "colour=green" or all(key in output for key in ("year", "lang", "tags", "県"))
+    assert condition != "colour=green" or all(
+        key in output for key in ("year", "lang", "tags", "県")
+    )
 
 
 def test_a_filter_by_a_key_that_holds_empty_lists_alone_finds_nothing(tmp_path: Path) -> None:
     untagged = Document(id_="tea.md", text=GREEN, metadata={"tags": []})
-    DenseXRetrievalPack([untagged], embed_model="none", query_llm="none", persist_dir=tmp_path / "index")
+    DenseXRetrievalPack(
+        [untagged], embed_model="none", query_llm="none", persist_dir=tmp_path / "index"
+    )
     code, output = run("query", tmp_path / "index", "tea", "--filter", "tags=leaf")
     assert code == 0
     assert "no document has tags = leaf" in " ".join(output.split())
@@ -326,18 +354,24 @@ def test_query_shows_what_an_llm_reads(index: Path) -> None:
     assert answer["context"]
     assert all(GREEN not in text for text in answer["context"])
     assert any(
-        GREEN in text for text in run_json("query", index, "steamed", "--context", "passages")["context"]
+        GREEN in text
+        for text in run_json("query", index, "steamed", "--context", "passages")["context"]
     )
     assert "What an LLM reads" in run("query", index, "琵琶湖", "--context", "window")[1]
     assert "context" not in run_json("query", index, "steamed")
 
 
 @pytest.mark.parametrize("mode", ["auto-merging", "auto_merging"])
-def test_both_spellings_of_auto_merging_are_understood(index: Path, tmp_path: Path, mode: str) -> None:
+def test_both_spellings_of_auto_merging_are_understood(
+    index: Path, tmp_path: Path, mode: str
+) -> None:
     assert run_json("query", index, "steamed", "--mode", mode)["results"]
     (tmp_path / "tea.md").write_text(GREEN, encoding="utf-8")
     to = tmp_path / mode
-    assert run("index", tmp_path / "tea.md", "--to", to, "--mode", mode, "--embed-model", "none")[0] == 0
+    assert (
+        run("index", tmp_path / "tea.md", "--to", to, "--mode", mode, "--embed-model", "none")[0]
+        == 0
+    )
     assert run_json("inspect", to)["mode"] == "auto_merging"
     assert DenseXRetrievalPack(DOCUMENTS, embed_model="none", mode=mode).retrieve("steamed")  # type: ignore[arg-type]
 
@@ -367,16 +401,24 @@ def test_query_reranks_by_a_cross_encoder(index: Path, cross_encoder: Path) -> N
 
     question = "tea lake cat 湖"
     answer = json.loads(
-        invoke("query", index, question, "--rerank", cross_encoder, "--top-k", "10", "--json").stdout
+        invoke(
+            "query", index, question, "--rerank", cross_encoder, "--top-k", "10", "--json"
+        ).stdout
     )
     texts = [result["text"] for result in answer["results"]]
     assert len(texts) == 4
-    scores = CrossEncoder(str(cross_encoder), device="cpu").predict([(question, text) for text in texts])
-    assert [result["score"] for result in answer["results"]] == pytest.approx(scores.tolist(), abs=1e-4)
+    scores = CrossEncoder(str(cross_encoder), device="cpu").predict(
+        [(question, text) for text in texts]
+    )
+    assert [result["score"] for result in answer["results"]] == pytest.approx(
+        scores.tolist(), abs=1e-4
+    )
     assert scores.tolist() == sorted(scores.tolist(), reverse=True)
 
 
-def test_reranking_without_its_package_names_it(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reranking_without_its_package_names_it(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     result = invoke("query", index, "tea", "--rerank", "some/model")
     assert result.exit_code == 1
@@ -397,7 +439,9 @@ def test_a_pack_and_its_ingestion_print_for_people(tmp_path: Path) -> None:
     )
     assert "4 documents, 4 passages" in str(pack)
     lines = dict(
-        line.split(maxsplit=1) for line in str(pack.ingestion).splitlines() if not line.startswith(" ")
+        line.split(maxsplit=1)
+        for line in str(pack.ingestion).splitlines()
+        if not line.startswith(" ")
     )
     assert lines["Documents"] == "4 done"
     assert lines["Passages"] == "4: 3 ok, 1 fallback"

@@ -94,7 +94,9 @@ def dead(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_terminal_asks_before_anything_is_sent(
     answer: str, is_sent: bool, server: OpenAIServer, docs: Path, tmp_path: Path
 ) -> None:
-    code, output = in_a_terminal(answer, "index", docs, "--to", tmp_path / "index", "--embed-model", "none")
+    code, output = in_a_terminal(
+        answer, "index", docs, "--to", tmp_path / "index", "--embed-model", "none"
+    )
     assert all(figure in output for figure in (*PRICED, server.url)), output
     assert code == (0 if is_sent else 1), output
     assert len(server.requests) == (len(TEXTS) if is_sent else 0)
@@ -113,7 +115,9 @@ def test_who_has_said_so_is_not_asked(
     assert "[y/N]" not in output
 
 
-def test_without_a_terminal_it_is_said_and_done(server: OpenAIServer, docs: Path, tmp_path: Path) -> None:
+def test_without_a_terminal_it_is_said_and_done(
+    server: OpenAIServer, docs: Path, tmp_path: Path
+) -> None:
     result = run_process("index", docs, "--to", tmp_path / "index", "--embed-model", "none")
     assert result.returncode == 0
     assert all(figure in result.stderr for figure in PRICED), result.stderr
@@ -121,7 +125,9 @@ def test_without_a_terminal_it_is_said_and_done(server: OpenAIServer, docs: Path
 
 
 @needs_terminals
-def test_what_is_cached_is_not_asked_about(server: OpenAIServer, docs: Path, tmp_path: Path) -> None:
+def test_what_is_cached_is_not_asked_about(
+    server: OpenAIServer, docs: Path, tmp_path: Path
+) -> None:
     command = ("index", docs, "--to", tmp_path / "index", "--embed-model", "none")
     assert run(*command)[0] == 0
     sent = len(server.requests)
@@ -170,12 +176,16 @@ def test_an_embedding_model_that_costs_is_asked_about(
 
 
 @needs_terminals
-def test_of_many_documents_some_are_looked_at(server: OpenAIServer, docs: Path, tmp_path: Path) -> None:
+def test_of_many_documents_some_are_looked_at(
+    server: OpenAIServer, docs: Path, tmp_path: Path
+) -> None:
     words = "The lamp of the lighthouse is lit at dusk and put out at dawn."
     for number in range(40):
         text = "\n\n".join(f"{words} It is night {number}.{line}." for line in range(600))
         (docs / f"log{number}.md").write_text(text, encoding="utf-8")
-    code, output = in_a_terminal("n", "index", docs, "--to", tmp_path / "i", "--embed-model", "none")
+    code, output = in_a_terminal(
+        "n", "index", docs, "--to", tmp_path / "i", "--embed-model", "none"
+    )
     assert code == 1
     told = int(output.partition("about ")[2].partition(" request")[0].replace(",", ""))
     estimated = json.loads(invoke("estimate", docs, "--json").stdout)["requests"]
@@ -184,7 +194,10 @@ def test_of_many_documents_some_are_looked_at(server: OpenAIServer, docs: Path, 
 
 @pytest.fixture
 def index(docs: Path, tmp_path: Path) -> Path:
-    assert run("index", docs, "--to", tmp_path / "index", "--llm", "none", "--embed-model", "none")[0] == 0
+    assert (
+        run("index", docs, "--to", tmp_path / "index", "--llm", "none", "--embed-model", "none")[0]
+        == 0
+    )
     return tmp_path / "index"
 
 
@@ -195,7 +208,9 @@ def questions(tmp_path: Path) -> Path:
         {"question": "琵琶湖の面積は？", "answers": ["約670平方キロメートル"], "language": "ja"},
     ]
     file = tmp_path / "q.jsonl"
-    file.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), encoding="utf-8")
+    file.write_text(
+        "\n".join(json.dumps(line, ensure_ascii=False) for line in lines), encoding="utf-8"
+    )
     return file
 
 
@@ -212,7 +227,9 @@ def test_evaluate_asks_once_for_all_its_languages(
     assert bool(server.requests) == (answer == "y")
 
 
-def test_evaluate_says_it_without_a_terminal(index: Path, questions: Path, server: OpenAIServer) -> None:
+def test_evaluate_says_it_without_a_terminal(
+    index: Path, questions: Path, server: OpenAIServer
+) -> None:
     result = run_process("evaluate", index, questions, "--json")
     assert "gpt-4o-mini (answers): about 1 request" in result.stderr
     assert json.loads(result.stdout)["en"]["questions"] == 1
@@ -244,9 +261,12 @@ def test_index_says_at_once_that_nothing_listens(
 def test_who_asks_hears_at_once_that_nothing_listens(
     command: str, dead: str, index: Path, questions: Path
 ) -> None:
-    arguments = {"query": ["green tea?"], "evaluate": [questions], "chat": [], "serve": ["--port", "0"]}[
-        command
-    ]
+    arguments = {
+        "query": ["green tea?"],
+        "evaluate": [questions],
+        "chat": [],
+        "serve": ["--port", "0"],
+    }[command]
     code, output = run(command, index, *arguments, OPENAI_API_BASE=dead)
     assert code == 1
     assert dead in "".join(output.split())
@@ -265,7 +285,9 @@ def test_who_asks_hears_at_once_that_nothing_listens(
 def test_compare_asks_before_anything_is_sent(
     options: list[str], told: str, docs: Path, tmp_path: Path, server: OpenAIServer
 ) -> None:
-    (tmp_path / "q.jsonl").write_text('{"question": "How is green tea made?", "answers": ["steamed"]}')
+    (tmp_path / "q.jsonl").write_text(
+        '{"question": "How is green tea made?", "answers": ["steamed"]}'
+    )
     strategies = [] if "--strategies" in options else ["--strategies", "bm25"]
     command = [
         "compare",
@@ -292,8 +314,24 @@ def test_compare_does_not_ask_about_replies_that_it_has(
     llm: str, docs: Path, tmp_path: Path, server: OpenAIServer, questions: Path
 ) -> None:
     strategies = "contextual-256" if llm == "--llm" else "bm25"
-    command = ["compare", questions, "--documents", docs, "--embed-model", "none", "--out", tmp_path / "out"]
-    command += ["--strategies", f"densex,{strategies}", "--propositionizer", "llm", llm, "gpt-4o-mini"]
+    command = [
+        "compare",
+        questions,
+        "--documents",
+        docs,
+        "--embed-model",
+        "none",
+        "--out",
+        tmp_path / "out",
+    ]
+    command += [
+        "--strategies",
+        f"densex,{strategies}",
+        "--propositionizer",
+        "llm",
+        llm,
+        "gpt-4o-mini",
+    ]
     assert in_a_terminal("y", *command)[0] == 0
     sent = len(server.requests)
     code, output = in_a_terminal("n", *command)
@@ -310,7 +348,10 @@ def test_compare_does_not_ask_about_replies_that_it_has(
     "case",
     [
         (["estimate", "DOCS", "--sample", "2", "--embed-model", "none"], "about 2 requests"),
-        (["estimate", "DOCS", "--sample", "9", "--embed-model", "none", "--to", "INDEX"], "about 3 requests"),
+        (
+            ["estimate", "DOCS", "--sample", "9", "--embed-model", "none", "--to", "INDEX"],
+            "about 3 requests",
+        ),
         (["questions", "DOCS", "--out", "OUT"], "about 4 requests"),
         (
             ["score-propositions", "--predicted", "llm", "--reference", "RECORDED", *EMBEDDED],
@@ -321,7 +362,15 @@ def test_compare_does_not_ask_about_replies_that_it_has(
             "small: about embed",
         ),
         (
-            ["compare", "QUESTIONS", "--documents", "DOCS", "--strategies", "densex-sentences", *EMBEDDED],
+            [
+                "compare",
+                "QUESTIONS",
+                "--documents",
+                "DOCS",
+                "--strategies",
+                "densex-sentences",
+                *EMBEDDED,
+            ],
             "small: about embed",
         ),
     ],
@@ -354,14 +403,25 @@ def test_each_command_that_costs_asks_once(
 def test_a_sample_that_was_asked_for_is_not_asked_about(
     server: OpenAIServer, docs: Path, tmp_path: Path
 ) -> None:
-    command = ("estimate", docs, "--sample", "2", "--embed-model", "none", "--to", tmp_path / "index")
+    command = (
+        "estimate",
+        docs,
+        "--sample",
+        "2",
+        "--embed-model",
+        "none",
+        "--to",
+        tmp_path / "index",
+    )
     assert in_a_terminal("y", *command)[0] == 0
     code, output = in_a_terminal("n", *command)
     assert (code, len(server.requests)) == (0, 2), output
     assert "[y/N]" not in output
 
 
-def test_a_propositionizer_whose_server_is_not_there_gives_up_after_the_second_try(dead: str) -> None:
+def test_a_propositionizer_whose_server_is_not_there_gives_up_after_the_second_try(
+    dead: str,
+) -> None:
     propositionizer = LLMPropositionizer(OpenAI("gpt-4o-mini", api_base=dead, api_key="sk-test"))
     with pytest.raises(PropositionizerError, match=re.escape(dead)):
         propositionizer.propositionize([Passage(text) for text in TEXTS.values()])

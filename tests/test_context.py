@@ -22,7 +22,12 @@ from llama_pack_densex import (
     PropositionNodeParser,
     RecordedPropositionizer,
 )
-from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, CONTEXT_KEY, SECTION_KEY, embedded_text
+from llama_pack_densex.node_parsers.metadata import (
+    BOOKKEEPING_KEYS,
+    CONTEXT_KEY,
+    SECTION_KEY,
+    embedded_text,
+)
 from llama_pack_densex.retrieval.context import PropositionContextPostprocessor
 from llama_pack_densex.serving.mcp import make_mcp_server
 from tests.openai_server import OpenAIServer, Reply
@@ -31,7 +36,9 @@ from tests.test_cli import run, run_json
 
 NAMES = "| Part | Material | Price |\n|---|---|---|\n"
 LEAD = "All prices are in zorkmids:\n\n"
-ROWS = [f"| {'VP'[n > 39]}{n:02} | {('steel', 'brass')[n % 2]} | {100 + 7 * n} |\n" for n in range(80)]
+ROWS = [
+    f"| {'VP'[n > 39]}{n:02} | {('steel', 'brass')[n % 2]} | {100 + 7 * n} |\n" for n in range(80)
+]
 GROUPED = f"| Valves | | |\n{''.join(ROWS[:40])}| Pumps | | |\n{''.join(ROWS[40:])}"
 LEAD_JA = "次のいずれかに当たるときは霧休を取得できる：\n\n"
 ITEMS = "".join(f"- {n}号の業務を担当し、上長の承認を得たとき\n" for n in range(80))
@@ -71,13 +78,17 @@ def http(pack: DenseXRetrievalPack) -> Iterator[httpx.Client]:
 
 def asking(server: OpenAIServer, **arguments: Any) -> LLMPropositionizer:
     llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0)
-    return LLMPropositionizer(llm, **{"retry_wait": 0, "max_retries": 0, "strictness": "off", **arguments})
+    return LLMPropositionizer(
+        llm, **{"retry_wait": 0, "max_retries": 0, "strictness": "off", **arguments}
+    )
 
 
 # In the nodes
 
 
-def test_a_passage_of_rows_has_their_names_what_leads_them_in_and_their_group(nodes: list[TextNode]) -> None:
+def test_a_passage_of_rows_has_their_names_what_leads_them_in_and_their_group(
+    nodes: list[TextNode],
+) -> None:
     of_rows = [node for node in passages(*nodes) if node.text.startswith(("| V", "| P"))]
     assert len(of_rows) > 1
     for node in of_rows:
@@ -117,14 +128,21 @@ def test_a_unit_that_an_llm_wrote_needs_no_context(tmp_path: Path) -> None:
     assert (unit.get_content(), CONTEXT_KEY in unit.metadata) == ("Bring a coat on trips.", False)
 
 
-def test_bookkeeping_is_hidden_and_context_is_read_under_its_plain_name(nodes: list[TextNode]) -> None:
+def test_bookkeeping_is_hidden_and_context_is_read_under_its_plain_name(
+    nodes: list[TextNode],
+) -> None:
     (node,) = (node for node in passages(*nodes) if ROWS[79] in f"{node.text}\n")
     for hidden in (node.excluded_embed_metadata_keys, node.excluded_llm_metadata_keys):
         assert {*BOOKKEEPING_KEYS} <= {*hidden}
     assert node.get_content(MetadataMode.EMBED) == node.text
     read = node.get_content(MetadataMode.LLM)
     assert "densex_" not in read
-    for said in ("section: Handbook, Prices", "zorkmids", "| Part | Material | Price |", "| Pumps | | |"):
+    for said in (
+        "section: Handbook, Prices",
+        "zorkmids",
+        "| Part | Material | Price |",
+        "| Pumps | | |",
+    ):
         assert read.index(said) < read.index("| P79 |")
 
 
@@ -143,7 +161,9 @@ def test_the_passages_of_sections_have_it_too() -> None:
     assert all(f"{LEAD}{NAMES}" in node.metadata[CONTEXT_KEY] for node in rows)
 
 
-def test_a_passage_over_several_sections_is_labelled_by_what_they_share_and_its_units_by_their_own() -> None:
+def test_a_passage_over_several_sections_is_labelled_by_what_they_share_and_its_units_by_their_own() -> (
+    None
+):
     text = "# 手引き\n\n## Rain\n\nIt rains in May.\n\n## 雪\n\n二月に雪が降る。"
     passage, *units = PropositionNodeParser().get_nodes_from_documents([Document(text=text)])
     assert passage.metadata[SECTION_KEY] == "手引き"
@@ -165,7 +185,9 @@ def test_the_llm_is_told_what_stands_before_a_passage(begins: str, note: str, ne
     with OpenAIServer(lambda body: "[]") as server:
         parser = PropositionNodeParser(propositionizer=asking(server, max_attempts=1))
         parser.get_nodes_from_documents([PRICES, LEAVE])
-    told = [request.last_message for request in server.requests if request.content.startswith(begins)]
+    told = [
+        request.last_message for request in server.requests if request.content.startswith(begins)
+    ]
     assert told
     assert all(message.startswith(f"{note}\n{needed}\n\nTitle: ") for message in told)
 
@@ -177,10 +199,14 @@ def test_each_part_of_a_table_that_is_too_long_for_a_reply_has_its_names(names: 
     def reply(body: dict[str, Any]) -> Reply:
         asked = str(body["messages"][-1]["content"]).partition("Content: ")[2]
         stated = [f"湯飲み{n}の価格は{n}円である。" for n in range(8) if f"| 湯飲み{n} |" in asked]
-        return Reply(json.dumps(stated[:2], ensure_ascii=False), "stop" if len(stated) <= 2 else "length")
+        return Reply(
+            json.dumps(stated[:2], ensure_ascii=False), "stop" if len(stated) <= 2 else "length"
+        )
 
     with OpenAIServer(reply) as server:
-        (made,) = asking(server).propositionize([Passage(f"価格は次のとおり：\n\n{names}{''.join(rows)}")])
+        (made,) = asking(server).propositionize(
+            [Passage(f"価格は次のとおり：\n\n{names}{''.join(rows)}")]
+        )
     assert list(made.texts) == [f"湯飲み{n}の価格は{n}円である。" for n in range(8)]
     assert len(server.requests) > 4
     assert all(names in f"{request.last_message}\n" for request in server.requests)
@@ -202,12 +228,16 @@ def test_the_llm_that_answers_reads_it(question: str) -> None:
 
 @pytest.mark.parametrize("word", ["zorkmids", "Material", "Pumps", "霧休"])
 def test_a_passage_is_found_by_words_of_its_context(pack: DenseXRetrievalPack, word: str) -> None:
-    below = {record.id for record in pack.records("passage") if word in record.context + record.text}
+    below = {
+        record.id for record in pack.records("passage") if word in record.context + record.text
+    }
     assert len(below) > 1
     assert {node.node_id for node in pack.retrieve(word, similarity_top_k=20)} == below
 
 
-def test_what_is_embedded_of_a_unit_is_below_its_headings_and_what_leads_it_in(nodes: list[TextNode]) -> None:
+def test_what_is_embedded_of_a_unit_is_below_its_headings_and_what_leads_it_in(
+    nodes: list[TextNode],
+) -> None:
     embedded = {node.text: embedded_text(node) for node in nodes if isinstance(node, IndexNode)}
     row = "Pumps; Part: P77; Material: brass; Price: 639"
     assert embedded[row] == f"Handbook, Prices\nAll prices are in zorkmids:\n{row}"
@@ -219,8 +249,12 @@ def test_of_what_leads_a_list_in_the_last_words_are_embedded_and_no_addresses() 
     address = f"https://hr.example.com/{'zebra/' * 15}?id=walrus"
     lead = f"We ask everybody who leaves to fill in [this form]({address}) and to say when:"
     text = f"# Leave\n\n{lead}\n\n- on holiday"
-    (unit,) = (node for node in PropositionNodeParser().get_nodes_from_documents([Document(text=text)])[2:])
-    expected = "Leave\nWe ask everybody who leaves to fill in this form and to say when:\n- on holiday"
+    (unit,) = (
+        node for node in PropositionNodeParser().get_nodes_from_documents([Document(text=text)])[2:]
+    )
+    expected = (
+        "Leave\nWe ask everybody who leaves to fill in this form and to say when:\n- on holiday"
+    )
     assert embedded_text(unit) == expected
 
 
@@ -240,11 +274,15 @@ def test_an_answer_quotes_the_row_with_the_names_of_its_columns_and_cites_what_s
 
 def test_inspect_shows_it(index: Path) -> None:
     shown = run_json("inspect", index, "--limit", "0")["shown"]
-    assert {passage["context"] for passage in shown if passage["text"].startswith("- ")} == {LEAD_JA}
+    assert {passage["context"] for passage in shown if passage["text"].startswith("- ")} == {
+        LEAD_JA
+    }
     assert f"below: {LEAD_JA.strip()}" in run("inspect", index, "--search", "79号")[1]
 
 
-def test_an_export_has_it_so_that_recordings_know_their_passage(index: Path, nodes: list[TextNode]) -> None:
+def test_an_export_has_it_so_that_recordings_know_their_passage(
+    index: Path, nodes: list[TextNode]
+) -> None:
     exported = [json.loads(line) for line in run("export", index)[1].splitlines()]
     contexts = {passage["text"]: passage.get("context", "") for passage in exported}
     assert contexts == {node.text: node.metadata[CONTEXT_KEY] for node in passages(*nodes)}
@@ -290,7 +328,9 @@ async def test_an_agent_gets_all_names_of_a_wide_table() -> None:
 
 
 @pytest.mark.parametrize("question", ["What is the price of V30?", "What is the price of P77?"])
-def test_a_window_shows_the_columns_and_the_lead_in(pack: DenseXRetrievalPack, question: str) -> None:
+def test_a_window_shows_the_columns_and_the_lead_in(
+    pack: DenseXRetrievalPack, question: str
+) -> None:
     window = PropositionContextPostprocessor(mode="window", budget=60)
     (shown,) = window.postprocess_nodes(pack.retrieve(question, similarity_top_k=1))
     read, row = shown.node.get_content(MetadataMode.LLM), f"| {question[-4:-1]} |"

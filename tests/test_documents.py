@@ -9,7 +9,12 @@ import pytest
 from llama_index.core import Document
 from llama_index.core.schema import BaseNode, IndexNode, TextNode
 
-from llama_pack_densex import DenseXRetrievalPack, Passage, PropositionNodeParser, check_propositions
+from llama_pack_densex import (
+    DenseXRetrievalPack,
+    Passage,
+    PropositionNodeParser,
+    check_propositions,
+)
 from llama_pack_densex.node_parsers.metadata import CONTEXT_KEY, embedded_text
 from llama_pack_densex.reading import read_file
 from tests.test_reading import numbered, paragraph, rows_of, word, word_file, word_table
@@ -22,7 +27,9 @@ def nodes_of(documents: list[Document]) -> list[BaseNode]:
 
 
 def passages(nodes: Sequence[BaseNode]) -> list[TextNode]:
-    return [node for node in nodes if isinstance(node, TextNode) and not isinstance(node, IndexNode)]
+    return [
+        node for node in nodes if isinstance(node, TextNode) and not isinstance(node, IndexNode)
+    ]
 
 
 def units(documents: list[Document]) -> list[str]:
@@ -94,10 +101,14 @@ WRITERS: dict[str, Writer] = {
 }  # fmt: skip
 IN_EACH_FORMAT = pytest.mark.parametrize("ending", [*WRITERS])
 PRICES = [("Part", "Material", "In stock", "Price in yen")]
-PRICES += [(f"P{n:03}", ("steel", "brass")[n % 2], str(10 + n), str(100 + 7 * n)) for n in range(150)]
+PRICES += [
+    (f"P{n:03}", ("steel", "brass")[n % 2], str(10 + n), str(100 + 7 * n)) for n in range(150)
+]
 PRICE = "What is the price in yen of P120?"
 PRICES_JA = [("品番", "材質", "在庫数", "価格（円）")]
-PRICES_JA += [(f"甲{n:03}", ("鋼", "真鍮")[n % 2], str(10 + n), str(100 + 7 * n)) for n in range(150)]
+PRICES_JA += [
+    (f"甲{n:03}", ("鋼", "真鍮")[n % 2], str(10 + n), str(100 + 7 * n)) for n in range(150)
+]
 BOTH = pytest.mark.parametrize("rows", [PRICES, PRICES_JA], ids=["en", "ja"])
 
 
@@ -109,7 +120,9 @@ def written(folder: Path, ending: str, rows: Rows) -> list[Document]:
 
 @IN_EACH_FORMAT
 @BOTH
-def test_every_passage_of_a_long_table_names_its_columns(tmp_path: Path, ending: str, rows: Rows) -> None:
+def test_every_passage_of_a_long_table_names_its_columns(
+    tmp_path: Path, ending: str, rows: Rows
+) -> None:
     cut = passages(nodes_of(written(tmp_path, ending, rows)))
     assert len(cut) > 4
     for passage in cut:
@@ -119,7 +132,9 @@ def test_every_passage_of_a_long_table_names_its_columns(tmp_path: Path, ending:
 
 @IN_EACH_FORMAT
 @BOTH
-def test_each_row_of_a_long_table_can_be_understood_alone(tmp_path: Path, ending: str, rows: Rows) -> None:
+def test_each_row_of_a_long_table_can_be_understood_alone(
+    tmp_path: Path, ending: str, rows: Rows
+) -> None:
     stated = units(written(tmp_path, ending, rows))
     named = (zip(rows[0], row, strict=True) for row in rows[1:])
     expected = ["; ".join(f"{name}: {cell}" for name, cell in row) for row in named]
@@ -131,7 +146,11 @@ def test_each_row_of_a_long_table_can_be_understood_alone(tmp_path: Path, ending
     ("rows", "question", "answer"),
     [
         (PRICES, PRICE, "Part: P120; Material: steel; In stock: 130; Price in yen: 940"),
-        (PRICES_JA, "甲120の価格は何円ですか。", "品番: 甲120; 材質: 鋼; 在庫数: 130; 価格（円）: 940"),
+        (
+            PRICES_JA,
+            "甲120の価格は何円ですか。",
+            "品番: 甲120; 材質: 鋼; 在庫数: 130; 価格（円）: 940",
+        ),
     ],
     ids=["en", "ja"],
 )
@@ -159,7 +178,9 @@ GROUPS += [("野菜", "", ""), ("人参", "本", "2")]
 
 @pytest.mark.parametrize("ending", ["md", "html", "docx", "pptx"])
 def test_a_row_has_the_name_of_its_group_before_its_cells(tmp_path: Path, ending: str) -> None:
-    nodes = [node for node in nodes_of(written(tmp_path, ending, GROUPS)) if isinstance(node, IndexNode)]
+    nodes = [
+        node for node in nodes_of(written(tmp_path, ending, GROUPS)) if isinstance(node, IndexNode)
+    ]
     assert [node.text for node in nodes if ";" in node.text] == [
         "Fruit; Item: Apple; Unit: kg; Price: 3",
         "野菜; Item: 人参; Unit: 本; Price: 2",
@@ -181,7 +202,9 @@ def list_in_html(path: Path) -> Path:
 
 def list_in_word(path: Path) -> Path:
     pytest.importorskip("mammoth", reason="reads Word files")
-    levels = "".join(f'<w:lvl w:ilvl="{level}"><w:numFmt w:val="bullet"/></w:lvl>' for level in range(2))
+    levels = "".join(
+        f'<w:lvl w:ilvl="{level}"><w:numFmt w:val="bullet"/></w:lvl>' for level in range(2)
+    )
     numbering = f'<w:abstractNum w:abstractNumId="9">{levels}</w:abstractNum>'
     numbering += '<w:num w:numId="1"><w:abstractNumId w:val="9"/></w:num>'
     items = [("fruit", 0), ("りんご", 1), ("bread", 0)]
@@ -193,7 +216,9 @@ LISTS = {"md": list_in_markdown, "html": list_in_html, "docx": list_in_word}
 
 
 @pytest.mark.parametrize("ending", [*LISTS])
-def test_an_item_has_the_items_around_it_and_its_lead_in_above_it(tmp_path: Path, ending: str) -> None:
+def test_an_item_has_the_items_around_it_and_its_lead_in_above_it(
+    tmp_path: Path, ending: str
+) -> None:
     documents = read_file(LISTS[ending](tmp_path / f"a.{ending}"), f"a.{ending}")
     nodes = [node for node in nodes_of(documents) if isinstance(node, IndexNode)]
     assert {node.text: node.metadata[CONTEXT_KEY] for node in nodes} == {
@@ -215,14 +240,19 @@ def test_an_item_has_the_items_around_it_and_its_lead_in_above_it(tmp_path: Path
             "# FAQ\n\n<details>\n<summary>返品できますか？</summary>\n\n30日以内なら可能。\n\n</details>\n",
         ),
         ("a.md", "# FAQ\n\n**返品できますか？**\n\n30日以内なら可能。\n"),
-        ("a.html", "<h1>FAQ</h1><details><summary>返品できますか？</summary><p>30日以内なら可能。</details>"),
+        (
+            "a.html",
+            "<h1>FAQ</h1><details><summary>返品できますか？</summary><p>30日以内なら可能。</details>",
+        ),
         ("a.html", "<h1>FAQ</h1><p><b>返品できますか？</b><p>30日以内なら可能。"),
         ("a.html", "<h1>FAQ</h1><h2>返品できますか？</h2><p>30日以内なら可能。"),
     ],
 )
 def test_a_question_that_stands_as_a_heading_is_one(tmp_path: Path, name: str, source: str) -> None:
     (tmp_path / name).write_text(source, encoding="utf-8")
-    (unit,) = (node for node in nodes_of(read_file(tmp_path / name, name)) if isinstance(node, IndexNode))
+    (unit,) = (
+        node for node in nodes_of(read_file(tmp_path / name, name)) if isinstance(node, IndexNode)
+    )
     assert unit.text == "30日以内なら可能。"
     assert unit.metadata["section"] == "FAQ, 返品できますか？"
 
@@ -236,7 +266,9 @@ def test_a_question_that_stands_as_a_heading_is_one(tmp_path: Path, name: str, s
 )
 def test_a_definition_is_searched_below_its_term(tmp_path: Path, name: str, source: str) -> None:
     (tmp_path / name).write_text(source, encoding="utf-8")
-    nodes = [node for node in nodes_of(read_file(tmp_path / name, name)) if isinstance(node, IndexNode)]
+    nodes = [
+        node for node in nodes_of(read_file(tmp_path / name, name)) if isinstance(node, IndexNode)
+    ]
     embedded = [" ".join(embedded_text(node).split()) for node in nodes]
     assert any("Miso" in text and "A paste." in text for text in embedded)
     assert any("味噌" in text and "調味料。" in text for text in embedded)
@@ -304,14 +336,22 @@ GONE = ("80", "Dogs", "Cats", "八千", "犬", "free", "20", "Hat")
 def test_what_was_struck_out_is_neither_stated_nor_embedded(fees: list[Document]) -> None:
     nodes = nodes_of(fees)
     stated = [node.get_content() for node in nodes if isinstance(node, IndexNode)]
-    for fact in ("The yearly fee for members is 70 euros.", "会費は七千円である。", "Item: Key; Price: 25"):
+    for fact in (
+        "The yearly fee for members is 70 euros.",
+        "会費は七千円である。",
+        "Item: Key; Price: 25",
+    ):
         assert stated.count(fact) == 1
     for text in [*stated, *map(embedded_text, nodes)]:
         assert not any(word in text for word in GONE), text
 
 
-@pytest.mark.parametrize("question", ["May dogs come?", "What does the hat cost?", "犬は来てよいですか。"])
-def test_no_question_is_answered_from_what_was_struck_out(fees: list[Document], question: str) -> None:
+@pytest.mark.parametrize(
+    "question", ["May dogs come?", "What does the hat cost?", "犬は来てよいですか。"]
+)
+def test_no_question_is_answered_from_what_was_struck_out(
+    fees: list[Document], question: str
+) -> None:
     answer = str(pack_of(fees).run(question))
     assert not any(word in answer.replace("~~", "") for word in ("Dogs may", "Hat", "犬も"))
 
@@ -416,7 +456,12 @@ def test_coverage_does_not_ask_for_where_links_lead() -> None:
 
 @pytest.mark.parametrize("ending", ["html", "docx", "xlsx", "pptx"])
 def test_the_names_of_columns_in_two_rows_are_joined(tmp_path: Path, ending: str) -> None:
-    rows = [("Branch", "売上", ""), ("", "Plan", "Actual"), ("Naha", "70", "64"), ("札幌", "110", "118")]
+    rows = [
+        ("Branch", "売上", ""),
+        ("", "Plan", "Actual"),
+        ("Naha", "70", "64"),
+        ("札幌", "110", "118"),
+    ]
     documents = read_file(TWO_ROWS[ending](tmp_path / f"a.{ending}", rows), f"a.{ending}")
     assert [unit for unit in units(documents) if ";" in unit] == [
         "Branch: Naha; 売上 Plan: 70; 売上 Actual: 64",

@@ -28,10 +28,15 @@ def test_it_returns_the_installed_class_without_a_word() -> None:
 def test_a_folder_gets_a_copy_that_takes_the_installed_packages_objects(tmp_path: Path) -> None:
     found = download_llama_pack("DenseXRetrievalPack", tmp_path / "dense_pack")
     assert found.__module__ == "dense_pack.base"
-    assert {file.name for file in (tmp_path / "dense_pack").glob("*.py")} == {"__init__.py", "base.py"}
+    assert {file.name for file in (tmp_path / "dense_pack").glob("*.py")} == {
+        "__init__.py",
+        "base.py",
+    }
     recorded = RecordedPropositionizer(DATA / "propositions.jsonl")
     pack = found(
-        SimpleDirectoryReader(str(DATA / "ja")).load_data(), propositionizer=recorded, query_llm="none"
+        SimpleDirectoryReader(str(DATA / "ja")).load_data(),
+        propositionizer=recorded,
+        query_llm="none",
     )
     assert isinstance(pack.node_parser, PropositionNodeParser)
     assert pack.retrieve("ドウデュースの父は？")
@@ -46,7 +51,9 @@ def test_an_edited_copy_is_what_runs_until_it_is_made_anew(tmp_path: Path) -> No
         encoding="utf-8",
     )
     assert download_llama_pack("DenseXRetrievalPack", folder).greeting == "こんにちは"
-    assert not hasattr(download_llama_pack("DenseXRetrievalPack", folder, refresh_cache=True), "greeting")
+    assert not hasattr(
+        download_llama_pack("DenseXRetrievalPack", folder, refresh_cache=True), "greeting"
+    )
     assert not hasattr(DenseXRetrievalPack, "greeting")
 
 

@@ -91,7 +91,9 @@ def pack_of(given: Any, folder: Path | None = None, **options: Any) -> DenseXRet
 
 def numbered(count: int) -> Iterator[Document]:
     for number in range(count):
-        yield Document(id_=f"文書{number}", text=f"Number {number} is a number. 番号は{number}である。")
+        yield Document(
+            id_=f"文書{number}", text=f"Number {number} is a number. 番号は{number}である。"
+        )
 
 
 def report_in(folder: Path) -> IngestionReport:
@@ -133,7 +135,11 @@ def test_a_generator_may_make_the_next_document_of_the_same_object() -> None:
             yield document
 
     pack = pack_of(reused("Miso is salty.", "Tea is hot.", "Rice is white."))
-    assert pack.refresh(reused("Miso is sweet.", "Tea is cold.", "Rice is white.")) == [True, True, False]
+    assert pack.refresh(reused("Miso is sweet.", "Tea is cold.", "Rice is white.")) == [
+        True,
+        True,
+        False,
+    ]
     assert sorted(node.text for node in pack.nodes("passage")) == [
         "Miso is sweet.",
         "Rice is white.",
@@ -224,7 +230,9 @@ def ended() -> Iterator[Ended]:
     dispatcher.event_handlers.remove(handler)
 
 
-def test_an_interrupted_run_leaves_an_index_that_the_next_run_completes(tmp_path: Path, ended: Ended) -> None:
+def test_an_interrupted_run_leaves_an_index_that_the_next_run_completes(
+    tmp_path: Path, ended: Ended
+) -> None:
     def interrupted() -> Iterator[Document]:
         corpus = numbered(300)
         yield from islice(corpus, 200)
@@ -257,7 +265,9 @@ def test_an_interruption_while_the_llm_is_waited_for_keeps_what_was_answered(
 
     server.responder = interrupting
     with pytest.raises(KeyboardInterrupt):
-        pack_of(numbered(40), tmp_path / "index", propositionizer=asking(server.url, max_concurrency=1))
+        pack_of(
+            numbered(40), tmp_path / "index", propositionizer=asking(server.url, max_concurrency=1)
+        )
     answered = {seen.content for seen in server.requests[:19]}
     assert 0 < DenseXRetrievalPack.load(tmp_path / "index").counts().documents < 20
     server.responder = echo
@@ -287,7 +297,9 @@ def failing(fields: dict[str, Any], id_: str = "壊れた文書") -> Document:
 @each_failure
 @pytest.mark.parametrize("place", [0, 3, 6])
 @pytest.mark.slow_cases("*", but=["3-*"])
-def test_a_document_that_fails_stops_no_other_one(fields: dict[str, Any], place: int, tmp_path: Path) -> None:
+def test_a_document_that_fails_stops_no_other_one(
+    fields: dict[str, Any], place: int, tmp_path: Path
+) -> None:
     pack = pack_of(numbered(1), tmp_path / "index", embed_model=RefusingEmbedding())
     given = documents(ENGLISH)
     given.insert(place, failing(fields))
@@ -308,15 +320,17 @@ def test_a_document_that_fails_is_reported_with_its_error(
     assert pack.ingestion.state == "finished"
     (failed,) = pack.failed_documents
     assert failed.error
-    assert [outcome for outcome in report_in(tmp_path / "index").documents if outcome.state == "failed"] == [
-        failed
-    ]
+    assert [
+        outcome for outcome in report_in(tmp_path / "index").documents if outcome.state == "failed"
+    ] == [failed]
     assert "Document '壊れた文書' was not indexed" in caplog.text
 
 
 @each_failure
 @pytest.mark.slow
-def test_a_document_that_fails_keeps_its_earlier_version(fields: dict[str, Any], tmp_path: Path) -> None:
+def test_a_document_that_fails_keeps_its_earlier_version(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
     first = [Document(id_="壊れた文書", text="The first version. 最初の版。"), *documents(ENGLISH)]
     pack = pack_of(first, tmp_path / "index", embed_model=RefusingEmbedding())
     before = node_ids(pack, "壊れた文書")
@@ -337,7 +351,9 @@ def test_a_document_that_failed_counts_as_changed_the_next_time(fields: dict[str
 
 @each_failure
 def test_the_first_error_is_raised_where_every_document_fails(fields: dict[str, Any]) -> None:
-    with pytest.raises((ValueError, RuntimeError), match=r"character|kept as JSON|cannot be embedded"):
+    with pytest.raises(
+        (ValueError, RuntimeError), match=r"character|kept as JSON|cannot be embedded"
+    ):
         pack_of([failing(fields, "a"), failing(fields, "b")], embed_model=RefusingEmbedding())
 
 
@@ -345,7 +361,9 @@ def test_the_first_error_is_raised_where_every_document_fails(fields: dict[str, 
 @pytest.mark.slow
 def test_a_document_that_fails_by_itself_raises_its_error(fields: dict[str, Any]) -> None:
     pack = pack_of(numbered(1), embed_model=RefusingEmbedding())
-    with pytest.raises((ValueError, RuntimeError), match=r"character|kept as JSON|cannot be embedded"):
+    with pytest.raises(
+        (ValueError, RuntimeError), match=r"character|kept as JSON|cannot be embedded"
+    ):
         pack.insert(failing(fields))
     assert set(pack.documents()) == {"文書0"}
 
@@ -368,7 +386,9 @@ def test_an_embedding_model_that_always_fails_stops_the_ingestion_before_its_end
 def test_documents_apart_from_each_other_that_fail_do_not_stop_an_ingestion() -> None:
     good = documents(ENGLISH)
     given = [
-        each for n, document in enumerate(good) for each in (document, failing(UNEMBEDDABLE, f"bad {n}"))
+        each
+        for n, document in enumerate(good)
+        for each in (document, failing(UNEMBEDDABLE, f"bad {n}"))
     ]
     pack = pack_of(given, embed_model=RefusingEmbedding())
     assert set(pack.documents()) == set(ENGLISH)
@@ -377,7 +397,8 @@ def test_documents_apart_from_each_other_that_fail_do_not_stop_an_ingestion() ->
 def test_neighbours_that_are_refused_do_not_stop_an_ingestion() -> None:
     bad = [failing(UNEMBEDDABLE, f"bad {number}") for number in range(5)]
     pack = pack_of(
-        [*documents(ENGLISH), *bad, *documents(JAPANESE)], embed_model=RefusingEmbedding(error=ValueError)
+        [*documents(ENGLISH), *bad, *documents(JAPANESE)],
+        embed_model=RefusingEmbedding(error=ValueError),
     )
     assert set(pack.documents()) == {*ENGLISH, *JAPANESE}
 
@@ -422,11 +443,16 @@ def test_a_passage_that_is_refused_falls_back_and_is_reported_with_the_reason(
     server: OpenAIServer, tmp_path: Path
 ) -> None:
     server.responder = lambda body: (
-        Reply(None, finish_reason="content_filter") if "番号は3" in asked_content(body) else echo(body)
+        Reply(None, finish_reason="content_filter")
+        if "番号は3" in asked_content(body)
+        else echo(body)
     )
     pack = pack_of(numbered(6), tmp_path / "index", propositionizer=asking(server.url))
     assert pack.counts().statuses == {"ok": 5, "fallback": 1}
-    fallen = {outcome.document_id: outcome.fallbacks for outcome in report_in(tmp_path / "index").documents}
+    fallen = {
+        outcome.document_id: outcome.fallbacks
+        for outcome in report_in(tmp_path / "index").documents
+    }
     ((document_id, (fallback,)),) = ((name, each) for name, each in fallen.items() if each)
     assert document_id == "文書3"
     assert "content filter" in fallback.reason
@@ -482,7 +508,9 @@ def test_of_a_document_with_such_a_passage_the_others_are_not_asked_for_again(
 def test_a_provider_that_is_down_stops_the_ingestion_and_the_next_run_goes_on(
     server: OpenAIServer, tmp_path: Path
 ) -> None:
-    server.responder = lambda body: Reply("down", status=503) if len(server.requests) > 20 else echo(body)
+    server.responder = lambda body: (
+        Reply("down", status=503) if len(server.requests) > 20 else echo(body)
+    )
     propositionizer = asking(server.url, max_concurrency=1)
     with pytest.raises(PropositionizerError, match="did not answer 8 requests in a row"):
         pack_of(numbered(40), tmp_path / "index", propositionizer=propositionizer)
@@ -502,7 +530,10 @@ def test_a_first_run_that_made_nothing_is_no_obstacle_to_the_next(
         pack_of(numbered(3), tmp_path / "index", propositionizer=asking(server.url))
     server.responder = echo
     assert (
-        pack_of(numbered(3), tmp_path / "index", propositionizer=asking(server.url)).counts().documents == 3
+        pack_of(numbered(3), tmp_path / "index", propositionizer=asking(server.url))
+        .counts()
+        .documents
+        == 3
     )
 
 
@@ -523,7 +554,9 @@ def test_a_budget_stops_the_ingestion_with_whole_documents_in_the_index(
 ) -> None:
     in_full = pack_of(LONG, propositionizer=asking(provider.url))
     with pytest.raises(BudgetExceededError):
-        pack_of(LONG, tmp_path / "index", propositionizer=asking(provider.url, max_tokens_total=30_000))
+        pack_of(
+            LONG, tmp_path / "index", propositionizer=asking(provider.url, max_tokens_total=30_000)
+        )
     stopped = DenseXRetrievalPack.load(tmp_path / "index", propositionizer=asking(provider.url))
     assert 0 < len(stopped.documents()) < len(LONG)
     assert node_ids(stopped) == set().union(
@@ -533,10 +566,14 @@ def test_a_budget_stops_the_ingestion_with_whole_documents_in_the_index(
 
 def test_the_error_of_a_budget_has_the_summary(provider: StandInLLM, tmp_path: Path) -> None:
     with pytest.raises(BudgetExceededError, match="Raise it and run again") as stopped:
-        pack_of(LONG, tmp_path / "index", propositionizer=asking(provider.url, max_tokens_total=30_000))
+        pack_of(
+            LONG, tmp_path / "index", propositionizer=asking(provider.url, max_tokens_total=30_000)
+        )
     summary = stopped.value.ingestion
     assert summary.state == "stopped"
-    assert summary.why_stopped.startswith("BudgetExceededError: The budget does not allow another request")
+    assert summary.why_stopped.startswith(
+        "BudgetExceededError: The budget does not allow another request"
+    )
     # replies may be longer than was set aside for them
     assert 0 < summary.requests.usage.total_tokens < 35_000
     assert report_in(tmp_path / "index").summary == summary
@@ -573,9 +610,12 @@ def test_the_report_tells_new_changed_unchanged_blank_failed_and_deleted_documen
     tmp_path: Path,
 ) -> None:
     pack = pack_of(
-        documents({"kept": "Rain fell.", "改": "雨が降った。", "gone": "Snow fell."}), tmp_path / "index"
+        documents({"kept": "Rain fell.", "改": "雨が降った。", "gone": "Snow fell."}),
+        tmp_path / "index",
     )
-    given = documents({"kept": "Rain fell.", "改": "雪が降った。", "new": "Hail fell.", "blank": ""})
+    given = documents(
+        {"kept": "Rain fell.", "改": "雪が降った。", "new": "Hail fell.", "blank": ""}
+    )
     pack.refresh([*given, failing(UNREADABLE)], gone=["gone", "never there"])
     assert states_in(tmp_path / "index") == {
         "kept": "unchanged",
@@ -596,16 +636,23 @@ def test_a_file_that_is_read_under_a_new_id_is_reported_as_changed(tmp_path: Pat
     assert pack.counts().documents == 2
 
 
-@pytest.mark.parametrize("size", [1, 1_500])  # of which some are written before the next ones are read
+# of which some are written before the next ones are read
+@pytest.mark.parametrize("size", [1, 1_500])
 @pytest.mark.slow_cases("*", but=["1"])
 def test_of_a_file_that_is_several_documents_one_may_change(size: int) -> None:
     def read(*texts: str) -> list[Document]:  # as readers do that make a document of each section
-        return [Document(text=f"{text} " * size, metadata={"file_path": "/docs/a.md"}) for text in texts]
+        return [
+            Document(text=f"{text} " * size, metadata={"file_path": "/docs/a.md"}) for text in texts
+        ]
 
     pack = pack_of(read("Miso is salty.", "Tea is hot.", "Rice is white."))
     assert pack.counts().documents == 3
     assert pack.refresh(read("Miso is salty.", "Tea is cold.", "Rice is white."))[1]
-    assert {node.text[:9] for node in pack.nodes("passage")} == {"Miso is s", "Tea is co", "Rice is w"}
+    assert {node.text[:9] for node in pack.nodes("passage")} == {
+        "Miso is s",
+        "Tea is co",
+        "Rice is w",
+    }
     assert pack.counts().documents == 3
     assert not any(pack.refresh(read("Miso is salty.", "Tea is cold.", "Rice is white.")))
 
@@ -646,14 +693,22 @@ def test_files_that_are_named_by_their_paths_replace_what_was_read_of_them_under
 
 def test_of_files_of_equal_text_one_may_change() -> None:
     def read(*texts: str) -> list[Document]:
-        return [Document(text=text, metadata={"file_path": f"/docs/{n}.md"}) for n, text in enumerate(texts)]
+        return [
+            Document(text=text, metadata={"file_path": f"/docs/{n}.md"})
+            for n, text in enumerate(texts)
+        ]
 
     pack = pack_of(read("Miso is salty.", "Miso is salty."))
     assert pack.refresh(read("Miso is sweet.", "Miso is salty.")) == [True, False]
-    assert sorted(node.text for node in pack.nodes("passage")) == ["Miso is salty.", "Miso is sweet."]
+    assert sorted(node.text for node in pack.nodes("passage")) == [
+        "Miso is salty.",
+        "Miso is sweet.",
+    ]
 
 
-def test_the_report_is_json_that_its_owner_only_can_read(server: OpenAIServer, tmp_path: Path) -> None:
+def test_the_report_is_json_that_its_owner_only_can_read(
+    server: OpenAIServer, tmp_path: Path
+) -> None:
     pack_of(numbered(2), tmp_path / "index", propositionizer=asking(server.url))
     report = tmp_path / "index" / REPORT_FILE
     content = json.loads(report.read_text(encoding="utf-8"))
@@ -688,7 +743,9 @@ def test_keys_and_texts_do_not_get_into_the_report(server: OpenAIServer, tmp_pat
     server.responder = lambda body: Reply(
         f"cannot read {asked_content(body)}", status=400, code="content_filter"
     )
-    with pytest.raises(PropositionizerError, match="None of the passages came to propositions") as error:
+    with pytest.raises(
+        PropositionizerError, match="None of the passages came to propositions"
+    ) as error:
         pack_of(numbered(2), tmp_path / "index", propositionizer=asking(server.url))
     assert error.value.ingestion.state == "stopped"
     report = (tmp_path / "index" / REPORT_FILE).read_text(encoding="utf-8")
@@ -704,7 +761,9 @@ def test_what_an_embedding_model_quotes_of_a_text_gets_into_no_report_and_no_log
     class Quoting(RefusingEmbedding):
         def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
             if bad := [text for text in texts if self.refused in text]:
-                raise self.error(f"400: the input {bad[0]!r} is refused with key=sk-0123456789abcdef")
+                raise self.error(
+                    f"400: the input {bad[0]!r} is refused with key=sk-0123456789abcdef"
+                )
             return super()._get_text_embeddings(texts)
 
     caplog.set_level(logging.DEBUG, "llama_pack_densex")
@@ -730,7 +789,9 @@ def test_equal_texts_stay_two_documents_whether_they_come_together_or_not() -> N
 
 
 def test_a_document_that_comes_twice_is_there_once_as_it_came_last() -> None:
-    pack = pack_of([Document(id_="a", text="Rain fell."), Document(id_="a", text="Rain fell. Snow fell.")])
+    pack = pack_of(
+        [Document(id_="a", text="Rain fell."), Document(id_="a", text="Rain fell. Snow fell.")]
+    )
     assert node_ids(pack) == node_ids(pack_of([Document(id_="a", text="Rain fell. Snow fell.")]))
 
 
@@ -745,7 +806,9 @@ def test_of_a_document_that_comes_twice_the_last_one_counts_at_each_refresh() ->
 # progress
 
 
-def test_progress_is_on_stderr_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_on_stderr_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     pack_of(numbered(3), show_progress=True)
     assert "3 documents, 3 passages" in capsys.readouterr().err
 

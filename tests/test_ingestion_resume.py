@@ -33,7 +33,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL"),
 ]
 
-MOMENTS = {  # of kills: while passages are asked for, when a part of the nodes is in the index, or whenever
+# of kills: while passages are asked for, when a part of the nodes is in the index, or whenever
+MOMENTS = {
     "a pack": ("asking", "any", "asking", "writing", "any", "writing"),
     "densex index": ("asking", "writing"),
 }
@@ -54,7 +55,9 @@ def corpus() -> list[Document]:
         Document(
             id_=f"{IN_TURN[number % 4]}/{number}.md",
             text=" ".join(
-                SENTENCES[number % 2].format(IN_TURN[number % 4], 1500 + number, line + 2, number + line)
+                SENTENCES[number % 2].format(
+                    IN_TURN[number % 4], 1500 + number, line + 2, number + line
+                )
                 for line in range(16 if number % 2 else 24)
             ),
         )
@@ -85,7 +88,18 @@ def run_densex_index(url: str, folder: Path) -> None:
     os.environ |= {"OPENAI_API_KEY": "sk-test", "OPENAI_API_BASE": url}
     sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # as long as the process lives
     files = folder.parent / "docs"
-    app(["index", str(files), "--to", str(folder), "--propositionizer", "llm", "--embed-model", "none"])
+    app(
+        [
+            "index",
+            str(files),
+            "--to",
+            str(folder),
+            "--propositionizer",
+            "llm",
+            "--embed-model",
+            "none",
+        ]
+    )
 
 
 def write_files(folder: Path) -> None:
@@ -135,7 +149,11 @@ def contents(folder: Path) -> dict[str, tuple[str, str, Any]]:
 
 
 def embedding_of(folder: Path) -> dict[str, Any]:
-    return {"embed_model": "none"} if (folder.parent / "docs").exists() else {"embed_model": ShortEmbedding()}
+    return (
+        {"embed_model": "none"}
+        if (folder.parent / "docs").exists()
+        else {"embed_model": ShortEmbedding()}
+    )
 
 
 def kept(folder: Path, passages: list[Passage], url: str) -> set[Passage]:
@@ -190,7 +208,9 @@ def test_killed_at_random_moments_it_asks_for_nothing_twice_and_makes_the_same_n
         process.kill()
         process.join(SECONDS)
         again = {text for entry in provider.log()[asked:] for text in entry.digests}
-        assert again.isdisjoint(digest(passage.text) for passage in finished), f"seed {seed}, kill {number}"
+        assert again.isdisjoint(digest(passage.text) for passage in finished), (
+            f"seed {seed}, kill {number}"
+        )
         finished |= kept(folder, passages, provider.url)
         if is_index(folder):
             there = contents(folder)

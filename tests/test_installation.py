@@ -68,7 +68,9 @@ def environment(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempP
     """The folder with the programs of an environment that has the wheel, and what runs notebooks."""
     folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", folder / "venv", folder=folder)
-    programs = next(path for path in (folder / "venv" / "bin", folder / "venv" / "Scripts") if path.exists())
+    programs = next(
+        path for path in (folder / "venv" / "bin", folder / "venv" / "Scripts") if path.exists()
+    )
     reached = subprocess.run(
         [
             programs / "python",
@@ -113,17 +115,25 @@ def empty(tmp_path: Path) -> Path:
 
 def test_pypi_can_show_them(distributions: tuple[Path, Path], empty: Path) -> None:
     pytest.importorskip("twine")
-    assert "PASSED" in run(sys.executable, "-m", "twine", "check", "--strict", *distributions, folder=empty)
+    assert "PASSED" in run(
+        sys.executable, "-m", "twine", "check", "--strict", *distributions, folder=empty
+    )
 
 
-def test_the_wheel_has_the_samples_and_the_sdist_the_tests(distributions: tuple[Path, Path]) -> None:
+def test_the_wheel_has_the_samples_and_the_sdist_the_tests(
+    distributions: tuple[Path, Path],
+) -> None:
     wheel, sdist = distributions
     packed = set(zipfile.ZipFile(wheel).namelist())
     assert {"llama_pack_densex/py.typed", "llama_pack_densex/samples/ja/miso.md"} <= packed
     assert {name.partition("/")[0].partition("-")[0] for name in packed} == {"llama_pack_densex"}
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"README.md", "tests/test_installation.py", "llama_pack_densex/samples/questions.jsonl"} <= names
+    assert {
+        "README.md",
+        "tests/test_installation.py",
+        "llama_pack_densex/samples/questions.jsonl",
+    } <= names
     assert not [name for name in names if name.startswith((".ci", ".github"))]
 
 
@@ -146,7 +156,9 @@ def test_the_wheels_sample_is_loaded(environment: Path, empty: Path, language: s
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_as_it_stands(environment: Path, empty: Path, notebook: Path) -> None:
     """With the cell that installs the package, which finds it installed."""
-    assert any("%pip install" in cell.source for cell in nbformat.read(notebook, as_version=4).cells)
+    assert any(
+        "%pip install" in cell.source for cell in nbformat.read(notebook, as_version=4).cells
+    )
     run(environment / "python", "-c", EXECUTE, notebook, folder=empty)
     assert [*empty.iterdir()] == []
 

@@ -47,7 +47,9 @@ def versions_in(pack: DenseXRetrievalPack) -> dict[int, set[int]]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
-def test_an_index_is_whole_and_has_all_that_was_written_after_each_of_many_kills(tmp_path: Path) -> None:
+def test_an_index_is_whole_and_has_all_that_was_written_after_each_of_many_kills(
+    tmp_path: Path,
+) -> None:
     folder, journal, rng = tmp_path / "index", tmp_path / "journal", random.Random(11)
     kills = int(os.environ.get("DENSEX_TEST_KILLS", "20"))
     readers: list[subprocess.Popen[str]] = []
@@ -67,7 +69,10 @@ def test_an_index_is_whole_and_has_all_that_was_written_after_each_of_many_kills
         found = versions_in(pack)
         certain, possible = read_journal(journal)
         for number in certain.keys() | possible.keys():
-            there, may_be = found.get(number, {0}), {certain.get(number, 0), *possible.get(number, set())}
+            there, may_be = (
+                found.get(number, {0}),
+                {certain.get(number, 0), *possible.get(number, set())},
+            )
             assert len(there) == 1, f"half of a document after kill {kill}: {number} in {there}"
             assert there <= may_be, f"after kill {kill}: {number} is {there}, not {may_be}"
         number = next(number for number, versions in found.items() if versions)

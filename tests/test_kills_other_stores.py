@@ -36,7 +36,8 @@ class KilledWhileEmbedding(ShortEmbedding):
 
 def document(number: int, version: str) -> Document:
     return Document(
-        id_=f"d{number}", text=f"Number{number} was {version}{number}x. Its lamp is red. It hangs high."
+        id_=f"d{number}",
+        text=f"Number{number} was {version}{number}x. Its lamp is red. It hangs high.",
     )
 
 
@@ -84,7 +85,9 @@ def found_by_words(pack: DenseXRetrievalPack, version: str) -> set[int]:
     words = {number: f"{version}{number}x" for number in range(DOCUMENTS)}
     hits = {number: pack.retrieve(word)[:1] for number, word in words.items()}
     return {
-        number for number, best in hits.items() if any(words[number] in hit.get_content() for hit in best)
+        number
+        for number, best in hits.items()
+        if any(words[number] in hit.get_content() for hit in best)
     }
 
 

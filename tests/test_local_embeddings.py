@@ -130,7 +130,10 @@ def test_an_index_remembers_the_model(model: OnnxEmbedding, tmp_path: Path) -> N
 
 
 def test_once_downloaded_it_is_the_default(model: OnnxEmbedding, tmp_path: Path) -> None:
-    documents = [Document(text="塔は赤い。", id_="塔"), Document(text="The lamp is red.", id_="lamp")]
+    documents = [
+        Document(text="塔は赤い。", id_="塔"),
+        Document(text="The lamp is red.", id_="lamp"),
+    ]
     pack = DenseXRetrievalPack(documents, query_llm="none", persist_dir=tmp_path / "index")
     assert isinstance(pack.get_modules()["embed_model"], OnnxEmbedding)
     assert pack.retrieve("塔")[0].node.ref_doc_id == "塔"
@@ -142,7 +145,9 @@ def test_the_command_line_takes_it_by_name(model: OnnxEmbedding, tmp_path: Path)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "塔.md").write_text("# 塔\n\n塔は赤い。", encoding="utf-8")
     index = tmp_path / "index"
-    code, output = run("index", tmp_path / "docs", "--to", index, "--embed-model", "local", "--llm", "none")
+    code, output = run(
+        "index", tmp_path / "docs", "--to", index, "--embed-model", "local", "--llm", "none"
+    )
     assert code == 0, output
     assert run("query", index, "塔は何色か。", "--query-llm", "none")[0] == 0
     code, output = run("estimate", tmp_path / "docs", "--embed-model", "local", "--json")
@@ -164,7 +169,8 @@ def test_a_folder_of_that_name_does_not_change_what_it_means(
 
 def test_a_model_that_is_not_here_is_an_error_that_says_how_to_get_it(cache: Path) -> None:
     with pytest.raises(
-        ValueError, match=rf"'local' cannot be made.*hf download {E5} onnx/model.onnx tokenizer.json"
+        ValueError,
+        match=rf"'local' cannot be made.*hf download {E5} onnx/model.onnx tokenizer.json",
     ):
         resolve_embed_model("local")
 

@@ -48,7 +48,9 @@ def ollama(server: OpenAIServer, **settings: Any) -> LLM:
 def openai_like(server: OpenAIServer, **settings: Any) -> LLM:
     from llama_index.llms.openai_like import OpenAILike
 
-    return OpenAILike(model="qwen3:8b", api_base=server.url, api_key="none", is_chat_model=True, **settings)
+    return OpenAILike(
+        model="qwen3:8b", api_base=server.url, api_key="none", is_chat_model=True, **settings
+    )
 
 
 def cut_by_num_predict(server: OpenAIServer) -> LLM:
@@ -69,7 +71,9 @@ def test_ollama_by_name(server: OpenAIServer) -> None:
     propositionizer = LLMPropositionizer(f"ollama:qwen3:8b@{server.ollama_url}")
     sets = propositionizer.propositionize([TEA, LAKE])
     assert [list(one.texts) for one in sets] == [FACTS[TEA.text], FACTS[LAKE.text]]
-    assert {(seen.path, seen.body["options"]["num_ctx"]) for seen in server.requests} == {("/api/chat", 8192)}
+    assert {(seen.path, seen.body["options"]["num_ctx"]) for seen in server.requests} == {
+        ("/api/chat", 8192)
+    }
     assert propositionizer.usage.input_tokens > propositionizer.usage.output_tokens > 0
 
 
@@ -100,7 +104,9 @@ def test_propositions_and_a_streamed_answer_of_one_server(make: Callable[..., LL
 
     with OpenAIServer(respond) as server:
         llm = make(server, context_window=8192)
-        pack = DenseXRetrievalPack([Document(text=LAKE.text)], llm, llm, embed_model="none", streaming=True)
+        pack = DenseXRetrievalPack(
+            [Document(text=LAKE.text)], llm, llm, embed_model="none", streaming=True
+        )
         assert "".join(pack.run("琵琶湖は何ですか。").response_gen) == "日本最大の湖です。[^1]"
         assert server.requests[-1].body["stream"] is True
 
@@ -112,7 +118,10 @@ def test_a_model_on_ones_own_machine_has_no_price_but_ones_own() -> None:
     with pytest.raises(ValueError, match="max_cost needs the price"):
         LLMPropositionizer("ollama:deepseek-r1:8b", max_cost=1)
     assert (
-        LLMPropositionizer("ollama:deepseek-r1:8b", prices={"deepseek-r1:8b": {"input": 1}}).figures.cost == 0
+        LLMPropositionizer(
+            "ollama:deepseek-r1:8b", prices={"deepseek-r1:8b": {"input": 1}}
+        ).figures.cost
+        == 0
     )
 
 

@@ -20,7 +20,11 @@ REPOSITORY_URL = PROJECT["urls"]["Repository"]
 EXTRAS = PROJECT["optional-dependencies"]
 READMES = pytest.mark.parametrize("name", ["README.md", "README.ja.md"])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-YAML = [*sorted((ROOT / ".github").rglob("*.yml")), ROOT / "CITATION.cff", ROOT / ".pre-commit-config.yaml"]
+YAML = [
+    *sorted((ROOT / ".github").rglob("*.yml")),
+    ROOT / "CITATION.cff",
+    ROOT / ".pre-commit-config.yaml",
+]
 
 
 @READMES
@@ -41,7 +45,13 @@ def test_files_that_the_readme_links_to_are_there(name: str) -> None:
 
 
 def test_the_pages_of_the_project_are_named() -> None:
-    assert set(PROJECT["urls"]) == {"Homepage", "Documentation", "Repository", "Issues", "Changelog"}
+    assert set(PROJECT["urls"]) == {
+        "Homepage",
+        "Documentation",
+        "Repository",
+        "Issues",
+        "Changelog",
+    }
     assert all(url.startswith(REPOSITORY_URL) for url in PROJECT["urls"].values())
 
 
@@ -57,7 +67,10 @@ def test_the_readme_has_every_extra_in_its_table() -> None:
 
 
 def test_no_extra_brings_weights_of_a_model() -> None:
-    requirements = [*PROJECT["dependencies"], *(each for extra in EXTRAS.values() for each in extra)]
+    requirements = [
+        *PROJECT["dependencies"],
+        *(each for extra in EXTRAS.values() for each in extra),
+    ]
     assert not [requirement for requirement in requirements if "minilm" in requirement.lower()]
 
 
@@ -72,8 +85,12 @@ def test_the_citation_has_the_packages_version() -> None:
 
 
 def test_workflows_try_every_python_of_the_classifiers() -> None:
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))
+    workflow = yaml.safe_load(
+        (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
+    )
     named = [
-        text.rpartition(" ")[2] for text in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d+$", text)
+        text.rpartition(" ")[2]
+        for text in PROJECT["classifiers"]
+        if re.search(r"Python :: 3\.\d+$", text)
     ]
     assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == named

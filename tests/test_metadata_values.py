@@ -52,7 +52,9 @@ def test_what_has_a_plain_form_is_kept_as_that(value: Any, kept: Any) -> None:
 def test_a_pack_keeps_it_and_knows_it_again(tmp_path: Path) -> None:
     values = {str(number): value for number, (value, _) in enumerate(VALUES)}
     document = Document(text="The tunnel lies below the sea.", id_="d", metadata=values)
-    pack = DenseXRetrievalPack([document], embed_model="none", query_llm="none", persist_dir=tmp_path / "i")
+    pack = DenseXRetrievalPack(
+        [document], embed_model="none", query_llm="none", persist_dir=tmp_path / "i"
+    )
     metadata = pack.retrieve("tunnel")[0].metadata
     assert [metadata[key] for key in values] == [kept for _, kept in VALUES]
     assert pack.refresh([document]) == [False]
@@ -69,12 +71,15 @@ def test_a_pack_keeps_it_and_knows_it_again(tmp_path: Path) -> None:
 )
 def test_filters_compare_dates(operator: FilterOperator, value: Any, passing: list[str]) -> None:
     documents = [
-        Document(text="トンネル", id_=str(y), metadata={"day": date(y, 5, 1)}) for y in (2021, 2022, 2023)
+        Document(text="トンネル", id_=str(y), metadata={"day": date(y, 5, 1)})
+        for y in (2021, 2022, 2023)
     ]
     pack = DenseXRetrievalPack(documents, embed_model="none", query_llm="none")
     # core's takes no dates
     condition = MetadataFilter.model_construct(key="day", operator=operator, value=value)
-    results = pack.retrieve("トンネル", similarity_top_k=9, filters=MetadataFilters(filters=[condition]))
+    results = pack.retrieve(
+        "トンネル", similarity_top_k=9, filters=MetadataFilters(filters=[condition])
+    )
     assert sorted(str(result.node.ref_doc_id) for result in results) == passing
 
 
@@ -83,7 +88,9 @@ def test_times_of_different_zones_are_compared_as_moments() -> None:
         "tokyo": datetime(2024, 5, 1, 12, tzinfo=JAPAN),
         "utc": datetime(2024, 5, 1, 4, tzinfo=timezone.utc),
     }
-    documents = [Document(text="Tunnel", id_=name, metadata={"at": moment}) for name, moment in at.items()]
+    documents = [
+        Document(text="Tunnel", id_=name, metadata={"at": moment}) for name, moment in at.items()
+    ]
     pack = DenseXRetrievalPack(documents, embed_model="none", query_llm="none")
     late = MetadataFilter(key="at", operator=FilterOperator.GT, value="2024-05-01T03:30:00Z")
     results = pack.retrieve("Tunnel", filters=MetadataFilters(filters=[late]))

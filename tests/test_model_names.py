@@ -69,7 +69,9 @@ def answering() -> OpenAIServer:
 
 
 def needs_openai_like(kind: str = "llms") -> None:
-    pytest.importorskip(f"llama_index.{kind}.openai_like", reason="the extra [dev] is not installed")
+    pytest.importorskip(
+        f"llama_index.{kind}.openai_like", reason="the extra [dev] is not installed"
+    )
 
 
 def squeezed(output: str) -> str:
@@ -86,11 +88,19 @@ def squeezed(output: str) -> str:
         ("ft:gpt-4o-mini:org::id", ("openai", "ft:gpt-4o-mini:org::id", "")),
         ("openai:gpt-4o-mini", ("openai", "gpt-4o-mini", "")),
         ("ollama:qwen3:8b", ("ollama", "qwen3:8b", "")),
-        ("openai-like:qwen3:8b@http://127.0.0.1:1/v1", ("openai-like", "qwen3:8b", "http://127.0.0.1:1/v1")),
-        ("huggingface:intfloat/multilingual-e5-small", ("huggingface", "intfloat/multilingual-e5-small", "")),
+        (
+            "openai-like:qwen3:8b@http://127.0.0.1:1/v1",
+            ("openai-like", "qwen3:8b", "http://127.0.0.1:1/v1"),
+        ),
+        (
+            "huggingface:intfloat/multilingual-e5-small",
+            ("huggingface", "intfloat/multilingual-e5-small", ""),
+        ),
     ],
 )
-def test_a_name_has_a_provider_a_model_and_perhaps_an_address(name: str, parts: tuple[str, str, str]) -> None:
+def test_a_name_has_a_provider_a_model_and_perhaps_an_address(
+    name: str, parts: tuple[str, str, str]
+) -> None:
     assert parse_name(name) == parts
 
 
@@ -102,7 +112,9 @@ def test_a_wrong_name_is_an_error_that_says_what_is_allowed(name: str) -> None:
         parse_name(name)
 
 
-@pytest.mark.parametrize("name", ["BAAI/bge-m3", "text-embedding-3-small", "anthropic:claude-haiku-4-5"])
+@pytest.mark.parametrize(
+    "name", ["BAAI/bge-m3", "text-embedding-3-small", "anthropic:claude-haiku-4-5"]
+)
 def test_an_embedding_model_that_is_none_is_an_error_that_says_what_is_allowed(name: str) -> None:
     with pytest.raises(
         ValueError, match=r"names no embedding model.*openai, openai-like, ollama, google.* minilm,"
@@ -110,8 +122,12 @@ def test_an_embedding_model_that_is_none_is_an_error_that_says_what_is_allowed(n
         resolve_embed_model(name)
 
 
-@pytest.mark.parametrize("address", ["http://me:sesame@127.0.0.1:1/v1", "http://127.0.0.1:1/v1?key=sesame"])
-def test_a_key_in_an_address_is_refused_and_not_repeated(address: str, docs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "address", ["http://me:sesame@127.0.0.1:1/v1", "http://127.0.0.1:1/v1?key=sesame"]
+)
+def test_a_key_in_an_address_is_refused_and_not_repeated(
+    address: str, docs: Path, tmp_path: Path
+) -> None:
     to = tmp_path / "index"
     code, output = run("index", docs, "--to", to, "--llm", "openai-like:m", "--api-base", address)
     assert code == 1
@@ -132,7 +148,9 @@ def test_an_address_is_for_the_models_of_ones_own_server_first() -> None:
 def test_an_address_that_nothing_can_use_is_an_error(
     llm: str, address: str, docs: Path, tmp_path: Path
 ) -> None:
-    code, output = run("index", docs, "--to", tmp_path / "index", "--llm", llm, "--api-base", address)
+    code, output = run(
+        "index", docs, "--to", tmp_path / "index", "--llm", llm, "--api-base", address
+    )
     assert code == 1
     assert "as openai-like:qwen3:8b" in squeezed(output)
 
@@ -159,13 +177,27 @@ def test_an_address_that_nothing_can_use_is_an_error(
     ],
 )
 def test_every_option_takes_such_names(arguments: list[str], docs: Path, tmp_path: Path) -> None:
-    places = {"DOCS": docs, "NEW": tmp_path / "new", "INDEX": tmp_path / "index", "OUT": tmp_path / "out"}
+    places = {
+        "DOCS": docs,
+        "NEW": tmp_path / "new",
+        "INDEX": tmp_path / "index",
+        "OUT": tmp_path / "out",
+    }
     places["QUESTIONS"] = tmp_path / "questions.jsonl"
     places["QUESTIONS"].write_text(
         '{"question": "What is steamed?", "answers": ["green tea"], "document": "tea.md"}\n'
     )
     if "INDEX" in arguments:
-        run("index", docs, "--to", places["INDEX"], "--propositionizer", "sentence", "--embed-model", "none")
+        run(
+            "index",
+            docs,
+            "--to",
+            places["INDEX"],
+            "--propositionizer",
+            "sentence",
+            "--embed-model",
+            "none",
+        )
     code, output = run(*(places.get(part, part) for part in arguments))
     assert code == 1
     assert "there is no provider 'nobody'" in squeezed(output)
@@ -197,10 +229,14 @@ def test_what_is_not_installed_is_named_with_its_package(kind: str, provider: st
         named_llm(f"{provider}:x") if kind == "llms" else resolve_embed_model(f"{provider}:x")
 
 
-@pytest.mark.parametrize(("kind", "provider"), [one for one in packages() if PROVIDERS[one[1]].keys])
+@pytest.mark.parametrize(
+    ("kind", "provider"), [one for one in packages() if PROVIDERS[one[1]].keys]
+)
 def test_a_missing_key_is_named_by_its_variable(kind: str, provider: str) -> None:
     pytest.importorskip(f"llama_index.{kind}.{PROVIDERS[provider].module}")
-    with pytest.raises(ValueError, match=f"set the environment variable {PROVIDERS[provider].keys[0]}"):
+    with pytest.raises(
+        ValueError, match=f"set the environment variable {PROVIDERS[provider].keys[0]}"
+    ):
         named_llm(f"{provider}:x") if kind == "llms" else resolve_embed_model(f"{provider}:x")
 
 
@@ -240,9 +276,12 @@ def test_an_llm_is_of_its_providers_class_here_and_where_it_is_unpickled(
 
 
 @pytest.mark.parametrize(
-    "name", ["openai:text-embedding-3-small", "ollama:nomic-embed-text", "google:gemini-embedding-001"]
+    "name",
+    ["openai:text-embedding-3-small", "ollama:nomic-embed-text", "google:gemini-embedding-001"],
 )
-def test_an_embedding_model_is_of_its_providers_class(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_embedding_model_is_of_its_providers_class(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     provider, model, _ = parse_name(name)
     about = PROVIDERS[provider]
     module = pytest.importorskip(f"llama_index.embeddings.{about.module}")
@@ -253,7 +292,9 @@ def test_an_embedding_model_is_of_its_providers_class(name: str, monkeypatch: py
     assert (getattr(made, "model_name", None), said) == (model, name)
 
 
-@pytest.mark.parametrize("name", ["gpt-unheard-of", "openai:gpt-9.1-2031-02-03", "ft:gpt-9:org::id"])
+@pytest.mark.parametrize(
+    "name", ["gpt-unheard-of", "openai:gpt-9.1-2031-02-03", "ft:gpt-9:org::id"]
+)
 def test_a_model_that_is_newer_than_its_class_is_taken_for_a_large_one(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,13 +346,18 @@ def test_a_newer_model_answers_over_http_and_is_judged(
         pack = DenseXRetrievalPack(documents, "none", llm, "none", persist_dir=tmp_path / "index")
         with served(pack) as client:
             for question in ("How is green tea made?", "琵琶湖は何ですか。"):
-                assert client.post("/query", json={"question": question}).json()["outcome"] == "answered"
+                assert (
+                    client.post("/query", json={"question": question}).json()["outcome"]
+                    == "answered"
+                )
     with OpenAIServer(judging()) as server:
         judge = f"{with_provider(model)}@{server.url}"
         questions = [{"question": "How is green tea made?", "answer": "Steamed."}]
         path = tmp_path / "questions.jsonl"
         path.write_text("".join(json.dumps(line) + "\n" for line in questions), encoding="utf-8")
-        code, output = run("evaluate", tmp_path / "index", path, "--query-llm", judge, "--judge-model", judge)
+        code, output = run(
+            "evaluate", tmp_path / "index", path, "--query-llm", judge, "--judge-model", judge
+        )
     assert code == 0, output
     assert {seen.body["model"] for seen in server.requests} == {parse_name(model)[1]}
     assert len(server.requests) > 1
@@ -341,13 +387,22 @@ def test_propositions_and_answers_by_name_at_the_command_line(
         shown = run_json("inspect", tmp_path / "index")["shown"]
         texts = {unit["text"] for passage in shown for unit in passage["propositions"]}
         assert texts == {*propositions_of(TEA), *propositions_of(LAKE)}
-        english = run_json("query", tmp_path / "index", "How is green tea made?", "--query-llm", llm, *where)
-        japanese = run_json("query", tmp_path / "index", "琵琶湖は何ですか。", "--query-llm", llm, *where)
-    assert (english["answer"], japanese["answer"]) == ("It is steamed.[^1]", "日本最大の湖です。[^1]")
+        english = run_json(
+            "query", tmp_path / "index", "How is green tea made?", "--query-llm", llm, *where
+        )
+        japanese = run_json(
+            "query", tmp_path / "index", "琵琶湖は何ですか。", "--query-llm", llm, *where
+        )
+    assert (english["answer"], japanese["answer"]) == (
+        "It is steamed.[^1]",
+        "日本最大の湖です。[^1]",
+    )
     assert {seen.body["model"] for seen in server.requests} == {model}
     expected = "none" if provider == "openai-like" else "sk-mine-0123456789"
     assert {seen.headers["Authorization"] for seen in server.requests} == {f"Bearer {expected}"}
-    written = b"".join(file.read_bytes() for file in (tmp_path / "index").rglob("*") if file.is_file())
+    written = b"".join(
+        file.read_bytes() for file in (tmp_path / "index").rglob("*") if file.is_file()
+    )
     assert b"sk-mine" not in written + output.encode()
 
 
@@ -385,19 +440,24 @@ def test_an_index_is_asked_with_its_embedding_model_by_its_name_and_address(
         assert pack.retrieve(question)
         assert run("index", docs, "--to", folder, "--propositionizer", "sentence", *named)[0] == 0
     assert (
-        json.loads((folder / "densex.json").read_text())["embed_spec"] == f"openai-like:bge-m3@{server.url}"
+        json.loads((folder / "densex.json").read_text())["embed_spec"]
+        == f"openai-like:bge-m3@{server.url}"
     )
     assert found["results"][0]["document"] == ("tea.md" if "tea" in question else "琵琶湖.md")
 
 
-def test_who_asks_does_not_wait_for_a_server_of_embeddings_to_come_back(docs: Path, tmp_path: Path) -> None:
+def test_who_asks_does_not_wait_for_a_server_of_embeddings_to_come_back(
+    docs: Path, tmp_path: Path
+) -> None:
     needs_openai_like("embeddings")
     with answering() as server:
         model = f"openai-like:bge-m3@{server.url}"
         to = ["--to", tmp_path / "index", "--propositionizer", "sentence"]
         assert run("index", docs, *to, "--embed-model", model)[0] == 0
         server.embeds = False
-        code, output = run("query", tmp_path / "index", "Which tea is steamed?", "--embed-model", model)
+        code, output = run(
+            "query", tmp_path / "index", "Which tea is steamed?", "--embed-model", model
+        )
     assert (code, server.refused) == (1, 2)
     assert "the model could not be asked" in output
 
@@ -408,7 +468,9 @@ def test_a_vector_store_is_asked_with_its_embedding_model(docs: Path, tmp_path: 
     with answering() as server:
         model = f"openai-like:bge-m3@{server.url}"
         to = f"chroma://{tmp_path / 'chroma'}?collection=tea"
-        code, output = run("index", docs, "--to", to, "--propositionizer", "sentence", "--embed-model", model)
+        code, output = run(
+            "index", docs, "--to", to, "--propositionizer", "sentence", "--embed-model", model
+        )
         assert code == 0, output
         code, output = run("query", to, "Which tea is steamed?", "--embed-model", model)
         assert code == 0, output
@@ -445,10 +507,14 @@ def test_a_local_model_by_name(kind: str, tmp_path: Path) -> None:
     make_tiny_model(tmp_path / "model")
     documents = [Document(id_="tea", text=TEA), Document(id_="lake", text=LAKE)]
     name = f"{kind}:{tmp_path / 'model'}"
-    DenseXRetrievalPack(documents, embed_model=name, query_llm="none", persist_dir=tmp_path / "index")
+    DenseXRetrievalPack(
+        documents, embed_model=name, query_llm="none", persist_dir=tmp_path / "index"
+    )
     assert json.loads((tmp_path / "index" / "densex.json").read_text())["embed_spec"] == name
     assert DenseXRetrievalPack.load(tmp_path / "index", embed_model=name).retrieve("tea")
-    with pytest.raises(ValueError, match=re.escape(f"'huggingface:{tmp_path / 'none'}' cannot be made")):
+    with pytest.raises(
+        ValueError, match=re.escape(f"'huggingface:{tmp_path / 'none'}' cannot be made")
+    ):
         resolve_embed_model(f"{kind}:{tmp_path / 'none'}")
 
 
@@ -476,7 +542,14 @@ def test_an_estimate_of_an_index_of_a_server_of_ones_own_has_nothing_left_to_ask
 ) -> None:
     needs_openai_like()
     with answering() as server:
-        chosen = ["--to", tmp_path / "index", "--llm", "openai-like:qwen3:8b", "--api-base", server.url]
+        chosen = [
+            "--to",
+            tmp_path / "index",
+            "--llm",
+            "openai-like:qwen3:8b",
+            "--api-base",
+            server.url,
+        ]
         assert run("index", docs, "--embed-model", "none", *chosen)[0] == 0
         found = run_json("estimate", docs, *chosen)
     assert (found["unchanged_documents"], found["requests"]) == (2, 0)
@@ -509,7 +582,9 @@ def test_azure_is_asked_for_a_deployment_by_its_own_client(docs: Path, tmp_path:
         }
 
 
-@pytest.mark.parametrize("missing", ["AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION"])
+@pytest.mark.parametrize(
+    "missing", ["AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION"]
+)
 def test_what_azure_lacks_is_said(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {**AZURE, "AZURE_OPENAI_ENDPOINT": "https://ours.openai.azure.com"}
     pytest.importorskip("llama_index.llms.azure_openai")
@@ -550,7 +625,9 @@ def test_an_estimate_has_their_prices(name: str, price: float, docs: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["openai:gpt-4o-mini", "openai-like:qwen3"])
-def test_the_address_in_openais_own_variable_is_heeded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_in_openais_own_variable_is_heeded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     monkeypatch.delenv("OPENAI_API_BASE", raising=False)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway.example/v1")

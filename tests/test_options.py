@@ -28,21 +28,31 @@ PARTS = {
 
 def test_the_signature_names_every_argument() -> None:
     parameters = inspect.signature(DenseXRetrievalPack).parameters
-    assert set(parameters) == {"documents", "persist_dir", "show_progress"} | set(Given.__annotations__)
-    assert all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    assert set(parameters) == {"documents", "persist_dir", "show_progress"} | set(
+        Given.__annotations__
+    )
+    assert all(
+        parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
     with pytest.raises(TypeError, match="'granularty'"):
         DenseXRetrievalPack([], granularty=("passage",))  # type: ignore[call-arg]
 
 
 def test_the_docstring_describes_every_argument() -> None:
     parameters = inspect.signature(DenseXRetrievalPack).parameters
-    arguments = (inspect.getdoc(DenseXRetrievalPack) or "").partition("Args:")[2].partition("Attributes:")[0]
+    arguments = (
+        (inspect.getdoc(DenseXRetrievalPack) or "")
+        .partition("Args:")[2]
+        .partition("Attributes:")[0]
+    )
     assert sorted(re.findall(r"^    (\w+):", arguments, re.MULTILINE)) == sorted(parameters)
 
 
 @pytest.mark.parametrize("name", sorted(set(PackArguments.__annotations__) - PARTS))
 def test_an_argument_is_a_part_or_an_option(name: str) -> None:
-    assert name in PackOptions.model_fields, f"{name} is ignored: PackOptions lacks a field of this name"
+    assert name in PackOptions.model_fields, (
+        f"{name} is ignored: PackOptions lacks a field of this name"
+    )
 
 
 @pytest.mark.parametrize("name", PackOptions.model_fields)

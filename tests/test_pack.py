@@ -48,13 +48,17 @@ def embedding(kind: str) -> TrigramEmbedding | None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", MODELS)
-def test_it_answers_in_both_languages_without_a_key(documents: list[Document], mode: str, kind: str) -> None:
+def test_it_answers_in_both_languages_without_a_key(
+    documents: list[Document], mode: str, kind: str
+) -> None:
     pack = DenseXRetrievalPack(documents, embed_model=embedding(kind), mode=mode)
     assert "The Akashi Bridge opened in 1998." in str(pack.run("When did the Akashi Bridge open?"))
     assert "新幹線は1964年に開業した。" in str(pack.run("新幹線が開業したのは何年ですか。"))
 
 
-def test_an_extractive_answer_names_the_source_of_each_proposition(documents: list[Document]) -> None:
+def test_an_extractive_answer_names_the_source_of_each_proposition(
+    documents: list[Document],
+) -> None:
     response = DenseXRetrievalPack(documents).run("Which bay has the highest tides?")
     assert "The Bay of Fundy has the highest tides.[^1]" in str(response)
     assert response.metadata["citations"][0]["section"] == "Tides, Records"
@@ -63,7 +67,9 @@ def test_an_extractive_answer_names_the_source_of_each_proposition(documents: li
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", MODELS)
 def test_top_k_is_honoured_per_call(documents: list[Document], mode: str, kind: str) -> None:
-    pack = DenseXRetrievalPack(documents, embed_model=embedding(kind), mode=mode, similarity_top_k=1)
+    pack = DenseXRetrievalPack(
+        documents, embed_model=embedding(kind), mode=mode, similarity_top_k=1
+    )
     query = "The Bay of Fundy, the Akashi Bridge, 新幹線"
     assert len(pack.run(query).source_nodes) == 1
     assert len(pack.run(query, similarity_top_k=2).source_nodes) == 2
@@ -73,10 +79,14 @@ def test_top_k_is_honoured_per_call(documents: list[Document], mode: str, kind: 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", MODELS)
-async def test_the_asynchronous_calls_do_the_same(documents: list[Document], mode: str, kind: str) -> None:
+async def test_the_asynchronous_calls_do_the_same(
+    documents: list[Document], mode: str, kind: str
+) -> None:
     pack = DenseXRetrievalPack(documents, embed_model=embedding(kind), mode=mode)
     query = "How high are the tides in the Bay of Fundy?"
-    assert str(await pack.arun(query, similarity_top_k=2)) == str(pack.run(query, similarity_top_k=2))
+    assert str(await pack.arun(query, similarity_top_k=2)) == str(
+        pack.run(query, similarity_top_k=2)
+    )
     assert [n.node.node_id for n in await pack.aretrieve(query)] == [
         n.node.node_id for n in pack.retrieve(query)
     ]
@@ -96,10 +106,14 @@ def test_the_old_packs_usage_works_unchanged(documents: list[Document]) -> None:
     assert pack.retriever.retrieve("Akashi Bridge")[0].node.ref_doc_id == "bridges"
 
 
-def test_with_an_embedding_model_there_is_a_vector_index_over_the_nodes(documents: list[Document]) -> None:
+def test_with_an_embedding_model_there_is_a_vector_index_over_the_nodes(
+    documents: list[Document],
+) -> None:
     pack = DenseXRetrievalPack(documents, embed_model=TrigramEmbedding())
     assert isinstance(pack.vector_index, VectorStoreIndex)
-    found = pack.vector_index.as_retriever(similarity_top_k=1).retrieve("Its main span is 1,991 metres long.")
+    found = pack.vector_index.as_retriever(similarity_top_k=1).retrieve(
+        "Its main span is 1,991 metres long."
+    )
     assert found[0].node.get_content() == "Its main span is 1,991 metres long."
 
 
@@ -150,7 +164,9 @@ def test_documents_of_one_id_are_told(caplog: pytest.LogCaptureFixture) -> None:
     )
     assert [node.get_content() for node in pack.nodes("passage")] == ["緑茶は日本の茶である。"]
     (told,) = [
-        record.getMessage() for record in caplog.records if "given more than once" in record.getMessage()
+        record.getMessage()
+        for record in caplog.records
+        if "given more than once" in record.getMessage()
     ]
     assert "'tea'" in told
     pack.insert(Document(id_="tea", text="Black tea."))
@@ -163,7 +179,9 @@ def test_settings_that_are_not_used_for_the_passages_are_told(
 ) -> None:
     splitter = SentenceSplitter(chunk_size=64, chunk_overlap=0)
     setattr(
-        Settings, chosen, {"chunk_size": 64, "node_parser": splitter, "transformations": [splitter]}[chosen]
+        Settings,
+        chosen,
+        {"chunk_size": 64, "node_parser": splitter, "transformations": [splitter]}[chosen],
     )
     DenseXRetrievalPack(documents)
     assert "What Settings says of splitting (SentenceSplitter) is not used" in caplog.text
@@ -217,11 +235,15 @@ def test_a_default_does_not_replace_an_llms_propositions(way: str, tmp_path: Pat
     reopened(proposition_llm="none").insert(Document(id_="tea", text="緑茶は日本の茶である。"))
 
 
-def test_what_was_chosen_is_said_once(documents: list[Document], caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_chosen_is_said_once(
+    documents: list[Document], caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO, "llama_pack_densex"):
         pack = DenseXRetrievalPack(documents)
         pack.run("Akashi Bridge")
-    messages = [record.getMessage() for record in caplog.records if "stand in" in record.getMessage()]
+    messages = [
+        record.getMessage() for record in caplog.records if "stand in" in record.getMessage()
+    ]
     assert messages == [
         "Sentences stand in for propositions, search is by words (BM25), answers are quotations; print(pack) "
         "says why."
@@ -230,7 +252,9 @@ def test_what_was_chosen_is_said_once(documents: list[Document], caplog: pytest.
 
 
 @pytest.mark.parametrize("asked", ["{}", "embed_model='none'"])
-def test_what_it_costs_to_have_no_embedding_model_is_said_once_a_process(asked: str, tmp_path: Path) -> None:
+def test_what_it_costs_to_have_no_embedding_model_is_said_once_a_process(
+    asked: str, tmp_path: Path
+) -> None:
     program = f"""
 from llama_index.core import Document
 from llama_pack_densex import DenseXRetrievalPack
@@ -249,7 +273,9 @@ for text in ("The tower is high.", "塔は高い。"):
 
 
 def test_nothing_is_printed(documents: list[Document], capsys: pytest.CaptureFixture[str]) -> None:
-    pack = DenseXRetrievalPack([*documents, Document(text="Long metadata.", metadata={"k": "v " * 900})])
+    pack = DenseXRetrievalPack(
+        [*documents, Document(text="Long metadata.", metadata={"k": "v " * 900})]
+    )
     pack.run("metadata")
     assert capsys.readouterr().out == ""
 
@@ -257,11 +283,15 @@ def test_nothing_is_printed(documents: list[Document], capsys: pytest.CaptureFix
 def test_the_llm_reads_the_facts_and_then_the_passages(documents: list[Document]) -> None:
     with OpenAIServer(lambda body: Reply("In 1998.[^1]")) as server:
         llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
-        pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm=llm, similarity_top_k=1)
+        pack = DenseXRetrievalPack(
+            documents, proposition_llm="none", query_llm=llm, similarity_top_k=1
+        )
         answer = pack.run("When did the Akashi Bridge open?")
         prompt = server.requests[-1].body["messages"][-1]["content"]
     assert str(answer) == "In 1998.[^1]"
-    assert prompt.index("- The Akashi Bridge opened in 1998. [^1]\n") < prompt.index("1998. Its main span")
+    assert prompt.index("- The Akashi Bridge opened in 1998. [^1]\n") < prompt.index(
+        "1998. Its main span"
+    )
     assert [node.node.ref_doc_id for node in answer.source_nodes] == ["bridges"]
     assert matched_units(answer.source_nodes[0].node)
     assert "densex_" not in prompt
@@ -272,7 +302,9 @@ async def test_the_llm_answers_asynchronously_and_as_a_stream(documents: list[Do
         llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
         pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm=llm)
         assert str(await pack.arun("When did the Akashi Bridge open?")) == "In 1998.[^1]"
-        streaming = DenseXRetrievalPack(documents, proposition_llm="none", query_llm=llm, streaming=True)
+        streaming = DenseXRetrievalPack(
+            documents, proposition_llm="none", query_llm=llm, streaming=True
+        )
         answer = streaming.run("When did the Akashi Bridge open?")
         assert isinstance(answer, StreamingResponse)
         assert "".join(answer.response_gen) == "In 1998.[^1]"
@@ -307,13 +339,18 @@ def test_an_llm_makes_the_propositions(documents: list[Document]) -> None:
     with OpenAIServer(reply) as server:
         llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
         pack = DenseXRetrievalPack(documents, proposition_llm=llm, query_llm="none")
-    assert {n.get_content() for n in pack.nodes("proposition")} == {"新幹線は速い。", "Trains are fast."}
+    assert {n.get_content() for n in pack.nodes("proposition")} == {
+        "新幹線は速い。",
+        "Trains are fast.",
+    }
     assert pack.counts().statuses == {"ok": 3}
     assert isinstance(pack.node_parser.propositionizer, LLMPropositionizer)
 
 
 def test_a_text_splitter_makes_the_passages(documents: list[Document]) -> None:
-    pack = DenseXRetrievalPack(documents, text_splitter=SentenceSplitter(chunk_size=15, chunk_overlap=0))
+    pack = DenseXRetrievalPack(
+        documents, text_splitter=SentenceSplitter(chunk_size=15, chunk_overlap=0)
+    )
     assert pack.counts().passages > 6
 
 
@@ -332,23 +369,41 @@ def test_a_node_parser_of_ones_own_is_used(documents: list[Document]) -> None:
     ("arguments", "message"),
     [
         ({"mode": "fusion"}, "mode='fusion': Input should be 'recursive' or 'auto_merging'"),
-        ({"mode": SentencePropositionizer()}, "mode=a SentencePropositionizer: Input should be 'recursive'"),
+        (
+            {"mode": SentencePropositionizer()},
+            "mode=a SentencePropositionizer: Input should be 'recursive'",
+        ),
         ({"similarity_top_k": 0}, "similarity_top_k=0: Input should be greater than 0"),
         ({"similarity_top_k": 2.5}, "similarity_top_k=2.5: Input should be a valid integer"),
-        ({"granularity": ("word",)}, "granularity='word': Input should be 'proposition', 'sentence'"),
+        (
+            {"granularity": ("word",)},
+            "granularity='word': Input should be 'proposition', 'sentence'",
+        ),
         ({"granularity": ()}, "granularity=.*: Value should have at least 1 item"),
         ({"fetch_k": 0}, "fetch_k=0: Input should be greater than 0"),
-        ({"simple_ratio_thresh": 1.5}, "simple_ratio_thresh=1.5: Input should be less than or equal to 1"),
+        (
+            {"simple_ratio_thresh": 1.5},
+            "simple_ratio_thresh=1.5: Input should be less than or equal to 1",
+        ),
         ({"hybrid": "store's"}, "Input should be a valid boolean; .* Input should be 'store'"),
         ({"query_llm": 7}, "query_llm must be a LlamaIndex LLM"),
         ({"embed_model": 7}, "embed_model must be a BaseEmbedding or str, not 7"),
-        ({"propositionizer": "sentence"}, "propositionizer must be a Propositionizer, not 'sentence'"),
+        (
+            {"propositionizer": "sentence"},
+            "propositionizer must be a Propositionizer, not 'sentence'",
+        ),
         ({"reranker": "bge"}, "reranker must be a BaseNodePostprocessor, not 'bge'"),
         ({"text_splitter": 512}, "text_splitter must be a NodeParser, not 512"),
-        ({"node_parser": SentenceSplitter()}, "must be a BasePropositionNodeParser, not a SentenceSplitter"),
+        (
+            {"node_parser": SentenceSplitter()},
+            "must be a BasePropositionNodeParser, not a SentenceSplitter",
+        ),
         ({"proposition_llm": "none", "propositionizer": SentencePropositionizer()}, "not both"),
         ({"vector_store": SimpleVectorStore()}, "there is no embedding model"),
-        ({"vector_store": "chroma://papers"}, "vector_store must be a vector store of LlamaIndex, not a str"),
+        (
+            {"vector_store": "chroma://papers"},
+            "vector_store must be a vector store of LlamaIndex, not a str",
+        ),
     ],
 )
 def test_a_wrong_argument_is_named(
@@ -400,7 +455,9 @@ def test_no_documents_and_empty_ones_are_refused() -> None:
 
 
 def test_a_single_document_that_is_gone_may_be_named_alone() -> None:
-    pack = DenseXRetrievalPack([Document(id_=name, text=f"About {name}.") for name in ("茶", "湯", "茶の湯")])
+    pack = DenseXRetrievalPack(
+        [Document(id_=name, text=f"About {name}.") for name in ("茶", "湯", "茶の湯")]
+    )
     pack.refresh([], gone="茶の湯")
     assert set(pack.documents()) == {"茶", "湯"}
 
@@ -422,24 +479,37 @@ def test_what_is_no_documents_at_all_is_named(given: Any) -> None:
 @pytest.mark.parametrize(
     "bad", [{"metadata": {"file_path": "/x/\udc83e.txt"}}, {"id_": ""}, {"id_": "\ud83d"}]
 )
-def test_a_document_that_stores_cannot_keep_costs_itself_alone(store: Any, bad: dict[str, Any]) -> None:
-    given = [Document(id_="cat", text="A cat is here."), Document(**{"text": "An owl is here.", **bad})]
-    pack = DenseXRetrievalPack(given, vector_store=store and store(), embed_model=TrigramEmbedding())
+def test_a_document_that_stores_cannot_keep_costs_itself_alone(
+    store: Any, bad: dict[str, Any]
+) -> None:
+    given = [
+        Document(id_="cat", text="A cat is here."),
+        Document(**{"text": "An owl is here.", **bad}),
+    ]
+    pack = DenseXRetrievalPack(
+        given, vector_store=store and store(), embed_model=TrigramEmbedding()
+    )
     assert set(pack.documents()) == {"cat"}
     assert len(pack.failed_documents) == 1
     assert [hit.node.ref_doc_id for hit in pack.retrieve("Which cat is here?")] == ["cat"]
 
 
 @pytest.mark.parametrize("store", [None, SimpleVectorStore])
-def test_half_a_character_in_a_recorded_proposition_does_no_harm(store: Any, tmp_path: Path) -> None:
+def test_half_a_character_in_a_recorded_proposition_does_no_harm(
+    store: Any, tmp_path: Path
+) -> None:
     line = (
-        '{"text": "A cat is here.", "propositions": ["A cat \\ud83d is in."], "questions": ["Who \\ud83d?"]}'
+        '{"text": "A cat is here.", "propositions": ["A cat \\ud83d is in."], '
+        '"questions": ["Who \\ud83d?"]}'
     )
     (tmp_path / "recording.jsonl").write_text(line, encoding="utf-8")
     recorded = RecordedPropositionizer(tmp_path / "recording.jsonl")
     given = [Document(id_="cat", text="A cat is here.")]
     pack = DenseXRetrievalPack(
-        given, propositionizer=recorded, vector_store=store and store(), embed_model=TrigramEmbedding()
+        given,
+        propositionizer=recorded,
+        vector_store=store and store(),
+        embed_model=TrigramEmbedding(),
     )
     assert [hit.node.ref_doc_id for hit in pack.retrieve("Which cat is in?")] == ["cat"]
 
@@ -458,7 +528,9 @@ class SometimesWrong(TrigramEmbedding):
 def test_an_embedding_that_nothing_can_be_compared_with_costs_its_document_alone(
     store: Any, body: str
 ) -> None:
-    given = [Document(id_=name, text=f"A {name} is seen at night.") for name in ("cat", body, "owl")]
+    given = [
+        Document(id_=name, text=f"A {name} is seen at night.") for name in ("cat", body, "owl")
+    ]
     pack = DenseXRetrievalPack(
         given, vector_store=store and store(), embed_model=SometimesWrong(), hybrid=False
     )
@@ -482,7 +554,9 @@ def test_documents_are_inserted_replaced_and_deleted(
     pack.insert(documents[2])
     assert "新幹線は1964年に開業した。" in str(pack.run("新幹線が開業したのは何年ですか。"))
     before = pack.counts()
-    pack.insert(Document(id_="bridges", text="The Akashi Bridge is grey.", metadata={"topic": "building"}))
+    pack.insert(
+        Document(id_="bridges", text="The Akashi Bridge is grey.", metadata={"topic": "building"})
+    )
     assert "1998" not in str(pack.run("When did the Akashi Bridge open?"))
     assert pack.counts().passages == before.passages
     assert pack.counts().propositions == before.propositions - 2
@@ -490,7 +564,9 @@ def test_documents_are_inserted_replaced_and_deleted(
     assert pack.delete(["bridges", documents[0]]) == 1
     assert {node.ref_doc_id for node in pack.nodes()} == {"鉄道"}
     assert pack.vector_index is not None
-    assert {n.node.ref_doc_id for n in pack.vector_index.as_retriever().retrieve("Akashi Bridge")} == {"鉄道"}
+    assert {
+        n.node.ref_doc_id for n in pack.vector_index.as_retriever().retrieve("Akashi Bridge")
+    } == {"鉄道"}
 
 
 def test_refresh_indexes_what_changed_and_nothing_else(documents: list[Document]) -> None:
@@ -500,7 +576,9 @@ def test_refresh_indexes_what_changed_and_nothing_else(documents: list[Document]
     model.embedded = 0
     touched = documents[0].model_copy(deep=True)
     touched.metadata["last_modified_date"] = "2026-01-01"
-    changed = Document(id_="bridges", text="The Akashi Bridge is grey.", metadata={"topic": "building"})
+    changed = Document(
+        id_="bridges", text="The Akashi Bridge is grey.", metadata={"topic": "building"}
+    )
     retagged = Document(id_="鉄道", text=documents[2].text, metadata={"topic": "train"})
     new = Document(id_="new", text="A new one.")
     assert pack.refresh([touched, changed, retagged, new]) == [False, True, True, True]
@@ -514,7 +592,9 @@ def test_a_document_that_became_empty_is_gone(documents: list[Document]) -> None
     assert {node.ref_doc_id for node in pack.nodes()} == {"tides", "鉄道"}
 
 
-def test_a_file_that_changed_replaces_its_earlier_state_although_its_id_is_another(tmp_path: Path) -> None:
+def test_a_file_that_changed_replaces_its_earlier_state_although_its_id_is_another(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "a.txt"
 
     def read() -> list[Document]:
@@ -558,7 +638,11 @@ def test_the_racehorse_question_is_answered() -> None:
         documents, propositionizer=RecordedPropositionizer(DATA / "propositions.jsonl")
     )
     answer = str(pack.run("ドウデュースの主な勝ち鞍を教えて。"))
-    for race in ("2021年の朝日杯フューチュリティステークス", "2022年の東京優駿", "2023年の有馬記念"):
+    for race in (
+        "2021年の朝日杯フューチュリティステークス",
+        "2022年の東京優駿",
+        "2023年の有馬記念",
+    ):
         assert race in answer
 
 
@@ -572,11 +656,15 @@ def test_it_works_after_nest_asyncio_was_applied() -> None:
         "    return str(pack.run('lamp')), str(await pack.arun('lamp'))\n"
         "print(asyncio.run(main()))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.count("The lamp is red.") == 2
 
 
-@pytest.mark.parametrize("filters", [None, MetadataFilters(filters=[MetadataFilter(key="shelf", value=2)])])
+@pytest.mark.parametrize(
+    "filters", [None, MetadataFilters(filters=[MetadataFilter(key="shelf", value=2)])]
+)
 def test_retrievers_and_query_engines_of_ones_own_are_those_of_the_pack(
     filters: MetadataFilters | None,
 ) -> None:
@@ -604,8 +692,14 @@ async def test_an_index_is_changed_asynchronously_as_well() -> None:
 
 
 async def test_a_question_may_be_called_query_str() -> None:
-    pack = DenseXRetrievalPack([Document(text="The lamp is red.")], embed_model="none", query_llm="none")
-    assert str(pack.run(query_str="lamp")) == str(pack.run("lamp")) == str(await pack.arun(query_str="lamp"))
+    pack = DenseXRetrievalPack(
+        [Document(text="The lamp is red.")], embed_model="none", query_llm="none"
+    )
+    assert (
+        str(pack.run(query_str="lamp"))
+        == str(pack.run("lamp"))
+        == str(await pack.arun(query_str="lamp"))
+    )
     for wrong in ({}, {"query": "lamp", "query_str": "lamp"}):
         with pytest.raises(TypeError, match="pass one question"):
             pack.run(**wrong)  # type: ignore[arg-type]
@@ -645,7 +739,9 @@ def test_an_llm_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_argument_that_there_is_not_is_refused_by_name(tmp_path: Path) -> None:
     documents = [Document(text="The lamp is red.")]
-    DenseXRetrievalPack(documents, embed_model="none", query_llm="none", persist_dir=tmp_path / "index")
+    DenseXRetrievalPack(
+        documents, embed_model="none", query_llm="none", persist_dir=tmp_path / "index"
+    )
     for use in (
         lambda: DenseXRetrievalPack(documents, embedding="none"),  # type: ignore[call-arg]
         lambda: DenseXRetrievalPack.load(tmp_path / "index", embedding="none"),  # type: ignore[call-arg]
@@ -679,7 +775,9 @@ class Embedded(TrigramEmbedding):
 
 
 def test_sections_are_not_embedded_since_nobody_searches_them() -> None:
-    text = " ".join(f"Lamp {n} hangs in hall {n}, where it was lit in {1000 + n}." for n in range(120))
+    text = " ".join(
+        f"Lamp {n} hangs in hall {n}, where it was lit in {1000 + n}." for n in range(120)
+    )
     model = Embedded()
     pack = DenseXRetrievalPack(
         [Document(text=text)], embed_model=model, mode="auto_merging", query_llm="none"
@@ -692,7 +790,9 @@ def test_sections_are_not_embedded_since_nobody_searches_them() -> None:
 
 
 def test_what_a_caller_does_to_retrieved_nodes_does_not_reach_the_next_one() -> None:
-    pack = DenseXRetrievalPack([Document(text="The lamp is red.")], embed_model="none", query_llm="none")
+    pack = DenseXRetrievalPack(
+        [Document(text="The lamp is red.")], embed_model="none", query_llm="none"
+    )
     for hit in pack.retriever.retrieve("lamp"):
         hit.node.metadata["seen"] = True
     assert not any("seen" in hit.node.metadata for hit in pack.retriever.retrieve("lamp"))
@@ -713,7 +813,9 @@ def test_the_embeddings_of_a_long_document_take_few_bytes_a_number() -> None:
 
     text = "\n\n".join(f"Lamp {number} is lit." for number in range(2_500))
     try:
-        DenseXRetrievalPack([Document(text=text)], "none", "none", Long(), granularity=("proposition",))
+        DenseXRetrievalPack(
+            [Document(text=text)], "none", "none", Long(), granularity=("proposition",)
+        )
     finally:
         tracemalloc.stop()
     assert len(grown) > 2_500
@@ -726,7 +828,8 @@ def test_the_embeddings_of_a_long_document_take_few_bytes_a_number() -> None:
 
 def airship(number: int, version: int = 1) -> Document:
     english = (
-        f"The airship zep{number}v{version}x was built in town{number}x. Its mast stood {number} metres high."
+        f"The airship zep{number}v{version}x was built in town{number}x. "
+        f"Its mast stood {number} metres high."
     )
     japanese = f"飛行船第{number}号は格納庫{number}番にある。"
     return Document(id_=f"d{number}", text=japanese if number % 2 else english)
@@ -740,16 +843,21 @@ def airships(request: pytest.FixtureRequest, tmp_path: Path) -> DenseXRetrievalP
 
 
 @pytest.mark.parametrize("change", ["compact", "refresh", "delete"])
-def test_whoever_asks_while_an_index_changes_is_answered(airships: DenseXRetrievalPack, change: str) -> None:
+def test_whoever_asks_while_an_index_changes_is_answered(
+    airships: DenseXRetrievalPack, change: str
+) -> None:
     is_over = threading.Event()
 
     def read(number: int) -> int:
         questions = 0
         while not is_over.is_set() or not questions:
             assert (
-                airships.retrieve(airship(number).text, similarity_top_k=1)[0].node.ref_doc_id == f"d{number}"
+                airships.retrieve(airship(number).text, similarity_top_k=1)[0].node.ref_doc_id
+                == f"d{number}"
             )
-            assert len(airships.get_nodes([record.id for record in airships.records("passage")])) > 0
+            assert (
+                len(airships.get_nodes([record.id for record in airships.records("passage")])) > 0
+            )
             questions += 1
         return questions
 
@@ -784,7 +892,9 @@ def test_the_records_of_some_documents_are_theirs(documents: list[Document], sto
     pack = DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), **given)
     chosen = [document.id_ for document in documents[:2]]
     for granularity in (None, "passage"):
-        expected = {record.id for record in pack.records(granularity) if record.document_id in chosen}
+        expected = {
+            record.id for record in pack.records(granularity) if record.document_id in chosen
+        }
         assert {record.id for record in pack.records(granularity, chosen)} == expected
     assert list(pack.records("passage", ["no such document"])) == []
     assert list(pack.records("passage", [])) == []

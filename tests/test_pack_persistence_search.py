@@ -49,7 +49,11 @@ def model(kind: str) -> Any:
 
 def build(kind: str, folder: Path, **options: Any) -> DenseXRetrievalPack:
     return DenseXRetrievalPack(
-        documents(ENGLISH, JAPANESE), query_llm="none", embed_model=model(kind), persist_dir=folder, **options
+        documents(ENGLISH, JAPANESE),
+        query_llm="none",
+        embed_model=model(kind),
+        persist_dir=folder,
+        **options,
     )
 
 
@@ -95,7 +99,11 @@ def test_a_loaded_pack_splits_few_texts_again(kind: str, tmp_path: Path) -> None
 def test_another_process_splits_few_texts_again(tmp_path: Path) -> None:
     corpus = documents({f"{n}": f"Lamp {n} is red. 灯{n}は赤い。" for n in range(300)})
     DenseXRetrievalPack(
-        corpus, query_llm="none", embed_model="none", tokenizer=Splitter(), persist_dir=tmp_path / "index"
+        corpus,
+        query_llm="none",
+        embed_model="none",
+        tokenizer=Splitter(),
+        persist_dir=tmp_path / "index",
     )
     program = (
         "import sys\nfrom tests.test_pack_persistence_search import Splitter\n"
@@ -122,8 +130,12 @@ def test_changes_are_found_by_their_words_in_the_next_process(kind: str, tmp_pat
     for pack in (loaded, again):
         assert sources(pack.retrieve("北海道の雪"))[0] == "雪"
         assert sources(pack.retrieve("What is painted grey?"))[0] == "bridge"
-        assert "将棋" not in sources(pack.retrieve("将棋の駒は何枚ありますか。", similarity_top_k=50))
-        assert not any("1998" in hit.node.get_content() for hit in pack.retrieve("1998", similarity_top_k=50))
+        assert "将棋" not in sources(
+            pack.retrieve("将棋の駒は何枚ありますか。", similarity_top_k=50)
+        )
+        assert not any(
+            "1998" in hit.node.get_content() for hit in pack.retrieve("1998", similarity_top_k=50)
+        )
     assert answers(again) == answers(loaded)
 
 
@@ -167,7 +179,8 @@ def test_a_function_must_be_passed_again(tmp_path: Path) -> None:
     splitter = Splitter()
     pack = build("lexical", tmp_path / "index", tokenizer=splitter)
     with pytest.raises(
-        ValueError, match=r"Splitter, .*: pass that function as tokenizer=, or tokenizer=\"bigrams\""
+        ValueError,
+        match=r"Splitter, .*: pass that function as tokenizer=, or tokenizer=\"bigrams\"",
     ):
         load("lexical", tmp_path / "index")
     assert answers(load("lexical", tmp_path / "index", tokenizer=splitter)) == answers(pack)
@@ -206,7 +219,9 @@ def test_hybrid_search_can_be_taken_up_later(tmp_path: Path) -> None:
     assert answers(load("hybrid", tmp_path / "index")) == answers(loaded)
 
 
-def test_words_that_came_while_hybrid_search_was_off_are_found_when_it_is_on(tmp_path: Path) -> None:
+def test_words_that_came_while_hybrid_search_was_off_are_found_when_it_is_on(
+    tmp_path: Path,
+) -> None:
     build("hybrid", tmp_path / "index")
     load("hybrid", tmp_path / "index", hybrid=False).insert(SNOW)
     loaded = load("hybrid", tmp_path / "index", hybrid=True, dense_weight=0.0)
@@ -215,7 +230,12 @@ def test_words_that_came_while_hybrid_search_was_off_are_found_when_it_is_on(tmp
 
 @pytest.mark.parametrize(
     "chosen",
-    [{"hybrid": False}, {"hybrid": True, "dense_weight": 0.25}, {"dense_weight": 0.0}, {"hybrid": True}],
+    [
+        {"hybrid": False},
+        {"hybrid": True, "dense_weight": 0.25},
+        {"dense_weight": 0.0},
+        {"hybrid": True},
+    ],
 )
 def test_what_was_chosen_for_search_is_remembered(chosen: dict[str, Any], tmp_path: Path) -> None:
     pack = build("hybrid", tmp_path / "index", **chosen)
@@ -267,12 +287,15 @@ def test_a_folder_of_the_first_layout_is_refused_clearly(tmp_path: Path) -> None
     for name in ("hybrid", "dense_weight", "languages"):
         del content[name]
     file.write_text(json.dumps({**content, "schema": 1}), encoding="utf-8")
-    with pytest.raises(InvalidIndexError, match=r"made by another version .*layout 1.*build the index anew"):
+    with pytest.raises(
+        InvalidIndexError, match=r"made by another version .*layout 1.*build the index anew"
+    ):
         load("lexical", tmp_path / "index")
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("languages", 3), ("languages", [["ja", 1]]), ("languages", None), ("granularity", 5)]
+    ("name", "value"),
+    [("languages", 3), ("languages", [["ja", 1]]), ("languages", None), ("granularity", 5)],
 )
 def test_a_damaged_manifest_is_refused_clearly(name: str, value: Any, tmp_path: Path) -> None:
     build("lexical", tmp_path / "index")

@@ -45,7 +45,8 @@ SEARCHES: dict[str, dict[str, Any]] = {
     [
         (mode, units, search)
         for mode, units, search in itertools.product(MODES, SUBSETS, SEARCHES)
-        if units == UNITS or (mode, search) in (("recursive", "hybrid"), ("auto_merging", "lexical"))
+        if units == UNITS
+        or (mode, search) in (("recursive", "hybrid"), ("auto_merging", "lexical"))
     ],
 )
 @pytest.mark.slow_cases("auto_merging-*-lexical")
@@ -79,7 +80,8 @@ def test_every_choice_of_units_finds_distinct_passages(
 
 def one_long_and_many_short(count: int) -> list[Document]:
     long = " ".join(
-        f"The red lamp number {n} hangs in the hall. 赤いランプ{n}が廊下にある。" for n in range(100)
+        f"The red lamp number {n} hangs in the hall. 赤いランプ{n}が廊下にある。"
+        for n in range(100)
     )
     short = {f"{n}": f"A red lamp of house {n}. 赤いランプが家{n}にある。" for n in range(count)}
     return [Document(id_="long", text=long), *documents(short)]
@@ -101,13 +103,20 @@ def test_one_passage_never_fills_every_slot(search: str) -> None:
 
 def test_a_table_of_contents_does_not_stand_before_what_it_leads_to() -> None:
     titles = ("Lamp", "Wick", "Oil", "Door", "Stairs")
-    contents = "\n".join(f"2.{n} {title} . . . . . . . . . {n * 7}" for n, title in enumerate(titles, 1))
-    drinks = ("Rum", "Tea", "Ale", "Gin", "Mead")
-    prices = "\n".join(f"1.{n} {title} . . . . . . . . . {60 - n}" for n, title in enumerate(drinks, 1))
-    beds = "\n".join(
-        f"{n} {title} . . . . . . . . . {n * 50}" for n, title in enumerate(("Loft", *drinks[1:]), 1)
+    contents = "\n".join(
+        f"2.{n} {title} . . . . . . . . . {n * 7}" for n, title in enumerate(titles, 1)
     )
-    about = "2.2 Wick\nIt is cut each night by the keeper, who has a pair of scissors for nothing else."
+    drinks = ("Rum", "Tea", "Ale", "Gin", "Mead")
+    prices = "\n".join(
+        f"1.{n} {title} . . . . . . . . . {60 - n}" for n, title in enumerate(drinks, 1)
+    )
+    beds = "\n".join(
+        f"{n} {title} . . . . . . . . . {n * 50}"
+        for n, title in enumerate(("Loft", *drinks[1:]), 1)
+    )
+    about = (
+        "2.2 Wick\nIt is cut each night by the keeper, who has a pair of scissors for nothing else."
+    )
     pack = DenseXRetrievalPack(
         [
             Document(text=text, id_=name)
@@ -120,7 +129,9 @@ def test_a_table_of_contents_does_not_stand_before_what_it_leads_to() -> None:
     # words and numbers that are of use
     assert [node.node.ref_doc_id for node in pack.retrieve("rum")] == ["p"]
     assert [node.node.ref_doc_id for node in pack.retrieve("loft")] == ["b"]
-    assert [unit.text for unit in pack.records("proposition") if unit.document_id == "c"] == [contents]
+    assert [unit.text for unit in pack.records("proposition") if unit.document_id == "c"] == [
+        contents
+    ]
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -135,10 +146,17 @@ def test_a_passage_with_many_units_does_not_crowd_out_the_others_when_merging(se
 
 @pytest.mark.parametrize(
     ("said", "asked"),
-    [("Köln liegt am Rhein.", "Koln"), ("Cafe Kowloon", "café"), ("廣島", "広島"), ("広島", "廣島")],
+    [
+        ("Köln liegt am Rhein.", "Koln"),
+        ("Cafe Kowloon", "café"),
+        ("廣島", "広島"),
+        ("広島", "廣島"),
+    ],
 )
 def test_words_are_found_without_their_accents_and_in_old_kanji(said: str, asked: str) -> None:
-    pack = DenseXRetrievalPack(documents({"a": said, "b": "Miso is salty."}), "none", "none", "none")
+    pack = DenseXRetrievalPack(
+        documents({"a": said, "b": "Miso is salty."}), "none", "none", "none"
+    )
     assert sources(pack.retrieve(asked)) == ["a"]
 
 
@@ -151,8 +169,15 @@ def test_words_are_found_without_their_accents_and_in_old_kanji(said: str, asked
         ("الْقَاهِرَةُ عَاصِمَةُ مِصْرَ.", "عاصمة مصر"),
     ],
 )
-def test_words_of_scripts_with_signs_or_without_spaces_are_found_whole(said: str, asked: str) -> None:
-    others = {"b": "เชียงใหม่ตั้งอยู่ทางภาคเหนือ", "c": "मुंबई महाराष्ट्र में है।", "d": "မန္တလေး", "e": "تقع على البحر."}
+def test_words_of_scripts_with_signs_or_without_spaces_are_found_whole(
+    said: str, asked: str
+) -> None:
+    others = {
+        "b": "เชียงใหม่ตั้งอยู่ทางภาคเหนือ",
+        "c": "मुंबई महाराष्ट्र में है।",
+        "d": "မန္တလေး",
+        "e": "تقع على البحر.",
+    }
     pack = DenseXRetrievalPack(documents({"a": said, **others}), "none", "none", "none")
     assert sources(pack.retrieve(asked))[0] == "a"
 
@@ -171,7 +196,9 @@ def test_identical_passages_of_one_document_are_all_found() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("hybrid", [True, False])
-def test_equals_come_in_one_order_in_every_store_whatever_was_written_first(mode: Any, hybrid: bool) -> None:
+def test_equals_come_in_one_order_in_every_store_whatever_was_written_first(
+    mode: Any, hybrid: bool
+) -> None:
     copies = documents({f"copy-{n}": ENGLISH["miso"] for n in range(6)}, ENGLISH)
     made: dict[str, Any] = {"embed_model": ShortEmbedding(), "mode": mode, "hybrid": hybrid}
     packs = [
@@ -236,7 +263,9 @@ async def test_the_llm_reads_what_was_chosen(
     assert read["passages"].startswith(f"footnote: [^1]\n\n{passage}")
     assert f"- {fact}" in read["propositions"]
     assert passage not in read["propositions"]
-    assert read["propositions+passages"].index(f"- {fact}") < read["propositions+passages"].index(passage)
+    assert read["propositions+passages"].index(f"- {fact}") < read["propositions+passages"].index(
+        passage
+    )
     assert "- " not in read["window"]
 
 
@@ -256,7 +285,9 @@ def test_what_the_llm_reads_stays_within_the_budget(
 ) -> None:
     size = {"words": count_words, "characters": len, "tokens": lambda text: len(text.split())}[unit]
     for budget in (15, 40, 90):
-        context = PropositionContextPostprocessor(mode=mode, unit=unit, budget=budget, tokenizer=str.split)
+        context = PropositionContextPostprocessor(
+            mode=mode, unit=unit, budget=budget, tokenizer=str.split
+        )
         pack = reading(server, context, mode=retrieval)
         for question in QUESTIONS:
             server.requests.clear()
@@ -307,7 +338,9 @@ def test_a_unit_may_be_named_alone() -> None:
 
 @pytest.mark.parametrize("store", ["embedded", "folder", "simple"])
 @pytest.mark.slow_cases("*", but=["folder"])
-def test_questions_beside_changes_are_answered_from_whole_indexes(store: str, tmp_path: Path) -> None:
+def test_questions_beside_changes_are_answered_from_whole_indexes(
+    store: str, tmp_path: Path
+) -> None:
     """Whatever changes meanwhile, a document that stays is found, and afterwards everything is as it should
     be."""
     pack = DenseXRetrievalPack(
@@ -322,7 +355,9 @@ def test_questions_beside_changes_are_answered_from_whole_indexes(store: str, tm
         try:
             while not stop.is_set():
                 assert "bridge" in sources(pack.retrieve("Akashi Bridge", similarity_top_k=3))
-                assert "bridge" in sources(pack.retrieve("Akashi Bridge", similarity_top_k=3, filters=kept))
+                assert "bridge" in sources(
+                    pack.retrieve("Akashi Bridge", similarity_top_k=3, filters=kept)
+                )
         except BaseException as error:
             failures.append(error)
 
@@ -350,7 +385,9 @@ def test_several_threads_get_what_one_gets() -> None:
 
     def ask() -> None:
         found.extend(
-            identity(pack, question) == expected[question] for question in QUESTIONS for _ in range(5)
+            identity(pack, question) == expected[question]
+            for question in QUESTIONS
+            for _ in range(5)
         )
 
     threads = [threading.Thread(target=ask) for _ in range(4)]

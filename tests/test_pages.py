@@ -22,7 +22,11 @@ pytestmark = pytest.mark.together("torch")
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 MADE_BY_THE_BUILD = {DOCS / "reference" / "command-line.md"}
-PAGES = [ROOT / "README.md", ROOT / "README.ja.md", *sorted({*DOCS.rglob("*.md")} - MADE_BY_THE_BUILD)]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "README.ja.md",
+    *sorted({*DOCS.rglob("*.md")} - MADE_BY_THE_BUILD),
+]
 WITH_CODE = [page for page in PAGES if any(block.kind != "text" for block in blocks_of(page))]
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 COMPARISONS = {
@@ -91,7 +95,9 @@ def test_a_block_is_run_or_says_why_not(page: Path) -> None:
 
 @EACH_PAGE
 def test_links_of_a_page_lead_to_pages_and_headings(page: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     broken = []
     for link in re.findall(r"\]\(((?!https?:|mailto:)[^)\s]+)\)", text):
         path, _, heading = link.partition("#")
@@ -102,27 +108,38 @@ def test_links_of_a_page_lead_to_pages_and_headings(page: Path) -> None:
 
 
 def headings_of(page: Path) -> set[str]:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {
-        re.sub(r"[^\w -]", "", title.replace("`", "").lower()).strip().replace(" ", "-") for title in titles
+        re.sub(r"[^\w -]", "", title.replace("`", "").lower()).strip().replace(" ", "-")
+        for title in titles
     }
 
 
 def test_every_page_is_in_the_tree_of_the_site() -> None:
     listed = set()
     for page in PAGES[2:]:
-        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S):
+        for tree in re.findall(
+            r"^```\{toctree\}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S
+        ):
             names = [line for line in tree.splitlines() if line and not line.startswith(":")]
-            listed |= {(page.parent / name.rpartition("<")[2].rstrip(">")).resolve() for name in names}
+            listed |= {
+                (page.parent / name.rpartition("<")[2].rstrip(">")).resolve() for name in names
+            }
     assert [
-        page for page in PAGES[2:] if page.with_suffix("") not in listed and page != DOCS / "index.md"
+        page
+        for page in PAGES[2:]
+        if page.with_suffix("") not in listed and page != DOCS / "index.md"
     ] == []
 
 
 def test_the_reference_has_every_public_name() -> None:
     reference = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
-    documented = set(re.findall(r"^\.\. auto\w+:: llama_pack_densex\.(\w+)$", reference, re.MULTILINE))
+    documented = set(
+        re.findall(r"^\.\. auto\w+:: llama_pack_densex\.(\w+)$", reference, re.MULTILINE)
+    )
     assert documented == set(llama_pack_densex.__all__)
 
 
@@ -141,7 +158,11 @@ async def test_the_mcp_reference_has_every_argument_and_field() -> None:
     tools = await mcp.make_mcp_server(pack).list_tools()
     names = {tool.name for tool in tools}
     for tool in tools:
-        parts = [tool.input_schema, tool.output_schema, *tool.output_schema.get("$defs", {}).values()]
+        parts = [
+            tool.input_schema,
+            tool.output_schema,
+            *tool.output_schema.get("$defs", {}).values(),
+        ]
         names |= {field for part in parts for field in part.get("properties", {})}
     reference = (DOCS / "reference" / "mcp.md").read_text(encoding="utf-8")
     assert {name for name in names if f"`{name}`" not in reference} == set()

@@ -51,14 +51,18 @@ def test_a_persisted_pack_answers_the_same_and_embeds_no_document(
     )
     pack.persist(tmp_path / "index")
     model = TrigramEmbedding()
-    loaded = DenseXRetrievalPack.load(tmp_path / "index", embed_model=model if kind == "dense" else None)
+    loaded = DenseXRetrievalPack.load(
+        tmp_path / "index", embed_model=model if kind == "dense" else None
+    )
     assert answers(loaded) == answers(pack)
     assert model.embedded == 0
     assert loaded.counts() == pack.counts()
 
 
 @pytest.mark.parametrize("store", [None, SimpleVectorStore])
-def test_where_propositions_are_from_is_kept(store: type[SimpleVectorStore] | None, tmp_path: Path) -> None:
+def test_where_propositions_are_from_is_kept(
+    store: type[SimpleVectorStore] | None, tmp_path: Path
+) -> None:
     text = "The Akashi Bridge opened in 1998. It crosses a busy strait. Nobody swims there."
     propositions = [
         "The Akashi Bridge crosses a busy strait.",
@@ -73,12 +77,20 @@ def test_where_propositions_are_from_is_kept(store: type[SimpleVectorStore] | No
         vector_store=store and store(),
     )
     pack.persist(tmp_path / "index")
-    for opened in (pack, DenseXRetrievalPack.load(tmp_path / "index", embed_model=TrigramEmbedding())):
-        (found,) = opened.retrieve("Which bridge crosses a busy strait and was painted green by Taro Ito?")
+    for opened in (
+        pack,
+        DenseXRetrievalPack.load(tmp_path / "index", embed_model=TrigramEmbedding()),
+    ):
+        (found,) = opened.retrieve(
+            "Which bridge crosses a busy strait and was painted green by Taro Ito?"
+        )
         units = {unit.text: unit for unit in matched_units(found.node)}
         crosses, painted = (units[proposition] for proposition in propositions)
         assert crosses.span is not None
-        assert (text[slice(*crosses.span)], crosses.unverified) == ("It crosses a busy strait.", False)
+        assert (text[slice(*crosses.span)], crosses.unverified) == (
+            "It crosses a busy strait.",
+            False,
+        )
         assert (painted.span, painted.unverified) == ((0, len(text)), True)
         answer = str(opened.run("Who painted the Akashi Bridge green?"))
         assert "The Akashi Bridge was painted green by Taro Ito. (unverified)[^1]" in answer
@@ -100,7 +112,9 @@ def test_another_process_answers_the_same(documents: list[Document], tmp_path: P
 def test_an_index_made_by_an_llm_is_loaded_without_one_call(
     documents: list[Document], tmp_path: Path
 ) -> None:
-    with OpenAIServer(lambda body: Reply('["A fact about 新幹線 and the bridge, with kana だ。"]')) as server:
+    with OpenAIServer(
+        lambda body: Reply('["A fact about 新幹線 and the bridge, with kana だ。"]')
+    ) as server:
         llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
         DenseXRetrievalPack(
             documents[:2],
@@ -137,10 +151,14 @@ def test_a_pack_over_an_existing_folder_indexes_only_what_changed(
     assert again.counts().documents == 3
 
 
-def test_persisting_again_replaces_the_folders_index(documents: list[Document], tmp_path: Path) -> None:
+def test_persisting_again_replaces_the_folders_index(
+    documents: list[Document], tmp_path: Path
+) -> None:
     DenseXRetrievalPack(documents).persist(tmp_path / "index")
     DenseXRetrievalPack(documents[1:2]).persist(tmp_path / "index")
-    assert {n.ref_doc_id for n in DenseXRetrievalPack.load(tmp_path / "index").nodes()} == {"bridges"}
+    assert {n.ref_doc_id for n in DenseXRetrievalPack.load(tmp_path / "index").nodes()} == {
+        "bridges"
+    }
     assert len([entry for entry in (tmp_path / "index").iterdir() if entry.is_dir()]) == 1
 
 
@@ -151,7 +169,9 @@ def test_a_vector_store_of_the_users_own_is_persisted_with_its_texts(
     pack = DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), vector_store=store)
     pack.persist(tmp_path / "index")
     for given in ({"vector_store": store}, {}):  # one that is in memory is kept in the folder
-        loaded = DenseXRetrievalPack.load(tmp_path / "index", embed_model=TrigramEmbedding(), **given)
+        loaded = DenseXRetrievalPack.load(
+            tmp_path / "index", embed_model=TrigramEmbedding(), **given
+        )
         assert answers(loaded) == answers(pack)
 
 
@@ -199,7 +219,10 @@ def test_what_llama_indexs_own_index_changes_is_kept(tmp_path: Path) -> None:
     )
     assert pack.vector_index is not None
     pack.vector_index.insert(Document(id_="snow", text="Snow fell."))
-    assert set(DenseXRetrievalPack.load(tmp_path, embed_model=model).documents()) == {"rain", "snow"}
+    assert set(DenseXRetrievalPack.load(tmp_path, embed_model=model).documents()) == {
+        "rain",
+        "snow",
+    }
     pack.vector_index.delete_ref_doc("rain")
     assert set(DenseXRetrievalPack.load(tmp_path, embed_model=model).documents()) == {"snow"}
     pack.insert(Document(id_="hail", text="Hail fell."))
@@ -215,12 +238,16 @@ def test_llama_indexs_own_index_goes_on_beside_another_writer(other: str, tmp_pa
     assert pack.vector_index is not None
     retriever = pack.vector_index.as_retriever()
     writer = DenseXRetrievalPack.load(tmp_path, embed_model=model)
-    writer.compact() if other == "compacts" else writer.insert(Document(id_="hail", text="Hail fell."))
+    writer.compact() if other == "compacts" else writer.insert(
+        Document(id_="hail", text="Hail fell.")
+    )
     assert "rain" in {hit.node.ref_doc_id for hit in retriever.retrieve("Rain fell.")}
     pack.vector_index.insert(Document(id_="snow", text="Snow fell."))
     writer.insert(Document(id_="fog", text="Fog rose."))
     assert {*pack.documents(), "hail", "fog"} == {"rain", "snow", "hail", "fog"}
-    assert {"rain", "snow", "fog"} <= set(DenseXRetrievalPack.load(tmp_path, embed_model=model).documents())
+    assert {"rain", "snow", "fog"} <= set(
+        DenseXRetrievalPack.load(tmp_path, embed_model=model).documents()
+    )
 
 
 @pytest.mark.parametrize("asked_before", [False, True])
@@ -243,7 +270,10 @@ def test_an_index_whose_files_another_process_replaces_is_not_called_damaged(
     writer.compact()
     assert earlier
     assert not any(file.exists() for file in earlier)
-    assert {hit.node.ref_doc_id for hit in reader.retrieve("Where did hail fall? Rain?")} == {"rain", "hail"}
+    assert {hit.node.ref_doc_id for hit in reader.retrieve("Where did hail fall? Rain?")} == {
+        "rain",
+        "hail",
+    }
     assert set(reader.documents()) == {"rain", "hail"}
     assert reader.counts().passages == 2
 
@@ -253,7 +283,9 @@ def test_files_that_go_while_an_index_is_opened_are_not_missed(
 ) -> None:
     models: Any = {"embed_model": TrigramEmbedding(), "query_llm": "none"}
     given = {"persist_dir": tmp_path, "vector_store": SimpleVectorStore(), **models}
-    writer = DenseXRetrievalPack([Document(id_="rain", text="Rain fell. It fell all night.")], **given)
+    writer = DenseXRetrievalPack(
+        [Document(id_="rain", text="Rain fell. It fell all night.")], **given
+    )
     read_part = docstore.read_part
 
     def read_late(*args: Any) -> Any:
@@ -264,11 +296,16 @@ def test_files_that_go_while_an_index_is_opened_are_not_missed(
 
     monkeypatch.setattr(docstore, "read_part", read_late)
     reader = DenseXRetrievalPack.load(tmp_path, vector_store=SimpleVectorStore(), **models)
-    assert {hit.node.ref_doc_id for hit in reader.retrieve("Where did hail fall? Rain?")} == {"rain", "hail"}
+    assert {hit.node.ref_doc_id for hit in reader.retrieve("Where did hail fall? Rain?")} == {
+        "rain",
+        "hail",
+    }
 
 
 def test_a_copy_that_was_made_while_the_index_was_written_to_is_called_so(tmp_path: Path) -> None:
-    pack = DenseXRetrievalPack([Document(text="Green tea is steamed.")], persist_dir=tmp_path / "index")
+    pack = DenseXRetrievalPack(
+        [Document(text="Green tea is steamed.")], persist_dir=tmp_path / "index"
+    )
     shutil.copytree(tmp_path / "index", tmp_path / "copy")
     pack.insert([Document(text="Black tea is oxidised.")])
     shutil.copy(tmp_path / "index" / "densex.json", tmp_path / "copy")
@@ -332,7 +369,13 @@ def test_what_is_no_index_is_refused_with_a_command_that_a_shell_takes(tmp_path:
     path = tmp_path / "my index"
     with pytest.raises(InvalidIndexError) as refused:
         DenseXRetrievalPack.load(path)
-    assert shlex.split(str(refused.value).split("`")[1]) == ["densex", "index", "PATH", "--to", str(path)]
+    assert shlex.split(str(refused.value).split("`")[1]) == [
+        "densex",
+        "index",
+        "PATH",
+        "--to",
+        str(path),
+    ]
 
 
 def test_another_embedding_model_is_refused_with_both_names(
@@ -345,7 +388,8 @@ def test_another_embedding_model_is_refused_with_both_names(
         lambda: DenseXRetrievalPack(documents, embed_model=other, persist_dir=tmp_path / "index"),
     ):
         with pytest.raises(
-            InvalidIndexError, match="'TrigramEmbedding: trigrams', not 'TrigramEmbedding: other-tri"
+            InvalidIndexError,
+            match="'TrigramEmbedding: trigrams', not 'TrigramEmbedding: other-tri",
         ):
             use()
     Settings.embed_model = other
@@ -366,7 +410,9 @@ def test_an_index_without_embeddings_stays_lexical_whatever_settings_say(
 def test_a_newer_layout_is_refused(documents: list[Document], tmp_path: Path) -> None:
     DenseXRetrievalPack(documents, persist_dir=tmp_path / "index")
     file = tmp_path / "index" / "densex.json"
-    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), "schema": 99}), encoding="utf-8")
+    file.write_text(
+        json.dumps({**json.loads(file.read_text("utf-8")), "schema": 99}), encoding="utf-8"
+    )
     with pytest.raises(InvalidIndexError, match=r"another version .*layout 99.*upgrade"):
         DenseXRetrievalPack.load(tmp_path / "index")
 
@@ -397,7 +443,9 @@ def test_an_index_that_lacks_what_is_needed_is_called_an_earlier_versions(
         del content[name]
     file.write_text(json.dumps(content), encoding="utf-8")
     lacking = ", ".join(names)
-    with pytest.raises(InvalidIndexError, match=rf"an earlier version .* say {lacking}; build .* anew"):
+    with pytest.raises(
+        InvalidIndexError, match=rf"an earlier version .* say {lacking}; build .* anew"
+    ):
         DenseXRetrievalPack.load(tmp_path / "index")
 
 
@@ -414,7 +462,9 @@ def test_a_default_propositionizer_does_not_replace_anothers_propositions(
         DenseXRetrievalPack(documents, persist_dir=tmp_path / "index")
     again = DenseXRetrievalPack.load(tmp_path / "index", propositionizer=Shouting())
     assert again.refresh(documents) == [False, False, False]
-    asked_for = DenseXRetrievalPack.load(tmp_path / "index", propositionizer=SentencePropositionizer())
+    asked_for = DenseXRetrievalPack.load(
+        tmp_path / "index", propositionizer=SentencePropositionizer()
+    )
     assert asked_for.refresh(documents) == [True, True, True]
 
 
@@ -467,9 +517,9 @@ while True:
 @pytest.mark.slow
 def test_a_persist_that_is_killed_leaves_the_old_index_or_the_new_one(tmp_path: Path) -> None:
     folder = tmp_path / "index"
-    DenseXRetrievalPack([Document(id_="d0", text="Version 0 of document 0. It is about lamp 0.")]).persist(
-        folder
-    )
+    DenseXRetrievalPack(
+        [Document(id_="d0", text="Version 0 of document 0. It is about lamp 0.")]
+    ).persist(folder)
     for attempt in range(4):
         process = subprocess.Popen(
             [sys.executable, "-c", BUILDER, str(attempt + 1), str(folder)], stdout=subprocess.PIPE

@@ -24,7 +24,9 @@ from tests.openai_server import OpenAIServer, Reply, asked_content, held
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference" / "api.md"
 LIST = Path(__file__).with_suffix(".txt")
-DIRECTIVE = re.compile(r"^\.\. auto\w+:: (?P<name>[\w.]+)\n(?P<options>(?:   :.*\n)*)", re.MULTILINE)
+DIRECTIVE = re.compile(
+    r"^\.\. auto\w+:: (?P<name>[\w.]+)\n(?P<options>(?:   :.*\n)*)", re.MULTILINE
+)
 ROW = re.compile(r"^\| `(?P<name>llama_pack_densex[\w.]+)`", re.MULTILINE)
 NEEDED_MODULES = {
     "llama_pack_densex.DenseXRetrievalPack.from_vector_store": "chromadb",
@@ -36,7 +38,10 @@ NEEDED_MODULES = {
     "llama_pack_densex.serving.mcp": "mcp",
 }
 PROPOSITIONS = {
-    "Miso, a seasoning, is made of soybeans.": ["Miso is a seasoning.", "Miso is made of soybeans."],
+    "Miso, a seasoning, is made of soybeans.": [
+        "Miso is a seasoning.",
+        "Miso is made of soybeans.",
+    ],
 }
 QUESTION = {
     "kind": "fact",
@@ -54,7 +59,9 @@ DeprecationWarning, or change the line, with an entry in CHANGELOG.md and a new 
 def reply(request: dict[str, Any]) -> Reply | str:
     """What the stand-in for OpenAI answers: a passage's propositions, a question about it, or an answer."""
     if request["model"] == "gpt-4":
-        return Reply("The model `gpt-4` does not exist or you do not have access to it.", status=404)
+        return Reply(
+            "The model `gpt-4` does not exist or you do not have access to it.", status=404
+        )
     if QUESTION["evidence"] in asked_content(request):
         return json.dumps(QUESTION)
     if asked_content(request):
@@ -88,7 +95,9 @@ class PublicName:
     def line(self) -> str:
         """Its line in the list: the name, and the arguments that it takes."""
         value = self.value
-        is_called = callable(value) and not (inspect.isclass(value) and issubclass(value, Exception))
+        is_called = callable(value) and not (
+            inspect.isclass(value) and issubclass(value, Exception)
+        )
         return f"{self}{arguments_of(value)}" if is_called else str(self)
 
 
@@ -109,7 +118,11 @@ def arguments_of(value: Any) -> str:
 
 def fields_of_others(value: Any) -> set[str]:
     """The fields that a class has of LlamaIndex, which are different from version to version."""
-    bases = [base for base in getattr(value, "__mro__", ()) if not base.__module__.startswith("llama_pack")]
+    bases = [
+        base
+        for base in getattr(value, "__mro__", ())
+        if not base.__module__.startswith("llama_pack")
+    ]
     return {name for base in bases for name in getattr(base, "model_fields", {})}
 
 
@@ -141,7 +154,9 @@ EACH_NAME = pytest.mark.parametrize("public_name", NAMES, ids=str)
 @EACH_NAME
 def test_it_is_as_the_list_has_it(public_name: PublicName) -> None:
     lines = LIST.read_text(encoding="utf-8").splitlines()
-    assert public_name.line in lines, f"{WHAT_TO_DO}\nThe line as it would be now: {public_name.line}"
+    assert public_name.line in lines, (
+        f"{WHAT_TO_DO}\nThe line as it would be now: {public_name.line}"
+    )
 
 
 def test_the_list_has_nothing_else() -> None:
@@ -153,7 +168,9 @@ def test_the_list_has_nothing_else() -> None:
 def test_what_a_module_exports_is_documented(module: Any) -> None:
     exported = {f"{module.__name__}.{name}" for name in module.__all__}
     # `Strategy` is documented as a name of the package
-    assert exported - {"llama_pack_densex.evaluation.Strategy"} <= {each.name for each in NAMES}, WHAT_TO_DO
+    assert exported - {"llama_pack_densex.evaluation.Strategy"} <= {each.name for each in NAMES}, (
+        WHAT_TO_DO
+    )
 
 
 def test_what_the_pages_import_is_documented() -> None:
@@ -170,7 +187,9 @@ def test_what_the_pages_import_is_documented() -> None:
 
 
 @EACH_NAME
-def test_its_example_runs(public_name: PublicName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_example_runs(
+    public_name: PublicName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A method's example goes on where that of its class ends."""
     docstrings = [public_name.value.__doc__ or ""]
     if public_name.member:
@@ -193,7 +212,9 @@ def test_its_example_runs(public_name: PublicName, tmp_path: Path, monkeypatch: 
 
 
 @EACH_NAME
-def test_its_example_shows_what_comes_out_or_says_why_it_is_not_run(public_name: PublicName) -> None:
+def test_its_example_shows_what_comes_out_or_says_why_it_is_not_run(
+    public_name: PublicName,
+) -> None:
     docstring = public_name.value.__doc__ or ""
     examples = doctest.DocTestParser().get_examples(docstring)
     assert "Example:" in docstring, "begin the example with a line 'Example:'"

@@ -28,7 +28,8 @@ from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.searching import ShortEmbedding
 
 SECRET = Document(
-    id_="配合/秘密.md", text="The bitters hold wormwood and quinine. 秘伝の調味料には山椒と陳皮が入る。"
+    id_="配合/秘密.md",
+    text="The bitters hold wormwood and quinine. 秘伝の調味料には山椒と陳皮が入る。",
 )
 OTHER = Document(id_="天気.md", text="Rain fell on the harbour. 港には霧雨が降った。")
 WORDS = ("wormwood", "quinine", "山椒", "陳皮")
@@ -61,9 +62,15 @@ def asking(server: OpenAIServer, **settings: Any) -> LLMPropositionizer:
     return LLMPropositionizer(llm, **{"max_retries": 0, "retry_wait": 0, **settings})
 
 
-def pack_of(documents: list[Document], folder: Path, propositionizer: Propositionizer) -> DenseXRetrievalPack:
+def pack_of(
+    documents: list[Document], folder: Path, propositionizer: Propositionizer
+) -> DenseXRetrievalPack:
     return DenseXRetrievalPack(
-        documents, propositionizer=propositionizer, query_llm="none", embed_model="none", persist_dir=folder
+        documents,
+        propositionizer=propositionizer,
+        query_llm="none",
+        embed_model="none",
+        persist_dir=folder,
     )
 
 
@@ -117,7 +124,9 @@ def test_purging_leaves_what_belongs_to_others(server: OpenAIServer, folder: Pat
     assert [seen.content for seen in server.requests] == [SECRET.text]
 
 
-def test_purging_reaches_the_replies_of_an_earlier_process(server: OpenAIServer, folder: Path) -> None:
+def test_purging_reaches_the_replies_of_an_earlier_process(
+    server: OpenAIServer, folder: Path
+) -> None:
     pack_of([SECRET, OTHER], folder, asking(server))
     loaded = DenseXRetrievalPack.load(folder, propositionizer=asking(server))
     loaded.delete(SECRET.id_, purge=True)
@@ -125,7 +134,9 @@ def test_purging_reaches_the_replies_of_an_earlier_process(server: OpenAIServer,
     assert found(OTHER_WORDS, *replies_in(folder)) == set(OTHER_WORDS)
 
 
-def test_purging_reaches_the_replies_for_the_parts_of_a_passage(server: OpenAIServer, folder: Path) -> None:
+def test_purging_reaches_the_replies_for_the_parts_of_a_passage(
+    server: OpenAIServer, folder: Path
+) -> None:
     def cut_off_if_long(body: dict[str, Any]) -> Reply:
         long = "wormwood" in asked_content(body) and "山椒" in asked_content(body)
         return Reply(echo(body)[:40], finish_reason="length") if long else Reply(echo(body))
@@ -137,7 +148,9 @@ def test_purging_reaches_the_replies_for_the_parts_of_a_passage(server: OpenAISe
     assert found(WORDS, *replies_in(folder)) == set()
 
 
-def test_purging_reaches_a_cache_of_the_users_own(server: OpenAIServer, folder: Path, tmp_path: Path) -> None:
+def test_purging_reaches_a_cache_of_the_users_own(
+    server: OpenAIServer, folder: Path, tmp_path: Path
+) -> None:
     own = tmp_path / "own"
     own.mkdir()
     pack = pack_of([SECRET, OTHER], folder, asking(server, cache=own / REPLIES_FILE))
@@ -150,7 +163,9 @@ def test_purging_several_documents_at_once(server: OpenAIServer, folder: Path) -
     third = Document(id_="third", text="Snow lay on the hills. 丘には雪が積もった。")
     pack = pack_of([SECRET, OTHER, third], folder, asking(server))
     assert pack.delete([SECRET, "third", "never there"], purge=True) == 2
-    assert found((*WORDS, "hills", "丘には雪", *OTHER_WORDS), *replies_in(folder)) == set(OTHER_WORDS)
+    assert found((*WORDS, "hills", "丘には雪", *OTHER_WORDS), *replies_in(folder)) == set(
+        OTHER_WORDS
+    )
 
 
 def test_purging_works_without_a_folder_and_without_an_llm() -> None:
@@ -187,7 +202,9 @@ def test_purging_leaves_nothing_of_a_document_in_a_recording_that_is_read(
     folder: Path, recording: Path, ensure_ascii: bool
 ) -> None:
     lines = [
-        json.dumps({"title": "", "text": each.text, "propositions": [each.text]}, ensure_ascii=ensure_ascii)
+        json.dumps(
+            {"title": "", "text": each.text, "propositions": [each.text]}, ensure_ascii=ensure_ascii
+        )
         for each in (SECRET, OTHER)
     ]
     recording.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -203,17 +220,23 @@ def test_purging_reaches_the_replies_of_what_stands_in_for_a_recording(
     server: OpenAIServer, folder: Path, recording: Path
 ) -> None:
     recording.write_text("", encoding="utf-8")
-    pack = pack_of([SECRET, OTHER], folder, RecordedPropositionizer(recording, otherwise=asking(server)))
+    pack = pack_of(
+        [SECRET, OTHER], folder, RecordedPropositionizer(recording, otherwise=asking(server))
+    )
     assert found(WORDS, *replies_in(folder)) == set(WORDS)
     pack.delete(SECRET.id_, purge=True)
     assert found(WORDS, *replies_in(folder)) == set()
 
 
 def test_a_recording_is_left_alone_where_nothing_is_purged(folder: Path, recording: Path) -> None:
-    recording.write_text(json.dumps({"text": SECRET.text, "propositions": ["x"]}) + "\n", encoding="utf-8")
+    recording.write_text(
+        json.dumps({"text": SECRET.text, "propositions": ["x"]}) + "\n", encoding="utf-8"
+    )
     before = recording.read_bytes()
     pack = pack_of(
-        [SECRET, OTHER], folder, RecordedPropositionizer(recording, otherwise=SentencePropositionizer())
+        [SECRET, OTHER],
+        folder,
+        RecordedPropositionizer(recording, otherwise=SentencePropositionizer()),
     )
     pack.delete(SECRET.id_)
     pack.delete(OTHER.id_, purge=True)
@@ -226,7 +249,9 @@ def test_a_recording_is_left_alone_where_nothing_is_purged(folder: Path, recordi
 def test_purging_leaves_nothing_of_a_document_in_any_file_of_the_index(
     server: OpenAIServer, folder: Path
 ) -> None:
-    many = [Document(id_=f"{n}", text=f"Rain fell on day {n}. {n}日に雨が降った。") for n in range(200)]
+    many = [
+        Document(id_=f"{n}", text=f"Rain fell on day {n}. {n}日に雨が降った。") for n in range(200)
+    ]
     pack = pack_of([SECRET, OTHER, *many], folder, SentencePropositionizer())
     assert found(WORDS, *files_in(folder)) >= {"wormwood", "山椒"}
     pack.delete(SECRET.id_, purge=True)
@@ -238,7 +263,9 @@ def test_purging_leaves_nothing_of_a_document_in_any_file_of_the_index(
 
 
 @pytest.mark.parametrize("store", [None, SimpleVectorStore])
-def test_purging_leaves_nothing_of_a_document_where_the_clock_was_set_back(store: Any, folder: Path) -> None:
+def test_purging_leaves_nothing_of_a_document_where_the_clock_was_set_back(
+    store: Any, folder: Path
+) -> None:
     given: dict[str, Any] = {} if store is None else {"vector_store": store()}
     models: dict[str, Any] = {"query_llm": "none", "embed_model": ShortEmbedding()}
     pack = DenseXRetrievalPack([SECRET], persist_dir=folder, **given, **models)
@@ -253,9 +280,13 @@ def test_purging_leaves_nothing_of_a_document_where_the_clock_was_set_back(store
         assert one.retrieve("harbour", similarity_top_k=1)[0].node.ref_doc_id == OTHER.id_
 
 
-def test_purging_leaves_nothing_of_a_document_in_an_embedded_store_of_the_users_own(folder: Path) -> None:
+def test_purging_leaves_nothing_of_a_document_in_an_embedded_store_of_the_users_own(
+    folder: Path,
+) -> None:
     store = EmbeddedVectorStore(folder)
-    pack = DenseXRetrievalPack([SECRET, OTHER], vector_store=store, query_llm="none", embed_model="none")
+    pack = DenseXRetrievalPack(
+        [SECRET, OTHER], vector_store=store, query_llm="none", embed_model="none"
+    )
     assert found(WORDS, *files_in(folder)) >= {"wormwood", "山椒"}
     pack.delete(SECRET.id_, purge=True)
     assert found(WORDS, *files_in(folder)) == set()

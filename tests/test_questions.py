@@ -46,7 +46,9 @@ DOCUMENTS = [Document(id_="miso", text=MISO), Document(id_="tea", text=TEA)]
 def answered(body: dict[str, Any]) -> Reply:
     text = asked_content(body)
     return Reply(
-        json.dumps({"propositions": PROPOSITIONS[text], "questions": QUESTIONS[text]}, ensure_ascii=False)
+        json.dumps(
+            {"propositions": PROPOSITIONS[text], "questions": QUESTIONS[text]}, ensure_ascii=False
+        )
     )
 
 
@@ -57,7 +59,9 @@ def server() -> Iterator[OpenAIServer]:
 
 
 def asking(server: OpenAIServer, **settings: Any) -> LLMPropositionizer:
-    llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test-0123456789", max_retries=0)
+    llm = OpenAI(
+        model="gpt-4o-mini", api_base=server.url, api_key="sk-test-0123456789", max_retries=0
+    )
     return LLMPropositionizer(llm, **{"questions": True, **settings})
 
 
@@ -67,7 +71,9 @@ def recording(tmp_path: Path) -> Path:
     path = tmp_path / "recorded.jsonl"
     lines = [{"text": text, "propositions": made} for text, made in PROPOSITIONS.items()]
     lines += [{"text": text, "questions": made} for text, made in QUESTIONS.items()]
-    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8"
+    )
     return path
 
 
@@ -90,7 +96,9 @@ def test_one_request_a_passage_brings_both(server: OpenAIServer) -> None:
     )
 
 
-def test_they_are_not_asked_for_unless_wanted_and_node_ids_tell_the_difference(server: OpenAIServer) -> None:
+def test_they_are_not_asked_for_unless_wanted_and_node_ids_tell_the_difference(
+    server: OpenAIServer,
+) -> None:
     without = asking(server, questions=False)
     without.propositionize([Passage(MISO)])
     assert "questions" not in server.requests[0].messages[0]["content"]
@@ -141,7 +149,9 @@ def test_questions_in_another_language_than_the_passage_are_left_out(server: Ope
 
 
 def test_a_model_that_writes_no_questions_loses_no_propositions(server: OpenAIServer) -> None:
-    server.responder = lambda body: Reply(json.dumps(PROPOSITIONS[asked_content(body)], ensure_ascii=False))
+    server.responder = lambda body: Reply(
+        json.dumps(PROPOSITIONS[asked_content(body)], ensure_ascii=False)
+    )
     made = asking(server).propositionize([Passage(MISO), Passage(TEA)])
     assert [(list(one.texts), one.questions) for one in made] == [
         (texts, ()) for texts in PROPOSITIONS.values()
@@ -149,13 +159,20 @@ def test_a_model_that_writes_no_questions_loses_no_propositions(server: OpenAISe
 
 
 def test_what_an_llm_wrote_is_recorded_and_read_again(server: OpenAIServer, tmp_path: Path) -> None:
-    made = asking(server, record_to=tmp_path / "out.jsonl").propositionize([Passage(MISO), Passage(TEA)])
+    made = asking(server, record_to=tmp_path / "out.jsonl").propositionize(
+        [Passage(MISO), Passage(TEA)]
+    )
     assert (
-        RecordedPropositionizer(tmp_path / "out.jsonl").propositionize([Passage(MISO), Passage(TEA)]) == made
+        RecordedPropositionizer(tmp_path / "out.jsonl").propositionize(
+            [Passage(MISO), Passage(TEA)]
+        )
+        == made
     )
 
 
-def test_a_question_is_a_node_that_leads_to_its_passage_and_names_what_answers_it(recording: Path) -> None:
+def test_a_question_is_a_node_that_leads_to_its_passage_and_names_what_answers_it(
+    recording: Path,
+) -> None:
     parser = PropositionNodeParser(propositionizer=RecordedPropositionizer(recording))
     nodes = parser.get_nodes_from_documents(DOCUMENTS)
     by_id = {node.node_id: node for node in nodes}
@@ -173,7 +190,10 @@ def test_a_question_is_a_node_that_leads_to_its_passage_and_names_what_answers_i
             unverified = "densex_unverified" in answer.metadata
             assert told == [answer.text, answer.start_char_idx, answer.end_char_idx, unverified]
     answers = {node.text: json.loads(node.metadata["densex_answers"])[0][1] for node in found}
-    assert answers["How do Japanese people consume miso in a broth?"] == "The Japanese eat miso in soup."
+    assert (
+        answers["How do Japanese people consume miso in a broth?"]
+        == "The Japanese eat miso in soup."
+    )
     assert answers["煎茶はどんな色をしている？"] == "煎茶は緑色である。"
 
 
@@ -199,12 +219,16 @@ def test_a_passage_is_found_by_its_questions_and_shows_what_answers_them(
         assert hit.node.get_content() in text
         units = matched_units(hit.node)
         assert {unit.granularity for unit in units} <= {"proposition", "sentence", "passage"}
-        assert any(unit.question in QUESTIONS[text] and unit.text in PROPOSITIONS[text] for unit in units)
+        assert any(
+            unit.question in QUESTIONS[text] and unit.text in PROPOSITIONS[text] for unit in units
+        )
         assert all(unit.span for unit in units)
 
 
 @pytest.mark.parametrize("embedded", [False, True])
-def test_what_only_a_question_finds_is_read_with_what_answers_it(recording: Path, embedded: bool) -> None:
+def test_what_only_a_question_finds_is_read_with_what_answers_it(
+    recording: Path, embedded: bool
+) -> None:
     pack = DenseXRetrievalPack(
         DOCUMENTS, propositionizer=RecordedPropositionizer(recording), query_llm="none", mode="auto_merging",
         embed_model=TrigramEmbedding() if embedded else "none",
@@ -235,7 +259,9 @@ def test_export_has_what_a_recording_needs(recording: Path, tmp_path: Path) -> N
     assert "4 questions" in " ".join(made.output.split())
     exported = command.invoke(app, ["export", str(tmp_path / "index")])
     (tmp_path / "again.jsonl").write_text(exported.stdout, encoding="utf-8")
-    again = RecordedPropositionizer(tmp_path / "again.jsonl").propositionize([Passage(MISO), Passage(TEA)])
+    again = RecordedPropositionizer(tmp_path / "again.jsonl").propositionize(
+        [Passage(MISO), Passage(TEA)]
+    )
     assert [(list(one.texts), list(one.questions)) for one in again] == [
         (PROPOSITIONS[text], QUESTIONS[text]) for text in (MISO, TEA)
     ]
@@ -251,13 +277,25 @@ def test_questions_come_through_the_batch_api_too(
     docs.mkdir()
     for document in DOCUMENTS:
         (docs / f"{document.id_}.txt").write_text(document.text, encoding="utf-8")
-    code, output = run("batch", "export", docs, "--to", to, "--out", tmp_path / "out", "--questions")
+    code, output = run(
+        "batch", "export", docs, "--to", to, "--out", tmp_path / "out", "--questions"
+    )
     assert (code, "--questions" in output) == (0, True)
-    results = write_results(tmp_path / "results.jsonl", answer(requests_in(tmp_path / "out"), answered))
+    results = write_results(
+        tmp_path / "results.jsonl", answer(requests_in(tmp_path / "out"), answered)
+    )
     assert run("batch", "import", results, "--to", to)[0] == 0
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
     code, output = run(
-        "index", docs, "--to", to, "--embed-model", "none", "--propositionizer", "llm", "--questions"
+        "index",
+        docs,
+        "--to",
+        to,
+        "--embed-model",
+        "none",
+        "--propositionizer",
+        "llm",
+        "--questions",
     )
     assert (code, server.requests) == (0, [])
     assert "4 questions" in " ".join(output.split())

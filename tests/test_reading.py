@@ -46,7 +46,9 @@ def html(path: Path, source: str) -> str:
 
 def record(*pairs: tuple[str, str]) -> str:
     """Names beside values, below an empty header."""
-    return "\n".join(["|  |  |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in pairs)])
+    return "\n".join(
+        ["|  |  |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in pairs)]
+    )
 
 
 # which files
@@ -72,9 +74,13 @@ HEADINGS |= dict.fromkeys((".html", ".htm", ".xhtml"), "<h1>茶 Tea</h1>")
 
 
 @pytest.mark.parametrize("kind", HEADED)
-def test_the_first_heading_of_a_kind_of_file_with_headings_is_its_title(kind: str, tmp_path: Path) -> None:
+def test_the_first_heading_of_a_kind_of_file_with_headings_is_its_title(
+    kind: str, tmp_path: Path
+) -> None:
     heading = HEADINGS.get(kind, "# 茶 Tea")
-    (document,) = read_file(write(tmp_path / f"notes{kind}", f"{heading}\n\nIt is steamed."), "notes")
+    (document,) = read_file(
+        write(tmp_path / f"notes{kind}", f"{heading}\n\nIt is steamed."), "notes"
+    )
     assert title_of(document) == "茶 Tea"
 
 
@@ -226,7 +232,9 @@ def test_what_is_in_the_index_was_asked_for(tmp_path: Path) -> None:
         (["下書\N{KATAKANA LETTER KI}", "B.md"], {"a.md", "d.txt", "下書き/b.md", "x/下書き/c.md"}),
     ],
 )
-def test_globs_leave_out_files_and_folders(tmp_path: Path, globs: list[str], left: set[str]) -> None:
+def test_globs_leave_out_files_and_folders(
+    tmp_path: Path, globs: list[str], left: set[str]
+) -> None:
     for name in ("a.md", "d.txt", "下書き/b.md", "x/下書き/c.md"):
         write(tmp_path / name)
     assert {*find_files([tmp_path], exclude=globs, include=["*.txt"]).files.values()} == left
@@ -240,7 +248,9 @@ def test_globs_do_not_tell_how_a_character_is_composed(tmp_path: Path) -> None:
 # what their documents are called
 
 
-@pytest.mark.parametrize("name", ["日本語 の.md", "a b/'c'.md", "-dash.md", "new\nline.md", "[bold].md"])
+@pytest.mark.parametrize(
+    "name", ["日本語 の.md", "a b/'c'.md", "-dash.md", "new\nline.md", "[bold].md"]
+)
 def test_an_id_is_the_path_below_the_root(tmp_path: Path, name: str) -> None:
     write(tmp_path / name)
     assert ids(tmp_path) == {name}
@@ -273,7 +283,9 @@ def test_an_id_that_stands_for_another_file_is_not_given_again(tmp_path: Path) -
 
 
 def test_a_moved_file_gets_its_id_back(tmp_path: Path) -> None:
-    assert ids(write(tmp_path / "new/a.md"), indexed={str(tmp_path / "old/a.md"): "a.md"}) == {"a.md"}
+    assert ids(write(tmp_path / "new/a.md"), indexed={str(tmp_path / "old/a.md"): "a.md"}) == {
+        "a.md"
+    }
 
 
 # text
@@ -300,11 +312,19 @@ def test_text_is_read_in_the_encodings_of_japan(tmp_path: Path, encoding: str) -
 @pytest.mark.parametrize("end", ["---\n", "...\r\n"])
 def test_front_matter_is_metadata_and_not_text(tmp_path: Path, encoding: str, end: str) -> None:
     front = (
-        "---\ntitle: 猫の暮らし\ntags: [猫, 家]\ndate: 2024-05-01\nfile_name: other.md\nyear: 2024\n" + end
+        "---\ntitle: 猫の暮らし\ntags: [猫, 家]\ndate: 2024-05-01\nfile_name: other.md\nyear: 2024\n"
+        + end
     )
-    (document,) = read_file(write(tmp_path / "a.md", f"{front}# 一\n\n{JAPANESE}".encode(encoding)), "a.md")
+    (document,) = read_file(
+        write(tmp_path / "a.md", f"{front}# 一\n\n{JAPANESE}".encode(encoding)), "a.md"
+    )
     assert document.text == f"# 一\n\n{JAPANESE}"
-    given_by_user = {"title": "猫の暮らし", "tags": ["猫", "家"], "date": "2024-05-01", "year": 2024}
+    given_by_user = {
+        "title": "猫の暮らし",
+        "tags": ["猫", "家"],
+        "date": "2024-05-01",
+        "year": 2024,
+    }
     assert given_by_user.items() <= document.metadata.items()
     assert document.metadata["file_name"] == "a.md"
 
@@ -319,11 +339,15 @@ def test_front_matter_is_the_same_json_in_every_process(tmp_path: Path) -> None:
     assert document.metadata["made"] == "2024-05-01T09:30:00"
 
 
-def test_front_matter_that_cannot_be_kept_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_front_matter_that_cannot_be_kept_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     text = "---\ntitle: 雨\nkey: !!binary aGVsbG8=\n---\nRain fell."
     (document,) = read_file(write(tmp_path / "a.md", text), "a.md")
     assert document.text == text
-    assert "a.md: its front matter stays in the text: 'key' holds a value of type bytes" in caplog.text
+    assert (
+        "a.md: its front matter stays in the text: 'key' holds a value of type bytes" in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
@@ -338,7 +362,9 @@ def test_text_between_rules_is_no_front_matter(tmp_path: Path, text: str) -> Non
 BOMB = "\n".join(["a0: &a0 x", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 20))])
 
 
-@pytest.mark.parametrize("wrong", ["title: a: b", "a: &a [*a]", "date: 2024-13-45", "? [a]\n: b", BOMB])
+@pytest.mark.parametrize(
+    "wrong", ["title: a: b", "a: &a [*a]", "date: 2024-13-45", "? [a]\n: b", BOMB]
+)
 def test_front_matter_that_is_no_yaml_stays_in_the_text(
     tmp_path: Path, wrong: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -347,7 +373,9 @@ def test_front_matter_that_is_no_yaml_stays_in_the_text(
     assert "front matter is no YAML" in caplog.text
 
 
-@pytest.mark.parametrize(("delimiter", "encoding"), [(",", "cp932"), (";", "utf-8-sig"), ("\t", "utf-16")])
+@pytest.mark.parametrize(
+    ("delimiter", "encoding"), [(",", "cp932"), (";", "utf-8-sig"), ("\t", "utf-16")]
+)
 def test_each_row_of_a_table_file_can_be_understood_alone(
     tmp_path: Path, delimiter: str, encoding: str
 ) -> None:
@@ -369,7 +397,11 @@ def test_each_row_of_a_table_file_can_be_understood_alone(
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 def test_what_parts_cells_is_told_by_most_lines(tmp_path: Path, delimiter: str) -> None:
     title = "Prices; all" if delimiter == "," else "Prices, all"
-    rows = [title, delimiter.join(['"Name, or; two"', "Price"]), delimiter.join(["Tea", '"1,50, 2; 3"'])]
+    rows = [
+        title,
+        delimiter.join(['"Name, or; two"', "Price"]),
+        delimiter.join(["Tea", '"1,50, 2; 3"']),
+    ]
     assert read_file(write(tmp_path / "a.csv", "\n".join(rows)), "a.csv")[0].text.endswith(
         "\n\n\n" + record(("Name, or; two", "Tea"), ("Price", "1,50, 2; 3"))
     )
@@ -412,7 +444,9 @@ def test_a_backslash_that_ends_a_cell_is_a_letter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("title", ["Prices, in euros", "価格表, 円, 令和6年, 東京, 本店"])
-def test_a_title_above_a_table_file_is_a_line_whatever_commas_it_has(tmp_path: Path, title: str) -> None:
+def test_a_title_above_a_table_file_is_a_line_whatever_commas_it_has(
+    tmp_path: Path, title: str
+) -> None:
     rows = f"{title}\nProduct,Price,Stock\nTea,3.50,4\nCoffee,4.20,5\n"
     text = read_file(write(tmp_path / "a.csv", rows), "a.csv")[0].text
     assert text.startswith(f"{title}\n\n\n")
@@ -424,12 +458,15 @@ def test_rows_without_names_are_lines(tmp_path: Path) -> None:
     assert text == "Tea 3.50\n\nCoffee 4.20"
 
 
-def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_row(tmp_path: Path) -> None:
+def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_row(
+    tmp_path: Path,
+) -> None:
     long = "It shines. " * 20_000
     rows = ["name,text", f'Lamp,"{long}"', 'Shade,"5"" wide"', 'Rug,"It lies.', "Tea,green"]
     (document,) = read_file(write(tmp_path / "a.csv", "\n".join(rows)), "a.csv")
     cells = [
-        table.splitlines()[3].split(" | ")[1].removesuffix(" |") for table in document.text.split("\n\n\n")
+        table.splitlines()[3].split(" | ")[1].removesuffix(" |")
+        for table in document.text.split("\n\n\n")
     ]
     assert cells == [long.strip(), '5" wide', '"It lies.', "green"]
 
@@ -437,7 +474,9 @@ def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_r
 def test_titles_and_notes_of_a_table_file_are_lines(tmp_path: Path) -> None:
     rows = "価格表,,\n商品,価格,説明\n煎茶,500円,緑色\n※税抜,,\n"
     assert read_file(write(tmp_path / "a.csv", rows), "a.csv")[0].text == (
-        "価格表\n\n\n" + record(("商品", "煎茶"), ("価格", "500円"), ("説明", "緑色")) + "\n\n\n※税抜"
+        "価格表\n\n\n"
+        + record(("商品", "煎茶"), ("価格", "500円"), ("説明", "緑色"))
+        + "\n\n\n※税抜"
     )
     assert (
         read_file(write(tmp_path / "b.csv", "価格表,\n商品,価格\n"), "b.csv")[0].text
@@ -524,7 +563,9 @@ def test_dates_that_were_typed_in_japanese_are_dates(tmp_path: Path, number: int
     book.save(tmp_path / "a.xlsx")
     with ZipFile(tmp_path / "a.xlsx") as whole, ZipFile(tmp_path / "b.xlsx", "w") as typed:
         for name in whole.namelist():
-            typed.writestr(name, whole.read(name).replace(b'numFmtId="2"', b'numFmtId="%d"' % number))
+            typed.writestr(
+                name, whole.read(name).replace(b'numFmtId="2"', b'numFmtId="%d"' % number)
+            )
     assert read_file(tmp_path / "b.xlsx", "b.xlsx")[0].text == "# Sheet\n\n発売 2024-05-01"
 
 
@@ -545,7 +586,9 @@ def test_tables_below_one_another_have_names_of_their_own(tmp_path: Path) -> Non
         book.active.append(row)
     book.save(tmp_path / "a.xlsx")
     blocks = [record(("店", "渋谷"), ("電話", "03-1111")), "在庫"]
-    blocks += [record(("商品", name), ("数", count)) for name, count in (("煎茶", "12個"), ("番茶", "3個"))]
+    blocks += [
+        record(("商品", name), ("数", count)) for name, count in (("煎茶", "12個"), ("番茶", "3個"))
+    ]
     assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == "# Sheet\n\n" + "\n\n\n".join(blocks)
     table = write(tmp_path / "a.csv", "\n".join(map(",".join, rows)))
     assert read_file(table, "a.csv")[0].text == "\n\n\n".join(blocks)
@@ -554,7 +597,9 @@ def test_tables_below_one_another_have_names_of_their_own(tmp_path: Path) -> Non
 def test_what_cells_merged_over_several_columns_say_is_read_once(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
-    for number, (name, value) in enumerate([("申請者", "山田"), ("行き先", "大阪"), ("目的", "商談")], 1):
+    for number, (name, value) in enumerate(
+        [("申請者", "山田"), ("行き先", "大阪"), ("目的", "商談")], 1
+    ):
         book.active[f"A{number}"], book.active[f"D{number}"] = name, value
         book.active.merge_cells(f"A{number}:C{number}")
         book.active.merge_cells(f"D{number}:H{number}")
@@ -569,11 +614,15 @@ def test_a_sheet_is_cited_by_its_name_once(tmp_path: Path) -> None:
     book.active.title, book.active["A1"] = "Tea", "It was shipped from Karsted."
     book.save(tmp_path / "a.xlsx")
     documents = read_file(tmp_path / "a.xlsx", "a.xlsx")
-    pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
+    pack = DenseXRetrievalPack(
+        documents, proposition_llm="none", query_llm="none", embed_model="none"
+    )
     assert pack.run("What was shipped from Karsted?").metadata["markdown"].endswith("[^1]: a – Tea")
 
 
-def formula_file(path: Path, cells: dict[str, str | int], part: str = "", instead: str = "") -> Path:
+def formula_file(
+    path: Path, cells: dict[str, str | int], part: str = "", instead: str = ""
+) -> Path:
     """A sheet whose formulas have no values, as openpyxl writes it, or with something in place of a part of
     it."""
     openpyxl = pytest.importorskip("openpyxl")
@@ -593,7 +642,9 @@ NO_VALUE = "<v></v>"
 CELL = '<c r="C2"><f>2*3</f><v></v>'
 
 
-def test_formulas_without_values_are_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_formulas_without_values_are_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     cells: dict[str, str | int] = {}
     for row in range(2, 9):
         cells |= {f"A{row}": f"品目{row}", f"B{row}": 40, f"C{row}": f"=B{row}*2"}
@@ -610,7 +661,9 @@ def test_values_that_a_program_never_worked_out_are_none(
     tmp_path: Path, written: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = formula_file(tmp_path, {"A2": "Pump", "B2": 2, "C2": "=2*3"}, NO_VALUE, written)
-    assert read_file(file, "a.xlsx")[0].text == "# Sheet\n\n" + record(("Item", "Pump"), ("Price", "2"))
+    assert read_file(file, "a.xlsx")[0].text == "# Sheet\n\n" + record(
+        ("Item", "Pump"), ("Price", "2")
+    )
     assert "1 cell with a formula has no value" in caplog.text
 
 
@@ -632,7 +685,9 @@ def test_values_that_were_kept_of_formulas_are_read(
     assert "no value" not in caplog.text
 
 
-def test_a_formula_whose_value_is_nought_is_read_where_a_program_worked_it_out(tmp_path: Path) -> None:
+def test_a_formula_whose_value_is_nought_is_read_where_a_program_worked_it_out(
+    tmp_path: Path,
+) -> None:
     file = formula_file(tmp_path, {"A2": "Pump", "B2": 2, "C2": "=2-2"}, NO_VALUE, "<v>0</v>")
     with ZipFile(file) as written, ZipFile(tmp_path / "b.xlsx", "w") as saved:
         for name in written.namelist():
@@ -655,7 +710,9 @@ def test_rows_are_whole_in_passages_and_units(tmp_path: Path) -> None:
     documents = read_file(write(tmp_path / "a.csv", "\n".join(["name,text,price", *rows])), "a.csv")
     nodes = PropositionNodeParser().get_nodes_from_documents(documents)
     texts = {
-        granularity: [node.get_content() for node in nodes if node.metadata[GRANULARITY_KEY] == granularity]
+        granularity: [
+            node.get_content() for node in nodes if node.metadata[GRANULARITY_KEY] == granularity
+        ]
         for granularity in ("passage", "proposition")
     }
     for number in range(200):
@@ -678,7 +735,9 @@ def test_half_width_kana_are_read_beside_others(encoding: str) -> None:
 
 
 def test_front_matter_of_nothing_is_left_out(tmp_path: Path) -> None:
-    assert read_file(write(tmp_path / "a.md", "---\n---\nRain fell."), "a.md")[0].text == "Rain fell."
+    assert (
+        read_file(write(tmp_path / "a.md", "---\n---\nRain fell."), "a.md")[0].text == "Rain fell."
+    )
 
 
 @given(st.text())
@@ -687,7 +746,9 @@ def test_any_utf_8_text_is_read_as_it_is(text: str) -> None:
         assert decode(text.encode()) == text
 
 
-@given(st.text(alphabet="あいうえおかきくけこアイウエオ日本語東京大学人間山川。、「」ー", min_size=4))
+@given(
+    st.text(alphabet="あいうえおかきくけこアイウエオ日本語東京大学人間山川。、「」ー", min_size=4)
+)
 def test_shift_jis_and_euc_jp_are_told_apart(text: str) -> None:
     assert decode(("これは" + text).encode("euc_jp")) == "これは" + text
     assert decode(("これは" + text).encode("cp932")) == "これは" + text
@@ -707,9 +768,18 @@ def test_shift_jis_and_euc_jp_are_told_apart(text: str) -> None:
         ("20°C ± 2°", "latin-1"),
         ("Size – 5 µm, © Acme™", "cp1252"),
         ("Our Tokyo office (東京本社) is open. Ask the 日本 team for details.", "cp932"),
-        ("Příliš žluťoučký kůň úpěl ďábelské ódy. Praha je hlavní město České republiky.", "cp1250"),
-        ("Первая русская железная дорога была открыта в тысяча восемьсот тридцать седьмом году.", "cp1251"),
-        ("Первая русская железная дорога была открыта в тысяча восемьсот тридцать седьмом году.", "koi8-r"),
+        (
+            "Příliš žluťoučký kůň úpěl ďábelské ódy. Praha je hlavní město České republiky.",
+            "cp1250",
+        ),
+        (
+            "Первая русская железная дорога была открыта в тысяча восемьсот тридцать седьмом году.",
+            "cp1251",
+        ),
+        (
+            "Первая русская железная дорога была открыта в тысяча восемьсот тридцать седьмом году.",
+            "koi8-r",
+        ),
         ("北京是中华人民共和国的首都，也是全国的政治中心、文化中心。", "gbk"),
         ("臺北市是中華民國的首都，也是全國的政治與文化中心。", "big5"),
         ("서울은 대한민국의 수도이며 가장 큰 도시이다. 한강을 끼고 있다.", "euc-kr"),
@@ -747,7 +817,9 @@ SHORT_TEXTS = {
         for encoding in encodings
     ],
 )
-def test_a_short_text_is_read_in_the_encoding_in_which_it_is_likeliest(text: str, encoding: str) -> None:
+def test_a_short_text_is_read_in_the_encoding_in_which_it_is_likeliest(
+    text: str, encoding: str
+) -> None:
     assert decode(text.encode(encoding)) == text
 
 
@@ -829,7 +901,9 @@ def paragraph(text: str, about: str = "") -> str:
 
 
 def word_file(path: Path, *body: str, **parts: str) -> Path:
-    return archive(path, word__document=word(f"<w:body>{''.join(body)}</w:body>", "document"), **parts)
+    return archive(
+        path, word__document=word(f"<w:body>{''.join(body)}</w:body>", "document"), **parts
+    )
 
 
 def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
@@ -857,9 +931,13 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
         f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in cells)}</w:tbl>",
         f'<w:p>{link}{deleted}<w:r><w:footnoteReference w:id="2"/></w:r></w:p>',
         word__styles=word("".join(styles), "styles"),
-        word__numbering=word(f'{level}<w:num w:numId="1"><w:abstractNumId w:val="9"/></w:num>', "numbering"),
+        word__numbering=word(
+            f'{level}<w:num w:numId="1"><w:abstractNumId w:val="9"/></w:num>', "numbering"
+        ),
         word__header1=word(paragraph("Confidential"), "hdr"),
-        word__footnotes=word(f'<w:footnote w:id="2">{paragraph("Since 1859.")}</w:footnote>', "footnotes"),
+        word__footnotes=word(
+            f'<w:footnote w:id="2">{paragraph("Since 1859.")}</w:footnote>', "footnotes"
+        ),
         docProps__core=(
             '<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Rules of 2024</dc:title></c>'
         ),
@@ -874,7 +952,9 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
 
 def boxed(*texts: str, shape: str = "drawing") -> str:
     """A shape of Word, of one of its two kinds, with text boxes."""
-    boxes = "".join(f"<b:oval><w:txbxContent>{paragraph(text)}</w:txbxContent></b:oval>" for text in texts)
+    boxes = "".join(
+        f"<b:oval><w:txbxContent>{paragraph(text)}</w:txbxContent></b:oval>" for text in texts
+    )
     return f'<w:{shape} xmlns:b="b">{boxes}</w:{shape}>'
 
 
@@ -901,7 +981,9 @@ def alternatives(choice: str, fallback: str | None) -> str:
 )
 def test_text_boxes_of_a_word_file_are_read_once(tmp_path: Path, content: str) -> None:
     pytest.importorskip("mammoth")
-    file = word_file(tmp_path / "a.docx", f"<w:p><w:r><w:t>Memo.</w:t></w:r><w:r>{content}</w:r></w:p>")
+    file = word_file(
+        tmp_path / "a.docx", f"<w:p><w:r><w:t>Memo.</w:t></w:r><w:r>{content}</w:r></w:p>"
+    )
     assert read_file(file, "a.docx")[0].text == "Memo.\n\nCall 4711.\n\n火災は119番。\n"
 
 
@@ -909,7 +991,9 @@ def test_a_text_box_within_another_of_a_word_file_is_read_once(tmp_path: Path) -
     pytest.importorskip("mammoth")
     inner = f"<w:p><w:r><w:t>Outer.</w:t></w:r><w:r>{boxed('Inner.')}</w:r></w:p>"
     outer = f"<w:drawing><w:txbxContent>{inner}</w:txbxContent></w:drawing>"
-    file = word_file(tmp_path / "a.docx", f"<w:p><w:r><w:t>Memo.</w:t></w:r><w:r>{outer}</w:r></w:p>")
+    file = word_file(
+        tmp_path / "a.docx", f"<w:p><w:r><w:t>Memo.</w:t></w:r><w:r>{outer}</w:r></w:p>"
+    )
     assert sorted(read_file(file, "a.docx")[0].text.split()) == ["Inner.", "Memo.", "Outer."]
 
 
@@ -964,7 +1048,8 @@ def section(**ids: str) -> str:
 def related(**targets: str) -> str:
     """The relationships of a document whose ids lead to these parts."""
     relations = (
-        f'<Relationship Id="{key}" Type="{MARGIN}/x" Target="{part}"/>' for key, part in targets.items()
+        f'<Relationship Id="{key}" Type="{MARGIN}/x" Target="{part}"/>'
+        for key, part in targets.items()
     )
     namespace = "http://schemas.openxmlformats.org/package/2006/relationships"
     return f'<Relationships xmlns="{namespace}">{"".join(relations)}</Relationships>'
@@ -992,7 +1077,9 @@ def test_headers_and_footers_of_a_word_file_are_read_once(tmp_path: Path) -> Non
             footer_default="b",
             footer_x="lost",
         ),
-        word__header1=word(f"{paragraph('Tanaka Ltd.')}<w:tbl>{rows}</w:tbl>{paragraph('')}", "hdr"),
+        word__header1=word(
+            f"{paragraph('Tanaka Ltd.')}<w:tbl>{rows}</w:tbl>{paragraph('')}", "hdr"
+        ),
         word__header2=word(paragraph("Tanaka Ltd.") + paragraph("Part two"), "hdr"),
         word__header3=word(paragraph("An old draft."), "hdr"),
         word__footer1=word(link + page, "ftr"),
@@ -1010,7 +1097,9 @@ def test_headers_and_footers_of_a_word_file_are_read_once(tmp_path: Path) -> Non
 
 def test_headers_of_first_and_of_even_pages_are_read_where_they_are_shown(tmp_path: Path) -> None:
     pytest.importorskip("mammoth")
-    shown = section(header_first="a", header_even="b").replace("</w:sectPr>", "<w:titlePg/></w:sectPr>")
+    shown = section(header_first="a", header_even="b").replace(
+        "</w:sectPr>", "<w:titlePg/></w:sectPr>"
+    )
     file = word_file(
         tmp_path / "a.docx",
         paragraph("本文。"),
@@ -1020,7 +1109,9 @@ def test_headers_of_first_and_of_even_pages_are_read_where_they_are_shown(tmp_pa
         word__settings=word("<w:evenAndOddHeaders/>", "settings"),
         **{"word___rels__document.xml.rels": related(a="header1.xml", b="header2.xml")},
     )
-    assert read_file(file, "a.docx")[0].text == "文書番号 KM-12 第3版\n\n管理責任者 鈴木\n\n本文。\n"
+    assert (
+        read_file(file, "a.docx")[0].text == "文書番号 KM-12 第3版\n\n管理責任者 鈴木\n\n本文。\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -1056,7 +1147,8 @@ def test_hidden_rows_and_texts_of_a_word_file_are_not_read_in_either_form_of_the
     parts = {
         "word__document": word(f"<w:body>{secret}<w:tbl>{rows}</w:tbl></w:body>", "document"),
         "word__styles": word(
-            '<w:style w:type="paragraph" w:styleId="x"><w:rPr><w:vanish/></w:rPr></w:style>', "styles"
+            '<w:style w:type="paragraph" w:styleId="x"><w:rPr><w:vanish/></w:rPr></w:style>',
+            "styles",
         ),
     }
     if strict:
@@ -1091,7 +1183,9 @@ def test_what_is_not_read_of_an_office_file_is_told(
     assert f"b.docx: not read: its {kind}" in caplog.text
 
 
-def test_what_is_attached_to_a_message_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_attached_to_a_message_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     pytest.importorskip("bs4")
     message = EmailMessage()
     message["Subject"] = "見積"
@@ -1101,27 +1195,36 @@ def test_what_is_attached_to_a_message_is_told(tmp_path: Path, caplog: pytest.Lo
     assert "a.eml: not read: what is attached (1)" in caplog.text
 
 
-def test_of_readings_above_kanji_and_of_fields_in_a_word_file_the_text_is_read(tmp_path: Path) -> None:
+def test_of_readings_above_kanji_and_of_fields_in_a_word_file_the_text_is_read(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("mammoth")
     base = "<w:rubyBase><w:r><w:t>函館</w:t></w:r></w:rubyBase>"
-    ruby = f"<w:r><w:ruby><w:rubyPr/><w:rt><w:r><w:t>はこだて</w:t></w:r></w:rt>{base}</w:ruby></w:r>"
+    ruby = (
+        f"<w:r><w:ruby><w:rubyPr/><w:rt><w:r><w:t>はこだて</w:t></w:r></w:rt>{base}</w:ruby></w:r>"
+    )
     field = '<w:fldSimple w:instr=" SEQ 表 "><w:r><w:t>2</w:t></w:r></w:fldSimple>'
     file = word_file(tmp_path / "a.docx", f"<w:p>{ruby}<w:r><w:t>の港。表</w:t></w:r>{field}</w:p>")
     assert read_file(file, "a.docx")[0].text == "函館の港。表2\n"
 
 
-def test_of_powers_and_fractions_in_a_word_file_the_numbers_stay_what_they_are(tmp_path: Path) -> None:
+def test_of_powers_and_fractions_in_a_word_file_the_numbers_stay_what_they_are(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("mammoth")
     raised = (
-        '<w:r><w:t>10</w:t></w:r><w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>6</w:t></w:r>'
+        "<w:r><w:t>10</w:t></w:r>"
+        '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>6</w:t></w:r>'
     )
     two, x = (
-        f'<m:r><m:rPr><m:sty m:val="p"/></m:rPr><m:t xml:space="preserve">{one}</m:t></m:r>' for one in "2x"
+        f'<m:r><m:rPr><m:sty m:val="p"/></m:rPr><m:t xml:space="preserve">{one}</m:t></m:r>'
+        for one in "2x"
     )
     power = f"<m:sSup><m:sSupPr/><m:e>{x}</m:e><m:sup>{two}</m:sup></m:sSup>"
     equation = f"<m:oMath><m:f><m:num>{power}</m:num><m:den>{two}</m:den></m:f></m:oMath>"
     file = word_file(
-        tmp_path / "a.docx", f'<w:p xmlns:m="m">{raised}<w:r><w:t> litres of </w:t></w:r>{equation}</w:p>'
+        tmp_path / "a.docx",
+        f'<w:p xmlns:m="m">{raised}<w:r><w:t> litres of </w:t></w:r>{equation}</w:p>',
     )
     assert read_file(file, "a.docx")[0].text == "10^6 litres of x^2/2\n"
 
@@ -1147,7 +1250,9 @@ def test_what_a_merged_cell_of_a_word_file_says_each_of_its_rows_says(tmp_path: 
     )
 
 
-def test_a_book_is_read_in_the_order_of_its_pages_without_contents_and_readings(tmp_path: Path) -> None:
+def test_a_book_is_read_in_the_order_of_its_pages_without_contents_and_readings(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("bs4")
     opening = "<h1>開港</h1><p><ruby>函館<rt>はこだて</rt></ruby>の港は<br/>1859年に開かれた。</p>"
     package = """<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/">
@@ -1217,7 +1322,11 @@ def test_subtitles_are_what_is_said(tmp_path: Path) -> None:
 def test_a_notebook_is_its_cells_without_what_they_put_out(tmp_path: Path) -> None:
     cells = [
         {"cell_type": "markdown", "source": ["# Harbour\n", "412 ships came."]},
-        {"cell_type": "code", "source": "ships.mean()", "outputs": [{"data": {"image/png": "iVBORw0KGgo"}}]},
+        {
+            "cell_type": "code",
+            "source": "ships.mean()",
+            "outputs": [{"data": {"image/png": "iVBORw0KGgo"}}],
+        },
     ]
     (read,) = read_file(write(tmp_path / "a.ipynb", json.dumps({"cells": cells})), "a.ipynb")
     assert read.text == "# Harbour\n412 ships came.\n\n```\nships.mean()\n```"
@@ -1263,7 +1372,10 @@ def test_slides_are_read_below_their_titles_with_groups_tables_and_notes(tmp_pat
 @pytest.mark.parametrize("name", ["word/document.xml", "word/media/image1.png"])
 @pytest.mark.slow_cases("*", but=["*document.xml"])
 def test_what_would_unpack_to_gigabytes_is_not_unpacked(tmp_path: Path, name: str) -> None:
-    with ZipFile(tmp_path / "a.docx", "w", ZIP_DEFLATED) as archive, archive.open(name, "w") as part:
+    with (
+        ZipFile(tmp_path / "a.docx", "w", ZIP_DEFLATED) as archive,
+        archive.open(name, "w") as part,
+    ):
         for _ in range(300):
             part.write(bytes(2**20))
     with pytest.raises(UnreadableFileError, match="unpacks to more than 256 MB"):
@@ -1288,7 +1400,9 @@ def test_a_sheet_whose_columns_are_merged_as_a_whole_is_refused(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["c.docx", "c.epub", "c.pptx", "c.xlsx"])
 def test_a_damaged_archive_is_an_error_that_names_the_file(tmp_path: Path, name: str) -> None:
-    pytest.importorskip({"c.xlsx": "openpyxl", "c.docx": "mammoth", "c.pptx": "pptx"}.get(name, "bs4"))
+    pytest.importorskip(
+        {"c.xlsx": "openpyxl", "c.docx": "mammoth", "c.pptx": "pptx"}.get(name, "bs4")
+    )
     with pytest.raises(UnreadableFileError, match="may be damaged"):
         read_file(write(tmp_path / name, b"PK\x03\x04"), name)
 
@@ -1303,7 +1417,9 @@ def test_a_damaged_archive_is_an_error_that_names_the_file(tmp_path: Path, name:
         (bytes([0xFF, 0x81, 0x8D, 0x1B, 0x02, 0xFE]) * 9, "in no encoding"),
     ],
 )
-def test_what_is_no_text_is_an_error_that_names_the_file(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_what_is_no_text_is_an_error_that_names_the_file(
+    tmp_path: Path, content: bytes, reason: str
+) -> None:
     with pytest.raises(UnreadableFileError, match=reason) as error:
         read_file(write(tmp_path / "a.bin", content), "a.bin")
     assert str(tmp_path / "a.bin") in str(error.value)
@@ -1312,7 +1428,8 @@ def test_what_is_no_text_is_an_error_that_names_the_file(tmp_path: Path, content
 def test_a_mailbox_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFileError, match=r"a mailbox, .* save it as .*\.eml"):
         read_file(
-            write(tmp_path / "in.mbox", "From ada@example.jp Wed May  1 09:30:00 2024\n\nHello.\n"), "in.mbox"
+            write(tmp_path / "in.mbox", "From ada@example.jp Wed May  1 09:30:00 2024\n\nHello.\n"),
+            "in.mbox",
         )
 
 
@@ -1353,7 +1470,9 @@ def rows_of(*rows: str, tag: str = "td") -> str:
 GROUPED = rows_of("Branch/2|2*FY2023|2*FY2024", "Plan|Actual|Plan|Actual", tag="th")
 
 
-@pytest.mark.parametrize("header", [GROUPED, f"<thead>{GROUPED}</thead>", GROUPED.replace("th", "td")])
+@pytest.mark.parametrize(
+    "header", [GROUPED, f"<thead>{GROUPED}</thead>", GROUPED.replace("th", "td")]
+)
 def test_the_names_of_columns_begin_with_those_of_their_groups(tmp_path: Path, header: str) -> None:
     rows = rows_of("Sapporo|110|118|140|133", "Naha|70|64|75|91")
     assert html(tmp_path, f"<table>{header}{rows}</table>") == SALES
@@ -1362,7 +1481,14 @@ def test_the_names_of_columns_begin_with_those_of_their_groups(tmp_path: Path, h
 def test_titles_units_sections_totals_and_notes_of_a_table(tmp_path: Path) -> None:
     header = rows_of("3*売上", "支店/2|上期|下期", "計画|実績", "|(千円)|(千円)", tag="th")
     rows = rows_of(
-        "3*北日本", "札幌|110|118", "青森/2|2*休業", "9|8", "3*南日本", "那覇|70|64", "2*合計|5", "3*※速報値"
+        "3*北日本",
+        "札幌|110|118",
+        "青森/2|2*休業",
+        "9|8",
+        "3*南日本",
+        "那覇|70|64",
+        "2*合計|5",
+        "3*※速報値",
     )
     names = "| 支店 | 上期 計画 (千円) | 下期 実績 (千円) |\n| --- | --- | --- |\n"
     assert html(tmp_path, f"<table>{header}{rows}</table>") == (
@@ -1378,17 +1504,28 @@ FORM = record(
     ("費用", "24000"),
     ("目的", "説明会"),
 )
-FORM_ROWS = ["申請者|山本花子|所属|営業第二課", "期間|6月3日から5日まで|費用|24000", "目的|3*説明会"]
+FORM_ROWS = [
+    "申請者|山本花子|所属|営業第二課",
+    "期間|6月3日から5日まで|費用|24000",
+    "目的|3*説明会",
+]
 
 
 @pytest.mark.parametrize(
     "rows",
     [
         rows_of(*FORM_ROWS),
-        rows_of("申請者|山本花子", "所属|営業第二課", "期間|6月3日から5日まで", "費用|24000", "目的|説明会"),
+        rows_of(
+            "申請者|山本花子",
+            "所属|営業第二課",
+            "期間|6月3日から5日まで",
+            "費用|24000",
+            "目的|説明会",
+        ),
         rows_of("申請者：|山本花子", "所属：|営業第二課"),
         "".join(
-            f"<tr><th>{name}<td>{value}" for name, value in (("申請者", "山本花子"), ("所属", "営業第二課"))
+            f"<tr><th>{name}<td>{value}"
+            for name, value in (("申請者", "山本花子"), ("所属", "営業第二課"))
         ),
     ],
 )
@@ -1414,7 +1551,10 @@ def test_names_above_values_are_no_record(tmp_path: Path, rows: list[str]) -> No
 def test_a_table_in_the_cell_of_another_is_text_in_it(tmp_path: Path) -> None:
     inner = f"<table>{rows_of('Power|5 W', 'Colour|red')}</table>"
     outer = f"<table>{rows_of('Item|Details', tag='th')}<tr><td>Lamp<td>{inner}</table>"
-    assert html(tmp_path, outer) == "| Item | Details |\n| --- | --- |\n| Lamp | Power: 5 W; Colour: red |\n"
+    assert (
+        html(tmp_path, outer)
+        == "| Item | Details |\n| --- | --- |\n| Lamp | Power: 5 W; Colour: red |\n"
+    )
 
 
 def test_what_is_struck_out_is_marked_in_html(tmp_path: Path) -> None:
@@ -1448,7 +1588,9 @@ def depths(text: str) -> list[tuple[str, int]]:
 
 def test_lists_within_lists_nest_as_markdown_has_it(tmp_path: Path) -> None:
     inner = "<ul><li>sencha<ol start=9><li>first<li>second<ul><li>deep</ul></ol></ul>"
-    text = html(tmp_path, f"<p>Kinds:<ol><li>green{inner}<li><p>black<p>More.<pre>x = 1</pre><li>white</ol>")
+    text = html(
+        tmp_path, f"<p>Kinds:<ol><li>green{inner}<li><p>black<p>More.<pre>x = 1</pre><li>white</ol>"
+    )
     assert text.startswith("Kinds:\n\n1. green\n")
     assert depths(text) == [
         ("green", 1), ("sencha", 2), ("first", 3), ("second", 3), ("deep", 4),
@@ -1504,7 +1646,8 @@ def test_items_of_word_files_are_numbered_as_word_numbers_them(tmp_path: Path) -
         paragraph("Other:"), paragraph("Fifth.", numbered(0, 2)), paragraph("Sixth.", numbered(0, 2)),
     ]  # fmt: skip
     text = read_file(
-        word_file(tmp_path / "a.docx", *body, word__numbering=word(numbering, "numbering")), "a.docx"
+        word_file(tmp_path / "a.docx", *body, word__numbering=word(numbering, "numbering")),
+        "a.docx",
     )[0].text
     assert text == (
         "1. Open the box.\n   - Cut the tape.\n     1. With care.\n\nThen:\n\n2. 箱を閉じる。\n\n"
@@ -1515,10 +1658,13 @@ def test_items_of_word_files_are_numbered_as_word_numbers_them(tmp_path: Path) -
 
 def test_what_is_struck_out_is_marked_in_word_files(tmp_path: Path) -> None:
     pytest.importorskip("mammoth")
-    runs = (f"<w:r><w:rPr><w:{kind}/></w:rPr><w:t>{kind}</w:t></w:r>" for kind in ("strike", "dstrike", "b"))
-    assert read_file(word_file(tmp_path / "a.docx", f"<w:p>{''.join(runs)}</w:p>"), "a.docx")[0].text == (
-        "~~strikedstrike~~b\n"
+    runs = (
+        f"<w:r><w:rPr><w:{kind}/></w:rPr><w:t>{kind}</w:t></w:r>"
+        for kind in ("strike", "dstrike", "b")
     )
+    assert read_file(word_file(tmp_path / "a.docx", f"<w:p>{''.join(runs)}</w:p>"), "a.docx")[
+        0
+    ].text == ("~~strikedstrike~~b\n")
 
 
 def test_slides_have_items_groups_and_struck_out_text(tmp_path: Path) -> None:
@@ -1533,7 +1679,9 @@ def test_slides_have_items_groups_and_struck_out_text(tmp_path: Path) -> None:
         added.text = text
     frame.paragraphs[1].runs[0].font._element.set("strike", "sngStrike")
     table = slide.shapes.add_table(3, 3, 0, 6_200_000, 9, 9).table
-    for y, row in enumerate([("Branch", "Sales", ""), ("", "Plan", "Actual"), ("Naha", "70", "64")]):
+    for y, row in enumerate(
+        [("Branch", "Sales", ""), ("", "Plan", "Actual"), ("Naha", "70", "64")]
+    ):
         for x, text in enumerate(row):
             table.cell(y, x).text = text
     table.cell(0, 0).merge(table.cell(1, 0))
@@ -1575,14 +1723,28 @@ def test_boxes_of_a_slide_are_read_column_by_column(tmp_path: Path) -> None:
         (0.5, 5, 8, 0.5, "Both are of 2024."),
         (0.5, 1, 8, 0.5, "The board decides."),
     ]
-    texts = ["The board decides.", "Plan A", "Costs 40.", "Plan B", "Costs 90.", "Both are of 2024."]
+    texts = [
+        "The board decides.",
+        "Plan A",
+        "Costs 40.",
+        "Plan B",
+        "Costs 90.",
+        "Both are of 2024.",
+    ]
     assert slide_texts(tmp_path, *boxes) == texts
 
 
 def test_years_and_names_on_a_slide_stand_before_what_is_said_of_them(tmp_path: Path) -> None:
     boxes = [(3, 2 + row, 6, 0.5, f"出来事{row}") for row in (2, 1, 0)]
     boxes += [(0.5, 2 + row, 1.5, 0.5, f"202{row}年") for row in (1, 0, 2)]
-    assert slide_texts(tmp_path, *boxes) == ["2020年", "出来事0", "2021年", "出来事1", "2022年", "出来事2"]
+    assert slide_texts(tmp_path, *boxes) == [
+        "2020年",
+        "出来事0",
+        "2021年",
+        "出来事1",
+        "2022年",
+        "出来事2",
+    ]
 
 
 def test_steps_on_a_slide_are_read_from_left_to_right_and_upright_texts_from_the_right(
@@ -1613,7 +1775,10 @@ def test_boxes_of_a_group_on_a_slide_are_read_together(tmp_path: Path) -> None:
             shapes.add_textbox(left, top, 2_000_000, 500_000).text_frame.text = f"{left} {top}"
     show.save(tmp_path / "a.pptx")
     texts = ["0 0", "0 2000000", "5000000 0", "5000000 2000000"]
-    assert read_file(tmp_path / "a.pptx", "a.pptx")[0].text.split("\n\n") == [*texts[:3], texts[3] + "\n"]
+    assert read_file(tmp_path / "a.pptx", "a.pptx")[0].text.split("\n\n") == [
+        *texts[:3],
+        texts[3] + "\n",
+    ]
 
 
 def sheet(path: Path, rows: list[list[object]], merged: tuple[str, ...] = ()) -> str:
@@ -1657,8 +1822,12 @@ def test_names_of_a_sheet_in_three_rows_and_with_units(tmp_path: Path) -> None:
         [None, "(千円)", "(千円)", "(千円)"], ["札幌", 1, 2, 3], ["合計", 1, 2, 3], ["※速報値"],
     ]  # fmt: skip
     names = ("2023年度 上期 計画 (千円)", "2023年度 上期 実績 (千円)", "2023年度 下期 実績 (千円)")
-    records = [record(("支店", place), *zip(names, "123", strict=True)) for place in ("札幌", "合計")]
-    assert sheet(tmp_path, rows, ("A1:A4", "B1:D1", "B2:C2")) == "\n\n\n".join([*records, "※速報値"])
+    records = [
+        record(("支店", place), *zip(names, "123", strict=True)) for place in ("札幌", "合計")
+    ]
+    assert sheet(tmp_path, rows, ("A1:A4", "B1:D1", "B2:C2")) == "\n\n\n".join(
+        [*records, "※速報値"]
+    )
 
 
 def test_forms_on_sheets_are_records_of_names_and_values(tmp_path: Path) -> None:
@@ -1694,7 +1863,9 @@ def test_marked_names_beside_values_on_a_sheet_and_struck_out_cells(tmp_path: Pa
     book = openpyxl.Workbook()
     for row in (["Guest", "Ann"], ["Arrives", "Monday"], ["Leaves", "Friday"]):
         book.active.append(row)
-        book.active.cell(book.active.max_row, 1).fill = openpyxl.styles.PatternFill("solid", fgColor="DDDDDD")
+        book.active.cell(book.active.max_row, 1).fill = openpyxl.styles.PatternFill(
+            "solid", fgColor="DDDDDD"
+        )
     book.active["B3"].font = openpyxl.styles.Font(strike=True)
     book.save(tmp_path / "a.xlsx")
     expected = record(("Guest", "Ann"), ("Arrives", "Monday"), ("Leaves", "~~Friday~~"))
@@ -1742,10 +1913,17 @@ def test_what_the_bookmarks_of_a_pdf_name_are_headings(tmp_path: Path) -> None:
     lines = ["# Light it.", "#", "2.1 the lamp of", "Karsted", "The lamp of Karsted burns", "oil."]
     page = ") Tj 0 -14 Td (".join(lines)
     marks = [("The tower", 0), ("the lamp of Karsted", 1)]
-    file = write(tmp_path / "a.pdf", pdf_bytes(["Chapter 2) Tj 0 -14 Td (The tower", page], bookmarks=marks))
+    file = write(
+        tmp_path / "a.pdf", pdf_bytes(["Chapter 2) Tj 0 -14 Td (The tower", page], bookmarks=marks)
+    )
     first, second = read_file(file, "a.pdf")
     assert first.text == "# Chapter 2 The tower"
-    assert second.text.split("\n") == ["    # Light it.", "    #", "# 2.1 the lamp of Karsted", *lines[4:]]
+    assert second.text.split("\n") == [
+        "    # Light it.",
+        "    #",
+        "# 2.1 the lamp of Karsted",
+        *lines[4:],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -1777,7 +1955,9 @@ def test_the_running_heads_and_the_numbers_of_pages_are_no_text(tmp_path: Path) 
     pytest.importorskip("pypdfium2")
     below = ") Tj 0 -14 Td ("
     heads = [f"{'Rum' if n > 5 else 'Tea'} in 1859 - {n + 4}" for n in range(12)]
-    sheets = [[head, f"On day {n * n} it rained.", f"Page {n + 1} of 12"] for n, head in enumerate(heads)]
+    sheets = [
+        [head, f"On day {n * n} it rained.", f"Page {n + 1} of 12"] for n, head in enumerate(heads)
+    ]
     file = write(tmp_path / "a.pdf", pdf_bytes([below.join(sheet) for sheet in sheets]))
     first, *others = (page.text for page in read_file(file, "a.pdf"))
     assert first.split("\n") == sheets[0]  # once, so that what they say is not lost
@@ -1791,7 +1971,8 @@ def test_the_running_heads_and_the_numbers_of_pages_are_no_text(tmp_path: Path) 
 def test_what_is_counted_as_pages_are_by_chance_stays(tmp_path: Path, label: str) -> None:
     pytest.importorskip("pypdfium2")
     sheets = [
-        [label.format(n), f"On day {n * n} it rained.", f"Rules of Karsted {n + 4}"] for n in range(1, 9)
+        [label.format(n), f"On day {n * n} it rained.", f"Rules of Karsted {n + 4}"]
+        for n in range(1, 9)
     ]
     below = ") Tj 0 -14 Td ("
     file = write(tmp_path / "a.pdf", pdf_bytes(["Rules of Karsted", *map(below.join, sheets)]))
@@ -1809,7 +1990,9 @@ def test_rows_of_figures_at_the_edges_of_pages_are_no_numbers_of_pages(tmp_path:
 def test_an_encrypted_pdf_is_an_error_that_says_so(tmp_path: Path) -> None:
     pytest.importorskip("pypdfium2")
     keys = f"/O <{'41' * 32}> /U <{'42' * 32}> /P -4"
-    locked = f"trailer << /ID [<01> <01>] /Encrypt << /Filter /Standard /V 1 /R 2 {keys} >> ".encode()
+    locked = (
+        f"trailer << /ID [<01> <01>] /Encrypt << /Filter /Standard /V 1 /R 2 {keys} >> ".encode()
+    )
     file = write(tmp_path / "a.pdf", pdf_bytes(["Secret."]).replace(b"trailer << ", locked))
     with pytest.raises(UnreadableFileError, match="encrypted; save it anew, without a password"):
         read_file(file, "a.pdf")
@@ -1825,7 +2008,9 @@ def drawn(path: Path, *drawings: str) -> list[str]:
     """The texts of pages with a line above what is drawn, and one below it."""
     pytest.importorskip("pypdfium2")
     below = "BT /F1 12 Tf 72 100 Td (It ends.) Tj ET"
-    data = pdf_bytes(["It begins."] * len(drawings), drawings=[drawing + below for drawing in drawings])
+    data = pdf_bytes(
+        ["It begins."] * len(drawings), drawings=[drawing + below for drawing in drawings]
+    )
     return [page.text for page in read_file(write(path / "a.pdf", data), "a.pdf")]
 
 
@@ -1844,7 +2029,10 @@ def test_lines_of_a_pdf_rule_a_table(tmp_path: Path) -> None:
 
 
 def test_a_japanese_form_with_lines_in_a_pdf_is_a_record(tmp_path: Path) -> None:
-    rows = [["申請者", "山本花子", "所属", "営業第二課"], ["期間", "六月三日から", "目的", "説明会"]]
+    rows = [
+        ["申請者", "山本花子", "所属", "営業第二課"],
+        ["期間", "六月三日から", "目的", "説明会"],
+    ]
     (text,) = drawn(tmp_path, table_drawing(rows, [72, 160, 280, 340, 460], style="ruled"))
     expected = record(
         ("申請者", "山本花子"), ("所属", "営業第二課"), ("期間", "六月三日から"), ("目的", "説明会")
@@ -1873,7 +2061,8 @@ def test_a_japanese_statement_without_lines_in_a_pdf(tmp_path: Path) -> None:
     ]
     (text,) = drawn(tmp_path, table_drawing(rows, [72, 250, 330, 410]))
     assert (
-        "| 科目 | 前期 | 当期 |\n| --- | --- | --- |\n| 現金 | 1,204 | 998 |\n| 売掛金 | 803 | 777 |" in text
+        "| 科目 | 前期 | 当期 |\n| --- | --- | --- |\n| 現金 | 1,204 | 998 |\n| 売掛金 | 803 | 777 |"
+        in text
     )
 
 
@@ -1911,9 +2100,13 @@ LINES = [f"In {1990 + n} the port took {n * 37}" for n in range(9)]
 @pytest.mark.parametrize(
     "drawing",
     [
-        table_drawing([[f"{n}. A chapter", str(n * 7)] for n in range(1, 9)], [72, 400, 440], style="right"),
         table_drawing(
-            [[str(n), f"Chapter {n}", str(n * 7)] for n in range(1, 9)], [72, 100, 400, 440], style="right"
+            [[f"{n}. A chapter", str(n * 7)] for n in range(1, 9)], [72, 400, 440], style="right"
+        ),
+        table_drawing(
+            [[str(n), f"Chapter {n}", str(n * 7)] for n in range(1, 9)],
+            [72, 100, 400, 440],
+            style="right",
         ),
         table_drawing([[line, line] for line in LINES], [72, 330, 590]),
         table_drawing([[line] for line in LINES], [72, 330]),
@@ -1925,7 +2118,9 @@ LINES = [f"In {1990 + n} the port took {n * 37}" for n in range(9)]
         ),
     ],
 )
-def test_contents_columns_of_prose_and_boxes_of_a_pdf_are_no_tables(tmp_path: Path, drawing: str) -> None:
+def test_contents_columns_of_prose_and_boxes_of_a_pdf_are_no_tables(
+    tmp_path: Path, drawing: str
+) -> None:
     (text,) = drawn(tmp_path, drawing)
     assert "|" not in text
     assert text.startswith("It begins.\n")
@@ -1933,10 +2128,14 @@ def test_contents_columns_of_prose_and_boxes_of_a_pdf_are_no_tables(tmp_path: Pa
 
 
 def test_what_code_puts_out_in_columns_is_no_table_of_a_pdf(tmp_path: Path) -> None:
-    drawing = table_drawing([[f"mean of {n}", f"{n}.5", f"{n}.25"] for n in range(4)], [72, 200, 280, 360])
+    drawing = table_drawing(
+        [[f"mean of {n}", f"{n}.5", f"{n}.25"] for n in range(4)], [72, 200, 280, 360]
+    )
     pytest.importorskip("pypdfium2")
     data = pdf_bytes(["It begins."], drawings=[drawing])
-    assert "| mean of 1 | 1.5 | 1.25 |" in read_file(write(tmp_path / "a.pdf", data), "a.pdf")[0].text
+    assert (
+        "| mean of 1 | 1.5 | 1.25 |" in read_file(write(tmp_path / "a.pdf", data), "a.pdf")[0].text
+    )
     data = data.replace(b"/BaseFont /Helvetica", b"/BaseFont /Courier  ")
     assert "|" not in read_file(write(tmp_path / "b.pdf", data), "b.pdf")[0].text
 
@@ -1944,7 +2143,9 @@ def test_what_code_puts_out_in_columns_is_no_table_of_a_pdf(tmp_path: Path) -> N
 # HTML
 
 
-def test_menus_above_the_first_heading_are_left_out_and_other_lists_of_links_are_not(tmp_path: Path) -> None:
+def test_menus_above_the_first_heading_are_left_out_and_other_lists_of_links_are_not(
+    tmp_path: Path,
+) -> None:
     menu = "<ul><li><a href=/>Home</a> <li><a href=/d>Docs</a><ol><li><a href=/e>FAQ</a></ol></ul>"
     cards = "<ul><li><a href=/1><h2>Rain</h2>It falls.</a></ul>"
     told = "<ul><li><a href=/n>News</a> of May</ul>"
@@ -1976,8 +2177,12 @@ def test_html_headings_lists_and_paragraphs_become_markdown(tmp_path: Path) -> N
 
 def test_rows_and_cells_that_nothing_ends_are_ended_by_the_next(tmp_path: Path) -> None:
     source = "<table><tr><td><b>琵琶</b>湖<td>in Shiga<br>and nowhere else<tr><td>諏訪湖<td>"
-    assert html(tmp_path, source) == "| 琵琶湖 | in Shiga and nowhere else |\n| --- | --- |\n| 諏訪湖 |  |\n"
-    many = html(tmp_path, "<table>" + "<tr><td>a<td>b" * 2000)  # in time that grows with their number
+    assert (
+        html(tmp_path, source)
+        == "| 琵琶湖 | in Shiga and nowhere else |\n| --- | --- |\n| 諏訪湖 |  |\n"
+    )
+    # in time that grows with their number
+    many = html(tmp_path, "<table>" + "<tr><td>a<td>b" * 2000)
     assert many.count("| a | b |\n") == 2000
 
 
@@ -1995,9 +2200,14 @@ def test_a_definition_begins_with_its_term(tmp_path: Path) -> None:
 def test_tables_that_only_lay_out_a_page_are_none(tmp_path: Path) -> None:
     note = "<table><tr><td><img src=note.png><td>Note<tr><td><td>It rains.</table>"
     assert html(tmp_path, note) == "Note\n\nIt rains.\n"
-    assert html(tmp_path, "<table><tr><td>Home<br>News<td>Welcome.</table>") == "Home\nNews\n\nWelcome.\n"
+    assert (
+        html(tmp_path, "<table><tr><td>Home<br>News<td>Welcome.</table>")
+        == "Home\nNews\n\nWelcome.\n"
+    )
     article = "It rained again. " * 80
-    assert "|" not in html(tmp_path, f"<table><tr><td>News<td>{article}<tr><td>Home<td>2020</table>")
+    assert "|" not in html(
+        tmp_path, f"<table><tr><td>News<td>{article}<tr><td>Home<td>2020</table>"
+    )
     assert (
         html(tmp_path, "<table><tr><th>Phone<td>03-1234</table>")
         == "|  |  |\n| --- | --- |\n| Phone | 03-1234 |\n"
@@ -2006,7 +2216,8 @@ def test_tables_that_only_lay_out_a_page_are_none(tmp_path: Path) -> None:
 
 def test_an_html_table_gets_pipes_and_cells_that_span_rows_are_repeated(tmp_path: Path) -> None:
     source = (
-        "<table><tr><th>Lake<th>Year<th>Depth<tr><td rowspan=2>Biwa<td>1990<td>104<tr><td>2000<td>a|b</table>"
+        "<table><tr><th>Lake<th>Year<th>Depth"
+        "<tr><td rowspan=2>Biwa<td>1990<td>104<tr><td>2000<td>a|b</table>"
     )
     assert html(tmp_path, source) == (
         "| Lake | Year | Depth |\n| --- | --- | --- |\n| Biwa | 1990 | 104 |\n| Biwa | 2000 | a\\|b |\n"
@@ -2025,7 +2236,10 @@ def test_line_ends_between_japanese_characters_are_no_spaces(tmp_path: Path) -> 
 
 
 def test_readings_above_kanji_are_left_out(tmp_path: Path) -> None:
-    assert html(tmp_path, "<ruby>琵琶湖<rp>(</rp><rt>びわこ</rt><rp>)</rp></ruby>は湖。") == "琵琶湖は湖。\n"
+    assert (
+        html(tmp_path, "<ruby>琵琶湖<rp>(</rp><rt>びわこ</rt><rp>)</rp></ruby>は湖。")
+        == "琵琶湖は湖。\n"
+    )
 
 
 def test_code_in_html_keeps_its_lines(tmp_path: Path) -> None:
@@ -2036,7 +2250,9 @@ def test_a_page_without_end_tags_keeps_its_text(tmp_path: Path) -> None:
     assert html(tmp_path, "<html><head><title>T</title><body><p>One<p>Two") == "One\n\nTwo\n"
 
 
-@pytest.mark.parametrize("tag", ["<div>", "<ul><li>", "<del>", "<table><tr><td>", "<dl><dt>", "<sup>"])
+@pytest.mark.parametrize(
+    "tag", ["<div>", "<ul><li>", "<del>", "<table><tr><td>", "<dl><dt>", "<sup>"]
+)
 def test_a_page_that_nests_deeply_is_read(tmp_path: Path, tag: str) -> None:
     assert "深い港" in html(tmp_path, f"<p>Top</p>{tag * 3000}深い港")
 

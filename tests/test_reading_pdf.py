@@ -114,13 +114,25 @@ def test_what_was_filled_into_a_form_stands_beside_its_labels(tmp_path: Path) ->
         form_field("Btn", "paid", (150, 576, 16), "yes"),
     ]
     (text,) = pages(tmp_path / "a.pdf", [text_drawing(labels)], [fields])
-    assert text.split("\n") == ["Name: Ichiro Yamada", "From: 3 June 2024", "City: Osaka", "Paid ☑", "End."]
+    assert text.split("\n") == [
+        "Name: Ichiro Yamada",
+        "From: 3 June 2024",
+        "City: Osaka",
+        "Paid ☑",
+        "End.",
+    ]
 
 
 def test_a_japanese_form_of_two_pages(tmp_path: Path) -> None:
-    drawings = [text_drawing([(60, 700, "申請者"), (60, 660, "所属")]), text_drawing([(60, 700, "理由")])]
+    drawings = [
+        text_drawing([(60, 700, "申請者"), (60, 660, "所属")]),
+        text_drawing([(60, 700, "理由")]),
+    ]
     fields = [
-        [form_field("Tx", "a", (150, 696), "山本花子"), form_field("Tx", "b", (150, 656), "営業第二課")],
+        [
+            form_field("Tx", "a", (150, 696), "山本花子"),
+            form_field("Tx", "b", (150, 656), "営業第二課"),
+        ],
         [form_field("Tx", "c", (150, 696), "妹の結婚式")],
     ]
     first, second = pages(tmp_path / "a.pdf", drawings, fields)
@@ -140,9 +152,14 @@ def test_boxes_stand_before_the_labels_behind_them(tmp_path: Path) -> None:
     assert " ".join(text.split()) == "☑ by train ☐ by car ☐ 電車 ☑ 車"
 
 
-def test_a_label_may_stand_above_its_field_and_a_field_without_one_has_its_name(tmp_path: Path) -> None:
+def test_a_label_may_stand_above_its_field_and_a_field_without_one_has_its_name(
+    tmp_path: Path,
+) -> None:
     labels = [(60, 700, "Address"), (60, 640, "End of the form")]
-    fields = [form_field("Tx", "x", (60, 678), "Kyoto"), form_field("Tx", "社員番号", (60, 100), "4711")]
+    fields = [
+        form_field("Tx", "x", (60, 678), "Kyoto"),
+        form_field("Tx", "社員番号", (60, 100), "4711"),
+    ]
     (text,) = pages(tmp_path / "a.pdf", [text_drawing(labels)], [fields])
     assert text.split("\n") == ["Address Kyoto", "End of the form", "社員番号: 4711"]
 
@@ -151,7 +168,10 @@ def test_what_was_filled_into_a_table_stands_in_its_cells(tmp_path: Path) -> Non
     drawing = table_drawing(
         [["Item", "Cost"], ["Train", " "], ["Hotel", " "]], [60, 200, 400], style="ruled", height=20
     )
-    fields = [form_field("Tx", "train", (210, 662), "52000"), form_field("Tx", "hotel", (210, 642), "24000")]
+    fields = [
+        form_field("Tx", "train", (210, 662), "52000"),
+        form_field("Tx", "hotel", (210, 642), "24000"),
+    ]
     (text,) = pages(tmp_path / "a.pdf", [drawing], [fields])
     assert "| Train | 52000 |\n| Hotel | 24000 |" in text
 
@@ -160,7 +180,9 @@ def test_hidden_fields_passwords_and_empty_ones_are_left_out(tmp_path: Path) -> 
     hidden = form_field("Tx", "a", (150, 696), "internal").replace("/F 4", "/F 2")
     secret = form_field("Tx", "b", (150, 656), "1234", more="/Ff 8192")
     labels = text_drawing([(60, 700, "Name:"), (60, 660, "PIN:"), (60, 620, "City:")])
-    (text,) = pages(tmp_path / "a.pdf", [labels], [[hidden, secret, form_field("Tx", "c", (150, 616))]])
+    (text,) = pages(
+        tmp_path / "a.pdf", [labels], [[hidden, secret, form_field("Tx", "c", (150, 616))]]
+    )
     assert text == "Name:\nPIN:\nCity:"
 
 
@@ -222,14 +244,22 @@ def across(*columns: list[str], shift: float = 0) -> list[tuple[float, float, st
 def test_columns_are_read_one_after_another(
     tmp_path: Path, columns: tuple[list[str], ...], shift: float
 ) -> None:
-    heading = (40, 690, "What there is to see in the old town between the two rivers and on the hill")
+    heading = (
+        40,
+        690,
+        "What there is to see in the old town between the two rivers and on the hill",
+    )
     (text,) = pages(tmp_path / "a.pdf", [text_drawing([heading, *across(*columns, shift=shift)])])
     assert text.split("\n") == [heading[2], *(line for column in columns for line in column)]
 
 
 def test_three_columns_between_a_heading_and_a_line_below(tmp_path: Path) -> None:
     small = [[line[:20] for line in column] for column in (TOWER, MARKET, BRIDGE)]
-    below = (40, 500, "Printed by the municipal office of the town on the first of May of this year")
+    below = (
+        40,
+        500,
+        "Printed by the municipal office of the town on the first of May of this year",
+    )
     (text,) = pages(tmp_path / "a.pdf", [text_drawing([*across(*small), below])])
     assert [line.strip() for line in text.split("\n")] == [
         *(line.strip() for column in small for line in column),
@@ -239,7 +269,10 @@ def test_three_columns_between_a_heading_and_a_line_below(tmp_path: Path) -> Non
 
 def test_a_table_beside_a_column_is_not_cut_apart(tmp_path: Path) -> None:
     table = table_drawing(
-        [["Year", "Guests"], ["2023", "5200"], ["2024", "6100"]], [320, 420, 520], 662, style="ruled"
+        [["Year", "Guests"], ["2023", "5200"], ["2024", "6100"]],
+        [320, 420, 520],
+        662,
+        style="ruled",
     )
     drawing = text_drawing([(40, 650, TOWER[0])]) + table
     drawing += text_drawing([(40, 650 - 16 * row, line) for row, line in enumerate(TOWER) if row])
@@ -257,7 +290,12 @@ def test_a_table_beside_a_column_is_not_cut_apart(tmp_path: Path) -> None:
             ("Mai Ito", "manager"),
             ("Ken Sato", "clerk"),
         ],
-        [("氏名", "所属"), ("山本花子", "営業第二課"), ("鈴木一郎", "総務部"), ("佐藤誠", "経理部")],
+        [
+            ("氏名", "所属"),
+            ("山本花子", "営業第二課"),
+            ("鈴木一郎", "総務部"),
+            ("佐藤誠", "経理部"),
+        ],
     ],
 )
 def test_a_table_of_texts_is_read_row_by_row(tmp_path: Path, rows: list[tuple[str, str]]) -> None:

@@ -22,14 +22,23 @@ from tests.test_cli import run, run_json
 pytestmark = [
     pytest.mark.together("torch"),
     pytest.mark.skipif(
-        find_spec("sentence_transformers") is None, reason="the extra [huggingface] is not installed"
+        find_spec("sentence_transformers") is None,
+        reason="the extra [huggingface] is not installed",
     ),
 ]
 
 TEXTS = ["a lamp", "the tide rises twice a day, and falls", "", "湖の面積 lake 670", "word " * 400]
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 LETTERS = [chr(code) for code in range(33, 127)] + list("湖の検索文書クエリ")
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{one}" for one in LETTERS)]
+VOCABULARY = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *LETTERS,
+    *(f"##{one}" for one in LETTERS),
+]
 
 
 def make_tokenizer(folder: Path) -> None:
@@ -44,7 +53,9 @@ def make_bert(folder: Path) -> Path:
     import transformers
 
     make_tokenizer(folder)
-    config = transformers.BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=64, **SIZES)
+    config = transformers.BertConfig(
+        vocab_size=len(VOCABULARY), max_position_embeddings=64, **SIZES
+    )
     transformers.BertModel(config).save_pretrained(folder)
     return folder
 
@@ -123,7 +134,10 @@ def first(folder: Path, text: str) -> list[float]:
     ],
 )
 def test_vectors_are_pooled_as_the_retriever_was_trained(
-    name: str, make: Callable[[Path], Path], by_hand: Callable[[Path, str], list[float]], tmp_path: Path
+    name: str,
+    make: Callable[[Path], Path],
+    by_hand: Callable[[Path, str], list[float]],
+    tmp_path: Path,
 ) -> None:
     folder = make(tmp_path / "model")
     model = named(f"{name}:{folder}")
@@ -134,16 +148,28 @@ def test_vectors_are_pooled_as_the_retriever_was_trained(
 
 @pytest.mark.parametrize("name", ["dpr", "ance"])
 @pytest.mark.parametrize("saved_as", ["DPRContextEncoder", "DPRQuestionEncoder"])
-def test_questions_and_texts_have_encoders_of_their_own(name: str, saved_as: str, tmp_path: Path) -> None:
+def test_questions_and_texts_have_encoders_of_their_own(
+    name: str, saved_as: str, tmp_path: Path
+) -> None:
     """Whichever of DPR's two classes the weights of texts were saved by."""
     folder = make_both(tmp_path / "dpr", saved_as)
     model = named(f"{name}:{folder}")
     for text in TEXTS:
-        contexts = states(folder / "dpr-ctx_encoder-multiset-base", text, saved_as).pooler_output[0].tolist()
-        questions = states(folder / "dpr-question_encoder-multiset-base", text, "DPRQuestionEncoder")
+        contexts = (
+            states(folder / "dpr-ctx_encoder-multiset-base", text, saved_as)
+            .pooler_output[0]
+            .tolist()
+        )
+        questions = states(
+            folder / "dpr-question_encoder-multiset-base", text, "DPRQuestionEncoder"
+        )
         assert model.get_text_embedding(text) == pytest.approx(contexts, abs=1e-5)
-        assert model.get_query_embedding(text) == pytest.approx(questions.pooler_output[0].tolist(), abs=1e-5)
-        assert model.get_text_embedding(text) != pytest.approx(model.get_query_embedding(text), abs=1e-2)
+        assert model.get_query_embedding(text) == pytest.approx(
+            questions.pooler_output[0].tolist(), abs=1e-5
+        )
+        assert model.get_text_embedding(text) != pytest.approx(
+            model.get_query_embedding(text), abs=1e-2
+        )
 
 
 def test_what_a_sentence_transformer_says_of_itself_holds(tmp_path: Path) -> None:
@@ -163,7 +189,11 @@ def test_what_a_sentence_transformer_says_of_itself_holds(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("name", "before_questions", "before_texts"),
-    [("ruri", "検索クエリ: ", "検索文書: "), ("multilingual-e5", "query: ", "passage: "), ("bge-m3", "", "")],
+    [
+        ("ruri", "検索クエリ: ", "検索文書: "),
+        ("multilingual-e5", "query: ", "passage: "),
+        ("bge-m3", "", ""),
+    ],
 )
 def test_instructions_come_before_questions_and_texts(
     name: str, before_questions: str, before_texts: str, tmp_path: Path
@@ -174,7 +204,9 @@ def test_instructions_come_before_questions_and_texts(
         assert model.get_query_embedding(text) == pytest.approx(
             plain.get_text_embedding(before_questions + text)
         )
-        assert model.get_text_embedding(text) == pytest.approx(plain.get_text_embedding(before_texts + text))
+        assert model.get_text_embedding(text) == pytest.approx(
+            plain.get_text_embedding(before_texts + text)
+        )
 
 
 @pytest.mark.parametrize("name", ["contriever", "dpr"])
@@ -182,34 +214,49 @@ async def test_batches_and_asynchronous_calls_give_the_same(name: str, tmp_path:
     folder = make_both(tmp_path / "model") if name == "dpr" else make_bert(tmp_path / "model")
     model = named(f"{name}:{folder}")
     single = [model.get_text_embedding(text) for text in TEXTS]
-    for batch in (model.get_text_embedding_batch(TEXTS), await model.aget_text_embedding_batch(TEXTS)):
+    for batch in (
+        model.get_text_embedding_batch(TEXTS),
+        await model.aget_text_embedding_batch(TEXTS),
+    ):
         assert len(batch) == len(single)
         for one, other in zip(batch, single, strict=True):
             assert one == pytest.approx(other, abs=1e-5)
     assert await model.aget_query_embedding("湖") == model.get_query_embedding("湖")
 
 
-def test_an_index_is_opened_with_the_model_that_made_it(documents: list[Document], tmp_path: Path) -> None:
+def test_an_index_is_opened_with_the_model_that_made_it(
+    documents: list[Document], tmp_path: Path
+) -> None:
     folder, index = make_both(tmp_path / "dpr"), tmp_path / "index"
     DenseXRetrievalPack(documents, embed_model=f"dpr:{folder}", query_llm="none", persist_dir=index)
     loaded = DenseXRetrievalPack.load(index, embed_model=f"dpr:{folder}", query_llm="none")
     assert loaded.get_modules()["embed_model"].class_name() == "BiEncoderEmbedding"
     assert loaded.retrieve("tides")
     moved = shutil.copytree(folder, tmp_path / "moved")
-    assert DenseXRetrievalPack.load(index, embed_model=f"dpr:{moved}", query_llm="none").retrieve("tides")
+    assert DenseXRetrievalPack.load(index, embed_model=f"dpr:{moved}", query_llm="none").retrieve(
+        "tides"
+    )
     with pytest.raises(InvalidIndexError, match="was made with the embedding model"):
-        DenseXRetrievalPack.load(index, embed_model=f"dpr:{make_both(tmp_path / 'other')}", query_llm="none")
+        DenseXRetrievalPack.load(
+            index, embed_model=f"dpr:{make_both(tmp_path / 'other')}", query_llm="none"
+        )
 
 
-def test_another_use_of_the_same_weights_is_another_model(documents: list[Document], tmp_path: Path) -> None:
+def test_another_use_of_the_same_weights_is_another_model(
+    documents: list[Document], tmp_path: Path
+) -> None:
     folder, index = make_sentence_transformer(tmp_path / "model"), tmp_path / "index"
     uses = [
         str(folder),
         *(f"{name}:{folder}" for name in ("contriever", "simcse", "ruri", "multilingual-e5")),
     ]
     assert len({embed_model_identity(named(use)) for use in uses}) == len(uses)
-    DenseXRetrievalPack(documents, embed_model=f"ruri:{folder}", query_llm="none", persist_dir=index)
-    assert DenseXRetrievalPack.load(index, embed_model=f"ruri:{folder}", query_llm="none").retrieve("tides")
+    DenseXRetrievalPack(
+        documents, embed_model=f"ruri:{folder}", query_llm="none", persist_dir=index
+    )
+    assert DenseXRetrievalPack.load(index, embed_model=f"ruri:{folder}", query_llm="none").retrieve(
+        "tides"
+    )
     with pytest.raises(InvalidIndexError, match="検索クエリ"):
         DenseXRetrievalPack.load(index, embed_model=str(folder), query_llm="none")
     file = tmp_path / "embeddings.sqlite"
@@ -230,10 +277,14 @@ def test_an_index_is_opened_from_another_folder_than_where_it_was_made(
         with pytest.raises(ValueError, match="embed_model=") as refused:
             DenseXRetrievalPack.load(index, query_llm="none")
         advised = str(refused.value).rpartition("--embed-model ")[2]
-        assert DenseXRetrievalPack.load(index, embed_model=advised, query_llm="none").retrieve("tides")
+        assert DenseXRetrievalPack.load(index, embed_model=advised, query_llm="none").retrieve(
+            "tides"
+        )
 
 
-def test_a_checkpoint_that_was_downloaded_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_was_downloaded_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
@@ -245,7 +296,8 @@ def test_a_checkpoint_that_was_downloaded_is_found(tmp_path: Path, monkeypatch: 
     model, source = resolve_embed_model("dpr")
     assert source == "dpr (facebook/dpr-ctx_encoder-multiset-base)"
     assert (
-        embed_model_identity(model) == "BiEncoderEmbedding (pooler): facebook/dpr-ctx_encoder-multiset-base"
+        embed_model_identity(model)
+        == "BiEncoderEmbedding (pooler): facebook/dpr-ctx_encoder-multiset-base"
     )
 
 
@@ -263,7 +315,9 @@ def test_a_folder_of_something_else_is_refused(
     name: str, make: Callable[[Path], Any], said: str, tmp_path: Path
 ) -> None:
     make(tmp_path / "model")
-    with pytest.raises(ValueError, match=rf"(?s)'{name}:.*' cannot be made.*{said}.*hf download") as raised:
+    with pytest.raises(
+        ValueError, match=rf"(?s)'{name}:.*' cannot be made.*{said}.*hf download"
+    ) as raised:
         resolve_embed_model(f"{name}:{tmp_path / 'model'}")
     assert RETRIEVERS[name].checkpoint in str(raised.value)
 
@@ -275,7 +329,9 @@ def test_the_command_line_takes_them(tmp_path: Path) -> None:
         "The tide rises twice a day. 湖の面積は670平方キロである。", encoding="utf-8"
     )
     model = f"contriever:{make_bert(tmp_path / 'model')}"
-    code, output = run("index", docs, "--to", index, "--propositionizer", "sentence", "--embed-model", model)
+    code, output = run(
+        "index", docs, "--to", index, "--propositionizer", "sentence", "--embed-model", model
+    )
     assert code == 0, output
     code, output = run(
         "query", index, "When does the tide rise?", "--query-llm", "none", "--embed-model", model
@@ -288,7 +344,14 @@ def test_the_command_line_takes_them(tmp_path: Path) -> None:
         '{"question": "How often does it rise?", "answers": ["twice"], "document": "tides.md"}\n'
     )
     code, output = run(
-        "compare", questions, "--documents", docs, "--strategies", "vector-256", "--embed-model", model
+        "compare",
+        questions,
+        "--documents",
+        docs,
+        "--strategies",
+        "vector-256",
+        "--embed-model",
+        model,
     )
     assert code == 0, output
     assert "BiEncoderEmbedding (mean): model" in output

@@ -32,7 +32,10 @@ def test_an_answer_stands_in_the_document_that_a_question_names(language: str) -
 def test_every_passage_has_recorded_propositions(language: str) -> None:
     sample = load_sample(language)
     pack = DenseXRetrievalPack(
-        sample.documents, propositionizer=sample.propositionizer(), query_llm="none", embed_model="none"
+        sample.documents,
+        propositionizer=sample.propositionizer(),
+        query_llm="none",
+        embed_model="none",
     )
     counts = pack.counts()
     assert counts.statuses == {"ok": counts.passages}
@@ -58,9 +61,14 @@ def test_the_llm_makes_the_propositions_that_were_recorded(language: str) -> Non
     sample = load_sample(language)
     with_llm = DenseXRetrievalPack(sample.documents, sample.llm(), "none", "none")
     recorded = DenseXRetrievalPack(
-        sample.documents, propositionizer=sample.propositionizer(), query_llm="none", embed_model="none"
+        sample.documents,
+        propositionizer=sample.propositionizer(),
+        query_llm="none",
+        embed_model="none",
     )
-    texts, expected = ([node.text for node in pack.nodes("proposition")] for pack in (with_llm, recorded))
+    texts, expected = (
+        [node.text for node in pack.nodes("proposition")] for pack in (with_llm, recorded)
+    )
     assert sorted(texts) == sorted(expected)
 
 
@@ -81,7 +89,9 @@ def test_the_llm_answers_and_cites_the_passage_that_says_it(
     assert answer in str(response)
     assert all(sentence["supported"] for sentence in response.metadata["sentences"])
     assert answer in response.metadata["citations"][0]["text"]
-    streamed = DenseXRetrievalPack(sample.documents, sample.llm(), sample.llm(), "none", streaming=True)
+    streamed = DenseXRetrievalPack(
+        sample.documents, sample.llm(), sample.llm(), "none", streaming=True
+    )
     assert "".join(streamed.run(question).response_gen) == str(response)
 
 

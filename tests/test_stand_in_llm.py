@@ -94,9 +94,14 @@ def test_several_numbered_passages_get_an_object_of_lists(server: StandInLLM) ->
         f"### Passage {n}\nTitle: Arlen. Section: . Content: {text}"
         for n, text in enumerate((ENGLISH, JAPANESE), 1)
     )
-    body = request_for("") | {"messages": [{"role": "user", "content": f"Split these.\n\n{several}"}]}
+    body = request_for("") | {
+        "messages": [{"role": "user", "content": f"Split these.\n\n{several}"}]
+    }
     response = httpx.post(f"{server.url}/chat/completions", json=body)
-    assert json.loads(content_of(response)) == {"1": propositions_of(ENGLISH), "2": propositions_of(JAPANESE)}
+    assert json.loads(content_of(response)) == {
+        "1": propositions_of(ENGLISH),
+        "2": propositions_of(JAPANESE),
+    }
     assert server.log()[0].digests == (digest(ENGLISH), digest(JAPANESE))
 
 
@@ -111,7 +116,9 @@ def test_a_note_before_the_title_is_no_part_of_the_passage() -> None:
 def test_recorded_propositions_are_preferred_to_sentences(tmp_path: Path) -> None:
     held = tmp_path / "held.jsonl"
     held.write_text(
-        json.dumps({"text": JAPANESE, "propositions": ["新幹線は速い。"]}, ensure_ascii=False) + "\n", "utf-8"
+        json.dumps({"text": JAPANESE, "propositions": ["新幹線は速い。"]}, ensure_ascii=False)
+        + "\n",
+        "utf-8",
     )
     with StandInLLM(held=held) as server:
         assert json.loads(content_of(ask(server, JAPANESE))) == ["新幹線は速い。"]
@@ -127,7 +134,10 @@ def test_usage_is_counted_as_the_tokenizer_counts(server: StandInLLM, text: str)
     assert usage["prompt_tokens"] == sum(len(count(content)) + 3 for content in contents) + 3
     assert usage["completion_tokens"] == len(count(content_of(response)))
     totals = server.totals()
-    assert (totals.input_tokens, totals.output_tokens) == (usage["prompt_tokens"], usage["completion_tokens"])
+    assert (totals.input_tokens, totals.output_tokens) == (
+        usage["prompt_tokens"],
+        usage["completion_tokens"],
+    )
 
 
 def test_a_reply_takes_the_latency_and_the_log_says_when() -> None:
@@ -152,7 +162,13 @@ def test_the_log_names_the_passage_and_is_forgotten_on_reset(server: StandInLLM)
 
 @pytest.mark.slow
 def test_faults_come_in_their_shares_and_are_the_same_in_every_run() -> None:
-    shares = {"rate_limited": 0.15, "server_error": 0.15, "reset": 0.1, "malformed": 0.1, "cut_off": 0.1}
+    shares = {
+        "rate_limited": 0.15,
+        "server_error": 0.15,
+        "reset": 0.1,
+        "malformed": 0.1,
+        "cut_off": 0.1,
+    }
     with StandInLLM(faults=Faults(**shares), seed=3) as server:
         runs = []
         for texts in (numbered(200), numbered(200)[::-1]):
@@ -161,7 +177,9 @@ def test_faults_come_in_their_shares_and_are_the_same_in_every_run() -> None:
             server.reset()
     assert runs[0] == runs[1]
     kinds = Counter(runs[0].values())
-    assert all(abs(kinds[kind] / 200 - share) < 0.06 for kind, share in (shares | {"ok": 0.4}).items())
+    assert all(
+        abs(kinds[kind] / 200 - share) < 0.06 for kind, share in (shares | {"ok": 0.4}).items()
+    )
 
 
 def test_a_passage_that_went_wrong_may_go_right_when_it_is_asked_for_again() -> None:
@@ -171,15 +189,23 @@ def test_a_passage_that_went_wrong_may_go_right_when_it_is_asked_for_again() -> 
 
 def test_the_seed_chooses_which_requests_go_wrong() -> None:
     faults = Faults(server_error=0.5)
-    one, other = ([faults.draw(seed, digest(text), 0)[0] for text in numbered(50)] for seed in (1, 2))
+    one, other = (
+        [faults.draw(seed, digest(text), 0)[0] for text in numbered(50)] for seed in (1, 2)
+    )
     assert one != other
 
 
 def test_a_rate_limited_answer_says_when_to_come_back() -> None:
     with StandInLLM(faults=Faults(rate_limited=1.0, retry_after=1.4)) as server:
         response = ask(server, ENGLISH)
-        assert (response.status_code, response.json()["error"]["code"]) == (429, "rate_limit_exceeded")
-        assert (response.headers["retry-after"], response.headers["retry-after-ms"]) == ("2", "1400")
+        assert (response.status_code, response.json()["error"]["code"]) == (
+            429,
+            "rate_limit_exceeded",
+        )
+        assert (response.headers["retry-after"], response.headers["retry-after-ms"]) == (
+            "2",
+            "1400",
+        )
     with StandInLLM(faults=Faults(rate_limited=1.0, retry_after=None)) as server:
         assert "retry-after" not in ask(server, ENGLISH).headers
 
@@ -208,7 +234,9 @@ def test_a_reset_breaks_the_connection() -> None:
 
 def test_malformed_replies_are_unreadable() -> None:
     with StandInLLM(faults=Faults(malformed=1.0)) as server:
-        readings = [read_reply(content_of(ask(server, text)), finished=True) for text in numbered(30)]
+        readings = [
+            read_reply(content_of(ask(server, text)), finished=True) for text in numbered(30)
+        ]
     assert {reading.problem for reading in readings} == {"unreadable"}
 
 

@@ -25,8 +25,12 @@ def test_the_lowest_versions_are_the_lower_bounds() -> None:
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     bounds = lower_bounds()
     # a first one
-    lowest = {canonicalize_name(pin.name): Version(str(pin.specifier)[2:]) for pin in reversed(pins)}
+    lowest = {
+        canonicalize_name(pin.name): Version(str(pin.specifier)[2:]) for pin in reversed(pins)
+    }
     assert CORE in lowest
     assert {
-        name: (version, bounds.get(name)) for name, version in lowest.items() if version != bounds.get(name)
+        name: (version, bounds.get(name))
+        for name, version in lowest.items()
+        if version != bounds.get(name)
     } == {}

@@ -18,7 +18,10 @@ MARKS = {
     "triangles": ("◁think▷", "◁/think▷"),
     "tokens": ("<|begin_of_thought|>\n", "\n<|end_of_thought|>\n\n"),
     "tokens in capitals": ("<|START_THINKING|>", "<|END_THINKING|>"),
-    "channels": ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+    "channels": (
+        "<|channel|>analysis<|message|>",
+        "<|end|><|start|>assistant<|channel|>final<|message|>",
+    ),
     "channels of JSON": (
         "<|start|>assistant<|channel|>analysis<|message|>",
         "<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>",

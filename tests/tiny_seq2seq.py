@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 LEARNED: Mapping[str, Sequence[str]] = {
-    "Green tea is steamed, and black tea is oxidised.": ["Green tea is steamed.", "Black tea is oxidised."],
+    "Green tea is steamed, and black tea is oxidised.": [
+        "Green tea is steamed.",
+        "Black tea is oxidised.",
+    ],
     "It keeps its colour.": ["Green tea keeps its colour."],
     "Kombu, a kelp, grows in Hokkaido.": ["Kombu is a kelp.", "Kombu grows in Hokkaido."],
     "Its harvest begins in July.": ["The harvest of kombu begins in July."],
@@ -46,7 +49,9 @@ def make_tokenizer(texts: Sequence[str]) -> Any:
     )
     tokenizer.decoder = decoders.Metaspace()
     tokenizer.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=special))
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token="<pad>",
@@ -79,14 +84,17 @@ def save_propositionizer(folder: Path) -> Path:
     tokenizer = make_tokenizer([*asked, *wanted])
     model = make_model(len(tokenizer))
     given, labels = (
-        tokenizer(texts, padding=True, return_tensors="pt")["input_ids"] for texts in (asked, wanted)
+        tokenizer(texts, padding=True, return_tensors="pt")["input_ids"]
+        for texts in (asked, wanted)
     )
     is_asked, is_wanted = given != tokenizer.pad_token_id, labels != tokenizer.pad_token_id
     tokenizer.model_max_length = given.shape[1]
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     model.train()
     for _ in range(2_000):
-        logits = model(input_ids=given, attention_mask=is_asked.long(), labels=labels).logits[is_wanted]
+        logits = model(input_ids=given, attention_mask=is_asked.long(), labels=labels).logits[
+            is_wanted
+        ]
         loss = torch.nn.functional.cross_entropy(logits, labels[is_wanted], reduction="none")
         if loss.max().item() < 0.2:  # each token is sure, whatever rounding does
             break

@@ -65,7 +65,9 @@ class Corpus(ABC):
 def corpus_of(name: str, propositions: int, sentences: int) -> Corpus:
     """The corpus that a name stands for: "made-up", with so many sentences a document, or a folder for real
     text."""
-    return MadeUp(propositions, sentences) if name == "made-up" else RealText(Path(name), propositions)
+    return (
+        MadeUp(propositions, sentences) if name == "made-up" else RealText(Path(name), propositions)
+    )
 
 
 def node_parser() -> HierarchicalPropositionNodeParser:
@@ -115,7 +117,11 @@ class RealText(Corpus):
             for source, paragraphs in _docstrings():
                 kept: list[str] = []
                 for paragraph in paragraphs:
-                    if paragraph in seen or not _PROSE.fullmatch(paragraph) or len(paragraph.split()) < 6:
+                    if (
+                        paragraph in seen
+                        or not _PROSE.fullmatch(paragraph)
+                        or len(paragraph.split()) < 6
+                    ):
                         continue
                     seen.add(paragraph)
                     sentences = passage_sentences(paragraph)
@@ -170,7 +176,9 @@ class MadeUp(Corpus):
             vector = mixture(number, fact + language.stop.strip())
             apart = noise(zlib.crc32(f"question {place}".encode()))
             embedding = unit(0.75 * vector + 0.66 * unit(apart - (apart @ vector) * vector))
-            questions.append(QueryBundle(language.question.format(fact), embedding=embedding.tolist()))
+            questions.append(
+                QueryBundle(language.question.format(fact), embedding=embedding.tolist())
+            )
         return questions
 
     def _volume(self, number: int) -> Document:

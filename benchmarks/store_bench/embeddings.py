@@ -31,7 +31,12 @@ class KeptEmbedding(BaseEmbedding):
     _found: tuple[dict[bytes, int], Vectors] | None = PrivateAttr(default=None)
 
     def __init__(self, folder: Path, **kwargs: Any) -> None:
-        given = {"folder": folder, "model_name": "all-MiniLM-L6-v2", "embed_batch_size": 1000, **kwargs}
+        given = {
+            "folder": folder,
+            "model_name": "all-MiniLM-L6-v2",
+            "embed_batch_size": 1000,
+            **kwargs,
+        }
         super().__init__(**given)
 
     @classmethod
@@ -134,7 +139,9 @@ def mixture(number: int, content: str) -> Vectors:
 
 def noise(seed: int) -> Vectors:
     """A draw of a length about 1."""
-    drawn: Vectors = np.random.default_rng(seed).standard_normal(DIMENSION, dtype=np.float32) @ _axes.turned
+    drawn: Vectors = (
+        np.random.default_rng(seed).standard_normal(DIMENSION, dtype=np.float32) @ _axes.turned
+    )
     return drawn
 
 

@@ -44,7 +44,8 @@ class Language:
     def fact(self, rng: random.Random, topic: Sequence[str]) -> str:
         """Four to seven words, of which some belong to the document's topic, and as many words of grammar."""
         words = [
-            rng.choice(topic) if rng.random() < 0.3 else self.word(rng) for _ in range(rng.randint(4, 7))
+            rng.choice(topic) if rng.random() < 0.3 else self.word(rng)
+            for _ in range(rng.randint(4, 7))
         ]
         return self.space.join(
             part for word in words for part in (word, rng.choice(self.grammar))
@@ -55,7 +56,9 @@ class Language:
 def english() -> Language:
     """English shape: words of two or three syllables, parted by spaces."""
     rng = random.Random("en")
-    syllables = [c + v + e for c in "bcdfghlmnprstvw" for v in "aeiou" for e in ("", "n", "r", "s", "t", "l")]
+    syllables = [
+        c + v + e for c in "bcdfghlmnprstvw" for v in "aeiou" for e in ("", "n", "r", "s", "t", "l")
+    ]
     words = dict.fromkeys(
         "".join(rng.choices(syllables, k=rng.choice((2, 2, 3)))) for _ in range(2 * VOCABULARY)
     )

@@ -70,8 +70,15 @@ def open_pack(folder: Path, corpus: Corpus) -> Measurements:
     opening = time.perf_counter() - start
     first = seconds(lambda: pack.retrieve(questions[0]))
     after_first = memory()
-    more = [seconds(lambda question=question: pack.retrieve(question)) for question in questions[1:]]
-    return {"open": opening, "first": first, "more": more, "memory": [imports, after_first, memory()]}
+    more = [
+        seconds(lambda question=question: pack.retrieve(question)) for question in questions[1:]
+    ]
+    return {
+        "open": opening,
+        "first": first,
+        "more": more,
+        "memory": [imports, after_first, memory()],
+    }
 
 
 def change(folder: Path, corpus: Corpus) -> Measurements:
@@ -98,9 +105,15 @@ def change(folder: Path, corpus: Corpus) -> Measurements:
 
 def loop(folder: Path, corpus: Corpus) -> Measurements:
     """Insert documents into a new index one by one, as users of `SimpleDirectoryReader` do."""
-    first, *documents = (_embedded(corpus, document) for document in islice(corpus.documents(), _INSERTS + 1))
+    first, *documents = (
+        _embedded(corpus, document) for document in islice(corpus.documents(), _INSERTS + 1)
+    )
     pack = _new_pack(folder, corpus, [first])
-    return {"insert": [seconds(lambda document=document: pack.insert(document)) for document in documents]}
+    return {
+        "insert": [
+            seconds(lambda document=document: pack.insert(document)) for document in documents
+        ]
+    }
 
 
 def opened(folder: Path, corpus: Corpus, **options: Any) -> DenseXRetrievalPack:
@@ -108,7 +121,9 @@ def opened(folder: Path, corpus: Corpus, **options: Any) -> DenseXRetrievalPack:
     from llama_pack_densex import DenseXRetrievalPack
 
     options = {"mode": "recursive", **options}
-    return DenseXRetrievalPack.load(folder, query_llm="none", embed_model=corpus.embed_model, **options)
+    return DenseXRetrievalPack.load(
+        folder, query_llm="none", embed_model=corpus.embed_model, **options
+    )
 
 
 def _new_pack(folder: Path, corpus: Corpus, documents: Any) -> DenseXRetrievalPack:

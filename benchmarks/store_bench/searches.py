@@ -99,7 +99,9 @@ class Propositions:
                 embedding = self.vectors[self.places[node.node_id]].tolist()
                 metadata = {key: node.metadata[key] for key in ("title", "shelf", "room", "source")}
                 text = node.get_content()
-                nodes.append(TextNode(id_=node.node_id, text=text, metadata=metadata, embedding=embedding))
+                nodes.append(
+                    TextNode(id_=node.node_id, text=text, metadata=metadata, embedding=embedding)
+                )
         return nodes
 
     def cosines(self, question: QueryBundle) -> npt.NDArray[np.float32]:
@@ -127,7 +129,9 @@ def pack_searches(folder: Path, corpus: Corpus, top_k: int) -> Iterator[Search]:
         name: str, pack: DenseXRetrievalPack, beside: str, filters: MetadataFilters | None = None
     ) -> Search:
         return Search(
-            name, lambda query: pack.retrieve(query, similarity_top_k=top_k, filters=filters), beside
+            name,
+            lambda query: pack.retrieve(query, similarity_top_k=top_k, filters=filters),
+            beside,
         )
 
     hybrid = opened(folder, corpus)
@@ -144,7 +148,9 @@ def pack_searches(folder: Path, corpus: Corpus, top_k: int) -> Iterator[Search]:
         yield search(f"{DENSE}, {documents}", dense, DENSE, filters)
 
 
-def other_searches(texts: Sequence[TextNode], corpus: Corpus, folder: Path, top_k: int) -> Iterator[Search]:
+def other_searches(
+    texts: Sequence[TextNode], corpus: Corpus, folder: Path, top_k: int
+) -> Iterator[Search]:
     """What LlamaIndex's users would take: its default store, Chroma, and Chroma fused with its keyword
     search."""
     import chromadb
@@ -183,7 +189,9 @@ def nearest_propositions(pack: DenseXRetrievalPack) -> Callable[[QueryBundle], l
     def search(question: QueryBundle) -> list[str]:
         query = VectorStoreQuery(query_embedding=question.embedding, similarity_top_k=LEAST_UNITS)
         nodes = store.query(query).nodes or []
-        return [node.node_id for node in nodes if node.metadata[GRANULARITY_KEY] == "proposition"][:10]
+        return [node.node_id for node in nodes if node.metadata[GRANULARITY_KEY] == "proposition"][
+            :10
+        ]
 
     return search
 

@@ -9,8 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, StreamingResponse
-from llama_index.core.chat_engine.types import AgentChatResponse, BaseChatEngine, StreamingAgentChatResponse
+from llama_index.core.base.response.schema import (
+    RESPONSE_TYPE,
+    AsyncStreamingResponse,
+    StreamingResponse,
+)
+from llama_index.core.chat_engine.types import (
+    AgentChatResponse,
+    BaseChatEngine,
+    StreamingAgentChatResponse,
+)
 from llama_index.core.llms import ChatMessage, ChatResponse, MessageRole
 from llama_index.core.memory import BaseMemory, ChatMemoryBuffer
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMixinType
@@ -40,7 +48,9 @@ class PropositionQueryEngine(RetrieverQueryEngine):
         return [] if by_rules(query_bundle.query_str).reply else super().retrieve(query_bundle)
 
     async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return [] if by_rules(query_bundle.query_str).reply else await super().aretrieve(query_bundle)
+        return (
+            [] if by_rules(query_bundle.query_str).reply else await super().aretrieve(query_bundle)
+        )
 
 
 @dataclass
@@ -52,7 +62,8 @@ class StreamingChatResponse(StreamingAgentChatResponse):
     """
 
     metadata: dict[str, Any] = field(default_factory=dict)
-    is_writing_to_memory: bool = False  # by a thread beside, as core does it, a stop would not reach the LLM
+    # by a thread beside, as core does it, a stop would not reach the LLM
+    is_writing_to_memory: bool = False
 
     @property
     def response_gen(self) -> Generator[str, None, None]:
@@ -91,7 +102,9 @@ class _Turn:
         sources: list[ToolOutput] = []
         if self.query.kind == "question":
             question = {"message": self.query.sentence}
-            sources = [ToolOutput("retriever", str(self.nodes), raw_input=question, raw_output=self.nodes)]
+            sources = [
+                ToolOutput("retriever", str(self.nodes), raw_input=question, raw_output=self.nodes)
+            ]
         return {"sources": sources, "source_nodes": self.nodes, "metadata": response.metadata}
 
 
@@ -132,17 +145,23 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         # prompts that are replaced are this conversation's
         self._queries = copy.copy(queries or ConversationQuery())
         self._synthesizer = copy.copy(synthesizer)
-        self._memory = memory if memory is not None else ChatMemoryBuffer.from_defaults(token_limit=_TOKENS)
+        self._memory = (
+            memory if memory is not None else ChatMemoryBuffer.from_defaults(token_limit=_TOKENS)
+        )
         if chat_history:
             self._memory.set([*chat_history])
         self._nodes: list[NodeWithScore] = []  # what the last answer to a question was made from
 
-    def chat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
+    def chat(
+        self, message: str, chat_history: list[ChatMessage] | None = None
+    ) -> AgentChatResponse:
         turn, response = self._begin(message, chat_history, False)
         self._memory.put_messages(self._messages(turn, response, str(response)))
         return AgentChatResponse(str(response), **turn.about(response))
 
-    async def achat(self, message: str, chat_history: list[ChatMessage] | None = None) -> AgentChatResponse:
+    async def achat(
+        self, message: str, chat_history: list[ChatMessage] | None = None
+    ) -> AgentChatResponse:
         turn, response = await self._abegin(message, chat_history, False)
         await self._memory.aput_messages(self._messages(turn, response, str(response)))
         return AgentChatResponse(str(response), **turn.about(response))
@@ -211,7 +230,9 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
         elif turn.query.kind == "conversation":
             turn.nodes = self._nodes
             turn.conversation = _transcript(self._memory.get_all())
-        return turn, self._answering(streaming).synthesize(turn.query.sentence, turn.nodes, **turn.to_read)
+        return turn, self._answering(streaming).synthesize(
+            turn.query.sentence, turn.nodes, **turn.to_read
+        )
 
     async def _abegin(
         self, message: str, chat_history: list[ChatMessage] | None, streaming: bool
@@ -239,7 +260,8 @@ class PropositionChatEngine(BaseChatEngine, PromptMixin):
 
     def _messages(self, turn: _Turn, response: RESPONSE_TYPE, text: str) -> list[ChatMessage]:
         is_silence = (response.metadata or {}).get("outcome") == "no_answer"
-        if is_silence or not text.strip():  # the LLM failed, or was stopped, before it said anything
+        # the LLM failed, or was stopped, before it said anything
+        if is_silence or not text.strip():
             return []
         if turn.query.kind == "question":
             self._nodes = turn.nodes

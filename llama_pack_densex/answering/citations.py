@@ -42,7 +42,9 @@ class CitedResponse(Response):
     def _repr_html_(self) -> str:
         metadata = self.metadata or {}
         citations = metadata["citations"]
-        sources = {citation["number"]: (name_of(citation), _shown(citation)) for citation in citations}
+        sources = {
+            citation["number"]: (name_of(citation), _shown(citation)) for citation in citations
+        }
         return markup.block("", markup.answer(str(self), sources))
 
 
@@ -112,7 +114,9 @@ class CitedAnswer:
 
     def _may_show(self) -> bool:
         """Whether what came is an answer: thoughts do not begin with a cited sentence."""
-        if self._is_held or (self._checked and not (self._footnotes.cites and self._marker.begins_cited)):
+        if self._is_held or (
+            self._checked and not (self._footnotes.cites and self._marker.begins_cited)
+        ):
             return False
         return bool(self.text) or plain_answer(self._held) not in NOT_FOUND.values()
 
@@ -168,7 +172,9 @@ class CitedAnswer:
         """Whether the best sources hold half of the words of sentences."""
         words = [content_words(tokenize(sentence)) for sentence in sentences]
         tokens = [set(tokenize(source.text)) for source in self.sources.values()]
-        shared = sum(max((len(sentence & source) for source in tokens), default=0) for sentence in words)
+        shared = sum(
+            max((len(sentence & source) for source in tokens), default=0) for sentence in words
+        )
         return shared > 0 and shared >= SUPPORTED * sum(map(len, words))
 
     def metadata(self) -> dict[str, Any]:
@@ -199,7 +205,9 @@ class CitedAnswer:
                 }
             )
         cited_units = sorted(backing.items())
-        citations = [self.sources[number].citation([*units.values()]) for number, units in cited_units]
+        citations = [
+            self.sources[number].citation([*units.values()]) for number, units in cited_units
+        ]
         notes = [f"[^{citation['number']}]: {name_of(citation)}" for citation in citations]
         return {
             "citations": citations,

@@ -128,7 +128,9 @@ _MISSING = re.compile(
     | \bi\ (?:could|can|did|do)(?:\ ?not|n['’]t)\ (?:find|see|tell|determine|say)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_BEGINNING = re.compile(r"\A(?:however|but|unfortunately|still|though|that said)\b,?\s*", re.IGNORECASE)
+_BEGINNING = re.compile(
+    r"\A(?:however|but|unfortunately|still|though|that said)\b,?\s*", re.IGNORECASE
+)
 # What goes on to say something that the documents do.
 _ADDS = re.compile(
     r"""\b(?:but|although|though|while|whereas|because|since|so|except|instead|presumably|probably|likely|usually

@@ -12,7 +12,14 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixin, PromptMi
 
 from llama_pack_densex.answering.footnotes import plain_answer
 from llama_pack_densex.answering.phrases import THANKS, in_language
-from llama_pack_densex.answering.rules import SHORT, Query, by_rules, names_in, search_terms, shortened
+from llama_pack_densex.answering.rules import (
+    SHORT,
+    Query,
+    by_rules,
+    names_in,
+    search_terms,
+    shortened,
+)
 from llama_pack_densex.llm.endpoint import Endpoint
 from llama_pack_densex.llm.errors import NoReplyError
 from llama_pack_densex.llm.reference import secrets_of
@@ -104,13 +111,17 @@ class ConversationQuery(PromptMixin):
         if self._endpoint is None or not _needs_llm(query, history):
             return query
         try:
-            response = await self._endpoint.apredict(self._prompt(message), _values(message, history))
+            response = await self._endpoint.apredict(
+                self._prompt(message), _values(message, history)
+            )
         except NoReplyError:
             return query
         return read_reply(text_of(response), message, query)
 
     def _prompt(self, message: str) -> BasePromptTemplate:
-        return self._prompts[JAPANESE_PROMPT_KEY if question_language(message) == "ja" else PROMPT_KEY]
+        return self._prompts[
+            JAPANESE_PROMPT_KEY if question_language(message) == "ja" else PROMPT_KEY
+        ]
 
     def _get_prompts(self) -> PromptDictType:
         return dict(self._prompts)
@@ -197,7 +208,9 @@ _REQUESTS = re.compile(
     re.IGNORECASE,
 )
 _ASKS = re.compile(r"[?？]|か[。\s]*$")
-_NO_QUERY = re.compile(r"\bNO[ _-]?QUERY\b|\A\W*(?:(?i:no[ _-]?query)|(?:クエリ)?(?:なし|無し))\W*\Z")
+_NO_QUERY = re.compile(
+    r"\bNO[ _-]?QUERY\b|\A\W*(?:(?i:no[ _-]?query)|(?:クエリ)?(?:なし|無し))\W*\Z"
+)
 _LABEL = re.compile(
     r"""^\s*(?:\d[.)]\s+|[-*]\s*)?
     (?:(?:(?:stand-?alone\ |search\ )?(?:query|question|sentence|terms|keywords)"""

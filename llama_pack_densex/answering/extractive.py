@@ -48,7 +48,8 @@ SURE_EVIDENCE = 0.6
 """The evidence from which what was found is an answer, and not only what is closest to the question.
 
 Of 30 questions that a handbook does not answer, about what it is about, 4 to 6 are answered so."""
-_LEAST_ELSEWHERE = 0.1  # in scripts where nothing was measured: pairs of characters lie across words that ask
+# in scripts where nothing was measured: pairs of characters lie across words that ask
+_LEAST_ELSEWHERE = 0.1
 
 _NAMES = re.compile(
     r"(?<=.)\b[A-Z][\w'’-]*|\d[\d,.]*|[ァ-ヺー]{2,}|[々一-鿿]{2,}|(?<=[ぁ-ヿ一-鿿])[A-Za-z]+"
@@ -66,7 +67,8 @@ _ASKING = ("?", "？", "ですか。", "ますか。", "せんか。", "しょ�
 _ENTRY_OF_FAQ = re.compile(
     r"[\W_]*[QＱ](?:\d*[.．]|[:：])",
 )  # of a FAQ, whatever it ends with; "Q1:" may be a quarter
-_DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}|(?: [.．]){2,} *\d*\Z")  # that lead to the number of a page
+# that lead to the number of a page
+_DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}|(?: [.．]){2,} *\d*\Z")
 
 
 class ExtractiveSynthesizer(SourcedSynthesizer):
@@ -190,7 +192,9 @@ def _below_leads(
     """
     below: list[Fact] = []
     least = coverage_of(words, stating[0].unit.text) if stating else 0.0
-    above = max((abs(fact.unit.score) for fact in stating), default=1.0) / (_AS_GOOD * _ALIKE_LEAD**2)
+    above = max((abs(fact.unit.score) for fact in stating), default=1.0) / (
+        _AS_GOOD * _ALIKE_LEAD**2
+    )
     for source in nodes:
         text = source.get_content()
         leads = [part.span for part in segment(text, context_of(source.node)) if _leads(part, text)]
@@ -217,16 +221,22 @@ def _fact(source: NodeWithScore, statement: Statement, score: float) -> Fact:
     offset = getattr(source.node, "start_char_idx", None) or 0
     start, end = statement.span
     span = (offset + start, offset + end)
-    return Fact(MatchedUnit(source.node_id, statement.text, score, "sentence", "", span=span), source)
+    return Fact(
+        MatchedUnit(source.node_id, statement.text, score, "sentence", "", span=span), source
+    )
 
 
 def _states_nothing(text: str) -> bool:
     """Whether a sentence is a question or an entry of a table of contents, which states nothing."""
-    return bool(text.rstrip("*_").endswith(_ASKING) or _ENTRY_OF_FAQ.match(text) or _DOTS.search(text))
+    return bool(
+        text.rstrip("*_").endswith(_ASKING) or _ENTRY_OF_FAQ.match(text) or _DOTS.search(text)
+    )
 
 
 def _paragraph(facts: Sequence[Fact], number: int) -> str:
-    ordered = sorted(facts, key=lambda fact: (not _goes_first(fact, facts[0]), fact.unit.span or (0, 0)))
+    ordered = sorted(
+        facts, key=lambda fact: (not _goes_first(fact, facts[0]), fact.unit.span or (0, 0))
+    )
     texts = [_quotation(fact) for fact in ordered]
     is_japanese = detect_language(texts[0], facts[0].source.get_content()) == "ja"
     unverified = UNVERIFIED["ja" if is_japanese else "en"]
@@ -256,7 +266,9 @@ def _quotation(fact: Fact) -> str:
     start, end = fact.unit.span or (0, 0)
     raw = fact.source.get_content()[max(start - offset, 0) : max(end - offset, 0)]
     is_same = searchable_text(raw).strip() == fact.unit.text.strip()
-    return _flowing(without_footnotes(raw if is_same else fact.unit.text).strip().removeprefix(": "))
+    return _flowing(
+        without_footnotes(raw if is_same else fact.unit.text).strip().removeprefix(": ")
+    )
 
 
 def _is_row(fact: Fact) -> bool:
@@ -273,7 +285,10 @@ def _goes_first(fact: Fact, best: Fact) -> bool:
     text = best.unit.text
     if not (fact.unit.span and best.unit.span and 0 <= best.unit.span[0] - fact.unit.span[1] <= 2):
         return False
-    return any(finding.kind == "self_containedness" for finding in check_propositions(Passage(text), [text]))
+    return any(
+        finding.kind == "self_containedness"
+        for finding in check_propositions(Passage(text), [text])
+    )
 
 
 def _is_as_good(fact: Fact, best: Fact) -> bool:

@@ -24,7 +24,8 @@ SUPPORTED = 0.5
 """The share of a sentence's content words that its sources have to hold."""
 
 _NUMBERS = r"\\?[\[【［]\s*[\^＾][^\]】］\n]{0,40}[\]】］]"
-_FOOTNOTE = re.compile(rf"(?<!\s)\s*({_NUMBERS}|\[\^\d*\Z)")  # not from within white space: there may be much
+# not from within white space: there may be much
+_FOOTNOTE = re.compile(rf"(?<!\s)\s*({_NUMBERS}|\[\^\d*\Z)")
 # What models write instead: a[1] at the end of a sentence, [1] or 【1†…】 in it
 _LISTED = r"[\s\d,、，;]{1,40}(?:†[^\]】］\n]{0,40})?"
 _OTHER_FORMS = (
@@ -32,7 +33,9 @@ _OTHER_FORMS = (
     rf"|(?:(?<=[^\s`])[ \t]+|(?<=[^\s`A-Za-z_]))[\[【［]{_LISTED}[\]】］](?![A-Za-z0-9_(`])"
 )
 _CITED = re.compile(f"{_FOOTNOTE.pattern}|{_OTHER_FORMS}")
-_MARKS = map(re.escape, [mark for marks in (NO_SOURCE, CUT_OFF, UNVERIFIED) for mark in marks.values()])
+_MARKS = map(
+    re.escape, [mark for marks in (NO_SOURCE, CUT_OFF, UNVERIFIED) for mark in marks.values()]
+)
 _BEHIND = re.compile("|".join([_NUMBERS, *_MARKS]))  # what belongs to the sentence before it
 _DEFINED = r"\n[ \t]*(?:[-*+][ \t]+)?\[\^\d+\]:[^\n]*"
 _DEFINITION = re.compile(_DEFINED)
@@ -46,9 +49,12 @@ _FENCE = re.compile(r"`{3,}|~{3,}")
 _BLOCK_END = re.compile(r"(?:\n[ \t]*(?:`{3,}|~{3,})|(?P<row>\|))[ \t]*\Z")  # of code, of a table
 _ENDS_CITED = re.compile(r"\[\^\d+\][^\w\[]*\Z")
 _LEADS_ON = re.compile(r"\A\s*#|[:：][\s*_]*\Z")  # a heading, or "They are:", states nothing
-_LEADS_IN = re.compile(r"[:：][\s*_]*\Z|以下|次の|下記|\b(?:as follows|below|following)\b", re.IGNORECASE)
+_LEADS_IN = re.compile(
+    r"[:：][\s*_]*\Z|以下|次の|下記|\b(?:as follows|below|following)\b", re.IGNORECASE
+)
 _MARKER = re.compile(rf"\A(?:{LIST_MARKER.pattern})")
-_STRUCTURED = re.compile(rf"\s*(?:{LIST_MARKER.pattern}|\||`{{3}}|~{{3}})")  # an item, a table, code
+# an item, a table, code
+_STRUCTURED = re.compile(rf"\s*(?:{LIST_MARKER.pattern}|\||`{{3}}|~{{3}})")
 # A sentence is looked through again when it has grown by this part: a long table is not, for each word of it.
 _LOOKED_THROUGH = 20
 
@@ -119,7 +125,9 @@ class FootnoteFilter:
         if not self._other_forms or not numbers or not self._sources.keys() >= {*numbers}:
             return False
         ticks = match.string[: match.start()].count("`") + self._is_in_code
-        return not ticks % 2 and not any(match[0].strip() in source.text for source in self._sources.values())
+        return not ticks % 2 and not any(
+            match[0].strip() in source.text for source in self._sources.values()
+        )
 
 
 class SentenceMarker:
@@ -177,9 +185,12 @@ class SentenceMarker:
 
     def _whole_sentences(self, ahead: str) -> list[Span]:
         """Where sentences are, of which all but the last have come to their end."""
-        sentences = sentences_of(self._begun + ("." if ahead.startswith(".") else ""), self._question)
+        sentences = sentences_of(
+            self._begun + ("." if ahead.startswith(".") else ""), self._question
+        )
         for place, (start, end) in enumerate(sentences):
-            if _FENCE.fullmatch(self._begun[start:end].strip()):  # code that has no end yet may go on
+            # code that has no end yet may go on
+            if _FENCE.fullmatch(self._begun[start:end].strip()):
                 return sentences[: place + 1]
         return sentences or [(0, 0)]
 
@@ -280,7 +291,8 @@ def _sentence_starts(text: str) -> list[int]:
     starts: list[int] = []
     in_table = False
     for part in segment(text):
-        is_row = part.kind in ("columns", "row") or (in_table and text[part.start] == "|")  # that still comes
+        # that still comes
+        is_row = part.kind in ("columns", "row") or (in_table and text[part.start] == "|")
         if not (is_row and in_table):
             starts.append(part.start)
         in_table = is_row

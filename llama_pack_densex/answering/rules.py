@@ -16,7 +16,14 @@ from typing import Literal
 from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.core.schema import QueryBundle
 
-from llama_pack_densex.answering.phrases import GREETING, OWN_WORDS, REWRITTEN, THANKS, VAGUE, in_language
+from llama_pack_densex.answering.phrases import (
+    GREETING,
+    OWN_WORDS,
+    REWRITTEN,
+    THANKS,
+    VAGUE,
+    in_language,
+)
 from llama_pack_densex.text.language import question_language
 from llama_pack_densex.text.tokens import content_words, tokenize
 
@@ -92,7 +99,11 @@ class _Message:
         if not (subject and self.is_empty and _ASKS_FOR.search(self.text)):
             return subject
         previous = search_terms(questions[0]).rstrip("?!.？。 ")
-        return previous if all(part in previous for part in subject.split()) else f"{subject} {previous}"
+        return (
+            previous
+            if all(part in previous for part in subject.split())
+            else f"{subject} {previous}"
+        )
 
     def _user_messages(self) -> Iterator[str]:
         """What the user wrote before, the newest first."""
@@ -107,7 +118,9 @@ def _small_talk(message: _Message) -> Query | None:
     thanks = [phrase for phrase in phrases if not _GREETING.fullmatch(phrase)]
     if not phrases or not all(map(_THANKS.fullmatch, thanks)):
         return None
-    return Query("small_talk", message.text, reply=in_language(THANKS if thanks else GREETING, message.text))
+    return Query(
+        "small_talk", message.text, reply=in_language(THANKS if thanks else GREETING, message.text)
+    )
 
 
 def _about_conversation(message: _Message) -> Query | None:
@@ -318,7 +331,9 @@ _REFERS = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _GOES_ON = re.compile(r"(?:and|but|also|so|what about|how about)\b", re.IGNORECASE)
-_ABOUT = re.compile(r"(?:please )?(?:tell me|explain|describe)\b(?: to me)?(?: about)?", re.IGNORECASE)
+_ABOUT = re.compile(
+    r"(?:please )?(?:tell me|explain|describe)\b(?: to me)?(?: about)?", re.IGNORECASE
+)
 _ASKS_FOR = re.compile(
     r"\b(?:when|where|why|who|whom|how|which)\b|いつ|どこ|誰|だれ|なぜ|どうして|どうやって|いくら|どれ",
     re.IGNORECASE,

@@ -86,7 +86,13 @@ class Source:
         section = next((unit.section for unit in units if unit.section), self.section)
         plain = {name: value for name, value in vars(self).items() if name not in ("span", "units")}
         led_by = next((unit.led_by for unit in self.units if unit.led_by), "")
-        return {**plain, "section": section, **placed(self.span), "propositions": facts, "led_by": led_by}
+        return {
+            **plain,
+            "section": section,
+            **placed(self.span),
+            "propositions": facts,
+            "led_by": led_by,
+        }
 
 
 def sources_of(nodes: Sequence[NodeWithScore]) -> list[Source]:
@@ -107,7 +113,8 @@ def name_of(citation: Mapping[str, Any]) -> str:
     page = ""
     if citation["page"] not in ("", section):  # both are a sheet's name
         page = f"p. {citation['page']}"
-    if title and f"{section}, ".startswith(f"{title}, "):  # the title is the heading above the others
+    # the title is the heading above the others
+    if title and f"{section}, ".startswith(f"{title}, "):
         section = section.removeprefix(title).removeprefix(", ")
     name = " – ".join(filter(None, [title, section, page]))
     return " ".join((name or str(citation["document"])).split())
@@ -119,7 +126,8 @@ def numbered(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
     for number, node in enumerate(nodes, start=1):
         copy = node.node.model_copy()
         footnote = {FOOTNOTE_KEY: f"[^{number}]"}
-        copy.metadata = footnote | copy.metadata | footnote  # first, also in place of an earlier answer's
+        # first, also in place of an earlier answer's
+        copy.metadata = footnote | copy.metadata | footnote
         if units := copy.metadata.get(MATCHED_KEY):
             texts = (_without_own_footnotes(unit["text"]) for unit in units)
             copy.metadata[MATCHED_KEY] = [

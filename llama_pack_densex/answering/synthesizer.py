@@ -11,11 +11,18 @@ from hashlib import blake2b
 from inspect import signature
 from typing import Any
 
-from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, StreamingResponse
+from llama_index.core.base.response.schema import (
+    RESPONSE_TYPE,
+    AsyncStreamingResponse,
+    StreamingResponse,
+)
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.indices.prompt_helper import PromptHelper
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
-from llama_index.core.instrumentation.events.synthesis import SynthesizeEndEvent, SynthesizeStartEvent
+from llama_index.core.instrumentation.events.synthesis import (
+    SynthesizeEndEvent,
+    SynthesizeStartEvent,
+)
 from llama_index.core.llms import LLM, MockLLM
 from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType
@@ -97,7 +104,9 @@ _ABOUT_CONVERSATION = {
 
 _RULES = 400  # tokens of a prompt besides documents and question
 _LOOKED_AT = 500  # characters of each of the first nodes whose language is looked at
-_HELPERS = [name for name in signature(BaseSynthesizer).parameters if name.endswith("prompt_helper")]
+_HELPERS = [
+    name for name in signature(BaseSynthesizer).parameters if name.endswith("prompt_helper")
+]
 
 logger = plain_logger(__name__)
 dispatcher = get_dispatcher(__name__)
@@ -143,7 +152,9 @@ class PendingAnswer:
         if self.reply is not None:
             last = self._add("", is_last=True)
         if self.cited.is_cut:
-            logger.warning("The LLM's limit of tokens cut its answer off: give it more (max_tokens).")
+            logger.warning(
+                "The LLM's limit of tokens cut its answer off: give it more (max_tokens)."
+            )
         elif self.reply is not None and not self.reply.strip():
             logger.warning("The LLM replied with nothing (refused or filtered?).")
         self.cited.is_written = self.prompt is not None
@@ -246,15 +257,21 @@ class SourcedSynthesizer(BaseSynthesizer):
         if self._streaming:
             response = AsyncStreamingResponse(pieces, sources, answer.metadata)
         else:
-            response = CitedResponse("".join([piece async for piece in pieces]), sources, answer.metadata)
+            response = CitedResponse(
+                "".join([piece async for piece in pieces]), sources, answer.metadata
+            )
         dispatcher.event(SynthesizeEndEvent(query=query, response=response))
         return response
 
-    def get_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> Any:
+    def get_response(
+        self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
+    ) -> Any:
         response = self.synthesize(query_str, _as_nodes(text_chunks), **response_kwargs)
         return response.response_gen if isinstance(response, StreamingResponse) else str(response)
 
-    async def aget_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> Any:
+    async def aget_response(
+        self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
+    ) -> Any:
         response = await self.asynthesize(query_str, _as_nodes(text_chunks), **response_kwargs)
         if isinstance(response, AsyncStreamingResponse):
             return response.async_response_gen()
@@ -265,13 +282,19 @@ class SourcedSynthesizer(BaseSynthesizer):
 
     def _update_prompts(self, prompts: PromptDictType) -> None:
         replaced = self._replaced | {key: prompts[key] for key in self._defaults if key in prompts}
-        self._replaced = {key: prompt for key, prompt in replaced.items() if prompt != self._defaults[key]}
+        self._replaced = {
+            key: prompt for key, prompt in replaced.items() if prompt != self._defaults[key]
+        }
 
     def _language_of(self, question: str, nodes: Sequence[NodeWithScore]) -> str:
         """The language to answer a question in; what was retrieved, then the index decide where it does not
         tell."""
-        retrieved = detect_language("\n".join(node.node.get_content()[:_LOOKED_AT] for node in nodes[:3]))
-        return question_language(question, list(filter(None, [retrieved, *main_languages(self._trust)])))
+        retrieved = detect_language(
+            "\n".join(node.node.get_content()[:_LOOKED_AT] for node in nodes[:3])
+        )
+        return question_language(
+            question, list(filter(None, [retrieved, *main_languages(self._trust)]))
+        )
 
     def _begin(
         self,
@@ -294,16 +317,22 @@ class SourcedSynthesizer(BaseSynthesizer):
     def _stream(self, answer: PendingAnswer, kwargs: dict[str, Any]) -> Generator[str, None, None]:
         if answer.prompt is not None:
             with answer.replying():
-                reply = self._endpoint.predict(answer.prompt, answer.values | kwargs, self._streaming)
+                reply = self._endpoint.predict(
+                    answer.prompt, answer.values | kwargs, self._streaming
+                )
                 for response in reply if self._streaming else [reply]:
                     if shown := answer.take(response, self._text_of(response)):
                         yield shown
         yield answer.finish()
 
-    async def _astream(self, answer: PendingAnswer, kwargs: dict[str, Any]) -> AsyncGenerator[str, None]:
+    async def _astream(
+        self, answer: PendingAnswer, kwargs: dict[str, Any]
+    ) -> AsyncGenerator[str, None]:
         if answer.prompt is not None:
             with answer.replying():
-                reply = await self._endpoint.apredict(answer.prompt, answer.values | kwargs, self._streaming)
+                reply = await self._endpoint.apredict(
+                    answer.prompt, answer.values | kwargs, self._streaming
+                )
                 if not self._streaming:
                     yield answer.take(reply, self._text_of(reply))
                 else:
@@ -314,7 +343,11 @@ class SourcedSynthesizer(BaseSynthesizer):
         yield answer.finish()
 
     def _text_of(self, response: LLMResponse) -> str:
-        return (response.delta or "") if self._streaming else self._llm._parse_output(text_of(response))
+        return (
+            (response.delta or "")
+            if self._streaming
+            else self._llm._parse_output(text_of(response))
+        )
 
 
 class CitedSynthesizer(SourcedSynthesizer):
@@ -357,7 +390,9 @@ class CitedSynthesizer(SourcedSynthesizer):
 
     _defaults: Mapping[str, BasePromptTemplate] = {
         PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM), ("user", _REQUEST)]),
-        JAPANESE_PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM_JA), ("user", _REQUEST)]),
+        JAPANESE_PROMPT_KEY: ChatPromptTemplate.from_messages(
+            [("system", _SYSTEM_JA), ("user", _REQUEST)]
+        ),
         "conversation_template": ChatPromptTemplate.from_messages(
             [("system", _CONVERSATION_SYSTEM), ("user", _REQUEST)],
         ),
@@ -425,7 +460,9 @@ class CitedSynthesizer(SourcedSynthesizer):
         if count_tokens(conversation) <= most:
             return heading + conversation
         starts = [start for start, _ in sentence_spans(conversation)]
-        first = bisect_left(starts, True, key=lambda start: count_tokens(conversation[start:]) <= most)
+        first = bisect_left(
+            starts, True, key=lambda start: count_tokens(conversation[start:]) <= most
+        )
         start = [*starts, len(conversation)][first]
         logger.warning(
             "The conversation does not fit into the %d tokens that the LLM reads: its beginning is left out.",

@@ -93,7 +93,9 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-Version = typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+Version = typer.Option(
+    "--version", help="Print the version.", callback=_print_version, is_eager=True
+)
 
 
 @app.callback()
@@ -139,7 +141,9 @@ class EstimateCommand(WithJson, IngestingByRequests, Spending):
     """
 
     to: str | None = option("DIR|URL  An index: its documents and replies do not count.")
-    sample: int = option("N  Really ask for N passages, to correct the rest; costs money.", 0, min=0)
+    sample: int = option(
+        "N  Really ask for N passages, to correct the rest; costs money.", 0, min=0
+    )
 
 
 @command(app, _ASK, "query", "search:query_index")
@@ -210,7 +214,9 @@ class ExportCommand(OfIndex):
 class DeleteCommand(WithJson, Opening):
     """Delete documents from an index."""
 
-    documents: list[str] = argument(None, "Ids, as inspect shows them; a file's means all its pages.")
+    documents: list[str] = argument(
+        None, "Ids, as inspect shows them; a file's means all its pages."
+    )
     purge: bool = option("--purge  Erase their text from the folder's files too.", False)
 
 
@@ -231,7 +237,9 @@ class CheckCommand(WithJson, OfIndex):
     Ends with exit code 1 where something is wrong that was not repaired.
     """
 
-    repair: bool = option("--repair  Repair it; documents that are not complete are removed.", False)
+    repair: bool = option(
+        "--repair  Repair it; documents that are not complete are removed.", False
+    )
 
 
 @command(app, _KEEP, "compact", "inspect:compact")
@@ -252,7 +260,9 @@ class QuestionsCommand(WithJson, WithRates, Spending, WithPrices):
     out: Path = option("FILE  Where the questions go, JSONL.", REQUIRED)
     number: int = option("N  Questions that are wanted; small folders give fewer.", 50, min=1)
     max_concurrency: int = option("N  Requests at a time.", 8, min=1)
-    llm: str | None = option(f"--llm --llm-model NAME  Writes them: {HELP_LLM}. Default: gpt-4o-mini.")
+    llm: str | None = option(
+        f"--llm --llm-model NAME  Writes them: {HELP_LLM}. Default: gpt-4o-mini."
+    )
     estimate: bool = option("--estimate  Ask nothing; tell what that would cost.", False)
 
 
@@ -283,7 +293,9 @@ class EvaluateCommand(WithJson, Evaluating, Answering, WithTopK):
     Ends with exit code 1 where all of something failed that an LLM was asked for.
     """
 
-    questions: Path = argument("QUESTIONS", "Questions or a dataset, as for compare; no documents are read.")
+    questions: Path = argument(
+        "QUESTIONS", "Questions or a dataset, as for compare; no documents are read."
+    )
     estimate: bool = option("--estimate  Ask nothing; tell what that would cost.", False)
 
 

@@ -33,7 +33,9 @@ def export_requests(options: BatchExportCommand) -> None:
         OSError: A path does not exist.
     """
     if options.out.resolve().is_relative_to(IndexPlace.of(options.to).own_folder().resolve()):
-        raise ValueError(f"{options.out} is in the index's folder, which is the index's alone: give another")
+        raise ValueError(
+            f"{options.out} is in the index's folder, which is the index's alone: give another"
+        )
     name = options.llm or OPENAI_MODEL
     if parse_name(name)[0] != "openai":
         raise ValueError(f"{name!r} is not of OpenAI, whose Batch API this is for")
@@ -50,7 +52,12 @@ def export_requests(options: BatchExportCommand) -> None:
             prices=options.prices,
             indexed=plan.indexed,
         )
-    report = {"folder": str(options.out), "index": options.to, "estimate": estimate, "files": files.written}
+    report = {
+        "folder": str(options.out),
+        "index": options.to,
+        "estimate": estimate,
+        "files": files.written,
+    }
     options.show(report, _print_export)
 
 
@@ -58,9 +65,13 @@ def _print_export(report: Json) -> None:
     print_estimate(report["estimate"])
     write()
     files = report["files"]
-    write_list(f"{file.path}: {many(file.requests, 'request')}, {decimal(file.bytes)}" for file in files)
+    write_list(
+        f"{file.path}: {many(file.requests, 'request')}, {decimal(file.bytes)}" for file in files
+    )
     if files:
-        write("Upload them, have a batch made of each, and download the results (docs/batch.md). Then:")
+        write(
+            "Upload them, have a batch made of each, and download the results (docs/batch.md). Then:"
+        )
         _print_command("batch", "import", "RESULTS...", "--to", report["index"])
     else:
         write("There is nothing to ask for.")
@@ -86,19 +97,27 @@ def _print_import(index: str, report: batch.ImportReport) -> None:
     write(f"Results: {report.lines:,}. Imported: {report.imported:,}{kept}.")
     if report.unusable:
         number = sum(report.unusable.values())
-        write(f"Not usable: {number:,}. densex index asks for them directly; another export has them again.")
+        write(
+            f"Not usable: {number:,}. densex index asks for them directly; another export has them again."
+        )
     write_list(f"{number:,}: {problem}" for problem, number in report.unusable.items())
     if report.usage.requests:
-        tokens = f"{report.usage.input_tokens:,} tokens sent and {report.usage.output_tokens:,} received"
+        tokens = (
+            f"{report.usage.input_tokens:,} tokens sent and {report.usage.output_tokens:,} received"
+        )
         write(f"The imported ones used {tokens}: {money(report.cost)} by the Batch API.")
     if report.imported or report.already_there:
         _print_last_step(index, "NAME")
 
 
 def _print_last_step(index: str, model: str) -> None:
-    write("To finish, with the export's paths and options (else all is paid again, as without --questions):")
+    write(
+        "To finish, with the export's paths and options (else all is paid again, as without --questions):"
+    )
     _print_command("index", "PATH...", "--to", index, "--propositionizer", "llm", "--llm", model)
 
 
 def _print_command(*arguments: str) -> None:
-    stdout().print(Text(f"   densex {one_line(shlex.join(arguments))}", style="bold"), soft_wrap=True)
+    stdout().print(
+        Text(f"   densex {one_line(shlex.join(arguments))}", style="bold"), soft_wrap=True
+    )

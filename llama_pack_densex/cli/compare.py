@@ -14,7 +14,14 @@ import typer
 from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand
 from llama_pack_densex.cli.ingest import make_propositionizer
 from llama_pack_densex.cli.options import Evaluating
-from llama_pack_densex.cli.output import is_terminal, print_heading, print_json, print_table, waiting, write
+from llama_pack_densex.cli.output import (
+    is_terminal,
+    print_heading,
+    print_json,
+    print_table,
+    waiting,
+    write,
+)
 from llama_pack_densex.cli.places import check_embedding_server, check_server
 from llama_pack_densex.cli.spending import (
     Expense,
@@ -25,7 +32,13 @@ from llama_pack_densex.cli.spending import (
     is_local_name,
 )
 from llama_pack_densex.evaluation import KeptLLM, Report, read_dataset
-from llama_pack_densex.evaluation.compare import EMBEDDINGS, READER_LENGTHS, REPLIES, compare, evaluate
+from llama_pack_densex.evaluation.compare import (
+    EMBEDDINGS,
+    READER_LENGTHS,
+    REPLIES,
+    compare,
+    evaluate,
+)
 from llama_pack_densex.evaluation.datasets import languages_of
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet
 from llama_pack_densex.evaluation.metrics import METRICS, kind_of, title_of
@@ -41,7 +54,13 @@ from llama_pack_densex.options import PackOptions
 from llama_pack_densex.text.terminal import one_line
 from llama_pack_densex.wiring import Given, make_node_parser
 
-_WITH_ANSWERS = ("recall@1", "recall@5", "answer_recall@100", "answer_recall@200", "answer_recall@500")
+_WITH_ANSWERS = (
+    "recall@1",
+    "recall@5",
+    "answer_recall@100",
+    "answer_recall@200",
+    "answer_recall@500",
+)
 _WITHOUT_ANSWERS = ("gold@1", "gold@5", "mrr@10", "ndcg@10")
 _OF_READER = ("em@100", "f1@100", "em@500", "f1@500")
 _OF_ANSWERS = ("str_em", "answered", "cited", "supported")
@@ -56,7 +75,9 @@ _TOKENS_OF_A_PASSAGE = 256
 _TASKS = {"reader_llm": "answers", "judge_llm": "verdicts", "llm": "headers"}
 
 # replies of the usual length, by what an LLM is asked for
-_VERDICT = 'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
+_VERDICT = (
+    'YES {"criteria": "it", "supporting_evidence": "' + "word " * 60 + '", "score": 2} [RESULT] 2'
+)
 _STAND_INS = {
     "answers": "word " * 60 + "[^1]",
     "reader": "word " * 5,
@@ -99,7 +120,9 @@ def _read_dataset(options: CompareCommand, language: str | None) -> EvaluationSe
         )
 
 
-def _compare(options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet) -> Report:
+def _compare(
+    options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet
+) -> Report:
     return compare(
         dataset,
         cache_dir=options.out,
@@ -147,7 +170,8 @@ def _expenses_of_documents(
         expenses += expenses_of_indexing(dataset.documents, parser, set(), None)
     if options.embed_model is not None and not _keeps(options, EMBEDDINGS):
         tokens = sum(count_tokens(document.text) for document in dataset.documents)
-        cuts = len(_strategies(arguments, dataset))  # each strategy cuts the documents in its own way
+        # each strategy cuts the documents in its own way
+        cuts = len(_strategies(arguments, dataset))
         expenses += expenses_of_embedding(options.embed_model, cuts * tokens)
     return expenses
 
@@ -162,7 +186,9 @@ def _count_usages(
     """What LLMs are asked beyond the replies of an earlier comparison: counted by one with made-up
     replies."""
     llms = {
-        role: KeptLLM(arguments[role], options.out and options.out / REPLIES, stand_in=_stand_in(role))
+        role: KeptLLM(
+            arguments[role], options.out and options.out / REPLIES, stand_in=_stand_in(role)
+        )
         for role in _TASKS
         if role in arguments
     }
@@ -176,7 +202,9 @@ def _guess_usages(
     """What LLMs are asked, roughly: the contexts are not known before there are propositions."""
     strategies = _strategies(arguments, dataset)
     answers = len(dataset.questions) * len(strategies)
-    reader = _usage("reader_llm", answers * len(READER_LENGTHS), fmean(READER_LENGTHS) * _TOKENS_OF_A_WORD)
+    reader = _usage(
+        "reader_llm", answers * len(READER_LENGTHS), fmean(READER_LENGTHS) * _TOKENS_OF_A_WORD
+    )
     judge = _usage("judge_llm", answers * len(_TRIAD), max(READER_LENGTHS) * _TOKENS_OF_A_WORD)
     headers = Usage()
     if any(strategy.name.startswith("contextual") for strategy in strategies):
@@ -206,7 +234,9 @@ def _arguments(options: CompareCommand) -> dict[str, Any]:
     arguments |= {use: named_llm(name) for use, name in models.items() if name not in (None, NONE)}
     if options.propositionizer is not None:
         settings = options.chosen("max_cost")
-        arguments["propositionizer"] = make_propositionizer(options.propositionizer, llm, **settings)
+        arguments["propositionizer"] = make_propositionizer(
+            options.propositionizer, llm, **settings
+        )
     if options.strategies is not None:
         names = map(str.strip, options.strategies.split(","))
         arguments["strategies"] = [name for name in names if name]
@@ -233,7 +263,9 @@ def evaluate_index(options: EvaluateCommand) -> bool:
     return not failed
 
 
-def _estimate_evaluation(options: EvaluateCommand, language: str | None) -> dict[str, RequestFigures]:
+def _estimate_evaluation(
+    options: EvaluateCommand, language: str | None
+) -> dict[str, RequestFigures]:
     """What LLMs would be asked in a language; printed unless it is for JSON."""
     llms = _llms(options, is_estimate=True)
     _evaluate(options, language, llms)
@@ -243,7 +275,9 @@ def _estimate_evaluation(options: EvaluateCommand, language: str | None) -> dict
     return requests
 
 
-def _evaluate_and_report(options: EvaluateCommand, language: str | None, folder: Path | None) -> Report:
+def _evaluate_and_report(
+    options: EvaluateCommand, language: str | None, folder: Path | None
+) -> Report:
     """Ask the questions in a language; the report is written, and printed unless it is for JSON."""
     llms = _llms(options, is_estimate=False)
     report = _evaluate(options, language, llms, options.trulens)
@@ -374,16 +408,22 @@ def _print_report(report: Report, files: Sequence[Path]) -> None:
 
 def _failures(report: Report, metrics: Collection[str]) -> list[int]:
     """Of how many items each strategy has none of some metrics."""
-    return [max(strategy.failed.get(metric, 0) for metric in metrics) for strategy in report.strategies]
+    return [
+        max(strategy.failed.get(metric, 0) for metric in metrics) for strategy in report.strategies
+    ]
 
 
 def _print_skipped(report: Report) -> None:
     for reason in dict.fromkeys(skipped.reason for skipped in report.skipped):
-        names = ", ".join(one_line(skipped.name) for skipped in report.skipped if skipped.reason == reason)
+        names = ", ".join(
+            one_line(skipped.name) for skipped in report.skipped if skipped.reason == reason
+        )
         write(f"Left out: {names}: {reason.removesuffix('.')}.")
 
 
-def _print_metrics(report: Report, names: Sequence[str], last_title: str, last: Sequence[float]) -> None:
+def _print_metrics(
+    report: Report, names: Sequence[str], last_title: str, last: Sequence[float]
+) -> None:
     """Print those metrics that were measured, a row a strategy, with one more column, and what they mean."""
     metrics = [metric for metric in names if _is_measured(report, metric)]
     if not metrics:
@@ -408,7 +448,9 @@ def _differences(report: Report) -> set[tuple[str, str]]:
     return {(test.metric, test.second) for test in tests}
 
 
-def _marked_value(strategy: StrategyResult, metric: str, differing: Collection[tuple[str, str]]) -> str:
+def _marked_value(
+    strategy: StrategyResult, metric: str, differing: Collection[tuple[str, str]]
+) -> str:
     value = strategy.metrics.get(metric)
     if value is None:
         return "- "
@@ -426,7 +468,9 @@ def _print_requests(requests: Mapping[str, RequestFigures], is_estimate: bool) -
     for role, of_role in requests.items():
         used = of_role.usage
         numbers = (used.requests, of_role.cache_hits, used.input_tokens, used.output_tokens)
-        rows.append([role, of_role.model, *(f"{number:,}" for number in numbers), money(of_role.cost)])
+        rows.append(
+            [role, of_role.model, *(f"{number:,}" for number in numbers), money(of_role.cost)]
+        )
     titles = ("LLM of", "model", "requests", "kept", "tokens sent", "received", "cost")
     if rows:
         print_table(titles, rows, texts=2)

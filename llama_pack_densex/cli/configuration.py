@@ -94,7 +94,9 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not in TOML: {error}") from None
     unknown = content.keys() - {"index", "query"}
     if unknown:
-        raise ValueError(f"{path}: {min(unknown)!r} is none of its sections, which are [index] and [query]")
+        raise ValueError(
+            f"{path}: {min(unknown)!r} is none of its sections, which are [index] and [query]"
+        )
     return content
 
 

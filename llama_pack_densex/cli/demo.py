@@ -40,7 +40,9 @@ def run_demo(options: DemoCommand) -> bool:
     with waiting("Asking all questions"):
         report: dict[str, Any] = {
             "counts": pack.counts(),
-            "answers": [describe_answer(pack, question, pack.run(question, 2)) for question in _QUESTIONS],
+            "answers": [
+                describe_answer(pack, question, pack.run(question, 2)) for question in _QUESTIONS
+            ],
             "questions": {language: len(sample.questions) for language, sample in samples.items()},
             "answered": {
                 language: _count_answered(pack, language, sample.questions)

@@ -27,7 +27,12 @@ from llama_pack_densex.cli.app import BatchExportCommand, EstimateCommand, Index
 from llama_pack_densex.cli.inspect import print_statuses
 from llama_pack_densex.cli.options import KINDS, Ingesting
 from llama_pack_densex.cli.output import print_figures, print_json, warn, write, write_list
-from llama_pack_densex.cli.places import IndexPlace, PathDocuments, check_embedding_server, check_server
+from llama_pack_densex.cli.places import (
+    IndexPlace,
+    PathDocuments,
+    check_embedding_server,
+    check_server,
+)
 from llama_pack_densex.cli.spending import expenses_of_indexing, expenses_of_llm, is_agreed
 from llama_pack_densex.index.manifest import REPLIES_FILE, Manifest
 from llama_pack_densex.index.node_index import NodeIndex
@@ -36,7 +41,13 @@ from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.report import summary_rows
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 from llama_pack_densex.llm.usage import Usage
-from llama_pack_densex.models import E5, NONE, cached_model, embed_model_identity, resolve_embed_model
+from llama_pack_densex.models import (
+    E5,
+    NONE,
+    cached_model,
+    embed_model_identity,
+    resolve_embed_model,
+)
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
 from llama_pack_densex.propositionizers.seq2seq import PROPOSITIONIZER
@@ -105,7 +116,9 @@ def _is_agreed(options: IndexCommand, plan: Plan) -> bool:
     check_embedding_server(embed_model)
     asking = llm_behind(plan.parser.propositionizer)
     check_server(asking and asking.llm)
-    expenses = expenses_of_indexing(plan.documents, plan.parser, plan.indexed, embed_model, options.prices)
+    expenses = expenses_of_indexing(
+        plan.documents, plan.parser, plan.indexed, embed_model, options.prices
+    )
     return is_agreed(expenses, options)
 
 
@@ -116,7 +129,9 @@ def _with_replies(propositionizer: Propositionizer, folders: Sequence[Path]) -> 
     return propositionizer
 
 
-def _described(pack: DenseXRetrievalPack, index: IndexPlace, documents: PathDocuments) -> dict[str, Any]:
+def _described(
+    pack: DenseXRetrievalPack, index: IndexPlace, documents: PathDocuments
+) -> dict[str, Any]:
     """What became of the documents, and what the index holds, as JSON."""
     return {
         "index": index.name,
@@ -124,7 +139,8 @@ def _described(pack: DenseXRetrievalPack, index: IndexPlace, documents: PathDocu
         "blank": documents.blank,
         "unreadable": [str(file) for file in documents.unreadable],
         "failed": [
-            {"document": failed.document_id, "error": failed.error} for failed in pack.failed_documents
+            {"document": failed.document_id, "error": failed.error}
+            for failed in pack.failed_documents
         ],
         "counts": pack.counts(),
         "propositionizer": pack.node_parser.propositionizer.class_name(),
@@ -141,7 +157,9 @@ def _pack_arguments(options: IndexCommand, manifest: Manifest | None) -> dict[st
     """
     made_by = None if manifest is None else manifest.propositionizer
     settings = options.chosen(*LLMPropositionizer.model_fields)
-    propositionizer = make_propositionizer(options.propositionizer, options.llm, made_by, **settings)
+    propositionizer = make_propositionizer(
+        options.propositionizer, options.llm, made_by, **settings
+    )
     unused = [name for name, value in options.chosen(*settings, "llm").items() if value != NONE]
     # who sets a budget should not believe that it is kept to
     if unused and llm_behind(propositionizer) is None:
@@ -204,17 +222,27 @@ def _default_kind(llm: str | None, made_by: str | None) -> str:
 def _file_of(document_id: str, file: str) -> tuple[str, str]:
     """The file of a document, and the document's id; of a PDF's page both without the page."""
     name, separator, _ = document_id.rpartition("#page=")
-    return (file.rpartition("#page=")[0], name) if separator and separator in file else (file, document_id)
+    return (
+        (file.rpartition("#page=")[0], name)
+        if separator and separator in file
+        else (file, document_id)
+    )
 
 
-def _gone(files: Mapping[str, tuple[str, str]], paths: Sequence[Path], documents: PathDocuments) -> list[str]:
+def _gone(
+    files: Mapping[str, tuple[str, str]], paths: Sequence[Path], documents: PathDocuments
+) -> list[str]:
     """The indexed documents from below these paths that are no longer there or no longer have text."""
     skipped = [unreadable.path for unreadable in documents.unreadable]
-    roots = [path.resolve() if path.is_dir() else path.parent.resolve() / path.name for path in paths]
+    roots = [
+        path.resolve() if path.is_dir() else path.parent.resolve() / path.name for path in paths
+    ]
     gone = []
     for document_id, (name, _) in files.items():
         file = Path(name)
-        is_below = any(map(file.is_relative_to, roots)) and not any(map(file.is_relative_to, skipped))
+        is_below = any(map(file.is_relative_to, roots)) and not any(
+            map(file.is_relative_to, skipped)
+        )
         if is_below and document_id not in documents.ids:
             gone.append(document_id)
     return gone
@@ -309,15 +337,21 @@ def plan_ingestion(
         PackOptions.for_index(manifest, options.chosen(*PackOptions.model_fields)),
         Given(propositionizer=_with_replies(propositionizer, folders)),
     )
-    files = {document_id: _file_of(document_id, record.file) for document_id, record in records.items()}
-    documents = PathDocuments(options.paths, folders, dict(files.values()), **options.chosen(*_FILE_OPTIONS))
+    files = {
+        document_id: _file_of(document_id, record.file) for document_id, record in records.items()
+    }
+    documents = PathDocuments(
+        options.paths, folders, dict(files.values()), **options.chosen(*_FILE_OPTIONS)
+    )
     if options.strict:
         documents.refuse_unreadable()
     documents.warn_of_skipped()
     return Plan(documents, parser, manifest, {record.hash for record in records.values()}, files)
 
 
-def _propositionizer_by_llm(options: EstimateCommand | BatchExportCommand, asks: bool) -> Propositionizer:
+def _propositionizer_by_llm(
+    options: EstimateCommand | BatchExportCommand, asks: bool
+) -> Propositionizer:
     if options.llm == NONE:
         return SentencePropositionizer()
     llm = named_llm(options.llm or OPENAI_MODEL, asked=asks)
@@ -353,7 +387,9 @@ def plan_by_llm(options: EstimateCommand | BatchExportCommand, asks: bool = Fals
 
 
 def _nothing_to_read(paths: Sequence[Path], end: str = "") -> ValueError:
-    return ValueError(f"{', '.join(map(str, paths))}: there is no file with any text that can be read{end}")
+    return ValueError(
+        f"{', '.join(map(str, paths))}: there is no file with any text that can be read{end}"
+    )
 
 
 def estimate_paths(options: EstimateCommand) -> None:

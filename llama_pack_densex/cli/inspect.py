@@ -32,7 +32,11 @@ from llama_pack_densex.text.terminal import one_line
 from llama_pack_densex.text.tokens import compared
 
 _STATUS_STYLES = {"ok": "green", "repaired": "yellow", "fallback": "red"}
-_UNITS = {"propositions": "propositions", "sentences": "further sentences", "questions": "questions"}
+_UNITS = {
+    "propositions": "propositions",
+    "sentences": "further sentences",
+    "questions": "questions",
+}
 
 
 def inspect_index(options: InspectCommand) -> None:
@@ -69,7 +73,9 @@ def export_index(options: ExportCommand) -> None:
             "sentences",
             "findings",
         }
-        print_json({key: value for key, value in passage.items() if key not in omitted}, indent=None)
+        print_json(
+            {key: value for key, value in passage.items() if key not in omitted}, indent=None
+        )
 
 
 class _Outline:
@@ -120,14 +126,18 @@ class _Outline:
 
     def _with_findings(self, passage_ids: Sequence[str]) -> list[str]:
         """Those passages that checks found something wrong with, or with their propositions."""
-        passage_of = {unit: passage for passage in passage_ids for unit in (passage, *self.units[passage])}
+        passage_of = {
+            unit: passage for passage in passage_ids for unit in (passage, *self.units[passage])
+        }
         nodes = self._nodes.fetch(list(passage_of)).values()
         return list(dict.fromkeys(passage_of[node.node_id] for node in nodes if findings_of(node)))
 
     def describe(self, passage_ids: Sequence[str], limit: int | None = None) -> list[Json]:
         """The first passages in the order of their documents as JSON, with their units."""
         passages = sorted(self._nodes.fetch(passage_ids).values(), key=reading_order)[:limit]
-        units = self._nodes.fetch([unit for passage in passages for unit in self.units[passage.node_id]])
+        units = self._nodes.fetch(
+            [unit for passage in passages for unit in self.units[passage.node_id]]
+        )
         descriptions = []
         for passage in passages:
             own_units = [units[unit] for unit in self.units[passage.node_id]]
@@ -145,7 +155,9 @@ def _describe_passage(passage: BaseNode, units: Sequence[BaseNode]) -> Json:
         **{kind: [] for kind in _UNITS},
     }
     order = {child.node_id: place for place, child in enumerate(passage.child_nodes or [])}
-    for unit in sorted(units, key=lambda unit: (order.get(unit.node_id, len(order)), reading_order(unit))):
+    for unit in sorted(
+        units, key=lambda unit: (order.get(unit.node_id, len(order)), reading_order(unit))
+    ):
         record = NodeRecord.of(unit)
         description[f"{record.granularity}s"].append(
             {
@@ -168,7 +180,10 @@ def _print_inspection(counts: IndexCounts, inspection: Json) -> None:
         _print_passage(passage)
     if inspection["more"]:
         more = many(inspection["more"], "more passage")
-        write(f"{more}: --limit N shows more (0 all), --document, --status and --search choose.", "bold")
+        write(
+            f"{more}: --limit N shows more (0 all), --document, --status and --search choose.",
+            "bold",
+        )
     elif not inspection["shown"]:
         write("No passage is like that.", "bold")
     searched = ", ".join(inspection["granularity"])
@@ -179,7 +194,9 @@ def _print_inspection(counts: IndexCounts, inspection: Json) -> None:
 
 def _print_passage(passage: Json) -> None:
     write(one_line(passage["section"] or passage["title"] or passage["document"]), "bold")
-    span = "" if passage["start"] is None else f", characters {passage['start']} to {passage['end']}"
+    span = (
+        "" if passage["start"] is None else f", characters {passage['start']} to {passage['end']}"
+    )
     write(f"passage {passage['id']}{span}", "dim")
     if passage["status"]:
         reason = f": {passage['reason']}" if passage["reason"] else ""
@@ -253,7 +270,9 @@ def delete_documents(options: DeleteCommand) -> None:
         deleted = resolve_documents(options.documents, indexed)
         if index.folder is not None:  # without any model
             upkeep.delete_documents(index.folder, deleted, options.purge)
-            erased = "Erased from its files and cached replies; recordings, exports and files are yours."
+            erased = (
+                "Erased from its files and cached replies; recordings, exports and files are yours."
+            )
         else:
             pack = index.open(proposition_llm=NONE, query_llm=NONE, embed_model=options.embed_model)
             pack.delete(deleted, options.purge)
@@ -283,7 +302,10 @@ def _print_check(report: upkeep.CheckReport) -> None:
     write(f"{one_line(report.folder)}: {report.counts}.")
     write_list([f"{fault.text} (repaired)" for fault in report.faults if fault.mended], "yellow")
     write_list([fault.text for fault in report.faults if not fault.mended], "red")
-    write_list(f"{document} was not complete, and is removed: index it again" for document in report.removed)
+    write_list(
+        f"{document} was not complete, and is removed: index it again"
+        for document in report.removed
+    )
     if not report.faults:
         write("It is whole.", "green")
     elif not report.sound:
@@ -298,4 +320,6 @@ def compact(options: CompactCommand) -> None:
 
 
 def _print_compaction(done: upkeep.Compaction) -> None:
-    write(f"{one_line(done.folder)}: {decimal(done.bytes_after)}, {decimal(done.bytes_before)} before.")
+    write(
+        f"{one_line(done.folder)}: {decimal(done.bytes_after)}, {decimal(done.bytes_before)} before."
+    )

@@ -26,7 +26,9 @@ REQUIRED: Any = ...
 KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
 HELP_MODE = "How propositions lead to passages: recursive or auto_merging."
 HELP_HOPS = "2: questions go on from what they find to what shares a rare name with it."
-HELP_EMBED = 'PROVIDER:NAME, a folder, "local", "minilm", "ruri" (docs/embeddings.md), or "none": by words.'
+HELP_EMBED = (
+    'PROVIDER:NAME, a folder, "local", "minilm", "ruri" (docs/embeddings.md), or "none": by words.'
+)
 DEFAULT_EMBED = "multilingual-e5-small if it is here, else none."
 HELP_LLM = (
     "an OpenAI model, or azure:DEPLOYMENT, bedrock:NAME, anthropic:NAME, google:NAME, ollama:NAME, "
@@ -82,7 +84,9 @@ class Command:
         return {name: value for name, value in values.items() if value not in (None, [])}
 
 
-def command(group: typer.Typer, panel: str | None, name: str, function: str) -> Callable[[type[C]], type[C]]:
+def command(
+    group: typer.Typer, panel: str | None, name: str, function: str
+) -> Callable[[type[C]], type[C]]:
     """Register a class as a command, whose help is the docstring.
 
     Args:
@@ -105,10 +109,14 @@ def command(group: typer.Typer, panel: str | None, name: str, function: str) -> 
         parameters = [Parameter("click_context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
         declared = {option: getattr(kind, option) for option in hints}
         if name in CONFIGURABLE:
-            declared = {option: _with_variable(name, option, info) for option, info in declared.items()}
+            declared = {
+                option: _with_variable(name, option, info) for option, info in declared.items()
+            }
         parameters += [
             Parameter(option, Parameter.KEYWORD_ONLY, default=info, annotation=hints[option])
-            for option, info in sorted(declared.items(), key=lambda item: item[1].default is not REQUIRED)
+            for option, info in sorted(
+                declared.items(), key=lambda item: item[1].default is not REQUIRED
+            )
         ]
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         group.command(name, help=kind.__doc__, rich_help_panel=panel)(run)
@@ -131,13 +139,20 @@ def options_of(context: typer.Context, name: str) -> dict[str, Any]:
     parameters = group.get_command(context, name).params
     options = [parameter for parameter in parameters if parameter.param_type_name == "option"]
     return {
-        text.removeprefix("--"): option for option in options for text in option.opts if text.startswith("--")
+        text.removeprefix("--"): option
+        for option in options
+        for text in option.opts
+        if text.startswith("--")
     }
 
 
 def _configured(context: typer.Context) -> set[str]:
     sources = {name: context.get_parameter_source(name) for name in context.params}
-    return {name for name, source in sources.items() if source is not None and source.name == "DEFAULT_MAP"}
+    return {
+        name
+        for name, source in sources.items()
+        if source is not None and source.name == "DEFAULT_MAP"
+    }
 
 
 def _with_addresses(values: dict[str, Any]) -> dict[str, Any]:
@@ -145,12 +160,18 @@ def _with_addresses(values: dict[str, Any]) -> dict[str, Any]:
     address = values.get("api_base")
     if address is None:
         return values
-    models = {option: values[option] for option in _MODELS if values.get(option) not in (None, "none")}
+    models = {
+        option: values[option] for option in _MODELS if values.get(option) not in (None, "none")
+    }
     if not models:
-        raise ValueError("--api-base needs a model that is served there: name one, as openai-like:qwen3:8b")
+        raise ValueError(
+            "--api-base needs a model that is served there: name one, as openai-like:qwen3:8b"
+        )
     from llama_pack_densex.llm.names import with_address, with_provider
 
-    models |= {option: with_provider(name) for option, name in models.items() if option != "embed_model"}
+    models |= {
+        option: with_provider(name) for option, name in models.items() if option != "embed_model"
+    }
     return values | dict(zip(models, with_address(models.values(), address), strict=True))
 
 
@@ -198,7 +219,9 @@ class WithTopK(Command):
 
 
 class Searching(Answering, WithTopK):
-    filters: list[str] = option("--filter K=V  Where it holds in the metadata; !=, >=, <=, >, < too.", [])
+    filters: list[str] = option(
+        "--filter K=V  Where it holds in the metadata; !=, >=, <=, >, < too.", []
+    )
 
 
 class WithPrices(Command):
@@ -217,9 +240,15 @@ class Ingesting(WithPrices):
     questions: bool | None = option(
         "--questions  The LLM writes questions too, which find passages: +33 % cost, in Japanese +45 %."
     )
-    include: list[str] = option("GLOB  Read such files too, though they are code or data: '*.csv'.", [])
-    exclude: list[str] = option("GLOB  Leave out such files and folders: 'drafts', 'notes/*.txt'.", [])
-    strict: bool = option("--strict  Refuse files that cannot be read. Default: name them, and go on.", False)
+    include: list[str] = option(
+        "GLOB  Read such files too, though they are code or data: '*.csv'.", []
+    )
+    exclude: list[str] = option(
+        "GLOB  Leave out such files and folders: 'drafts', 'notes/*.txt'.", []
+    )
+    strict: bool = option(
+        "--strict  Refuse files that cannot be read. Default: name them, and go on.", False
+    )
 
 
 def _unit(name: str) -> str:
@@ -229,13 +258,17 @@ def _unit(name: str) -> str:
 
 
 class WithRates(WithApiBase):
-    max_concurrency: int | None = option("N  Requests at a time. Default: 8, or what the rates take.", min=1)
+    max_concurrency: int | None = option(
+        "N  Requests at a time. Default: 8, or what the rates take.", min=1
+    )
     requests_per_minute: float | None = option("N  What the LLM's provider allows.", min=0.001)
     tokens_per_minute: float | None = option("N  What the LLM's provider allows.", min=1)
 
 
 class IngestingByRequests(Ingesting, WithRates):
-    embed_model: str | None = option(f"MODEL  {HELP_EMBED} Default: the index's; at first {DEFAULT_EMBED}")
+    embed_model: str | None = option(
+        f"MODEL  {HELP_EMBED} Default: the index's; at first {DEFAULT_EMBED}"
+    )
     granularity: list[str] | None = option(
         f"UNIT  Units to search: {', '.join(UNITS)}; any number of times. Default: the index's, or all.",
         parser=_unit,
@@ -243,8 +276,12 @@ class IngestingByRequests(Ingesting, WithRates):
 
 
 class Spending(Command):
-    max_cost: float | None = option("N  US dollars each LLM stops at in a run; what was paid is kept.", min=0)
-    yes: bool = option("--yes -y  Spend what it takes without asking. --max-cost does not ask either.", False)
+    max_cost: float | None = option(
+        "N  US dollars each LLM stops at in a run; what was paid is kept.", min=0
+    )
+    yes: bool = option(
+        "--yes -y  Spend what it takes without asking. --max-cost does not ask either.", False
+    )
 
     @property
     def has_own_limit(self) -> bool:
@@ -261,9 +298,13 @@ class Ranking(Command):
 
 
 class Evaluating(Ranking, Spending, WithApiBase):
-    reader_model: str | None = option("NAME  Such a model that answers from each context, for EM and F1.")
+    reader_model: str | None = option(
+        "NAME  Such a model that answers from each context, for EM and F1."
+    )
     judge_model: str | None = option("NAME  Such a model that judges the answers by the RAG triad.")
     trulens: Path | None = option("FILE  Have TruLens judge, and record it in this SQLite file.")
-    out: Path | None = option("DIR  For report.json, .csv and .html; embeddings and replies are kept there.")
+    out: Path | None = option(
+        "DIR  For report.json, .csv and .html; embeddings and replies are kept there."
+    )
     language: str | None = option('CODE  Of the questions: "en", "ja", ... Default: detected.')
     limit: int | None = option("N  Take the first N questions.", min=1)

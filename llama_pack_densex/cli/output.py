@@ -30,7 +30,8 @@ from rich.text import Text
 from llama_pack_densex.text.terminal import PlainFormatter, one_line, plain, plain_json
 
 # What may not begin a line, and what may not end one (JIS X 4051, the common part).
-_JOINED = "\u200c\u200d\u3099\u309a\ufe0e\ufe0f"  # joiners, marks of voiced kana, variation selectors
+# joiners, marks of voiced kana, variation selectors
+_JOINED = "\u200c\u200d\u3099\u309a\ufe0e\ufe0f"
 _SMALL_KANA = "ぁぃぅぇぉっゃゅょゎァィゥェォッャュョヮヵヶ"
 _NOT_FIRST = "、。，．・：；？！」』）］｝〉》】〕”’ー々‐–〜%％,.:;?!)]}" + _SMALL_KANA + _JOINED
 _NOT_LAST = "「『（［｛〈《【〔“‘([{"
@@ -52,7 +53,8 @@ def waiting(what: str) -> Status:
 
 def warn(message: str, kind: str = "Warning", style: str = "yellow") -> None:
     """Print a warning, or an error."""
-    text = plain(message).expandtabs(4)  # Rich 13 takes a time for tabs that grows with their square
+    # Rich 13 takes a time for tabs that grows with their square
+    text = plain(message).expandtabs(4)
     stderr().print(Text.assemble((f"{kind}: ", style), text), soft_wrap=True)
 
 
@@ -90,7 +92,9 @@ def print_error(error: Exception) -> None:
 def write(text: str = "", style: str = "", indent: int = 0, bullet: str = "") -> None:
     """Print text, wrapped for the console and without what steers a terminal; without any, an empty line."""
     console = stdout()
-    console.print(Text(hang(plain(text), console.width, indent, bullet), style=style), soft_wrap=True)
+    console.print(
+        Text(hang(plain(text), console.width, indent, bullet), style=style), soft_wrap=True
+    )
 
 
 def write_list(items: Iterable[str], style: str = "", indent: int = 0) -> None:
@@ -105,7 +109,9 @@ def print_heading(text: str) -> None:
     stdout().rule(style="cyan")
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1, gap: int = 2) -> None:
+def print_table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1, gap: int = 2
+) -> None:
     """Print a table without lines, whose first columns are texts and the others figures.
 
     Texts are broken where there is no room for them, figures never.
@@ -270,8 +276,11 @@ def message_of(error: Exception) -> str | None:
     if _is_of_a_model(error):
         from llama_pack_densex.llm.errors import classify, secrets_in_environment
 
-        failure = classify(error, secrets_in_environment())  # without what it may quote of a document
-        advice = f"{failure.summary}. Try again later, or see whether the server's address is right."
+        # without what it may quote of a document
+        failure = classify(error, secrets_in_environment())
+        advice = (
+            f"{failure.summary}. Try again later, or see whether the server's address is right."
+        )
         return f"the model could not be asked: {failure.message if failure.kind == 'fatal' else advice}"
     is_ours = type(error).__module__.startswith("llama_pack_densex.")  # it says what can be done
     if is_ours or isinstance(error, (ValueError, OSError, ImportError)):

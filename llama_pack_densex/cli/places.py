@@ -35,7 +35,8 @@ from llama_pack_densex.reading import find_files, read_files
 from llama_pack_densex.text.terminal import one_line
 
 _FAISS = "faiss://"  # everything of it is in a folder
-_IN_MEMORY = 32 * 2**20  # bytes of documents that are kept there; more of them go to a file without a name
+# bytes of documents that are kept there; more of them go to a file without a name
+_IN_MEMORY = 32 * 2**20
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,9 @@ class IndexPlace:
         """
         index = self.read()
         if index is None:
-            raise InvalidIndexError(f"no index is at {self.name}: make one by `densex index PATH --to PLACE`")
+            raise InvalidIndexError(
+                f"no index is at {self.name}: make one by `densex index PATH --to PLACE`"
+            )
         return index
 
     def open(self, **arguments: Any) -> DenseXRetrievalPack:
@@ -150,7 +153,8 @@ class IndexPlace:
         model = modules["embed_model"]
         check_server(model)
         check_server(modules["query_llm"])
-        if getattr(model, "max_retries", 0) > 1:  # of core and, each time, of the client: more than a minute
+        # of core and, each time, of the client: more than a minute
+        if getattr(model, "max_retries", 0) > 1:
             model.max_retries = 1
         return pack
 
@@ -167,7 +171,10 @@ class IndexPlace:
                 lack = f"{self.name} holds embeddings, and there is no embedding model ({reason})"
                 raise ValueError(f"{lack}: name one with --embed-model")
             dimension = len(embed_texts(model, ["dimension"])[0])
-            arguments |= {"vector_store": open_url(self.url, dimension), "embed_model": named or model}
+            arguments |= {
+                "vector_store": open_url(self.url, dimension),
+                "embed_model": named or model,
+            }
         return DenseXRetrievalPack(documents, persist_dir=self.folder, **arguments)
 
 
@@ -191,14 +198,18 @@ def check_server(model: Any) -> None:
     """
     address = _address_of(model)
     parts = urlsplit(address)
-    if parts.hostname is None or (parts.scheme in getproxies() and not proxy_bypass(parts.hostname)):
+    if parts.hostname is None or (
+        parts.scheme in getproxies() and not proxy_bypass(parts.hostname)
+    ):
         return
     port = parts.port or {"https": 443}.get(parts.scheme, 80)
     try:
         socket.create_connection((parts.hostname, port), timeout=3).close()
     except OSError as error:
         if is_unreachable(error):
-            raise ValueError(unreachable_message(redacted(address), str(error.strerror or error))) from None
+            raise ValueError(
+                unreachable_message(redacted(address), str(error.strerror or error))
+            ) from None
 
 
 def _address_of(model: Any) -> str:
@@ -278,7 +289,9 @@ class PathDocuments:
             warn(f"skipped: {one_line(str(file))}")
         if self._other_kinds:
             kinds = Counter(path.suffix or path.name for path in self._other_kinds)
-            counts = ", ".join(f"{number:,} {one_line(kind)}" for kind, number in kinds.most_common())
+            counts = ", ".join(
+                f"{number:,} {one_line(kind)}" for kind, number in kinds.most_common()
+            )
             advice = f"--include '*{one_line(next(iter(kinds)))}' reads such files too"
             warn(f"left out as code or data, not prose: {counts} ({advice})")
         for document_id in self.blank:

@@ -7,7 +7,11 @@ from llama_pack_densex.cli.output import print_json, write, write_list
 from llama_pack_densex.cli.places import check_server
 from llama_pack_densex.cli.spending import expenses_of_llm, is_agreed
 from llama_pack_densex.evaluation.datasets import read_folder
-from llama_pack_densex.evaluation.make_questions import QuestionSet, estimate_questions, make_questions
+from llama_pack_densex.evaluation.make_questions import (
+    QuestionSet,
+    estimate_questions,
+    make_questions,
+)
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 from llama_pack_densex.llm.usage import RequestFigures
@@ -29,7 +33,9 @@ def write_questions(options: QuestionsCommand) -> bool:
     if not is_agreed(expenses_of_llm(llm, expected.usage, options.prices), options):
         return False
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    limits = options.chosen("max_cost", "max_concurrency", "requests_per_minute", "tokens_per_minute")
+    limits = options.chosen(
+        "max_cost", "max_concurrency", "requests_per_minute", "tokens_per_minute"
+    )
     question_set = make_questions(documents, llm, show_progress=True, **settings, **limits)
     if question_set.questions:
         question_set.write(options.out)

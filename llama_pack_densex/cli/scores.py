@@ -36,10 +36,17 @@ def _print_scores(report: ScoreReport) -> None:
     print_table(["run", "metric", "score", "95 %"], scores, texts=2)
     for run in report.runs:
         if run.unanswered:
-            write(f"{one_line(run.name)} lacks {run.unanswered:,} of the questions; they count as 0.")
+            write(
+                f"{one_line(run.name)} lacks {run.unanswered:,} of the questions; they count as 0."
+            )
     if report.comparisons:
         differences = [
-            (f"{test.first} vs {test.second}", test.metric, f"{test.difference:+.4f}", f"{test.p_value:.3f}")
+            (
+                f"{test.first} vs {test.second}",
+                test.metric,
+                f"{test.difference:+.4f}",
+                f"{test.p_value:.3f}",
+            )
             for test in report.comparisons
         ]
         print_table(["runs", "metric", "difference", "p"], differences, texts=2)
@@ -49,7 +56,9 @@ def _print_scores(report: ScoreReport) -> None:
 def score_propositions(options: ScorePropositionsCommand) -> bool:
     """Score propositions against those of a reference; False where the user does not want to pay for it."""
     if options.bert_score is not None and options.embed_model is not None:
-        raise typer.BadParameter("give one of --embed-model and --bert-score", param_hint="--bert-score")
+        raise typer.BadParameter(
+            "give one of --embed-model and --bert-score", param_hint="--bert-score"
+        )
     from llama_pack_densex import evaluation
     from llama_pack_densex.cli.ingest import make_propositionizer
 
@@ -62,7 +71,9 @@ def score_propositions(options: ScorePropositionsCommand) -> bool:
     if not _is_agreed(options, propositionizer):
         return False
     with waiting("Scoring"):
-        report = evaluation.score_propositions(propositionizer or predicted, options.reference, similarity)
+        report = evaluation.score_propositions(
+            propositionizer or predicted, options.reference, similarity
+        )
     options.show(report, _print_proposition_scores)
     return True
 
@@ -80,7 +91,11 @@ def _is_agreed(options: ScorePropositionsCommand, propositionizer: Propositioniz
     from llama_index.core.schema import Document
 
     from llama_pack_densex.cli.places import check_embedding_server, check_server
-    from llama_pack_densex.cli.spending import expenses_of_embedding, expenses_of_indexing, is_agreed
+    from llama_pack_densex.cli.spending import (
+        expenses_of_embedding,
+        expenses_of_indexing,
+        is_agreed,
+    )
     from llama_pack_densex.evaluation.propositions import read_recorded
     from llama_pack_densex.ingestion.estimate import llm_behind
     from llama_pack_densex.llm.usage import count_tokens
@@ -110,7 +125,9 @@ def _print_proposition_scores(report: PropositionReport) -> None:
         bounds = report.intervals[metric]
         write(f"{metric:9} {value:.3f} ({bounds.low:.3f}-{bounds.high:.3f})")
     sides = (report.predicted, report.reference)
-    write(f"predicted: {one_line(report.predicted.name)}  reference: {one_line(report.reference.name)}")
+    write(
+        f"predicted: {one_line(report.predicted.name)}  reference: {one_line(report.reference.name)}"
+    )
     rows = [
         ["propositions", *(f"{side.propositions:,}" for side in sides)],
         ["a passage", *(f"{side.a_passage:.1f}" for side in sides)],

@@ -89,7 +89,9 @@ def _describe_result(node: BaseNode, score: float | None) -> Json:
         "granularity": str(node.metadata.get(GRANULARITY_KEY, "")),
         "score": score,
         "matched": [asdict(unit) for unit in matched_units(node)],
-        "metadata": {key: value for key, value in node.metadata.items() if key not in BOOKKEEPING_KEYS},
+        "metadata": {
+            key: value for key, value in node.metadata.items() if key not in BOOKKEEPING_KEYS
+        },
     }
 
 
@@ -101,7 +103,9 @@ def describe_node(node: BaseNode) -> Json:
     return {"id": source.node_id, **texts, **placed(source.span)}
 
 
-def metadata_filters(pack: DenseXRetrievalPack, conditions: Sequence[str]) -> MetadataFilters | None:
+def metadata_filters(
+    pack: DenseXRetrievalPack, conditions: Sequence[str]
+) -> MetadataFilters | None:
     """Filters for conditions such as "year>=2020", all of which have to hold; None where there are none.
 
     A value is taken for what the index has under its key: a number, a text, or an item of lists.
@@ -117,14 +121,18 @@ def metadata_filters(pack: DenseXRetrievalPack, conditions: Sequence[str]) -> Me
     return MetadataFilters(filters=[*filters])
 
 
-def _filter(condition: str, values_by_key: dict[str, list[Any]]) -> MetadataFilter | MetadataFilters:
+def _filter(
+    condition: str, values_by_key: dict[str, list[Any]]
+) -> MetadataFilter | MetadataFilters:
     key, sign, wanted = _split(condition, values_by_key)
     values = [value for value in values_by_key[key] if value is not None]
     items = list(chain.from_iterable(map(_items, values)))
     examples = shorten(", ".join(map(str, items)), 200, placeholder=" …")
     try:
         if sign in (">", ">=", "<", "<="):
-            return MetadataFilter(key=key, value=_limit(wanted, values), operator=FilterOperator(sign))
+            return MetadataFilter(
+                key=key, value=_limit(wanted, values), operator=FilterOperator(sign)
+            )
         value = _known_value(wanted, items)
     except ValueError:
         raise ValueError(
@@ -137,7 +145,11 @@ def _filter(condition: str, values_by_key: dict[str, list[Any]]) -> MetadataFilt
     matching: MetadataFilter | MetadataFilters = MetadataFilter(key=key, value=value)
     if any(isinstance(value, list) for value in values):
         matching = _is_or_holds(key, value, values)
-    return MetadataFilters(filters=[matching], condition=FilterCondition.NOT) if sign == "!=" else matching
+    return (
+        MetadataFilters(filters=[matching], condition=FilterCondition.NOT)
+        if sign == "!="
+        else matching
+    )
 
 
 def _items(value: Any) -> list[Any]:
@@ -174,13 +186,18 @@ def _known_value(wanted: str, items: Sequence[Any]) -> Any:
 
 def _is_or_holds(key: str, value: Any, values: Sequence[Any]) -> MetadataFilters:
     """A filter for a value alone and in lists."""
-    longer = [text for text in values if isinstance(text, str) and str(value) in text and text != value]
+    longer = [
+        text for text in values if isinstance(text, str) and str(value) in text and text != value
+    ]
     holds: list[MetadataFilter | MetadataFilters] = [
-        MetadataFilter(key=key, value=value, operator=FilterOperator.CONTAINS),  # so do longer texts
+        # so do longer texts
+        MetadataFilter(key=key, value=value, operator=FilterOperator.CONTAINS),
         MetadataFilter(key=key, value=longer, operator=FilterOperator.NIN),
     ]
     equal = MetadataFilter(key=key, value=value)
-    return MetadataFilters(filters=[equal, MetadataFilters(filters=holds)], condition=FilterCondition.OR)
+    return MetadataFilters(
+        filters=[equal, MetadataFilters(filters=holds)], condition=FilterCondition.OR
+    )
 
 
 def print_answer(answer: Json, advice: str = "") -> None:
@@ -213,7 +230,11 @@ def print_answer(answer: Json, advice: str = "") -> None:
 def _print_result(number: int, result: Json) -> None:
     score = "" if result["score"] is None else f" ({result['score']:.3f})"
     write()
-    write(one_line(f"{result['document']} | {name_of(result)}{score}"), "bold cyan", bullet=f"{number}. ")
+    write(
+        one_line(f"{result['document']} | {name_of(result)}{score}"),
+        "bold cyan",
+        bullet=f"{number}. ",
+    )
     units = result["matched"]
     if units:
         write(f"{result['granularity'] or 'node'} found by", "dim", INDENT)

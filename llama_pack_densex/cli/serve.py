@@ -40,6 +40,7 @@ def serve_agents(options: McpCommand) -> None:
         index = options.index
         server = make_mcp_server(index.open_to_ask(options, query_llm="none"))
         write(f"{one_line(index.name)} is served over standard input and output; Ctrl-C ends it.")
-    for stop in (signal.SIGINT, signal.SIGTERM):  # the thread that waits for a line would have them wait too
+    # the thread that waits for a line would have them wait too
+    for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.SIG_DFL)
     server.run("stdio")

@@ -60,7 +60,9 @@ class Expense:
         return cls(model, many(usage.requests, "request"), tokens, cost)
 
     def __str__(self) -> str:
-        return f"{self.model}: about {self.task}, {self.tokens}: {money(self.cost, 'price not known')}"
+        return (
+            f"{self.model}: about {self.task}, {self.tokens}: {money(self.cost, 'price not known')}"
+        )
 
 
 def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
@@ -83,7 +85,9 @@ def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
     return False
 
 
-def expenses_of_llm(llm: LLM, usage: Usage, prices: Prices = None, purpose: str = "") -> list[Expense]:
+def expenses_of_llm(
+    llm: LLM, usage: Usage, prices: Prices = None, purpose: str = ""
+) -> list[Expense]:
     """What requests to an LLM come to; nothing where there are none, or it is on the user's own machine."""
     if is_local(llm) or not usage.requests:
         return []
@@ -154,7 +158,9 @@ class _NewDocuments:
     def every(self, step: int) -> Iterator[BaseNode]:
         """Every so many of them."""
         document_hash = self._parser.document_hasher()
-        new = (document for document in self._documents if document_hash(document) not in self._indexed)
+        new = (
+            document for document in self._documents if document_hash(document) not in self._indexed
+        )
         return islice(new, 0, None, step)
 
     def characters_of(self, step: int) -> int:
@@ -186,10 +192,14 @@ def is_local_name(model: str) -> bool:
     """Whether a model by its name with a provider is on the user's own machine or network."""
     provider, _, address = parse_name(model)
     if provider == "openai-like":
-        address = address or os.environ.get("OPENAI_API_BASE") or os.environ.get("OPENAI_BASE_URL", "")
+        address = (
+            address or os.environ.get("OPENAI_API_BASE") or os.environ.get("OPENAI_BASE_URL", "")
+        )
     if provider == "ollama":
         return not address or _is_local_address(address)
-    return provider == "huggingface" or (not PROVIDERS[provider].keys and _is_local_address(address))
+    return provider == "huggingface" or (
+        not PROVIDERS[provider].keys and _is_local_address(address)
+    )
 
 
 def _is_local_address(address: str) -> bool:

@@ -158,7 +158,9 @@ class Measured:
         distinct: set[str] = set()
         for metric, reasons in self.failed.items():
             failed = reasons.total()
-            counts.append(f"{failed} of {failed + len(self.scores.get(metric, ()))} items of {metric}")
+            counts.append(
+                f"{failed} of {failed + len(self.scores.get(metric, ()))} items of {metric}"
+            )
             distinct |= reasons.keys()
         if counts:
             message = "%s: not counted, since they failed: %s (%s)."
@@ -195,7 +197,9 @@ def answer_questions(
             response: Any = answer(question.text)
         except (AskingFailed, LLMError):
             raise
-        except Exception as error:  # whatever a user's engine raises costs one answer, and is reported
+        except (
+            Exception
+        ) as error:  # whatever a user's engine raises costs one answer, and is reported
             raise AskingFailed(type(error).__name__) from error
         metadata = response.metadata or {}
         if metadata.get("outcome") == "no_answer":
@@ -240,8 +244,12 @@ def score_answers(measured: Measured, answers: Sequence[AnsweredQuestion], langu
         if answer.outcome:
             values["answered"] = float(answer.outcome == "answered")
         if answer.sentences and answer.outcome in ("", "answered"):
-            values["cited"] = fmean(bool(sentence.get("footnotes")) for sentence in answer.sentences)
-            values["supported"] = fmean(bool(sentence.get("propositions")) for sentence in answer.sentences)
+            values["cited"] = fmean(
+                bool(sentence.get("footnotes")) for sentence in answer.sentences
+            )
+            values["supported"] = fmean(
+                bool(sentence.get("propositions")) for sentence in answer.sentences
+            )
         measured.add(answer.question.id, values)
 
 
@@ -337,7 +345,9 @@ def _reply(llm: KeptLLM, evaluator: BaseEvaluator, query: str, contexts: Sequenc
         "refine_template": prompts["refine_template"],
     }
     documents = [Document(text=context) for context in contexts]
-    nodes = [NodeWithScore(node=node) for node in SentenceSplitter().get_nodes_from_documents(documents)]
+    nodes = [
+        NodeWithScore(node=node) for node in SentenceSplitter().get_nodes_from_documents(documents)
+    ]
     return str(_synthesizer(llm, **templates).synthesize(query, nodes))
 
 
@@ -374,7 +384,9 @@ def _read_yes_or_no(reply: str) -> float | None:
     LlamaIndex takes every reply without a yes for a no.
     """
     reply = _BOTH.sub("", unicodedata.normalize("NFKC", reply).replace("\u2019", "'"))
-    matches = [match for match in (_VERDICT_FIRST.match(reply), _VERDICT_LAST.search(reply)) if match]
+    matches = [
+        match for match in (_VERDICT_FIRST.match(reply), _VERDICT_LAST.search(reply)) if match
+    ]
     matches = matches or list(_VERDICT_WITHIN.finditer(reply))
     verdicts = {match[match.lastindex or 0].lower() in _YES for match in matches}
     return float(verdicts.pop()) if len(verdicts) == 1 else None

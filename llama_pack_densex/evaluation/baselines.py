@@ -48,8 +48,10 @@ logger = plain_logger(__name__)
 
 _TOP_K = 2  # what LlamaIndex's retrievers return by default
 _CHUNK = 256  # tokens
-_OVERLAP = 20  # SentenceSplitter's own is 200 whatever the size: of chunks of 256, nearly the whole chunk
-_SENTENCES = 5  # fetched for each passage that rankings look at: several sentences lead to the same passage
+# SentenceSplitter's own is 200 whatever the size: of chunks of 256, nearly the whole chunk
+_OVERLAP = 20
+# fetched for each passage that rankings look at: several sentences lead to the same passage
+_SENTENCES = 5
 _DENSE_X_TOP_K = 4
 _DENSE_X_UNITS = 10  # fetched for each chunk that rankings look at: a chunk has many propositions
 _HEADER_KEY = "context"
@@ -106,7 +108,8 @@ def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
         nodes,
         storage_context=StorageContext.from_defaults(vector_store=_ArrayStore()),
         embed_model=corpus.embed_model,
-        transformations=[SentenceSplitter()],  # not run over nodes, but core would make the global one
+        # not run over nodes, but core would make the global one
+        transformations=[SentenceSplitter()],
         callback_manager=CallbackManager(),
         insert_batch_size=max(len(nodes), 1),
     )
@@ -114,14 +117,18 @@ def _index(nodes: Sequence[BaseNode], corpus: Corpus) -> VectorStoreIndex:
 
 def _vectors(cut: Cut, fetched: int = 1) -> Build:
     """A vector index over nodes, of which several may be fetched for each result that rankings look at."""
-    return lambda corpus: _index(cut(corpus), corpus).as_retriever(similarity_top_k=fetched * corpus.depth)
+    return lambda corpus: _index(cut(corpus), corpus).as_retriever(
+        similarity_top_k=fetched * corpus.depth
+    )
 
 
 def _auto_merging(corpus: Corpus, leaves: int, ratio: float) -> BaseRetriever:
     nodes = HierarchicalNodeParser.from_defaults().get_nodes_from_documents(corpus.documents)
     storage = StorageContext.from_defaults()
     storage.docstore.add_documents(nodes)
-    leaf_retriever: Any = _index(get_leaf_nodes(nodes), corpus).as_retriever(similarity_top_k=leaves)
+    leaf_retriever: Any = _index(get_leaf_nodes(nodes), corpus).as_retriever(
+        similarity_top_k=leaves
+    )
     return AutoMergingRetriever(leaf_retriever, storage, ratio, callback_manager=CallbackManager())
 
 
@@ -184,7 +191,9 @@ def _contextual(cut: Cut) -> Build:
     return _hybrid(with_headers)
 
 
-def _write_headers(chunks: Sequence[BaseNode], prompts: Sequence[list[ChatMessage]], llm: KeptLLM) -> None:
+def _write_headers(
+    chunks: Sequence[BaseNode], prompts: Sequence[list[ChatMessage]], llm: KeptLLM
+) -> None:
     """Have an LLM write the headers, as DocumentContextExtractor would.
 
     The extractor itself works in one event loop only, and caches nothing.
@@ -212,7 +221,9 @@ def _dense_x(corpus: Corpus) -> Built:
     nodes = list(chunks)
     for place, propositions in enumerate(propositionizer.propositionize(passages)):
         for number, text in enumerate(propositions.texts):
-            nodes.append(IndexNode(id_=_ID.format(place, number), text=text, index_id=chunks[place].node_id))
+            nodes.append(
+                IndexNode(id_=_ID.format(place, number), text=text, index_id=chunks[place].node_id)
+            )
     index = _index(nodes, corpus)
     by_id = {node.node_id: node for node in nodes}
 
@@ -292,10 +303,15 @@ def _paper_units(corpus: Corpus, unit: str) -> list[BaseNode]:
     """The paper's units of a corpus: its "passages", "sentences", or the "propositions" of passages."""
     cut = sentence_spans if unit == "sentences" else PaperPassageNodeParser().passage_spans
     spans = [(document, span) for document in corpus.documents for span in cut(document.text)]
-    passages = [Passage(document.text[slice(*span)], title_of(document)) for document, span in spans]
+    passages = [
+        Passage(document.text[slice(*span)], title_of(document)) for document, span in spans
+    ]
     texts: list[Sequence[str]] = [[passage.text] for passage in passages]
     if unit == "propositions":
-        texts = [propositions.texts for propositions in corpus.chunk_propositionizer.propositionize(passages)]
+        texts = [
+            propositions.texts
+            for propositions in corpus.chunk_propositionizer.propositionize(passages)
+        ]
     return [
         TextNode(
             id_=_ID.format(place, number),

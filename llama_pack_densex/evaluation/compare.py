@@ -166,7 +166,9 @@ def compare(  # noqa: PLR0913 (public: each argument is an option of its own)
         stack.enter_context(display.around)
         show("Loading the embedding model", 0, 1)
         model, _ = resolve_embed_model(embed_model)
-        folder = Path(cache_dir or stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True)))
+        folder = Path(
+            cache_dir or stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True))
+        )
         folder.mkdir(parents=True, exist_ok=True)
         replies = folder / REPLIES
         if propositionizer:
@@ -238,7 +240,9 @@ def evaluate(
     def build(corpus: Corpus) -> Built:
         return Built(pack.as_retriever(corpus.depth), pack.retriever, (), pack.query_engine)
 
-    strategy = Strategy(name, build, str(pack), node_postprocessors=(PropositionContextPostprocessor(),))
+    strategy = Strategy(
+        name, build, str(pack), node_postprocessors=(PropositionContextPostprocessor(),)
+    )
     dataset = read_questions(questions, language=language, max_questions=max_questions)
     compared = compare(dataset, None, [strategy], embed_model=NONE, **options)
     (result,) = compared.strategies
@@ -249,7 +253,9 @@ def evaluate(
     return replace(
         compared,
         dataset=replace(compared.dataset, documents=counts.documents, passages=counts.passages),
-        settings=replace(compared.settings, embed_model=identity, propositionizer="as the index has them"),
+        settings=replace(
+            compared.settings, embed_model=identity, propositionizer="as the index has them"
+        ),
         strategies=[replace(result, cost=cost)],
     )
 
@@ -312,7 +318,9 @@ class _Setup:
                 trials.append(trial)
             except StrategyUnavailable as reason:
                 skipped.append(report.Skipped(trial.name, str(reason)))
-            except Exception as error:  # whatever a retriever or a server raises is logged and reported
+            except (
+                Exception
+            ) as error:  # whatever a retriever or a server raises is logged and reported
                 logger.warning("%s failed (%s); it is left out.", trial.name, type(error).__name__)
                 skipped.append(report.Skipped(trial.name, f"it failed: {describe(error)}"))
                 failures.append(error)
@@ -387,7 +395,9 @@ class _Trial:
         results = assessor.without_own(question, results)
         default = results[: self.strategy.context_k]
         if built.context_retriever:
-            default = assessor.without_own(question, built.context_retriever.retrieve(question.text))
+            default = assessor.without_own(
+                question, built.context_retriever.retrieve(question.text)
+            )
         read = self.strategy.context_of(question.text, default)
         context = _texts(self.strategy.context_of(question.text, results[: self.setup.depth]))
         answer: answers.AnswerQuestion | None = None
@@ -395,7 +405,9 @@ class _Trial:
             answer = built.query_engine.query
         elif self.setup.reader and self.setup.verdicts:
             answer = answers.reading(self.setup.reader, read)
-        retrieval = assessor.assess(question, [result.node for result in results], context, _texts(read))
+        retrieval = assessor.assess(
+            question, [result.node for result in results], context, _texts(read)
+        )
         return _Search(question, retrieval, context, answer, seconds)
 
     def _score(self) -> None:
@@ -423,7 +435,9 @@ class _Trial:
         prompts = []
         for length, search in work:
             context = "\n\n".join(first_words(search.context, length, language))
-            prompts.append([ChatMessage(_PROMPT.format(context=context, question=search.question.text))])
+            prompts.append(
+                [ChatMessage(_PROMPT.format(context=context, question=search.question.text))]
+            )
         replies = at_once(
             self.setup.reader.ask,
             prompts,
@@ -431,7 +445,11 @@ class _Trial:
         )
         for (length, search), reply in zip(work, replies, strict=True):
             for metric, measure in (("em", metrics.exact_match), ("f1", metrics.f1)):
-                value = measure(reply, search.question.answers, language) if isinstance(reply, str) else reply
+                value = (
+                    measure(reply, search.question.answers, language)
+                    if isinstance(reply, str)
+                    else reply
+                )
                 self.measured.add(search.question.id, {f"{metric}@{length}": value})
 
     def _answer(self) -> None:
@@ -503,7 +521,10 @@ def _report(setup: _Setup, trials: Sequence[_Trial], skipped: list[report.Skippe
             lengths=list(metrics.LENGTHS),
             versions=_versions(),
         ),
-        [replace(trial.result, metrics={**dict.fromkeys(names), **trial.result.metrics}) for trial in trials],
+        [
+            replace(trial.result, metrics={**dict.fromkeys(names), **trial.result.metrics})
+            for trial in trials
+        ],
         skipped,
         list(_comparisons(trials)),
         list(_equal_contexts(trials)),
@@ -557,10 +578,13 @@ def _is_ours(name: str) -> bool:
 
 def _describe(dataset: EvaluationSet) -> report.DatasetInfo:
     content: list[Any] = [
-        [document.id_, document.text, dataset.passages.get(document.id_)] for document in dataset.documents
+        [document.id_, document.text, dataset.passages.get(document.id_)]
+        for document in dataset.documents
     ]
     questions = dataset.questions
-    content += [[question.id, question.text, question.answers, question.span] for question in questions]
+    content += [
+        [question.id, question.text, question.answers, question.span] for question in questions
+    ]
     has_passages = dataset.relevance or any(question.span for question in questions)
     return report.DatasetInfo(
         name=dataset.name,
@@ -575,5 +599,7 @@ def _describe(dataset: EvaluationSet) -> report.DatasetInfo:
 
 
 def _versions() -> dict[str, str]:
-    versions = {package: version(package) for package in _PACKAGES if any(distributions(name=package))}
+    versions = {
+        package: version(package) for package in _PACKAGES if any(distributions(name=package))
+    }
     return {**versions, "python": platform.python_version()}

@@ -105,7 +105,9 @@ def read_dataset(  # noqa: PLR0913 (public)
     if dataset is None:
         dataset = _read_own(path, records, folder, language, leave_out)
     elif folder:
-        raise DatasetError(f"{path}: this dataset has documents of its own, and {folder} would be ignored")
+        raise DatasetError(
+            f"{path}: this dataset has documents of its own, and {folder} would be ignored"
+        )
     return _checked(dataset, path, name, language, max_questions)
 
 
@@ -133,7 +135,10 @@ def read_questions(
     else:
         dataset = EvaluationSet(questions=_as_questions(questions))
     dataset = _checked(dataset, path, None, language, max_questions)
-    bare = [replace(question, document_id="", span=None, candidates=()) for question in dataset.questions]
+    bare = [
+        replace(question, document_id="", span=None, candidates=())
+        for question in dataset.questions
+    ]
     return EvaluationSet(dataset.name, dataset.language, questions=bare)
 
 
@@ -183,7 +188,9 @@ def _dataset_of(
         raise ValueError("pass the questions about these documents: Question objects or mappings")
     own_questions = _as_questions(questions or ())
     if isinstance(documents, _PATH):
-        documents = read_folder(Path(documents), [question.document_id for question in own_questions])
+        documents = read_folder(
+            Path(documents), [question.document_id for question in own_questions]
+        )
     dataset = EvaluationSet(documents=[*documents], questions=own_questions)
     return _checked(dataset, _OWN, None, language)
 
@@ -238,7 +245,9 @@ def _with_pages(dataset: EvaluationSet, language: str) -> EvaluationSet:
         name = question.document_id
         if name in pages:
             with_answer = (
-                page for page in pages[name] if contains_answer(page.text, question.answers, language)
+                page
+                for page in pages[name]
+                if contains_answer(page.text, question.answers, language)
             )
             name = next((page.id_ for page in with_answer), "")
         questions.append(replace(question, document_id=name))
@@ -261,7 +270,9 @@ def _check_references(dataset: EvaluationSet, path: Path) -> None:
         )  # fmt: skip
 
 
-def _with_own_document(question: Question, dataset: EvaluationSet, texts: Mapping[str, str]) -> Question:
+def _with_own_document(
+    question: Question, dataset: EvaluationSet, texts: Mapping[str, str]
+) -> Question:
     """A question with the document that it is itself, under the same id, as in ArguAna and Quora.
 
     Questions that nobody named are numbered, as documents may be: without labels of documents, the text
@@ -297,7 +308,9 @@ def _dataset_language(dataset: EvaluationSet, stated: str) -> str:
     language = _base_language(stated) or detect_language("\n".join(texts), context)
     if language in ("latin", ""):
         language = "en"
-    foreign = sum(_is_apart(detect_language(text, context)) != _is_apart(language) for text in texts)
+    foreign = sum(
+        _is_apart(detect_language(text, context)) != _is_apart(language) for text in texts
+    )
     if foreign:
         logger.warning(
             "The first %d questions are measured as %r, and %d of them are in another language: ask those "
@@ -345,7 +358,9 @@ def _read_published(
     records = [record for file in files for record in read_records(file)]
     if not records:
         folder = "BEIR's corpus.jsonl and queries.jsonl in it, or JQaRA's Parquet files"
-        raise DatasetError(f"{path}: expected {folder if path.is_dir() else 'questions, and it is empty'}")
+        raise DatasetError(
+            f"{path}: expected {folder if path.is_dir() else 'questions, and it is empty'}"
+        )
     for fields, read in FORMATS:
         if records[0].fields.keys() >= fields:
             return read(records), []
@@ -385,10 +400,13 @@ def _with_folder(
 ) -> EvaluationSet:
     """Questions with a folder of documents: they name them below the folder, or from their own file."""
     names = {question.document_id for question in dataset.questions}
-    from_file = {name: Path(os.path.relpath(path.parent / name, folder)).as_posix() for name in names}
+    from_file = {
+        name: Path(os.path.relpath(path.parent / name, folder)).as_posix() for name in names
+    }
     documents = read_folder(folder, [*from_file, *from_file.values()], leave_out)
     ids = {document.id_ for document in documents}
-    ids |= {document_id.partition("#page=")[0] for document_id in ids}  # files that are a document a page
+    # files that are a document a page
+    ids |= {document_id.partition("#page=")[0] for document_id in ids}
     questions = []
     for question in dataset.questions:
         name = question.document_id
@@ -413,16 +431,22 @@ def _in_one_language(
 ) -> tuple[str, list[tuple[int, Record]]]:
     """The language to measure in, and the questions in it, numbered as in the file."""
     if records[0].fields.keys().isdisjoint(("question", "query")):
-        formats = "'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
+        formats = (
+            "'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
+        )
         raise records[0].error(f"expected 'question'; {formats}")
     stated = sorted(set(map(_stated_language, records)) - {""})
     if len(stated) > 1 and not language:
         several = " and ".join(stated)
-        raise DatasetError(f"{path}: its questions are in {several}: say which (language=, --language)")
+        raise DatasetError(
+            f"{path}: its questions are in {several}: say which (language=, --language)"
+        )
     language = _base_language(language or "".join(stated))
     numbered = list(enumerate(records, 1))
     languages = _question_languages(records)
-    chosen = [item for item, spoken in zip(numbered, languages, strict=True) if spoken in ("", language)]
+    chosen = [
+        item for item, spoken in zip(numbered, languages, strict=True) if spoken in ("", language)
+    ]
     if stated and not chosen:
         alternatives = f"there are some in {', '.join(stated)}"
         raise DatasetError(f"{path}: there are no questions in {language!r}; {alternatives}")
@@ -437,7 +461,9 @@ def _read_named(path: Path, records: Sequence[Record]) -> list[Document]:
         if name and name not in documents:
             if not (path.parent / name).is_file():
                 missing = f"there is no document {name!r} in {path.parent}"
-                raise record.error(f"{missing}: say where the documents are (documents=, --documents)")
+                raise record.error(
+                    f"{missing}: say where the documents are (documents=, --documents)"
+                )
             documents[name] = read_file(path.parent / name, name)
     if not documents:
         expected = "`documents`, their folder or a corpus; or let the questions name their files ('document')"

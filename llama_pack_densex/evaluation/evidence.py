@@ -126,7 +126,9 @@ class Assessor:
         passages = {passage: self._locator.text(passage) for passage, _ in located}
         units = _distinct_units(places, results)
         rank, gold_rank = self._ranks(question, passages.items())
-        text, source, unit = self._shown(question, results[0], places[0]) if results else ("", "", "")
+        text, source, unit = (
+            self._shown(question, results[0], places[0]) if results else ("", "", "")
+        )
         return Retrieval(
             rank=rank,
             gold_rank=gold_rank,
@@ -143,12 +145,18 @@ class Assessor:
             in_context=length_until_answer(default_context, answers, language) is not None,
         )
 
-    def without_own(self, question: Question, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+    def without_own(
+        self, question: Question, results: Sequence[NodeWithScore]
+    ) -> list[NodeWithScore]:
         """The results without those that are from the document that is the question itself."""
         own = question.own_document_id
-        return [result for result in results if not own or self._locator.document_id(result.node) != own]
+        return [
+            result for result in results if not own or self._locator.document_id(result.node) != own
+        ]
 
-    def _shown(self, question: Question, node: BaseNode, place: Place | None) -> tuple[str, str, str]:
+    def _shown(
+        self, question: Question, node: BaseNode, place: Place | None
+    ) -> tuple[str, str, str]:
         """What a report shows of the first result: its text, its source, and the unit that found it."""
         language = self._dataset.language
         text = node.get_content().strip()
@@ -197,7 +205,9 @@ def is_gold(question: Question, place: Place) -> bool:
     if question.span is None or place.span is None:
         return True
     shared = _shared(place.span, question.span)
-    return shared > 0 and 2 * shared >= min(end - start for start, end in (place.span, question.span))
+    return shared > 0 and 2 * shared >= min(
+        end - start for start, end in (place.span, question.span)
+    )
 
 
 class Locator:
@@ -212,7 +222,9 @@ class Locator:
 
     def __init__(self, dataset: EvaluationSet) -> None:
         self._texts = {document.id_: document.text for document in dataset.documents}
-        self._passages = {document.id_: dataset.passages_of(document) for document in dataset.documents}
+        self._passages = {
+            document.id_: dataset.passages_of(document) for document in dataset.documents
+        }
         # where the text begins that an id stands for
         self._starts = {document_id: (document_id, 0) for document_id in self._texts}
         for document_id, spans in self._passages.items():
@@ -229,12 +241,15 @@ class Locator:
         )
         starts = [self._starts[name] for name in names if name in self._starts]
         for document_id, offset in starts:
-            span = self._own_span(node, document_id, offset) or self._find(text, document_id, offset)
+            span = self._own_span(node, document_id, offset) or self._find(
+                text, document_id, offset
+            )
             if span:
                 return Place(document_id, span)
         if starts:
             return Place(starts[0][0])
-        for document_id in self._texts:  # it names none: its retriever was built over copies of them
+        # it names none: its retriever was built over copies of them
+        for document_id in self._texts:
             span = self._find(text, document_id)
             if span:
                 return Place(document_id, span)
@@ -380,7 +395,9 @@ def context_length(texts: Texts, language: str) -> int:
 
 def _word_ends(text: str, language: str) -> list[int]:
     """Where each word of a text ends; where words have no spaces between them, each character but spaces."""
-    return [match.end() for match in re.finditer(r"\S" if language in WITHOUT_SPACES else r"\S+", text)]
+    return [
+        match.end() for match in re.finditer(r"\S" if language in WITHOUT_SPACES else r"\S+", text)
+    ]
 
 
 @lru_cache(4096)

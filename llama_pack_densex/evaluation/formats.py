@@ -33,7 +33,9 @@ def read_squad(records: Sequence[Record]) -> EvaluationSet:
         title = article.text("title", default="")
         paragraphs = article.records("paragraphs")
         # JSQuAD puts the title before the text
-        texts = [paragraph.text("context").removeprefix(f"{title} [SEP] ") for paragraph in paragraphs]
+        texts = [
+            paragraph.text("context").removeprefix(f"{title} [SEP] ") for paragraph in paragraphs
+        ]
         places = dataset.add_article(
             title or f"article {len(dataset.documents) + 1}",
             title,
@@ -43,7 +45,9 @@ def read_squad(records: Sequence[Record]) -> EvaluationSet:
             for number, item in enumerate(paragraph.records("qas")):
                 if item.fields.get("is_impossible"):
                     continue
-                answers = tuple(dict.fromkeys(answer.text("text") for answer in item.records("answers")))
+                answers = tuple(
+                    dict.fromkeys(answer.text("text") for answer in item.records("answers"))
+                )
                 if answers:
                     question_id = item.text("id", default=f"{document_id}/{span[0]}/{number}")
                     dataset.questions.append(
@@ -120,12 +124,16 @@ def read_beir(folder: Path, split: str) -> EvaluationSet:
     labels_of = {file.stem: file for file in sorted((folder / "qrels").glob("*.tsv"))}
     if split not in labels_of:
         splits = ", ".join(labels_of) or "none"
-        expected = f"expected the labels of the split {split!r} here; the splits that are there: {splits}"
+        expected = (
+            f"expected the labels of the split {split!r} here; the splits that are there: {splits}"
+        )
         raise DatasetError(f"{folder / 'qrels'}: {expected}")
     relevance = read_qrels(labels_of[split])
     corpus = read_records(_file(folder, "corpus.jsonl"))
     documents = [make_document(*_corpus_passage(record)) for record in corpus]
-    queries = {record.text("_id", "id"): record for record in read_records(_file(folder, "queries.jsonl"))}
+    queries = {
+        record.text("_id", "id"): record for record in read_records(_file(folder, "queries.jsonl"))
+    }
     for question in relevance:
         if question not in queries:
             lacking = f"there are labels for the question {question}, which queries.jsonl lacks"
@@ -183,11 +191,15 @@ def read_multihop(records: Iterable[Record], corpus: Iterable[Record] = ()) -> E
         question = record.text("id", "_id", default=str(number))
         answers = (*record.texts("answers", "answer"), *record.texts("answer_aliases"))
         dataset.relevance[question] = supporting
-        dataset.questions.append(Question(question, record.text("question"), answers, next(iter(supporting))))
+        dataset.questions.append(
+            Question(question, record.text("question"), answers, next(iter(supporting)))
+        )
     return dataset
 
 
-def _add_passage(dataset: EvaluationSet, ids: dict[tuple[str, str], str], title: str, text: str) -> str:
+def _add_passage(
+    dataset: EvaluationSet, ids: dict[tuple[str, str], str], title: str, text: str
+) -> str:
     """The id of a passage's document, which is added where it is not there."""
     if (title, text) not in ids:
         ids[title, text] = f"passage {len(ids) + 1}"
@@ -209,7 +221,9 @@ def _passages_of(record: Record) -> list[tuple[str, str, bool]]:
         ]
     if "supporting" in record.fields:
         passages = record.records("supporting")
-        return [(passage.text("title", default=""), passage.text("text"), True) for passage in passages]
+        return [
+            (passage.text("title", default=""), passage.text("text"), True) for passage in passages
+        ]
     context = record.fields["context"]
     facts = record.fields["supporting_facts"]
     try:
@@ -255,7 +269,9 @@ def read_dpr(numbered: Iterable[tuple[int, Record]], corpus: Path) -> Evaluation
         gold = contexts[0].text("passage_id", "psg_id", default="") if contexts else ""
         question_id = record.text("id", "qid", default=str(number))
         place = places.get(gold, ("", None))
-        dataset.questions.append(Question(question_id, record.text("question", "query"), answers, *place))
+        dataset.questions.append(
+            Question(question_id, record.text("question", "query"), answers, *place)
+        )
     return dataset
 
 

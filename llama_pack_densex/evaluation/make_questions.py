@@ -54,7 +54,9 @@ none did."""
 _ALIKE = 0.8  # the share of two questions' words that they may not have in common
 _DECODER = json.JSONDecoder(strict=False)
 _ADDRESS = r"\]\([^()\s]*\)"  # of a link
-_PLAIN = str.maketrans("’‘“”–—―〜～", "''\"\"---~~") | {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}
+_PLAIN = str.maketrans("’‘“”–—―〜～", "''\"\"---~~") | {
+    wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)
+}
 _LINK_OR_MARK = rf"(?:[\s*_`\[]|{_ADDRESS})*"  # what a model leaves out where it copies Markdown
 
 
@@ -160,7 +162,9 @@ def make_questions(  # noqa: PLR0913 (public)
     """
     threads = max_concurrency or AT_ONCE
     limits = Limits(threads, requests_per_minute, tokens_per_minute)
-    writer = KeptLLM(_as_llm(llm), _as_path(cache), max_cost, limits=limits, prices=read_prices(prices))
+    writer = KeptLLM(
+        _as_llm(llm), _as_path(cache), max_cost, limits=limits, prices=read_prices(prices)
+    )
     tasks = _tasks(documents, number)
     question_set = QuestionSet([])
     display = display_for(show_progress, transient=True)
@@ -170,7 +174,9 @@ def make_questions(  # noqa: PLR0913 (public)
             batch = list(islice(tasks, missing))
             if not batch:
                 break
-            results = at_once(partial(_write, writer), batch, partial(show, "Writing questions"), threads)
+            results = at_once(
+                partial(_write, writer), batch, partial(show, "Writing questions"), threads
+            )
             if writer.stopped:
                 raise writer.stopped
             for result in results:
@@ -201,7 +207,9 @@ def estimate_questions(
     file = _as_path(cache)
     if file and not file.exists():
         file = None
-    writer = KeptLLM(_as_llm(llm, asked=False), file, stand_in=_EXPECTED_REPLY, prices=read_prices(prices))
+    writer = KeptLLM(
+        _as_llm(llm, asked=False), file, stand_in=_EXPECTED_REPLY, prices=read_prices(prices)
+    )
     for task in islice(_tasks(documents, number), number):
         writer.ask(task.messages(writer))
     return writer.figures
@@ -249,7 +257,9 @@ def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]
     for document_id, passages in passages_of.items():
         answering = [passage for passage in passages if _may_answer(passage, places)]
         digests = {passage_digest(passage.text): passage for passage in answering}
-        spread += [(rank, key, document_id, digests[key]) for rank, key in enumerate(sorted(digests))]
+        spread += [
+            (rank, key, document_id, digests[key]) for rank, key in enumerate(sorted(digests))
+        ]
     spread.sort(key=lambda entry: entry[:2])
     return [(document_id, passage) for _, _, document_id, passage in spread]
 
@@ -441,6 +451,10 @@ _PROMPT = _messages(_SYSTEM)
 _PROMPT_JA = _messages(_SYSTEM_JA)
 
 _EXPECTED_REPLY = (
-    '{"kind": "fact", "question": "' + "word " * 15 + '", "evidence": "' + "word " * 40 + '", "answer": "5"}'
+    '{"kind": "fact", "question": "'
+    + "word " * 15
+    + '", "evidence": "'
+    + "word " * 40
+    + '", "answer": "5"}'
 )
 """A reply of the usual length."""

@@ -95,7 +95,9 @@ METRICS = {
         "Answer within the first l {unit} of context",
         "an answer is in the first l {unit} of the context; AR: anywhere in the default context.",
     ),
-    "em": Metric("EM", "l", _READER, "the reader's answer from the first l {unit} is an accepted one."),
+    "em": Metric(
+        "EM", "l", _READER, "the reader's answer from the first l {unit} is an accepted one."
+    ),
     "f1": Metric("F1", "l", _READER, "how much of that answer and of an accepted one is in both."),
     "str_em": Metric("str_em", "", "Answers", "an accepted answer is in the answer."),
     "answered": Metric("answered", "", "Answers", 'the answer is no "not found".'),
@@ -149,18 +151,28 @@ def score(
             counted.
         depth: How many results were retrieved; metrics of more are not given.
     """
-    answerable = {question.id: retrievals[question.id] for question in dataset.questions if question.answers}
-    placed = {question.id: retrievals[question.id] for question in dataset.questions if question.document_id}
+    answerable = {
+        question.id: retrievals[question.id] for question in dataset.questions if question.answers
+    }
+    placed = {
+        question.id: retrievals[question.id]
+        for question in dataset.questions
+        if question.document_id
+    }
     scores: dict[str, dict[str, float]] = {}
     if in_passages:
         scores |= _passage_scores(answerable, placed, depth)
     scores |= _answer_scores(answerable)
     k = min(_RANKED, depth)
-    scores |= _label_scores(dataset, retrievals, k) if dataset.relevance else _gold_scores(placed, k)
+    scores |= (
+        _label_scores(dataset, retrievals, k) if dataset.relevance else _gold_scores(placed, k)
+    )
     return {metric: values for metric, values in scores.items() if values}
 
 
-def _passage_scores(answerable: Retrievals, placed: Retrievals, depth: int) -> dict[str, dict[str, float]]:
+def _passage_scores(
+    answerable: Retrievals, placed: Retrievals, depth: int
+) -> dict[str, dict[str, float]]:
     cuts = [k for k in CUTS if k <= depth]
     recalls = {f"recall@{k}": _within(answerable, "rank", k) for k in cuts}
     return recalls | {f"gold@{k}": _within(placed, "gold_rank", k) for k in cuts}
@@ -168,7 +180,9 @@ def _passage_scores(answerable: Retrievals, placed: Retrievals, depth: int) -> d
 
 def _answer_scores(answerable: Retrievals) -> dict[str, dict[str, float]]:
     scores = {f"answer_recall@{length}": recall_within(answerable, length) for length in LENGTHS}
-    scores["answer_recall"] = {key: float(retrieval.in_context) for key, retrieval in answerable.items()}
+    scores["answer_recall"] = {
+        key: float(retrieval.in_context) for key, retrieval in answerable.items()
+    }
     return scores
 
 
@@ -229,7 +243,9 @@ def normalise_answer(text: str, language: str = "en") -> str:
     """
     if language != "en":
         text = unicodedata.normalize("NFKC", text)
-        text = "".join(character for character in text if not unicodedata.category(character).startswith("P"))
+        text = "".join(
+            character for character in text if not unicodedata.category(character).startswith("P")
+        )
     text = "".join(character for character in text.lower() if character not in string.punctuation)
     if language == "en":
         text = _ARTICLES.sub(" ", text)
@@ -249,7 +265,9 @@ def f1(answer: str, answers: Texts, language: str = "en") -> float:
     """
     # normalised, words are separated by spaces, and characters by nothing
     split = list if language in WITHOUT_SPACES else str.split
-    counts, *rights = (Counter(split(normalise_answer(text, language))) for text in (answer, *answers))
+    counts, *rights = (
+        Counter(split(normalise_answer(text, language))) for text in (answer, *answers)
+    )
     return max((_f1(counts, right) for right in rights), default=0.0)
 
 

@@ -197,7 +197,9 @@ class CachedEmbedding(BaseEmbedding):
         keys = {text: self._key(kind, text) for text in texts}
         vectors: dict[bytes, bytes] = {}
         for key in keys.values():
-            vectors |= dict(self._database.execute("SELECT key, vector FROM vectors WHERE key = ?", (key,)))
+            vectors |= dict(
+                self._database.execute("SELECT key, vector FROM vectors WHERE key = ?", (key,))
+            )
         # texts of like length together: a model pads a batch to its longest text
         missing = sorted((text for text, key in keys.items() if key not in vectors), key=len)
         for number, batch in enumerate(iter_batch(missing, _BATCH)):
@@ -209,12 +211,16 @@ class CachedEmbedding(BaseEmbedding):
             for text, vector in zip(batch, embedded, strict=True):
                 rows[keys[text]] = np.asarray(vector, _FLOAT).tobytes()
             with self._database:
-                self._database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows.items())
+                self._database.executemany(
+                    "INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows.items()
+                )
             vectors |= rows
         return [np.frombuffer(vectors[keys[text]], _FLOAT).tolist() for text in texts]
 
     def _key(self, kind: str, text: str) -> bytes:
-        return hashlib.sha256(f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass")).digest()
+        return hashlib.sha256(
+            f"{self._salt}\n{kind}\n{text}".encode("utf-8", "surrogatepass")
+        ).digest()
 
 
 class KeptLLM(CustomLLM):
@@ -276,7 +282,9 @@ class KeptLLM(CustomLLM):
         self._locks = {}
         self._client = Client(Endpoint(self._llm, secrets_of(llm)))
         self._stop = Stop(background_loop())
-        self._sender = Sender.to(llm, limits or Limits(AT_ONCE), Meter(Budget(max_cost), price), file)
+        self._sender = Sender.to(
+            llm, limits or Limits(AT_ONCE), Meter(Budget(max_cost), price), file
+        )
 
     @classmethod
     def of(cls, llm: LLM | None, file: Path, max_cost: float | None) -> KeptLLM | None:
@@ -318,7 +326,8 @@ class KeptLLM(CustomLLM):
         text = "\n\n".join(message.content or "" for message in prompt)
         request = LLMRequest(text, part, prompt)
         answer = self._send if self._stand_in is None else self._expected
-        with self._locks.setdefault(text, threading.Lock()):  # so that nothing is sent twice at a time
+        # so that nothing is sent twice at a time
+        with self._locks.setdefault(text, threading.Lock()):
             if text not in self._replies:
                 self._replies[text] = answer(request)
             return self._replies[text]
@@ -355,6 +364,8 @@ class KeptLLM(CustomLLM):
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         return CompletionResponse(text=self.ask([ChatMessage(prompt)]))
 
-    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
+    def stream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponseGen:
         response = self.complete(prompt)
         yield response.model_copy(update={"delta": response.text})

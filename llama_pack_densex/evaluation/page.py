@@ -76,11 +76,14 @@ def render(report: Json) -> str:
         policy=_POLICY.format(script=_digest(script), style=_digest(style)),
         style=Markup(style),
         script=Markup(script),
-        data=Markup(data.replace("<", "\\u003c")),  # no text in it can end it: neither `</script>` nor `<!--`
+        # no text in it can end it: neither `</script>` nor `<!--`
+        data=Markup(data.replace("<", "\\u003c")),
         headline=headline,
         first=first,
         gold=gold,
-        shown=[{"key": key, "label": label} for key, label in zip(shown, _labels(shown), strict=True)],
+        shown=[
+            {"key": key, "label": label} for key, label in zip(shown, _labels(shown), strict=True)
+        ],
         legend=_legend(shown, names),
         groups=_groups(shown, names),
         curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in lengths],
@@ -217,7 +220,9 @@ def _best(strategies: Sequence[Json]) -> dict[str, str]:
         for key, value in strategy["metrics"].items():
             if value is not None:
                 values[key].append(value)
-    return {key: share(max(row)) for key, row in values.items() if share(max(row)) != share(min(row))}
+    return {
+        key: share(max(row)) for key, row in values.items() if share(max(row)) != share(min(row))
+    }
 
 
 def _headline(report: Json) -> list[Json]:

@@ -141,12 +141,16 @@ def score_propositions(
         predictions = _predict(predicted, expected)
     shared = [key for key in expected if key in predictions]
     if not shared:
-        raise ValueError(f"{name} and {reference} have no passage in common: were the documents split alike?")
+        raise ValueError(
+            f"{name} and {reference} have no passage in common: were the documents split alike?"
+        )
     scored = dict.fromkeys(expected, SetScore())
     for key in shared:
         scored[key] = set_score(similarity.matrix(predictions[key][1], expected[key][1]))
     intervals = bootstrap_intervals(_by_metric(scored))
-    language = mode(detect_language(passage.text, passage.title) for passage, _ in expected.values())
+    language = mode(
+        detect_language(passage.text, passage.title) for passage, _ in expected.values()
+    )
     return PropositionReport(
         passages=len(expected),
         similarity=similarity.name,
@@ -162,10 +166,14 @@ def score_propositions(
 
 def _by_metric(scores: Mapping[str, SetScore]) -> dict[str, dict[str, float]]:
     metrics = vars(SetScore())
-    return {metric: {key: vars(score)[metric] for key, score in scores.items()} for metric in metrics}
+    return {
+        metric: {key: vars(score)[metric] for key, score in scores.items()} for metric in metrics
+    }
 
 
-def _predict(propositionizer: Propositionizer, expected: Mapping[str, Recorded]) -> dict[str, Recorded]:
+def _predict(
+    propositionizer: Propositionizer, expected: Mapping[str, Recorded]
+) -> dict[str, Recorded]:
     passages = [passage for passage, _ in expected.values()]
     sets = checked_sets(propositionizer, passages, propositionizer.propositionize(passages))
     recorded = [(passage, item.texts) for passage, item in zip(passages, sets, strict=True)]
@@ -267,11 +275,15 @@ class BertScoreSimilarity:
         library = require("bert_score", "bert-score", "BERTScore", "bertscore")
         layer = num_layers or library.utils.model2layers.get(model)
         if layer is None:
-            raise ValueError(f"bert-score does not know the best layer of {model!r}: say which (num_layers)")
+            raise ValueError(
+                f"bert-score does not know the best layer of {model!r}: say which (num_layers)"
+            )
         try:
             self._scorer = library.BERTScorer(model_type=model, num_layers=layer)
         except (OSError, AssertionError, ValueError) as error:
-            raise ValueError(f"BERTScore cannot be had of {model!r}, layer {layer}: {error}") from error
+            raise ValueError(
+                f"BERTScore cannot be had of {model!r}, layer {layer}: {error}"
+            ) from error
         self.name = f"BERTScore by {model}, layer {layer}, not rescaled"
 
     def matrix(self, predicted: Texts, reference: Texts) -> Matrix:
@@ -307,7 +319,9 @@ def _shape(name: str, recorded: Sequence[Recorded], language: str) -> SetShape:
     faults: Counter[str] = Counter()
     for passage, propositions in recorded:
         findings = check_propositions(passage, propositions)
-        faults.update(kind for kind, _ in {(finding.kind, finding.proposition) for finding in findings})
+        faults.update(
+            kind for kind, _ in {(finding.kind, finding.proposition) for finding in findings}
+        )
     totals = dict.fromkeys(get_args(FindingKind), len(texts)) | {"coverage": len(recorded)}
     return SetShape(
         name,

@@ -161,7 +161,9 @@ def _table_rows(path: Path) -> Iterator[Record]:
         where = f"{path}, line {line}"
         if not has_header and not _is_question(row):
             expected = "a question and a list of answers such as ['14 December 1972']"
-            raise DatasetError(f"{where}: expected {expected}, or in the first line a header with 'question'")
+            raise DatasetError(
+                f"{where}: expected {expected}, or in the first line a header with 'question'"
+            )
         if len(row) != len(header):
             raise DatasetError(f"{where}: {len(row)} columns; expected the header's {len(header)}")
         yield Record(
@@ -223,7 +225,9 @@ def _decoded(path: Path) -> str:
         try:
             data = gzip.decompress(data)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise DatasetError(f"{path}: expected gzip, since its name ends in .gz ({error})") from error
+            raise DatasetError(
+                f"{path}: expected gzip, since its name ends in .gz ({error})"
+            ) from error
     if _suffix(path) == ".csv":
         from llama_pack_densex.reading.encoding import decode  # slow to import
 
@@ -232,16 +236,22 @@ def _decoded(path: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DatasetError(f"{path}: expected UTF-8 ({error.reason} at byte {error.start})") from error
+        raise DatasetError(
+            f"{path}: expected UTF-8 ({error.reason} at byte {error.start})"
+        ) from error
 
 
 def _parsed(path: Path, text: str, line: int = 1) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise DatasetError(f"{path}, line {line + error.lineno - 1}: expected JSON ({error.msg})") from error
+        raise DatasetError(
+            f"{path}, line {line + error.lineno - 1}: expected JSON ({error.msg})"
+        ) from error
     except RecursionError as error:
-        raise DatasetError(f"{path}, line {line}: expected JSON, and this is nested too deeply") from error
+        raise DatasetError(
+            f"{path}, line {line}: expected JSON, and this is nested too deeply"
+        ) from error
 
 
 def _listed(cell: str) -> list[Any]:

@@ -299,7 +299,8 @@ class Report:
         """
         contents = {
             "report.json": self.to_json(),
-            "report.csv": f"\ufeff{self.to_csv()}",  # the mark says to spreadsheets that it is UTF-8
+            # the mark says to spreadsheets that it is UTF-8
+            "report.csv": f"\ufeff{self.to_csv()}",
             "report.html": self.to_html(),
         }
         Path(folder).mkdir(parents=True, exist_ok=True)

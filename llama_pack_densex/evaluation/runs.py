@@ -109,7 +109,9 @@ def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = T
         run = read_run(path)
         rankings = {question: rank(run[question]) for question in labels if question in run}
         if not rankings:
-            lacking = "it has none of the questions that have labels; is it a run of another dataset?"
+            lacking = (
+                "it has none of the questions that have labels; is it a run of another dataset?"
+            )
             raise ValueError(f"{path}: {lacking}")
         if ignore_identical_ids:
             _remove_own_documents(rankings, labels)
@@ -158,7 +160,9 @@ def rank_metrics(
         if labels and ranking:
             runs[question] = {document: float(-place) for place, document in enumerate(ranking)}
     if runs:
-        for result in library.iter_calc([*names], {question: relevance[question] for question in runs}, runs):
+        for result in library.iter_calc(
+            [*names], {question: relevance[question] for question in runs}, runs
+        ):
             scores[names[result.measure]][result.query_id] = float(result.value)
     return scores
 
@@ -174,9 +178,13 @@ def read_run(path: Path) -> Run:
         OSError: It cannot be read.
     """
     run: Run = {}
-    for where, question, document, score in _entries(path, "score", "question Q0 document rank score tag"):
+    for where, question, document, score in _entries(
+        path, "score", "question Q0 document rank score tag"
+    ):
         if document in run.setdefault(question, {}):
-            raise ValueError(f"{where}: the document {document} occurs twice for the question {question}")
+            raise ValueError(
+                f"{where}: the document {document} occurs twice for the question {question}"
+            )
         run[question][document] = score
     return run
 
@@ -242,7 +250,9 @@ def _mapping_entries(path: Path, data: bytes, is_cbor: bool) -> Iterator[tuple[s
     loads = require("cbor2", "cbor2", f"reading {path}", extra="").loads if is_cbor else json.loads
     try:
         questions = loads(data)
-    except Exception as error:  # cbor2's errors have no common class that is public in all its versions
+    except (
+        Exception
+    ) as error:  # cbor2's errors have no common class that is public in all its versions
         raise ValueError(f"{path}: it cannot be decoded ({error}); {_MAPPING}") from error
     if not isinstance(questions, dict):
         raise ValueError(f"{path}: {_MAPPING}")
@@ -254,7 +264,9 @@ def _mapping_entries(path: Path, data: bytes, is_cbor: bool) -> Iterator[tuple[s
             yield where, str(question), str(document), value
 
 
-def _line_entries(path: Path, data: bytes, value: str, line: str) -> Iterator[tuple[str, str, str, Any]]:
+def _line_entries(
+    path: Path, data: bytes, value: str, line: str
+) -> Iterator[tuple[str, str, str, Any]]:
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:

@@ -86,7 +86,9 @@ def randomisation_test(
     Raises:
         ValueError: The systems have no question in common.
     """
-    differences = np.array([first[question] - second[question] for question in first if question in second])
+    differences = np.array(
+        [first[question] - second[question] for question in first if question in second]
+    )
     if not differences.size:
         raise ValueError("the two systems have no question in common")
     moving = differences[differences != 0]  # swapping two equal values changes nothing
@@ -115,7 +117,10 @@ def bootstrap_interval(values: Sequence[float], resamples: int = 10_000) -> Inte
     if not values:
         raise ValueError("there are no values to bound the mean of")
     sample = np.asarray(values, dtype=np.float64)
-    means = [sample[draws].mean(axis=1) for draws in _draws(resamples, sample.size, sample.size, np.int64)]
+    means = [
+        sample[draws].mean(axis=1)
+        for draws in _draws(resamples, sample.size, sample.size, np.int64)
+    ]
     low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
     return Interval(float(sample.mean()), float(low), float(high))
 
@@ -125,7 +130,10 @@ def bootstrap_intervals(
     resamples: int = 10_000,
 ) -> dict[str, Interval]:
     """Bound the mean of each metric; see `bootstrap_interval`."""
-    return {metric: bootstrap_interval(list(values.values()), resamples) for metric, values in scores.items()}
+    return {
+        metric: bootstrap_interval(list(values.values()), resamples)
+        for metric, values in scores.items()
+    }
 
 
 def _draws(number: int, size: int, bound: int, dtype: type) -> Iterator[npt.NDArray[Any]]:

@@ -58,9 +58,13 @@ def resolve_strategies(
     chosen: dict[str, Strategy] = {}
     for requested in strategies:
         # named as modes of the pack are, too
-        strategy = built_in.get(requested.replace("_", "-")) if isinstance(requested, str) else requested
+        strategy = (
+            built_in.get(requested.replace("_", "-")) if isinstance(requested, str) else requested
+        )
         if strategy is None:
-            raise ValueError(f"there is no strategy {requested!r}: use any of {', '.join(built_in)}")
+            raise ValueError(
+                f"there is no strategy {requested!r}: use any of {', '.join(built_in)}"
+            )
         if strategy.name in chosen:
             raise ValueError(f"there are two strategies named {strategy.name!r}")
         chosen[strategy.name] = strategy
@@ -132,8 +136,12 @@ class Variant:
             **parsing,
         )
         if isinstance(propositionizer, _WithoutQuestions) and not propositionizer.had_any:
-            raise StrategyUnavailable("the propositions come without questions: it is the same as 'densex'")
-        searched = (node for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY)
+            raise StrategyUnavailable(
+                "the propositions come without questions: it is the same as 'densex'"
+            )
+        searched = (
+            node for node in pack.nodes() if node.metadata[GRANULARITY_KEY] in DEFAULT_GRANULARITY
+        )
         return Built(
             pack.as_retriever(corpus.depth),
             pack.as_retriever(PackOptions().similarity_top_k),
@@ -164,7 +172,11 @@ class Variant:
         if self.sentences:
             return SentencePropositionizer()
         propositionizer = corpus.chunk_propositionizer if self.articles else corpus.propositionizer
-        return _WithoutQuestions(made_by=propositionizer) if self.without_questions else propositionizer
+        return (
+            _WithoutQuestions(made_by=propositionizer)
+            if self.without_questions
+            else propositionizer
+        )
 
 
 class _WithoutQuestions(Propositionizer):
@@ -305,7 +317,9 @@ class _Ranker(BaseRetriever):
         weight = self._dense_weight
         if weight is None:
             count = len(self._tokens)
-            rarities = {word: rarity(count, self._frequencies[word]) for word in content_words(tokens)}
+            rarities = {
+                word: rarity(count, self._frequencies[word]) for word in content_words(tokens)
+            }
             best_tokens = self._tokens[int(np.argmax(scores))]
             weight = 1 / (1 + share_held(rarities, best_tokens))
         dense: list[PassageHit] = []
@@ -313,7 +327,10 @@ class _Ranker(BaseRetriever):
             vector = of_length_one(np.array([self._embed_model.get_query_embedding(query)]))[0]
             dense = self._hits(self._vectors @ vector)
         ranked = fuse(dense, lexical, weight)[: self._corpus.depth]
-        return [NodeWithScore(node=self._corpus.by_id[hit.passage_id], score=hit.score) for hit in ranked]
+        return [
+            NodeWithScore(node=self._corpus.by_id[hit.passage_id], score=hit.score)
+            for hit in ranked
+        ]
 
     def _hits(self, scores: Iterable[float]) -> list[PassageHit]:
         scored = zip(self._corpus.by_id, scores, strict=True)
@@ -326,7 +343,9 @@ def _ranking(name: str, how: str, dense_weight: float | None) -> Strategy:
         ranker = _Ranker(corpus, dense_weight)
         return Built(ranker, units=ranker.texts)
 
-    description = f"The documents that a question comes with, or all, ranked without an index by {how}."
+    description = (
+        f"The documents that a question comes with, or all, ranked without an index by {how}."
+    )
     return Strategy(name, build, description, PackOptions().similarity_top_k)
 
 

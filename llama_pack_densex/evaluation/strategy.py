@@ -246,7 +246,9 @@ class Strategy:
 
     def context_of(self, question: str, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         """What a reader gets of results; they stay as they are."""
-        nodes = [NodeWithScore(node=result.node.model_copy(), score=result.score) for result in results]
+        nodes = [
+            NodeWithScore(node=result.node.model_copy(), score=result.score) for result in results
+        ]
         for postprocessor in self.node_postprocessors:
             nodes = postprocessor.postprocess_nodes(nodes, query_bundle=QueryBundle(question))
         return nodes
@@ -290,7 +292,9 @@ class ChunkPropositionizer(Propositionizer):
         super().__init__()
         self._recorded = recorded
         self._articles = []
-        passages = [Passage(passage.text, title_of(passage)) for passage in dataset.passage_documents()]
+        passages = [
+            Passage(passage.text, title_of(passage)) for passage in dataset.passage_documents()
+        ]
         sets = iter(recorded.propositionize(passages))
         for document in dataset.documents:
             placed = []

@@ -39,7 +39,8 @@ def _argsort(keys: Sequence[float]) -> list[int]:
             else:
                 waiting.append((low, pivot - 1))
                 low = pivot + 1
-        order[low : high + 1] = sorted(order[low : high + 1], key=keys.__getitem__)  # stable, as insertion is
+        # stable, as insertion is
+        order[low : high + 1] = sorted(order[low : high + 1], key=keys.__getitem__)
     return order
 
 

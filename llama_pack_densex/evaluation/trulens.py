@@ -66,7 +66,9 @@ class Recorder:
             self._app = _trulens("apps.llamaindex").TruLlama
             self._metrics = _metrics(self._core, judge)
 
-    def verdicts_of(self, answers: Sequence[AnsweredQuestion], step: Step, name: str) -> list[Verdict]:
+    def verdicts_of(
+        self, answers: Sequence[AnsweredQuestion], step: Step, name: str
+    ) -> list[Verdict]:
         """Record a strategy's answers as a version of the app, and judge them (see `answers.Verdicts`).
 
         Raises:
@@ -78,7 +80,8 @@ class Recorder:
             retriever = _Retrieved(callback_manager=CallbackManager())
             engine = _Answered(retriever=retriever)
             app = self._app(engine, app_name=APP, app_version=name, start_evaluator=False)
-            app._evaluator = None  # its metrics are computed here; it would warn that it was never started
+            # its metrics are computed here; it would warn that it was never started
+            app._evaluator = None
             for batch in iter_batch(answers, _AT_ONCE):
                 records = []
                 for retriever.answer in batch:
@@ -115,7 +118,8 @@ class Recorder:
             yield session
         finally:
             session.force_flush()
-            session._experimental_otel_span_processor.shutdown()  # or it gets the next session's records
+            # or it gets the next session's records
+            session._experimental_otel_span_processor.shutdown()
             self._core.TruSession.delete_singleton(self._core.TruSession)
 
 
@@ -184,9 +188,12 @@ def _provider(judge: KeptLLM) -> Any:
             **kwargs: Any,
         ) -> str:
             messages = messages or [{"role": "user", "content": prompt}]
-            *earlier, last = [ChatMessage(message["content"], role=message["role"]) for message in messages]
+            *earlier, last = [
+                ChatMessage(message["content"], role=message["role"]) for message in messages
+            ]
             text = last.content or ""
-            if messages[0]["content"] == split_prompt:  # done here, for nothing, and in any language
+            # done here, for nothing, and in any language
+            if messages[0]["content"] == split_prompt:
                 return "\n".join(" ".join(sentence.split()) for sentence in passage_sentences(text))
             if response_format is None:
                 return judge.ask([*earlier, last])
@@ -213,7 +220,9 @@ def _read_verdict(reply: str) -> dict[str, Any]:
 
 def _value(score: Any) -> float | AskingFailed:
     """A score; TruLens has -1 or NaN for a missing one."""
-    return score if isinstance(score, (int, float)) and 0 <= score <= 1 else AskingFailed("no verdict")
+    return (
+        score if isinstance(score, (int, float)) and 0 <= score <= 1 else AskingFailed("no verdict")
+    )
 
 
 def _trulens(module: str) -> Any:

@@ -59,7 +59,9 @@ class Database:
         self._begin_process()
         if file is None or not file.exists() or not file.stat().st_size:
             self._create(schema)
-        elif file.is_file() and not _is_database(file):  # SQLite would read what it has in the log beside it
+        elif file.is_file() and not _is_database(
+            file
+        ):  # SQLite would read what it has in the log beside it
             raise self.damage("file is not a database")
 
     @contextmanager
@@ -239,14 +241,18 @@ class Database:
         """The error that says what is wrong with the index, or with the machine, for one of SQLite."""
         text = str(error)
         if "disk is full" in text:
-            return OSError(errno.ENOSPC, "the disk is full; what was committed before is kept", self._where)
+            return OSError(
+                errno.ENOSPC, "the disk is full; what was committed before is kept", self._where
+            )
         if "readonly" in text:
             return OSError(
                 errno.EROFS, "an index can be searched there, but not made or changed", self._where
             )
         if "locked" in text:
             return OSError(
-                errno.EBUSY, "another process has been writing to it for too long; try again", self._where
+                errno.EBUSY,
+                "another process has been writing to it for too long; try again",
+                self._where,
             )
         if "unable to open" in text and self.file is not None and self.file.exists():
             return OSError(
@@ -302,7 +308,9 @@ class Database:
     def _take(self) -> sqlite3.Connection:
         if self._memory is not None:
             if not self._turns.acquire(timeout=_BUSY_SECONDS):
-                raise OSError(errno.EBUSY, "another thread has been writing to it for too long", self._where)
+                raise OSError(
+                    errno.EBUSY, "another thread has been writing to it for too long", self._where
+                )
             return self._memory
         assert self.file is not None
         if not self.file.exists():  # a connection that is open would go on with what was removed
@@ -356,13 +364,17 @@ def set_note(connection: sqlite3.Connection, key: str, value: str) -> None:
     connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (key, value))
 
 
-def select_by_row(connection: sqlite3.Connection, select: str, rows: Iterable[int]) -> sqlite3.Cursor:
+def select_by_row(
+    connection: sqlite3.Connection, select: str, rows: Iterable[int]
+) -> sqlite3.Cursor:
     """What a query selects (or deletes) that ends in `WHERE row IN`, for any number of rows.
 
     They are bound as one value: a query that has them in its text is parsed anew each time, which takes
     longer than to look half of them up.
     """
-    return connection.execute(f"{select} (SELECT value FROM json_each(?))", [json.dumps(sorted(rows))])
+    return connection.execute(
+        f"{select} (SELECT value FROM json_each(?))", [json.dumps(sorted(rows))]
+    )
 
 
 def select_by_text(

@@ -18,7 +18,13 @@ from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.index import keywords, nearest, rows
-from llama_pack_densex.index.database import Database, get_note, select_by_row, select_by_text, set_note
+from llama_pack_densex.index.database import (
+    Database,
+    get_note,
+    select_by_row,
+    select_by_text,
+    set_note,
+)
 from llama_pack_densex.index.filters import Passing, matches
 from llama_pack_densex.index.keywords import Rows
 from llama_pack_densex.index.node_store import (
@@ -71,7 +77,8 @@ _OURS = "granularity != ''"  # what others wrote into the same database stays ou
 
 # the notes in the database
 _VERSION = "version"
-_DIMENSION = "dimension"  # of the embeddings; "none" where nodes have none, empty where there are no nodes
+# of the embeddings; "none" where nodes have none, empty where there are no nodes
+_DIMENSION = "dimension"
 _TOKENIZER = "tokenizer"  # what made the tokens, as `Words.note`
 _HAS_WORDLESS = "wordless"  # whether there are nodes that have no tokens by it
 _MANIFEST = "manifest"
@@ -268,7 +275,9 @@ class EmbeddedNodes(NodeStore):
             for number, node in zip(numbers, nodes, strict=True)
             if node.metadata.get(GRANULARITY_KEY) != "section"
         ]
-        dimensions = {_NONE if embedding is None else str(len(embedding)) for _, embedding in searched}
+        dimensions = {
+            _NONE if embedding is None else str(len(embedding)) for _, embedding in searched
+        }
         dimension = same_dimension(dimensions | ({get_note(connection, _DIMENSION)} - {""}))
         if dimension is None:
             return
@@ -282,7 +291,9 @@ class EmbeddedNodes(NodeStore):
             return
         tokenizer = get_note(connection, _TOKENIZER)
         words = self.words or _own_words(tokenizer)
-        earlier = connection.execute("SELECT 1 FROM nodes WHERE row < ? LIMIT 1", (min(records),)).fetchone()
+        earlier = connection.execute(
+            "SELECT 1 FROM nodes WHERE row < ? LIMIT 1", (min(records),)
+        ).fetchone()
         if earlier is None:
             tokenizer = "" if words is None else words.note
             set_note(connection, _TOKENIZER, tokenizer)
@@ -344,7 +355,9 @@ class EmbeddedNodes(NodeStore):
         return {node_id: _node_of(contents[node_id]) for node_id in node_ids if node_id in contents}
 
     def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
-        return {node_id: _links_of(content) for node_id, content in self._contents(node_ids).items()}
+        return {
+            node_id: _links_of(content) for node_id, content in self._contents(node_ids).items()
+        }
 
     def _contents(self, node_ids: Sequence[str]) -> dict[str, str]:
         select = "SELECT id, node FROM nodes JOIN contents USING (row) WHERE id IN"
@@ -355,7 +368,9 @@ class EmbeddedNodes(NodeStore):
         records = self._records_selected("id IN", node_ids)
         return {record.id: record for record in records}
 
-    def records_of(self, document_ids: Sequence[str], granularity: str | None = None) -> Iterator[NodeRecord]:
+    def records_of(
+        self, document_ids: Sequence[str], granularity: str | None = None
+    ) -> Iterator[NodeRecord]:
         records = self._records_selected(f"{_OURS} AND document_id IN", document_ids)
         return (record for record in records if granularity in (None, record.granularity))
 
@@ -392,9 +407,13 @@ class EmbeddedNodes(NodeStore):
                     "a vector query needs a query embedding, and a store whose nodes have embeddings"
                 )
             check_question(embedding, dimension)
-            return self._vectors.search(connection, np.asarray(embedding, np.float32), limit, allowed)
+            return self._vectors.search(
+                connection, np.asarray(embedding, np.float32), limit, allowed
+            )
 
-    def rows_of(self, node_ids: Sequence[str] | None, document_ids: Sequence[str] | None) -> Rows | None:
+    def rows_of(
+        self, node_ids: Sequence[str] | None, document_ids: Sequence[str] | None
+    ) -> Rows | None:
         """The rows of nodes with one of some ids and of one of some documents; None where neither is
         given."""
         if not node_ids and not document_ids:
@@ -438,12 +457,15 @@ class EmbeddedNodes(NodeStore):
     def known_documents(self) -> KnownDocuments:
         return _DocumentTable(self)
 
-    def _documents_where(self, condition: str, *arguments: str) -> Iterator[tuple[str, DocumentRecord]]:
+    def _documents_where(
+        self, condition: str, *arguments: str
+    ) -> Iterator[tuple[str, DocumentRecord]]:
         with self.database.reading() as connection:
             select = f"SELECT id, hash, file FROM documents WHERE {condition}"
             values = connection.execute(select, arguments).fetchall()
         return (
-            (document_id, DocumentRecord(document_hash, file)) for document_id, document_hash, file in values
+            (document_id, DocumentRecord(document_hash, file))
+            for document_id, document_hash, file in values
         )
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
@@ -452,7 +474,9 @@ class EmbeddedNodes(NodeStore):
 
     def is_empty(self) -> bool:
         with self.database.reading() as connection:
-            return connection.execute(f"SELECT 1 FROM nodes WHERE {_OURS} LIMIT 1").fetchone() is None
+            return (
+                connection.execute(f"SELECT 1 FROM nodes WHERE {_OURS} LIMIT 1").fetchone() is None
+            )
 
     def _kinds(self) -> Iterator[tuple[Any, ...]]:
         with self.database.reading() as connection:
@@ -467,7 +491,9 @@ class EmbeddedNodes(NodeStore):
             f"WHERE {_OURS} AND granularity != 'section' AND row > ? ORDER BY row LIMIT ?"
         )
         for _, node_id, document_id, vector in self.database.rows(select):
-            length = 0.0 if vector is None else float(np.linalg.norm(np.frombuffer(vector, np.float32)))
+            length = (
+                0.0 if vector is None else float(np.linalg.norm(np.frombuffer(vector, np.float32)))
+            )
             if not np.isfinite(length) or not length:
                 yield node_id, document_id
 
@@ -537,14 +563,17 @@ class EmbeddedNodes(NodeStore):
                 "SELECT count(*) FROM nodes WHERE granularity = 'passage'"
             ).fetchone()
             passed = {
-                node_id: row for row, node_id, metadata in later if matches(json.loads(metadata), filters)
+                node_id: row
+                for row, node_id, metadata in later
+                if matches(json.loads(metadata), filters)
             }
             written_again = earlier.ids.intersection(node_id for _, node_id, _ in later)
             of_earlier = [unit.row for unit in rows.units_of_passages(connection, written_again)]
             of_later = [unit.row for unit in rows.units_of_passages(connection, passed)]
         ids = (earlier.ids - written_again).union(passed)
         all_rows = np.union1d(
-            np.setdiff1d(earlier.rows, of_earlier), np.array([*passed.values(), *of_later], np.int64)
+            np.setdiff1d(earlier.rows, of_earlier),
+            np.array([*passed.values(), *of_later], np.int64),
         )
         last_row = later[-1][0] if later else earlier.read_to
         return Passing(ids, len(ids) / max(1, count), all_rows, self.database, version, last_row)
@@ -601,12 +630,18 @@ def _update_documents(connection: sqlite3.Connection, document_ids: Collection[s
         if first is None:
             connection.execute("DELETE FROM documents WHERE id = ?", (document_id,))
         else:
-            connection.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", (document_id, *first))
+            connection.execute(
+                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", (document_id, *first)
+            )
 
 
 def _record_of(values: Sequence[Any]) -> NodeRecord:
     start, end, is_unverified = values[11:14]
-    fields: list[Any] = [*values[1:11], None if start is None else (start, end), bool(is_unverified)]
+    fields: list[Any] = [
+        *values[1:11],
+        None if start is None else (start, end),
+        bool(is_unverified),
+    ]
     return NodeRecord(*fields)
 
 

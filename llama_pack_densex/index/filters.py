@@ -30,7 +30,9 @@ def matches(metadata: Mapping[str, Any], filters: MetadataFilters | None) -> boo
     if filters is None or not filters.filters:
         return True
     results = (
-        matches(metadata, part) if isinstance(part, MetadataFilters) else _matches_one(metadata, part)
+        matches(metadata, part)
+        if isinstance(part, MetadataFilters)
+        else _matches_one(metadata, part)
         for part in filters.filters
     )
     if filters.condition == FilterCondition.OR:
@@ -44,7 +46,9 @@ def keys_of(filters: MetadataFilters | None) -> set[str]:
     """The keys that filters look at."""
     parts = filters.filters if filters is not None else ()
     return {
-        key for part in parts for key in (keys_of(part) if isinstance(part, MetadataFilters) else {part.key})
+        key
+        for part in parts
+        for key in (keys_of(part) if isinstance(part, MetadataFilters) else {part.key})
     }
 
 
@@ -120,7 +124,9 @@ class Passing:
 
     ids: frozenset[str] = frozenset()
     share: float = 0.0
-    rows: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64), compare=False)
+    rows: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.empty(0, np.int64), compare=False
+    )
     database: object = None
     version: str = ""
     read_to: int = 0

@@ -19,7 +19,13 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_pack_densex.index.adapters import adapter_for
 from llama_pack_densex.index.embedded import FILE as NODES_FILE
 from llama_pack_densex.index.embedded import EmbeddedNodes
-from llama_pack_densex.index.manifest import FILE, REPLIES_FILE, InvalidIndexError, Manifest, is_index
+from llama_pack_densex.index.manifest import (
+    FILE,
+    REPLIES_FILE,
+    InvalidIndexError,
+    Manifest,
+    is_index,
+)
 from llama_pack_densex.index.node_store import NodeStore
 from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
@@ -53,7 +59,11 @@ class IndexFolder:
         self.path = path
         if path.exists() and not path.is_dir():
             raise InvalidIndexError(f"{path} is a file; an index needs a folder of its own.")
-        if path.is_dir() and not is_index(path) and any(not _is_ours(entry) for entry in path.iterdir()):
+        if (
+            path.is_dir()
+            and not is_index(path)
+            and any(not _is_ours(entry) for entry in path.iterdir())
+        ):
             raise InvalidIndexError(
                 f"{path} is no index and holds other files; an index needs a folder of its own."
             )
@@ -114,8 +124,12 @@ class IndexFolder:
     def clean(self, manifest: Manifest) -> None:
         """Remove what earlier and interrupted writes left beside the data in use."""
         for entry in self.path.iterdir():
-            if entry.name not in (manifest.data, FILE) and entry.name.startswith((f".{FILE}.", _DATA)):
-                shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+            if entry.name not in (manifest.data, FILE) and entry.name.startswith(
+                (f".{FILE}.", _DATA)
+            ):
+                shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(
+                    missing_ok=True
+                )
 
 
 def folder_at(path: str | Path) -> Path:

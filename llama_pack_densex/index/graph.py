@@ -80,7 +80,9 @@ class Graph:
         return vectors_at
 
 
-def built_graph(pages: Iterable[tuple[Rows, Vectors]], earlier: Graph | None = None) -> Graph | None:
+def built_graph(
+    pages: Iterable[tuple[Rows, Vectors]], earlier: Graph | None = None
+) -> Graph | None:
     """A graph of some rows, and those of an earlier one, which stays as it is; None if there are no rows.
 
     Args:

@@ -65,11 +65,13 @@ class DocumentIndexer:
         self._hash_of = parser.document_hasher()
         self._ids = parser.new_ids()
         self._times_given: Counter[str] = Counter()  # by document id
-        self._current: set[str] = set()  # the ids under which the index has the documents that were given
+        # the ids under which the index has the documents that were given
+        self._current: set[str] = set()
         self._indexed: list[bool] = []  # of each document, whether it is in the index now
         # of those that are being parsed, which come back in the same order
         self._places: deque[int] = deque()
-        self._waiting: dict[str, tuple[int, ParsedDocument]] = {}  # by document id, to be written together
+        # by document id, to be written together
+        self._waiting: dict[str, tuple[int, ParsedDocument]] = {}
         self._nodes_waiting = 0
         self._nodes_a_write = _NODES_A_WRITE
         self._failures_in_a_row = 0
@@ -121,7 +123,8 @@ class DocumentIndexer:
             # one that is given twice is neither of the two
             if unchanged_id and self._times_given[document.id_] == 1:
                 self._current.add(unchanged_id)
-                self._ids.document_key(document)  # so that another one of equal text gets another id
+                # so that another one of equal text gets another id
+                self._ids.document_key(document)
                 self._indexed.append(False)
                 self._watch.unchanged(document)
             else:
@@ -208,7 +211,9 @@ class DocumentIndexer:
             replaced = self._write([parsed for _, parsed in waiting])
         except Exception as error:
             if len(waiting) > 1:
-                logger.debug("%d documents are written one by one: %s", len(waiting), classify(error).summary)
+                logger.debug(
+                    "%d documents are written one by one: %s", len(waiting), classify(error).summary
+                )
                 for document in waiting:
                     self._write_all([document])
                 return
@@ -231,7 +236,8 @@ class DocumentIndexer:
         earlier = self._earlier_readings([parsed.document for parsed in documents])
         files = set(earlier.values())
         replaces_earlier = [
-            self._documents.get(parsed.document.id_) is not None or file_of(parsed.document.metadata) in files
+            self._documents.get(parsed.document.id_) is not None
+            or file_of(parsed.document.metadata) in files
             for parsed in documents
         ]
         # those too that the index does not know: of such that a kill left half written there may be rows
@@ -282,7 +288,9 @@ def _as_document(node: BaseNode) -> BaseNode:
 
     A node of another parser becomes a document of its own: its id is what the index knows it by.
     """
-    relationships = {kind: to for kind, to in node.relationships.items() if kind != NodeRelationship.SOURCE}
+    relationships = {
+        kind: to for kind, to in node.relationships.items() if kind != NodeRelationship.SOURCE
+    }
     return node.model_copy(update={"metadata": dict(node.metadata), "relationships": relationships})
 
 
@@ -303,4 +311,6 @@ def _is_named_by_file(document: BaseNode) -> bool:
 
 def _fallbacks(parsed: ParsedDocument) -> list[str]:
     """The texts of what fell back."""
-    return [node.get_content() for node in parsed.nodes if node.metadata.get(STATUS_KEY) == "fallback"]
+    return [
+        node.get_content() for node in parsed.nodes if node.metadata.get(STATUS_KEY) == "fallback"
+    ]

@@ -118,7 +118,9 @@ def _remove_entries(connection: sqlite3.Connection, places: Mapping[Block, Seque
             f"WITH keys (token, field, block) AS (VALUES {values}) "
             "SELECT token, field, block, entries FROM keys CROSS JOIN postings USING (token, field, block)"
         )
-        for token, field, block, content in connection.execute(select, list(chain.from_iterable(keys))):
+        for token, field, block, content in connection.execute(
+            select, list(chain.from_iterable(keys))
+        ):
             left = _without(np.frombuffer(content, _ENTRY), places[token, field, block])
             if len(left):
                 changed.append((left.tobytes(), token, field, block))
@@ -159,7 +161,9 @@ def inconsistency(connection: sqlite3.Connection) -> str:
         {row[0]: row[2] for row in totals}
     ):
         return "words are missing"
-    sizes = connection.execute("SELECT field, sum(length(entries)) FROM postings GROUP BY field").fetchall()
+    sizes = connection.execute(
+        "SELECT field, sum(length(entries)) FROM postings GROUP BY field"
+    ).fetchall()
     if occurrences != Counter({field: size // _ENTRY.itemsize for field, size in sizes}):
         return "the index of words is not complete"
     return ""
@@ -168,7 +172,8 @@ def inconsistency(connection: sqlite3.Connection) -> str:
 def read_words(connection: sqlite3.Connection, rows: Collection[int]) -> Iterable[RowWords]:
     """The tokens of some rows; those that have none are left out."""
     return map(
-        RowWords._make, select_by_row(connection, "SELECT row, field, words FROM words WHERE row IN", rows)
+        RowWords._make,
+        select_by_row(connection, "SELECT row, field, words FROM words WHERE row IN", rows),
     )
 
 
@@ -212,7 +217,10 @@ def count_passages(connection: sqlite3.Connection) -> int:
 
 
 def best_rows(
-    connection: sqlite3.Connection, weights: Mapping[str, float], wanted: int, allowed: Rows | None = None
+    connection: sqlite3.Connection,
+    weights: Mapping[str, float],
+    wanted: int,
+    allowed: Rows | None = None,
 ) -> tuple[Rows, Scores, bool]:
     """The passages with the best scores by BM25, best first.
 
@@ -279,7 +287,10 @@ def tokens_with(connection: sqlite3.Connection, characters: Collection[str]) -> 
 
 
 def _occurrences(
-    connection: sqlite3.Connection, field: int, weights: Mapping[str, float], wanted: Rows | None = None
+    connection: sqlite3.Connection,
+    field: int,
+    weights: Mapping[str, float],
+    wanted: Rows | None = None,
 ) -> Iterator[tuple[Rows, Scores]]:
     """The rows that have some tokens, each once for each of its tokens, and what that adds to its score; some
     tokens at a time.
@@ -290,7 +301,9 @@ def _occurrences(
         weights: The tokens, and what each counts.
         wanted: Rows in whose blocks to look; None means all.
     """
-    total = connection.execute("SELECT texts, tokens FROM totals WHERE field = ?", (field,)).fetchone()
+    total = connection.execute(
+        "SELECT texts, tokens FROM totals WHERE field = ?", (field,)
+    ).fetchone()
     if total is None or not total[1]:
         return
     texts, all_tokens = total
@@ -307,7 +320,9 @@ def _occurrences(
             continue
         entries = np.frombuffer(b"".join(content for _, _, content in postings), _ENTRY)
         sizes = [len(content) // _ENTRY.itemsize for _, _, content in postings]
-        rows = np.repeat([block * _ROWS_A_BLOCK for _, block, _ in postings], sizes) + entries["place"]
+        rows = (
+            np.repeat([block * _ROWS_A_BLOCK for _, block, _ in postings], sizes) + entries["place"]
+        )
         weight = np.repeat([weights[token] for token, _, _ in postings], sizes)
         counts = entries["count"].astype(np.float64)
         lengths = entries["length"] * (texts / all_tokens)

@@ -109,9 +109,12 @@ class Manifest:
             "persist_dir=...)"
         )
         if not file.is_file():
-            raise InvalidIndexError(f"{folder} is not an index: it {_lack_of(folder)}. Make one with {how}.")
+            raise InvalidIndexError(
+                f"{folder} is not an index: it {_lack_of(folder)}. Make one with {how}."
+            )
         rebuild = (
-            f"remove {FILE} and the folders data-*, and use {how}; kept replies of an LLM are used again"
+            f"remove {FILE} and the folders data-*, and use {how}; "
+            "kept replies of an LLM are used again"
         )
         return cls.parsed(file.read_bytes(), str(file), rebuild)
 
@@ -161,7 +164,9 @@ class Manifest:
         """
         file = folder / FILE
         text = self.as_text()
-        if file.is_file() and _without_version(text) == _without_version(file.read_text(encoding="utf-8")):
+        if file.is_file() and _without_version(text) == _without_version(
+            file.read_text(encoding="utf-8")
+        ):
             with file.open("r+", encoding="utf-8") as stream:
                 stream.write(text)
             return
@@ -228,7 +233,9 @@ def sync(path: Path) -> None:
 def _lack_of(folder: Path) -> str:
     """Why a folder without a manifest is no index."""
     if (folder / REPLIES_FILE).is_file():
-        return f"has kept replies and no {FILE}, since a run stopped before any document was complete"
+        return (
+            f"has kept replies and no {FILE}, since a run stopped before any document was complete"
+        )
     if folder.is_dir():
         return f"has no {FILE}"
     return "is a file" if folder.exists() else "does not exist"

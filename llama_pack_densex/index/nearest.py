@@ -113,11 +113,17 @@ class VectorTable:
         in_graph = [row for row in rows if note is not None and row <= note.last_row]
         if note is not None and in_graph:
             set_note(
-                connection, _NOTE, json.dumps(asdict(replace(note, removed=note.removed + len(in_graph))))
+                connection,
+                _NOTE,
+                json.dumps(asdict(replace(note, removed=note.removed + len(in_graph)))),
             )
 
     def search(
-        self, connection: sqlite3.Connection, embedding: Vectors, limit: int, allowed: Rows | None = None
+        self,
+        connection: sqlite3.Connection,
+        embedding: Vectors,
+        limit: int,
+        allowed: Rows | None = None,
     ) -> list[FoundNode]:
         """The nodes nearest to an embedding, nearest first.
 
@@ -144,7 +150,9 @@ class VectorTable:
                 return nearest
             wanted *= 2
         if allowed is None:
-            allowed = np.array([row for (row,) in connection.execute("SELECT row FROM vectors")], np.int64)
+            allowed = np.array(
+                [row for (row,) in connection.execute("SELECT row FROM vectors")], np.int64
+            )
         return _nearest_there(connection, *self._compare(embedding, allowed), limit)
 
     def maintain(self, midway: bool = False) -> bool:
@@ -184,7 +192,12 @@ class VectorTable:
         """Copy the graph to a copy of the database, unless it has something of rows that were deleted."""
         with self._database.reading() as connection:
             note = _read_note(connection)
-        if self._folder is not None and note is not None and not note.removed and self._is_there(note):
+        if (
+            self._folder is not None
+            and note is not None
+            and not note.removed
+            and self._is_there(note)
+        ):
             shutil.copyfile(self._folder / note.name, folder / note.name)
 
     def clean(self, older_than: timedelta) -> None:
@@ -210,22 +223,34 @@ class VectorTable:
                 later_rows = later_rows[nearest]
                 later_cosines = later_cosines[nearest]
             later = (later_rows, later_cosines)
-            return later if self._graph is None else _joined(self._graph.nearest(embedding, limit), later)
+            return (
+                later
+                if self._graph is None
+                else _joined(self._graph.nearest(embedding, limit), later)
+            )
 
     def _compare(self, embedding: Vectors, wanted: Rows) -> tuple[Rows, Cosines]:
         """Those of some rows that can be compared, deleted ones among them, with their cosines."""
         with self._lock:
             later = compare(embedding, wanted, self._rows, self._vectors)
-            return later if self._graph is None else _joined(self._graph.compare(embedding, wanted), later)
+            return (
+                later
+                if self._graph is None
+                else _joined(self._graph.compare(embedding, wanted), later)
+            )
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
         """Bring the graph and the rows beside it up to the state that is read."""
         note = _read_note(connection)
         held = self._note
-        if note is not None and (held is None or (note.last_row >= held.last_row and note.name != held.name)):
+        if note is not None and (
+            held is None or (note.last_row >= held.last_row and note.name != held.name)
+        ):
             graph = self._mapped(note)
             if graph is None:
-                logger.warning("%s is missing or damaged: questions are slow until pack.compact()", note.name)
+                logger.warning(
+                    "%s is missing or damaged: questions are slow until pack.compact()", note.name
+                )
             self._hold(graph, note)
         for rows, vectors in _pages(connection, self._read_to):
             self._read_to = int(rows[-1])
@@ -332,7 +357,8 @@ def _pages(connection: sqlite3.Connection, after: int) -> Iterator[tuple[Rows, V
     """The embeddings of the rows after one, in order, some thousand at a time."""
     while True:
         page = connection.execute(
-            "SELECT row, vector FROM vectors WHERE row > ? ORDER BY row LIMIT ?", (after, _ROWS_A_PAGE)
+            "SELECT row, vector FROM vectors WHERE row > ? ORDER BY row LIMIT ?",
+            (after, _ROWS_A_PAGE),
         ).fetchall()
         if not page:
             return

@@ -198,7 +198,10 @@ class NodeIndex:
     ) -> tuple[dict[str, BaseNode], dict[str, NodeRecord]]:
         """Read some nodes whole and others in short, in one batch; ids that are not there are left out."""
         return self.reading(
-            lambda: (self.fetch(node_ids), self.store.records_with_ids(record_ids) if record_ids else {})
+            lambda: (
+                self.fetch(node_ids),
+                self.store.records_with_ids(record_ids) if record_ids else {},
+            )
         )
 
     def all_nodes(self, granularity: str | None = None) -> Iterator[BaseNode]:
@@ -380,7 +383,9 @@ class NodeIndex:
         store.maintain(midway)
 
     def _write(self, about: Manifest) -> Manifest:
-        manifest = replace(about, data=self._folder.data.name if self._folder is not None else "", version="")
+        manifest = replace(
+            about, data=self._folder.data.name if self._folder is not None else "", version=""
+        )
         if self.store.is_embedded:
             self.store.write_about(manifest.as_text())
             self.store.commit()
@@ -459,7 +464,9 @@ class NodeIndex:
     def _embed_batch(self, embed_model: BaseEmbedding, nodes: Sequence[BaseNode]) -> None:
         texts = [embedded_text(node) for node in nodes]
         requests = math.ceil(len(texts) / embed_model.embed_batch_size)
-        embeddings = in_time(embed_model, lambda: embed_model.get_text_embedding_batch(texts), requests)
+        embeddings = in_time(
+            embed_model, lambda: embed_model.get_text_embedding_batch(texts), requests
+        )
         if len(embeddings) != len(texts):  # none of them is sure to be of its text
             raise ValueError(
                 f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts"
@@ -476,7 +483,9 @@ def _require_finite(embedded: Sequence[BaseNode]) -> None:
     for node in embedded:
         if not np.isfinite(np.sum(node.get_embedding())):
             where = f"of document {node.ref_doc_id!r}"
-            raise ValueError(f"the embedding of a text {where} is not finite: look into the embedding model")
+            raise ValueError(
+                f"the embedding of a text {where} is not finite: look into the embedding model"
+            )
 
 
 def about(store: NodeStore) -> Manifest | None:
@@ -486,7 +495,9 @@ def about(store: NodeStore) -> Manifest | None:
         InvalidIndexError: That is damaged, or of another version of this package.
     """
     text = store.read_about()
-    return None if text is None else Manifest.parsed(text, f"the index in the {store.name}", _REBUILD)
+    return (
+        None if text is None else Manifest.parsed(text, f"the index in the {store.name}", _REBUILD)
+    )
 
 
 def new_name() -> str:

@@ -19,7 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from llama_index.core.schema import BaseNode, IndexNode, TextNode
 from llama_index.core.storage.docstore import BaseDocumentStore
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQuery
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQuery,
+)
 
 from llama_pack_densex.index.filters import Passing, matches
 from llama_pack_densex.node_parsers.metadata import (
@@ -66,7 +70,8 @@ class NodeStore(ABC):
 
     def __init__(self) -> None:
         self._last_change = object()
-        self._last_passing: tuple[object, str, Passing] | None = None  # in which state, by which filters
+        # in which state, by which filters
+        self._last_passing: tuple[object, str, Passing] | None = None
 
     @property
     def dimension(self) -> int | None:
@@ -149,7 +154,8 @@ class NodeStore(ABC):
     @property
     def name(self) -> str:
         """What an index folder calls the store."""
-        return type(self.vector_store).__name__  # several integrations leave `class_name` to their base class
+        # several integrations leave `class_name` to their base class
+        return type(self.vector_store).__name__
 
     @abstractmethod
     def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
@@ -197,7 +203,9 @@ class NodeStore(ABC):
         What others wrote into the same store and is not of our parsers is left out.
         """
 
-    def records_of(self, document_ids: Sequence[str], granularity: str | None = None) -> Iterator[NodeRecord]:
+    def records_of(
+        self, document_ids: Sequence[str], granularity: str | None = None
+    ) -> Iterator[NodeRecord]:
         """The nodes of some documents in short, in any order, or those of one granularity."""
         for node in self.fetch(sorted(self.node_ids(document_ids))).values():
             record = NodeRecord.of(node)
@@ -236,7 +244,9 @@ class NodeStore(ABC):
 
     def _kinds(self) -> Iterator[tuple[Any, ...]]:
         """Of each node, its document's id, its granularity and its status."""
-        return ((record.document_id, record.granularity, record.status) for record in self.records())
+        return (
+            (record.document_id, record.granularity, record.status) for record in self.records()
+        )
 
     def read_about(self) -> str | None:
         """What `write_about` kept in the store; None where there is nothing, or no place for it."""
@@ -258,7 +268,11 @@ class NodeStore(ABC):
                 count += 1
                 if matches(json.loads(record.metadata or "{}"), filters):
                     ids.append(record.id)
-            last = self._last_passing = state, key, Passing(frozenset(ids), len(ids) / max(1, count))
+            last = self._last_passing = (
+                state,
+                key,
+                Passing(frozenset(ids), len(ids) / max(1, count)),
+            )
         return last[2]
 
     def metadata_values(self) -> dict[str, list[Any]]:
@@ -442,7 +456,8 @@ class NodeLinks(NamedTuple):
         """The links of a node."""
         parent = node.parent_node
         return cls(
-            parent.node_id if parent else None, tuple(child.node_id for child in node.child_nodes or [])
+            parent.node_id if parent else None,
+            tuple(child.node_id for child in node.child_nodes or []),
         )
 
 
@@ -496,10 +511,17 @@ class IndexCounts:
 
     def __str__(self) -> str:
         numbers = {what: n for what, n in vars(self).items() if isinstance(n, int) and n}
-        return ", ".join(f"{n:,} {what if n > 1 else what[:-1]}" for what, n in numbers.items()) or "nothing"
+        return (
+            ", ".join(f"{n:,} {what if n > 1 else what[:-1]}" for what, n in numbers.items())
+            or "nothing"
+        )
 
     def _repr_html_(self) -> str:
-        numbers = {name: number for name, number in vars(self).items() if isinstance(number, int) and number}
+        numbers = {
+            name: number
+            for name, number in vars(self).items()
+            if isinstance(number, int) and number
+        }
         statuses = {f"passages {status}": number for status, number in self.statuses.items()}
         rows = [(name, f"{number:,}") for name, number in (numbers | statuses).items()]
         return markup.block("Index", markup.table(rows))
@@ -532,8 +554,12 @@ def same_dimension(dimensions: set[str]) -> str | None:
         ValueError: There are several.
     """
     if len(dimensions) > 1:
-        named = " and ".join(sorted(one if one == "none" else f"{one} dimensions" for one in dimensions))
-        raise ValueError(f"nodes of one store must all have embeddings of one model, or none; found {named}.")
+        named = " and ".join(
+            sorted(one if one == "none" else f"{one} dimensions" for one in dimensions)
+        )
+        raise ValueError(
+            f"nodes of one store must all have embeddings of one model, or none; found {named}."
+        )
     return next(iter(dimensions), None)
 
 

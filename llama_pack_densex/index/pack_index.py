@@ -113,22 +113,30 @@ class PackIndex:
     def __init__(
         self, options: PackOptions, given: Given, parser: BasePropositionNodeParser, opened: Opened
     ) -> None:
-        if options.hybrid == "store" and (given.get("vector_store") is None or opened.store.is_embedded):
+        if options.hybrid == "store" and (
+            given.get("vector_store") is None or opened.store.is_embedded
+        ):
             raise ValueError(
                 'hybrid="store" is for a vector_store of your own; with the embedded one, use hybrid=True'
             )
         manifest, folder = opened.manifest, opened.folder
-        embed_model, self.embedding_source = embed_model_for(manifest, given.get("embed_model"), opened.where)
+        embed_model, self.embedding_source = embed_model_for(
+            manifest, given.get("embed_model"), opened.where
+        )
         if embed_model is None and not opened.store.is_embedded:
             needed = "pass embed_model=, or leave vector_store out to search lexically"
-            raise ValueError(f"{opened.where} holds embeddings, but there is no embedding model: {needed}")
+            raise ValueError(
+                f"{opened.where} holds embeddings, but there is no embedding model: {needed}"
+            )
         there = manifest if folder is None or is_index(folder.path) else None
         words = _words_for(options, given, opened, embed_model)
         self.nodes = NodeIndex(opened.store, embed_model, words, folder, there)
         if folder is not None:
             self.nodes.beside.reopen(folder.data, opened.state)
         self._trust = (
-            TrustMeter(LanguageTrust(*known) for known in manifest.languages) if manifest else TrustMeter()
+            TrustMeter(LanguageTrust(*known) for known in manifest.languages)
+            if manifest
+            else TrustMeter()
         )
         self.trust = self._trust.known
         self._options, self._parser, self._folder = options, parser, folder
@@ -205,7 +213,8 @@ class PackIndex:
         """Delete documents, and say how many of them were there; see `DenseXRetrievalPack.delete`."""
         with self.nodes.writing():
             document_ids = [part if isinstance(part, str) else part.id_ for part in documents]
-            if purge:  # first, since the index says what there is to purge: after a stop it can be done again
+            # first, since the index says what there is to purge: after a stop it can be done again
+            if purge:
                 texts = self.nodes.passage_texts(document_ids)
                 self._parser.propositionizer.purge([*texts, *self._texts_of(documents)])
             with self.nodes.anew(self._about()) if purge else nullcontext():
@@ -228,7 +237,9 @@ class PackIndex:
 
     def all_nodes(self, granularity: str | None) -> list[BaseNode]:
         """All nodes, or those of one granularity, in the order of their documents."""
-        return self.nodes.reading(lambda: sorted(self.nodes.all_nodes(granularity), key=reading_order))
+        return self.nodes.reading(
+            lambda: sorted(self.nodes.all_nodes(granularity), key=reading_order)
+        )
 
     def persist(self, persist_dir: str | Path | None) -> None:
         """Write the index to a folder; None means its own.
@@ -240,7 +251,9 @@ class PackIndex:
         own = self._folder.path if self._folder is not None else None
         path = own if persist_dir is None else folder_at(persist_dir)
         if path is None:
-            raise ValueError("this pack was made without persist_dir: say where to, persist(persist_dir=...)")
+            raise ValueError(
+                "this pack was made without persist_dir: say where to, persist(persist_dir=...)"
+            )
         if own is not None and path.resolve() == own.resolve():
             with self.nodes.writing():
                 self._commit()
@@ -284,8 +297,11 @@ class PackIndex:
         fingerprint = self._parser.propositionizer.fingerprint
         if self._is_chosen or self._made_by:
             return not self._is_chosen and self._made_by != fingerprint
-        passages = self.nodes.records("passage")  # a pipeline may have made it, which says nothing of it
-        return any(one.document_hash and not is_made_by(one.document_hash, fingerprint) for one in passages)
+        # a pipeline may have made it, which says nothing of it
+        passages = self.nodes.records("passage")
+        return any(
+            one.document_hash and not is_made_by(one.document_hash, fingerprint) for one in passages
+        )
 
     def _measure_languages(self) -> None:
         """Measure whether the embedding model knows what was indexed, and say so where it may not."""
@@ -299,7 +315,8 @@ class PackIndex:
             )
         except Exception as error:  # the documents are in the index, and can be searched
             logger.warning(
-                "Whether the embedding model knows the documents' language is not told: %s", describe(error)
+                "Whether the embedding model knows the documents' language is not told: %s",
+                describe(error),
             )
             return
         for trust in strangers:

@@ -53,7 +53,13 @@ def add_rows(connection: sqlite3.Connection, records: Iterable[NodeRecord]) -> l
     insert = "INSERT INTO nodes (id, document_id, granularity, passage_id, status) VALUES (?, ?, ?, ?, ?)"
     numbers = []
     for record in records:
-        values = (record.id, record.document_id, record.granularity, record.passage_id, record.status)
+        values = (
+            record.id,
+            record.document_id,
+            record.granularity,
+            record.passage_id,
+            record.status,
+        )
         numbers.append(int(connection.execute(insert, values).lastrowid or 0))
     return numbers
 
@@ -72,7 +78,10 @@ def read_rows(connection: sqlite3.Connection, rows: Iterable[int]) -> dict[int, 
 def rows_with_ids(connection: sqlite3.Connection, node_ids: Iterable[str]) -> list[NodeRow]:
     """The rows of some nodes."""
     return [
-        *map(NodeRow._make, select_by_text(connection, f"SELECT {_COLUMNS} FROM nodes WHERE id IN", node_ids))
+        *map(
+            NodeRow._make,
+            select_by_text(connection, f"SELECT {_COLUMNS} FROM nodes WHERE id IN", node_ids),
+        )
     ]
 
 
@@ -82,7 +91,9 @@ def rows_of_documents(connection: sqlite3.Connection, document_ids: Iterable[str
     return [*map(NodeRow._make, select_by_text(connection, select, document_ids))]
 
 
-def units_of_passages(connection: sqlite3.Connection, passage_ids: Collection[str]) -> list[NodeRow]:
+def units_of_passages(
+    connection: sqlite3.Connection, passage_ids: Collection[str]
+) -> list[NodeRow]:
     """The rows of all units that lead to some passages."""
     select = f"SELECT {_COLUMNS} FROM nodes WHERE passage_id != '' AND passage_id IN"
     return [*map(NodeRow._make, select_by_text(connection, select, passage_ids))]

@@ -21,7 +21,8 @@ FILE = "words.db"
 _SCHEMA = f"{rows.SCHEMA}{keywords.SCHEMA}"
 _STATE = "state"  # of the store that the words are of; none while that is not certain
 _WORDS = "words"  # what told them
-_GRANULARITIES = ("proposition", "question", "sentence", "passage")  # passages have the words of others
+# passages have the words of others
+_GRANULARITIES = ("proposition", "question", "sentence", "passage")
 _RECORDS_AT_ONCE = 2_000
 
 Records = Callable[[str], Iterable[NodeRecord]]
@@ -52,7 +53,10 @@ class WordsBeside:
                 return
             database = _database_in(folder)
             with database.reading() as connection:
-                if get_note(connection, _STATE) == state and get_note(connection, _WORDS) == self.words.note:
+                if (
+                    get_note(connection, _STATE) == state
+                    and get_note(connection, _WORDS) == self.words.note
+                ):
                     self._database = database
 
     def now(self, records: Records) -> Database:
@@ -72,7 +76,9 @@ class WordsBeside:
     def settle(self, folder: Path, records: Records) -> None:
         """Keep the words in a folder from now on, in step with the nodes; for who has the folder's lock."""
         with self._changing:
-            if self.words is None or (self._database is not None and self._database.file == folder / FILE):
+            if self.words is None or (
+                self._database is not None and self._database.file == folder / FILE
+            ):
                 return
             database = _database_in(folder)
             self._bring_in_step(database, records)

@@ -13,7 +13,12 @@ from pathlib import Path
 from llama_index.core.schema import BaseNode, IndexNode
 
 from llama_pack_densex.index.folder import IndexFolder, folder_at
-from llama_pack_densex.index.manifest import REPLIES_FILE, InvalidIndexError, Manifest, while_it_changes
+from llama_pack_densex.index.manifest import (
+    REPLIES_FILE,
+    InvalidIndexError,
+    Manifest,
+    while_it_changes,
+)
 from llama_pack_densex.index.node_index import NodeIndex
 from llama_pack_densex.index.node_store import IndexCounts
 from llama_pack_densex.llm.cache import ReplyCache
@@ -116,14 +121,17 @@ def _faults(nodes: NodeIndex, about: Manifest) -> Iterator[Fault]:
     if documents := dict(nodes.store.bad_vectors()):
         yield _fault("vector", "embeddings are missing, of no length or not finite", documents)
     # others are told words later
-    searched = about.hybrid is True or about.hops == 2 or about.embed_model == embed_model_identity(None)
+    searched = (
+        about.hybrid is True or about.hops == 2 or about.embed_model == embed_model_identity(None)
+    )
     if searched and (wrong := nodes.store.wrong_words()):
         yield Fault("words", wrong)
 
 
 def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
     """Follow the links of all nodes."""
-    wrong: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)  # kind, what: node, document
+    # kind, what: node, document
+    wrong: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     granularities: dict[str, str] = {}
     for record in nodes.records():
         if record.id in granularities:
@@ -137,7 +145,10 @@ def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
         else:
             finding = _wrong_base_node(node, granularities)
             document_hash = str(node.metadata.get(DOCUMENT_HASH_KEY, ""))
-            if PIECE not in document_hash and hashes.setdefault(document, document_hash) != document_hash:
+            if (
+                PIECE not in document_hash
+                and hashes.setdefault(document, document_hash) != document_hash
+            ):
                 what = "nodes are of another version of their document than others"
                 wrong["version", what][node.node_id] = document
         if finding is not None:
@@ -161,7 +172,11 @@ def _wrong_base_node(node: BaseNode, granularities: Mapping[str, str]) -> tuple[
     if any(node_id not in granularities for node_id in (*children, *parents)):
         return "link", "passages and sections have parts that are not there"
     # one without a status is of an index whose units are passages or sentences
-    if node.metadata.get(GRANULARITY_KEY) == "passage" and STATUS_KEY in node.metadata and not children:
+    if (
+        node.metadata.get(GRANULARITY_KEY) == "passage"
+        and STATUS_KEY in node.metadata
+        and not children
+    ):
         return "passage", "passages have no proposition"
     return None
 

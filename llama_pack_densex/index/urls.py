@@ -152,7 +152,11 @@ def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
             f"{redacted(url)} is no store that is known: use one of {schemes}, or a folder's path for the "
             "embedded one"
         )
-    address = _postgres_address(url) if scheme == "postgresql" else _address(url, servers=scheme != "faiss")
+    address = (
+        _postgres_address(url)
+        if scheme == "postgresql"
+        else _address(url, servers=scheme != "faiss")
+    )
     path = address.path
     if path is not None:
         if scheme == "milvus" and path.suffix != ".db":
@@ -164,9 +168,9 @@ def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
     extra = _EXTRAS[scheme]
     try:
         with address.reaching():
-            store: BasePydanticVectorStore = import_module(f"{adapter_for.__module__}.{extra}").open_at(
-                address, dimension
-            )
+            store: BasePydanticVectorStore = import_module(
+                f"{adapter_for.__module__}.{extra}"
+            ).open_at(address, dimension)
             adapter = adapter_for(store)
             space = adapter.described() if isinstance(adapter, StoreAlone) else Space(dimension)
     except ImportError as error:
@@ -204,7 +208,9 @@ def _address(url: str, servers: bool) -> StoreAddress:
         raise ValueError(f"{name} names no folder: write {name}PATH")
     if server is None:
         return StoreAddress(name, options.get("collection", COLLECTION), Path(place).expanduser())
-    collection, user, password = (unquote(server[part] or "") for part in ("collection", "user", "password"))
+    collection, user, password = (
+        unquote(server[part] or "") for part in ("collection", "user", "password")
+    )
     if not password:  # a key that stands alone
         password = user
         user = ""
@@ -225,6 +231,8 @@ def _postgres_address(url: str) -> StoreAddress:
         ) from None
     table = parsed.query.get("table", COLLECTION)
     if not isinstance(table, str) or not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", table):
-        raise ValueError(f"{name}: a table's name has small letters, digits and _, and at most 41 of them")
+        raise ValueError(
+            f"{name}: a table's name has small letters, digits and _, and at most 41 of them"
+        )
     bare = parsed.difference_update_query(["table"]).render_as_string(hide_password=False)
     return StoreAddress(name, table, password=parsed.password or "", url=bare)

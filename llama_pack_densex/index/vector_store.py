@@ -89,7 +89,10 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
             self._nodes.replace([ref_doc_id], [])
 
     def delete_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **delete_kwargs: Any,
     ) -> None:
         """Delete nodes by id, by metadata, or by both; an empty list of ids deletes nothing."""
         with self._nodes.keeper.changing():
@@ -111,8 +114,12 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
             )
         return self._nodes.keeper.reading(lambda: self._search(query))
 
-    def _read(self, node_ids: Sequence[str] | None, filters: MetadataFilters | None) -> list[BaseNode]:
-        nodes = self._nodes.all_nodes() if node_ids is None else self._nodes.fetch(node_ids).values()
+    def _read(
+        self, node_ids: Sequence[str] | None, filters: MetadataFilters | None
+    ) -> list[BaseNode]:
+        nodes = (
+            self._nodes.all_nodes() if node_ids is None else self._nodes.fetch(node_ids).values()
+        )
         return [node for node in nodes if matches(node.metadata, filters)]
 
     def _search(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
@@ -120,9 +127,13 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
 
         def find(limit: int) -> tuple[list[tuple[BaseNode, float]], int]:
             hits = self._nodes.nearest_nodes(query.query_embedding, limit, candidates)
-            nodes = {node.node_id: node for node in self._read([hit.id for hit in hits], query.filters)}
+            nodes = {
+                node.node_id: node for node in self._read([hit.id for hit in hits], query.filters)
+            }
             return [(nodes[hit.id], hit.score) for hit in hits if hit.id in nodes], len(hits)
 
         best = look_further(find, query.similarity_top_k, query.similarity_top_k)
         nodes = [node for node, _ in best]
-        return VectorStoreQueryResult(nodes, [score for _, score in best], [node.node_id for node in nodes])
+        return VectorStoreQueryResult(
+            nodes, [score for _, score in best], [node.node_id for node in nodes]
+        )

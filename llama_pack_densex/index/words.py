@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from llama_pack_densex.index.keywords import PASSAGES, UNITS, RowWords, add_names, add_words, read_words
+from llama_pack_densex.index.keywords import (
+    PASSAGES,
+    UNITS,
+    RowWords,
+    add_names,
+    add_words,
+    read_words,
+)
 from llama_pack_densex.index.node_store import NodeRecord
 from llama_pack_densex.index.rows import units_of_passages
 from llama_pack_densex.node_parsers.metadata import TITLE_KEY
@@ -92,8 +99,15 @@ class Words:
     def note(self) -> str:
         """What a table says about its words. Two functions may have one name, and a tokenizer may change with
         a new version: so it has what the tokenizer makes of a sample."""
-        sample = blake2b(json.dumps(self.tokens(SAMPLE)).encode("ascii"), digest_size=16).hexdigest()
-        made = {"tokenizer": self.name, "sample": sample, "propositions": self.propositions, "names": True}
+        sample = blake2b(
+            json.dumps(self.tokens(SAMPLE)).encode("ascii"), digest_size=16
+        ).hexdigest()
+        made = {
+            "tokenizer": self.name,
+            "sample": sample,
+            "propositions": self.propositions,
+            "names": True,
+        }
         return json.dumps(made)
 
     def tokens(self, text: str) -> list[str]:
@@ -123,7 +137,8 @@ class Words:
         words."""
         if record.granularity != "passage" and not record.passage_id:
             return None
-        entries = contents_of(record.text)  # which hold the words of what they lead to, and nothing else
+        # which hold the words of what they lead to, and nothing else
+        entries = contents_of(record.text)
         lines = [line for line in record.text.split("\n") if line.strip() not in entries]
         text = searchable_text("\n".join([searched_context(record.context), *lines]))
         return " ".join(self.tokens(text))
@@ -137,7 +152,11 @@ class Words:
                 add nothing.
         """
         there, stated = Counter(own.split(" ")), list(stated) if self.propositions else []
-        if all(there[word] >= times for words in stated for word, times in Counter(words.split(" ")).items()):
+        if all(
+            there[word] >= times
+            for words in stated
+            for word, times in Counter(words.split(" ")).items()
+        ):
             return own
         return " ".join([own, *stated])
 
@@ -155,14 +174,23 @@ class Words:
             records: The nodes by their rows.
         """
         units = {row: record for row, record in records.items() if record.passage_id}
-        add_words(connection, (RowWords(row, UNITS, self.of(record) or "") for row, record in units.items()))
-        passages = {row: record for row, record in records.items() if record.granularity == "passage"}
+        add_words(
+            connection,
+            (RowWords(row, UNITS, self.of(record) or "") for row, record in units.items()),
+        )
+        passages = {
+            row: record for row, record in records.items() if record.granularity == "passage"
+        }
         add_names(connection, {row: self.names_of(passage) for row, passage in passages.items()})
         stated = _stated(connection, [passage.id for passage in passages.values()])
         add_words(
             connection,
             (
-                RowWords(row, PASSAGES, self.of_passage(self.of(passage) or "", stated.get(passage.id, ())))
+                RowWords(
+                    row,
+                    PASSAGES,
+                    self.of_passage(self.of(passage) or "", stated.get(passage.id, ())),
+                )
                 for row, passage in passages.items()
             ),
         )
@@ -174,7 +202,8 @@ def _stated(connection: sqlite3.Connection, passage_ids: Sequence[str]) -> dict[
     units = {
         unit.row: unit
         for unit in units_of_passages(connection, passage_ids)
-        if unit.granularity == "question" or (unit.granularity == "proposition" and unit.status in _MADE)
+        if unit.granularity == "question"
+        or (unit.granularity == "proposition" and unit.status in _MADE)
     }
     stated: defaultdict[str, list[str]] = defaultdict(list)
     for row, _, words in read_words(connection, units):

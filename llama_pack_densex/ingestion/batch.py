@@ -67,7 +67,9 @@ def export_requests(
     """
     propositionizer = llm_behind(parser.propositionizer)
     if propositionizer is None:
-        raise ValueError(f"{parser.propositionizer.class_name()} asks no LLM: there is nothing to export")
+        raise ValueError(
+            f"{parser.propositionizer.class_name()} asks no LLM: there is nothing to export"
+        )
     body = body_maker(propositionizer.llm, propositionizer.form)
     key = propositionizer.key
 
@@ -93,13 +95,19 @@ def body_maker(llm: LLM, form: Mapping[str, Any]) -> Callable[[Messages], dict[s
             f"it, not of {type(llm).__name__}: let it be asked directly"
         )
     if not llm.metadata.is_chat_model:
-        raise ValueError(f"{llm.model} completes texts, and the requests are for chat models: choose another")
+        raise ValueError(
+            f"{llm.model} completes texts, and the requests are for chat models: choose another"
+        )
     settings = llm._get_model_kwargs(**form)
     extra_body = settings.pop("extra_body", None) or {}
     settings = {name: value for name, value in settings.items() if name not in _CLIENT_SETTINGS}
 
     def body(messages: Messages) -> dict[str, Any]:
-        return {**settings, "messages": to_openai_message_dicts(messages, model=llm.model), **extra_body}
+        return {
+            **settings,
+            "messages": to_openai_message_dicts(messages, model=llm.model),
+            **extra_body,
+        }
 
     return body
 
@@ -113,7 +121,9 @@ def request_line(custom_id: str, body: Mapping[str, Any]) -> bytes:
     """
     request = {"custom_id": custom_id, "method": "POST", "url": ENDPOINT, "body": body}
     text = json.dumps(request, ensure_ascii=False, separators=(",", ":"))
-    return _LINE_ENDS.sub(lambda end: f"\\u{ord(end[0]):04x}", text).encode("utf-8", "replace") + b"\n"
+    return (
+        _LINE_ENDS.sub(lambda end: f"\\u{ord(end[0]):04x}", text).encode("utf-8", "replace") + b"\n"
+    )
 
 
 @dataclass
@@ -146,7 +156,11 @@ class RequestFiles:
     def add(self, line: bytes) -> None:
         """Write a request."""
         last = self.written[-1] if self.written else None
-        if last is None or last.requests == self.max_requests or last.bytes + len(line) > self.max_bytes:
+        if (
+            last is None
+            or last.requests == self.max_requests
+            or last.bytes + len(line) > self.max_bytes
+        ):
             last = RequestFile(str(self.folder / f"requests-{len(self.written) + 1:04}.jsonl"))
             self.written.append(last)
         with open(self.unfinished / Path(last.path).name, "ab", opener=open_private) as file:
@@ -157,7 +171,11 @@ class RequestFiles:
 
 @contextmanager
 def request_files(
-    folder: Path, *, force: bool = False, max_requests: int = MAX_REQUESTS, max_bytes: int = MAX_BYTES
+    folder: Path,
+    *,
+    force: bool = False,
+    max_requests: int = MAX_REQUESTS,
+    max_bytes: int = MAX_BYTES,
 ) -> Iterator[RequestFiles]:
     """Collect requests in numbered files in a folder.
 
@@ -296,7 +314,11 @@ class BatchResult:
 def read_result(line: bytes) -> BatchResult:
     """Read a line of an output or error file, as the live path reads a response; nothing is raised."""
     match _decoded(line):
-        case {"custom_id": str(custom_id), "response": (None | {"status_code": int()}) as response, **rest}:
+        case {
+            "custom_id": str(custom_id),
+            "response": (None | {"status_code": int()}) as response,
+            **rest,
+        }:
             error = rest.get("error")
         case _:  # a request has no response
             return BatchResult(problem="the line is damaged, or no result but a request")

@@ -152,7 +152,11 @@ class Estimate:
             ("tokens sent", f"{self.input_tokens:,}", ""),
             ("tokens received", f"{self.output_tokens:,}", ""),
             ("cost", money(self.cost), ""),
-            ("cost as a batch", money(self.cost_batch or None, ""), "through the Batch API, within a day"),
+            (
+                "cost as a batch",
+                money(self.cost_batch or None, ""),
+                "through the Batch API, within a day",
+            ),
             ("time", duration(self.seconds) if self.requests else "", ""),
             ("propositions", f"{self.propositions:,}", ""),
             ("questions", f"{self.questions:,}", "that the passages answer"),
@@ -160,10 +164,14 @@ class Estimate:
             ("tokens embedded", f"{self.embedding_tokens:,}", f"by {self.embed_model}"),
             ("cost of embedding", money(self.embedding_cost) if self.embed_model else "", ""),
         ]
-        return [row for row in rows if row[1] not in ("", "0") or row[0] in ("documents", "requests")]
+        return [
+            row for row in rows if row[1] not in ("", "0") or row[0] in ("documents", "requests")
+        ]
 
     def __str__(self) -> str:
-        lines = [f"{label:<20} {figure}  {remark}".rstrip() for label, figure, remark in self.rows()]
+        lines = [
+            f"{label:<20} {figure}  {remark}".rstrip() for label, figure, remark in self.rows()
+        ]
         return "\n".join([*lines, *self.notes])
 
     def _repr_html_(self) -> str:
@@ -232,7 +240,9 @@ def estimate(  # noqa: PLR0913 (public)
         result.embedding_tokens = 0
     else:
         result.embed_model = embed_model_name
-        result.embedding_cost = _embedding_cost(embed_model_name, result.embedding_tokens, price_table)
+        result.embedding_cost = _embedding_cost(
+            embed_model_name, result.embedding_tokens, price_table
+        )
     result.notes += tuple(_notes(result, llm))
     return result
 
@@ -296,10 +306,13 @@ class _Survey:
             for node in parsed.nodes:
                 tokens = count_tokens(searchable_text(node.get_content()))
                 self.certain += _Amounts(units=1, embedding_tokens=tokens)
-                if node.metadata[GRANULARITY_KEY] == "passage":  # of a section no propositions are made
+                # of a section no propositions are made
+                if node.metadata[GRANULARITY_KEY] == "passage":
                     self._add_passage(passage_of(node))
 
-    def _not_indexed(self, documents: Iterable[BaseNode], indexed: Collection[str]) -> Iterator[BaseNode]:
+    def _not_indexed(
+        self, documents: Iterable[BaseNode], indexed: Collection[str]
+    ) -> Iterator[BaseNode]:
         document_hash = self.parser.document_hasher()
         for document in documents:
             if indexed and document_hash(document) in indexed:
@@ -343,14 +356,18 @@ class _Survey:
         for (_, passage, request), propositions in zip(self.drawn, sets, strict=True):
             expected += self._expected(passage, request)
             reply = json.dumps([*propositions.texts, *propositions.questions], ensure_ascii=False)
-            actual += replace(self._actual(passage, propositions), output_tokens=count_tokens(reply))
+            actual += replace(
+                self._actual(passage, propositions), output_tokens=count_tokens(reply)
+            )
         if usage.requests and not figures.cache_hits:
             actual = replace(actual, output_tokens=usage.output_tokens)
         else:  # what earlier replies used is no longer known
             usage = Usage(round(expected.requests), round(expected.input_tokens))
         actual = replace(actual, requests=usage.requests, input_tokens=usage.input_tokens)
         columns = zip(astuple(self.expected), astuple(actual), astuple(expected), strict=True)
-        return _Amounts(*(total * (real / guess if guess else 1.0) for total, real, guess in columns))
+        return _Amounts(
+            *(total * (real / guess if guess else 1.0) for total, real, guess in columns)
+        )
 
     def _add_passage(self, passage: Passage) -> None:
         self.estimate.passages += 1
@@ -372,7 +389,9 @@ class _Survey:
         else:
             self._expect(passage, key, is_first, request)
 
-    def _expect(self, passage: Passage, key: str, is_first: bool, request: LLMRequest | None) -> None:
+    def _expect(
+        self, passage: Passage, key: str, is_first: bool, request: LLMRequest | None
+    ) -> None:
         """Count a passage that a model is asked about; not its request if that is sent or cached already."""
         if is_first and self.sample:  # the lowest keys, which are hashes, are a random sample
             self.drawn = sorted([*self.drawn, (key, passage, request)])[: self.sample]
@@ -393,7 +412,9 @@ class _Survey:
         if self.llm is not None and self.llm.questions:
             reply += tokens * ratios.question_reply
             questions = tokens * ratios.questions
-        amounts = self._amounts(passage, tokens * ratios.propositions, questions, reply, ratios.new_sentences)
+        amounts = self._amounts(
+            passage, tokens * ratios.propositions, questions, reply, ratios.new_sentences
+        )
         if request is None:
             return amounts
         return amounts + _Amounts(1, count_messages(request.messages), reply)
@@ -403,19 +424,28 @@ class _Survey:
         texts = propositions.texts
         questions = propositions.questions
         sentences = passage_sentences(passage.text, passage.context)
-        new_sentences = sum(sentence not in texts for sentence in sentences) / max(len(sentences), 1)
+        new_sentences = sum(sentence not in texts for sentence in sentences) / max(
+            len(sentences), 1
+        )
         tokens = sum(map(count_tokens, (*texts, *questions)))
         return self._amounts(passage, len(texts), len(questions), tokens, new_sentences)
 
     def _amounts(
-        self, passage: Passage, propositions: float, questions: float, tokens: float, new_sentences: float
+        self,
+        passage: Passage,
+        propositions: float,
+        questions: float,
+        tokens: float,
+        new_sentences: float,
     ) -> _Amounts:
         """Those of a passage; `new_sentences` is the share of its sentences that are no propositions."""
         units = propositions + questions
         if "sentence" in self.parser.granularity:
             units += len(passage_sentences(passage.text, passage.context)) * new_sentences
             tokens += count_tokens(searchable_text(passage.text)) * new_sentences
-        return _Amounts(propositions=propositions, questions=questions, units=units, embedding_tokens=tokens)
+        return _Amounts(
+            propositions=propositions, questions=questions, units=units, embedding_tokens=tokens
+        )
 
 
 def _embedding_cost(name: str, tokens: int, prices: PriceTable) -> float | None:
@@ -471,7 +501,10 @@ def _notes(result: Estimate, llm: LLMPropositionizer | None) -> Iterator[str]:
 
 def llm_behind(propositionizer: Propositionizer) -> LLMPropositionizer | None:
     """What asks an LLM for the passages that a propositionizer does not make itself; None if nothing does."""
-    if isinstance(propositionizer, DelegatingPropositionizer) and propositionizer.otherwise is not None:
+    if (
+        isinstance(propositionizer, DelegatingPropositionizer)
+        and propositionizer.otherwise is not None
+    ):
         return llm_behind(propositionizer.otherwise)
     return propositionizer if isinstance(propositionizer, LLMPropositionizer) else None
 
@@ -479,7 +512,9 @@ def llm_behind(propositionizer: Propositionizer) -> LLMPropositionizer | None:
 def _maker_of(passage: Passage, maker: Propositionizer) -> Propositionizer:
     """Which propositionizer makes the propositions of a passage: this one, or another behind it."""
     match maker:
-        case DelegatingPropositionizer(otherwise=Propositionizer() as behind) if not maker.takes(passage):
+        case DelegatingPropositionizer(otherwise=Propositionizer() as behind) if not maker.takes(
+            passage
+        ):
             return _maker_of(passage, behind)
     if isinstance(maker, LLMPropositionizer) and not has_letters(passage.text):
         return SentencePropositionizer()

@@ -76,7 +76,12 @@ def display_for(show: bool, transient: bool = False) -> Display:
     if not (console.is_interactive and console.file.isatty()):
         return Display(lambda line: print(line, file=sys.stderr, flush=True), 30.0)
     # What is written into a file is left alone.
-    live = Live(console=console, auto_refresh=False, redirect_stdout=sys.stdout.isatty(), transient=transient)
+    live = Live(
+        console=console,
+        auto_refresh=False,
+        redirect_stdout=sys.stdout.isatty(),
+        transient=transient,
+    )
     return Display(lambda line: live.update(Text(line), refresh=True), 0.1, _with_logging(live))
 
 

@@ -29,7 +29,9 @@ try:
     from ray.data import ActorPoolStrategy
     from ray.util import ActorPool
 except ImportError as error:
-    raise ImportError('this needs Ray; install it with: pip install "llama-pack-densex[ray]"') from error
+    raise ImportError(
+        'this needs Ray; install it with: pip install "llama-pack-densex[ray]"'
+    ) from error
 
 MakeEmbedding = Callable[[], BaseEmbedding]
 
@@ -88,11 +90,18 @@ def ray_transformations(  # noqa: PLR0913 (public)
     """
     embed_workers = workers if embed_workers is None else embed_workers
     _require_positive(
-        workers=workers, embed_workers=embed_workers, batch_size=batch_size, embed_batch_size=embed_batch_size
+        workers=workers,
+        embed_workers=embed_workers,
+        batch_size=batch_size,
+        embed_batch_size=embed_batch_size,
     )
-    shared = parser.model_copy(update={"propositionizer": _sharing(parser.propositionizer, workers)})
+    shared = parser.model_copy(
+        update={"propositionizer": _sharing(parser.propositionizer, workers)}
+    )
     if embed_model is None:
-        return [_stage(lambda: shared, workers, batch_size, {"num_cpus": 1.0, **(parser_options or {})})]
+        return [
+            _stage(lambda: shared, workers, batch_size, {"num_cpus": 1.0, **(parser_options or {})})
+        ]
     make = _maker(embed_model, embed_batch_size)
     return [
         _stage(lambda: shared, workers, batch_size, {"num_cpus": 0.5, **(parser_options or {})}),
@@ -101,12 +110,19 @@ def ray_transformations(  # noqa: PLR0913 (public)
 
 
 def _stage(
-    make: Callable[[], TransformComponent], workers: int, batch_size: int, options: Mapping[str, Any]
+    make: Callable[[], TransformComponent],
+    workers: int,
+    batch_size: int,
+    options: Mapping[str, Any],
 ) -> RayTransformComponent:
     return RayTransformComponent(
         MadeInWorker,
         transform_kwargs={"make": cloudpickle.dumps(make)},
-        map_batches_kwargs={"compute": ActorPoolStrategy(size=workers), "batch_size": batch_size, **options},
+        map_batches_kwargs={
+            "compute": ActorPoolStrategy(size=workers),
+            "batch_size": batch_size,
+            **options,
+        },
     )
 
 
@@ -191,7 +207,9 @@ def ingest_shards(
     stages = ray_transformations(parser, embed_model, **options)
     store = adapter_for(vector_store)
     if store.docstore is not None:
-        raise ValueError(f"{store.name} keeps no text, so its propositions would lead nowhere: take another")
+        raise ValueError(
+            f"{store.name} keeps no text, so its propositions would lead nowhere: take another"
+        )
     return _ingest(_Shards(parser, NodeIndex(store)), stages, documents, shard_size)
 
 
@@ -206,7 +224,10 @@ class _Batch:
 
 
 def _ingest(
-    shards: _Shards, stages: Sequence[RayTransformComponent], documents: Iterable[Document], shard_size: int
+    shards: _Shards,
+    stages: Sequence[RayTransformComponent],
+    documents: Iterable[Document],
+    shard_size: int,
 ) -> Iterator[ShardResult]:
     workers = _Workers(*stages)
     shard: list[_Batch] = []
@@ -236,7 +257,9 @@ class _Shards:
     def __init__(self, parser: BasePropositionNodeParser, nodes: NodeIndex) -> None:
         self._nodes = nodes
         self._hash_of = parser.document_hasher()
-        self._hashes = {document_id: record.hash for document_id, record in nodes.documents().items()}
+        self._hashes = {
+            document_id: record.hash for document_id, record in nodes.documents().items()
+        }
         self._numbers = count()
         self.unchanged = 0
 
@@ -260,7 +283,9 @@ class _Shards:
         failed: dict[str, str] = {}
         usage = NOTHING
         for batch in shard:
-            ids += [document.id_ for document in batch.documents if document.id_ not in batch.failed]
+            ids += [
+                document.id_ for document in batch.documents if document.id_ not in batch.failed
+            ]
             nodes += batch.nodes
             failed |= batch.failed
             usage += batch.usage

@@ -21,9 +21,18 @@ from llama_pack_densex.ingestion.progress import Display, duration, many, money
 from llama_pack_densex.llm.cache import open_private
 from llama_pack_densex.llm.errors import message_of, scrub, secrets_in_environment, without_quotes
 from llama_pack_densex.llm.usage import RequestFigures
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, REASON_KEY, STATUS_KEY, findings_of
+from llama_pack_densex.node_parsers.metadata import (
+    GRANULARITY_KEY,
+    REASON_KEY,
+    STATUS_KEY,
+    findings_of,
+)
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
-from llama_pack_densex.propositionizers.base import Propositionizer, PropositionSet, report_fallbacks
+from llama_pack_densex.propositionizers.base import (
+    Propositionizer,
+    PropositionSet,
+    report_fallbacks,
+)
 from llama_pack_densex.propositionizers.replies import REASONS
 from llama_pack_densex.text import markup
 from llama_pack_densex.text.terminal import plain_logger
@@ -96,7 +105,9 @@ class DocumentOutcome:
         nodes = [node for node in parsed.nodes if isinstance(node, TextNode)]
         units = Counter(node.metadata[GRANULARITY_KEY] for node in nodes)
         passages = [node for node in nodes if node.metadata[GRANULARITY_KEY] == "passage"]
-        statuses = Counter(node.metadata[STATUS_KEY] for node in passages if STATUS_KEY in node.metadata)
+        statuses = Counter(
+            node.metadata[STATUS_KEY] for node in passages if STATUS_KEY in node.metadata
+        )
         state: DocumentState = "changed" if replaced else "done"
         return cls(
             document_id=parsed.document.id_,
@@ -200,7 +211,8 @@ class Watch:
         self._statuses = Counter[str]()
         self._reasons = Counter[str]()
         self._findings = Counter[str]()
-        self._doubtful_fallback: PropositionSet | None = None  # the last that may not be due to its text
+        # the last that may not be due to its text
+        self._doubtful_fallback: PropositionSet | None = None
         self._has_propositions = False
         self._first_error: Exception | None = None
         self._over = threading.Event()
@@ -213,7 +225,10 @@ class Watch:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._over.set()
         if self._thread.is_alive():
@@ -243,16 +258,21 @@ class Watch:
         except OSError as failure:
             if error is None:
                 raise
-            logger.error("The ingestion report could not be written: %s", failure)  # and the error goes on
+            # and the error goes on
+            logger.error("The ingestion report could not be written: %s", failure)
         report_fallbacks(self._reasons, summary.passages)
 
     def passage(self, propositions: PropositionSet) -> None:
         """Take note of a passage whose propositions are ready."""
         is_fallback = propositions.status == "fallback"
-        self._ready.update(passages=1, propositions=len(propositions.texts), fallbacks=int(is_fallback))
+        self._ready.update(
+            passages=1, propositions=len(propositions.texts), fallbacks=int(is_fallback)
+        )
         self._restart_rate()
         if not is_fallback:
-            self._has_propositions = self._has_propositions or any(map(has_letters, propositions.texts))
+            self._has_propositions = self._has_propositions or any(
+                map(has_letters, propositions.texts)
+            )
         elif not (self.is_proven and _is_due_to_text(propositions)):
             self._doubtful_fallback = propositions
 
@@ -266,7 +286,11 @@ class Watch:
         is_silent = last.is_passing and not requests.usage.requests
         if self._has_propositions and not is_silent:
             return ""
-        problem = "The provider never answered" if is_silent else "None of the passages came to propositions"
+        problem = (
+            "The provider never answered"
+            if is_silent
+            else "None of the passages came to propositions"
+        )
         return (
             f"{problem}; the last passage: {last.reason}. See whether the provider is up, and its address, "
             "the model and the settings are right, and run again: no sentences stand in; all is asked anew."
@@ -290,14 +314,18 @@ class Watch:
     def failed(self, document: BaseNode, error: Exception) -> None:
         """Take note of a document that could not be indexed; an earlier version stays in the index."""
         self._first_error = self._first_error or error
-        outcome = DocumentOutcome(document.id_, "failed", error=describe(error, document.get_content()))
+        outcome = DocumentOutcome(
+            document.id_, "failed", error=describe(error, document.get_content())
+        )
         self._add(outcome)
         self.outcomes_failed = (*self.outcomes_failed, outcome)[:KEPT_DOCUMENTS]
         logger.error("Document %r was not indexed: %s", document.id_, outcome.error)
 
     def raise_if_all_failed(self) -> None:
         """Raise the first document's error if no document was indexed: then it is the caller's concern."""
-        if self._first_error is not None and not any(map(self._states.get, ("done", "changed", "unchanged"))):
+        if self._first_error is not None and not any(
+            map(self._states.get, ("done", "changed", "unchanged"))
+        ):
             raise self._first_error
 
     def _add(self, outcome: DocumentOutcome) -> None:
@@ -406,7 +434,9 @@ class _ReportFile:
         with self._file:
             fields = asdict(summary)
             del fields["report"]
-            self._file.write(f"\n],\n{_SUMMARY}" + json.dumps(fields, ensure_ascii=False, indent=2) + "}\n")
+            self._file.write(
+                f"\n],\n{_SUMMARY}" + json.dumps(fields, ensure_ascii=False, indent=2) + "}\n"
+            )
         self._part.replace(self.path)
 
 
@@ -423,7 +453,9 @@ def left_out(report: Path) -> str:
         if summary["state"] == "stopped":
             return f"the last ingestion stopped before its end: {summary['why_stopped']}"
         if failed := summary["documents"].get("failed", 0):
-            return f"the last ingestion failed for {many(failed, 'document')} ({report.name} says why)"
+            return (
+                f"the last ingestion failed for {many(failed, 'document')} ({report.name} says why)"
+            )
     return ""
 
 
@@ -468,7 +500,9 @@ def _is_due_to_text(propositions: PropositionSet) -> bool:
     return REASONS["filtered"] in propositions.reason or REASONS["refused"] in propositions.reason
 
 
-def summary_rows(summary: IngestionSummary, failed: Sequence[DocumentOutcome] = ()) -> Iterator[Row]:
+def summary_rows(
+    summary: IngestionSummary, failed: Sequence[DocumentOutcome] = ()
+) -> Iterator[Row]:
     """Sum up an ingestion in rows: a label, or "" under the same label, and a text.
 
     Args:
@@ -496,7 +530,9 @@ def _passage_rows(summary: IngestionSummary) -> Iterator[Row]:
         yield "", f"{many(times, 'fallback')}: {reason}"
     yield "Propositions", f"{summary.propositions:,}"
     if summary.findings:
-        kinds = ", ".join(f"{times:,} {kind.replace('_', '-')}" for kind, times in summary.findings.items())
+        kinds = ", ".join(
+            f"{times:,} {kind.replace('_', '-')}" for kind, times in summary.findings.items()
+        )
         yield "Findings", f"{kinds} (densex inspect DIR --findings)"
 
 

@@ -98,13 +98,19 @@ class Meter:
 
     def _fits(self, expected: Usage, margin: float = 1.0) -> bool:
         """Whether what was used, and what more is expected, is within the budget."""
-        sent = expected.input_tokens * _ratio(self._actual.input_tokens, self._expected.input_tokens)
-        received = expected.output_tokens * _ratio(self._actual.output_tokens, self._expected.output_tokens)
+        sent = expected.input_tokens * _ratio(
+            self._actual.input_tokens, self._expected.input_tokens
+        )
+        received = expected.output_tokens * _ratio(
+            self._actual.output_tokens, self._expected.output_tokens
+        )
         usage = self.usage + Usage(0, round(sent), round(received * margin))
         budget = self.budget
         if budget.max_tokens_total is not None and usage.total_tokens > budget.max_tokens_total:
             return False
-        return budget.max_cost is None or self.price is None or self.price.of(usage) <= budget.max_cost
+        return (
+            budget.max_cost is None or self.price is None or self.price.of(usage) <= budget.max_cost
+        )
 
     def _message(self) -> str:
         used = self.usage

@@ -111,11 +111,15 @@ class ReplyCache:
             OSError: The file cannot be used; the message names it and says what to do. The same holds for all
                 methods.
         """
-        rows = self._run("SELECT body FROM replies WHERE key = ? AND written >= ?", key, self._oldest())
+        rows = self._run(
+            "SELECT body FROM replies WHERE key = ? AND written >= ?", key, self._oldest()
+        )
         try:
             return _decode(json.loads(rows[0][0])) if rows else None
         except (ValueError, TypeError, KeyError):
-            logger.warning("An entry of the reply cache %s is damaged and is asked for again.", self.path)
+            logger.warning(
+                "An entry of the reply cache %s is damaged and is asked for again.", self.path
+            )
             return None
 
     def put(self, key: str, outcome: Reply | Failure) -> None:
@@ -182,7 +186,9 @@ class ReplyCache:
 
         Calls keep their order, also where nobody waits for one any more.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._connection.thread, use, *values)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._connection.thread, use, *values
+        )
 
     def close(self) -> None:
         """Close the file; the next use opens it again.
@@ -244,7 +250,8 @@ class ReplyCache:
             if not self.path.exists():
                 for suffix in ("-wal", "-shm"):  # of a file that was deleted or set aside
                     Path(f"{self.path}{suffix}").unlink(missing_ok=True)
-            os.close(open_private(str(self.path), os.O_CREAT | os.O_RDWR))  # -wal and -shm get the same mode
+            # -wal and -shm get the same mode
+            os.close(open_private(str(self.path), os.O_CREAT | os.O_RDWR))
             connection.file = _identity(self.path)
             connection.database = self._connect()
         return connection.database
@@ -257,7 +264,9 @@ class ReplyCache:
                 raise OSError(_NOT_OURS)
 
     def _connect(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self.path, _BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        database = sqlite3.connect(
+            self.path, _BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
         try:
             database.text_factory = bytes  # an entry that is no longer text costs only itself
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
@@ -304,7 +313,9 @@ class _Connection:
     """What one process has open of a cache's file."""
 
     lock: Any = field(default_factory=threading.RLock)
-    thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "reply cache"))
+    thread: ThreadPoolExecutor = field(
+        default_factory=partial(ThreadPoolExecutor, 1, "reply cache")
+    )
     database: sqlite3.Connection | None = None
     file: tuple[int, int] | None = None
 
@@ -334,7 +345,9 @@ def _encode(outcome: Reply | Failure) -> str:
     else:
         fields = {"failure": outcome.kind, "summary": outcome.summary}
     # A lone surrogate can only be inside a JSON string, where its backslash escape is JSON's own.
-    return json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace").decode("utf-8")
+    return (
+        json.dumps(fields, ensure_ascii=False).encode("utf-8", "backslashreplace").decode("utf-8")
+    )
 
 
 def _decode(fields: Any) -> Reply | Failure:

@@ -73,11 +73,17 @@ def response_format(llm: LLM, *lists: str) -> dict[str, Any]:
     Returns:
         A further argument of its `chat`; empty where the LLM does not say that it can do this.
     """
-    is_structured = getattr(llm, "_should_use_structure_outputs", None)  # there is no public name for this
+    # there is no public name for this
+    is_structured = getattr(llm, "_should_use_structure_outputs", None)
     if is_structured is None or not is_structured():
         return {}
     properties = {name: {"type": "array", "items": {"type": "string"}} for name in lists}
-    schema = {"type": "object", "properties": properties, "required": [*lists], "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": [*lists],
+        "additionalProperties": False,
+    }
     json_schema = {"name": "_and_".join(lists), "strict": True, "schema": schema}
     return {"response_format": {"type": "json_schema", "json_schema": json_schema}}
 

@@ -41,7 +41,15 @@ _WITHOUT_TIME_OUT = 3600.0  # seconds that a request may take if the LLM's class
 _SCHEMA = "response_format"
 _LABELS = {_SCHEMA: "JSON schema for replies (response_format)"}
 # What LlamaIndex's classes send of their own fields.
-_PARAMETERS = ("temperature", "top_p", "max_tokens", "logprobs", "top_logprobs", "reasoning_effort", "seed")
+_PARAMETERS = (
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "logprobs",
+    "top_logprobs",
+    "reasoning_effort",
+    "seed",
+)
 _TWINS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 # fields that a class sends in ways of its own
 _UNSET = {
@@ -109,7 +117,9 @@ class Endpoint:
                 attempt.note_answer()
                 return response
 
-    def predict(self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool = False) -> Any:
+    def predict(
+        self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool = False
+    ) -> Any:
         """Ask as core's `predict` and `stream` do, which drop why the LLM ended.
 
         Returns:
@@ -145,10 +155,14 @@ class Endpoint:
 class _Attempt:
     """One request, which is sent until nothing of it is refused."""
 
-    def __init__(self, endpoint: Endpoint, request: Messages | str, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, endpoint: Endpoint, request: Messages | str, settings: dict[str, Any]
+    ) -> None:
         self._endpoint = endpoint
         self._request = request
-        self._settings = {name: value for name, value in settings.items() if name not in endpoint._refused}
+        self._settings = {
+            name: value for name, value in settings.items() if name not in endpoint._refused
+        }
         self._llm = endpoint.llm
         self._newly_refused: list[str] = []
 
@@ -183,7 +197,9 @@ class _Attempt:
                 is_first = name not in endpoint._refused  # of those under way
                 endpoint._refused.add(name)
             if is_first:
-                logger.warning("The server takes no %s, and is asked without.", _LABELS.get(name, name))
+                logger.warning(
+                    "The server takes no %s, and is asked without.", _LABELS.get(name, name)
+                )
             endpoint.llm = self._llm
 
     def _refused_name(self, error: Exception) -> str:
@@ -191,7 +207,9 @@ class _Attempt:
         names = {*self._settings}
         if _not_given(error) is not None:
             names |= _parameters(self._llm)
-        name = refused_parameter(error, names.difference(self._newly_refused), _last_text(self._request))
+        name = refused_parameter(
+            error, names.difference(self._newly_refused), _last_text(self._request)
+        )
         if name or _SCHEMA not in self._settings:
             return name
         return _SCHEMA if refuses_schema(error, proven=self._endpoint._schema_works) else ""
@@ -203,7 +221,9 @@ class _Attempt:
         problem = attribute(response, "error")
         if not problem:
             raise NoReplyError("the provider sent a reply without any choice") from None
-        raise ProviderError.of(problem, _last_text(self._request), self._endpoint._secrets) from None
+        raise ProviderError.of(
+            problem, _last_text(self._request), self._endpoint._secrets
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,9 @@ def refused_parameter(error: BaseException, names: Iterable[str], sent: str = ""
     named = {str(value) for value in _values(error, "param")}
     if named and (not _UNSUPPORTED_CODES.isdisjoint(_codes(error)) or _UNSUPPORTED.search(message)):
         return next((name for name in names if name in named), "")
-    places = {name: place for name in names if (place := _place_of_refusal(name, message)) is not None}
+    places = {
+        name: place for name in names if (place := _place_of_refusal(name, message)) is not None
+    }
     return min(places, key=lambda name: places[name], default="")
 
 
@@ -266,7 +268,9 @@ def secrets_in_environment() -> list[str]:
     """The values of environment variables that are named like keys, and the passwords in URLs of others."""
     secrets = []
     for name, value in os.environ.items():
-        if name.upper().endswith(_SECRET_VARIABLES) and not (value.isdigit() and len(value) < _SHORT_KEY):
+        if name.upper().endswith(_SECRET_VARIABLES) and not (
+            value.isdigit() and len(value) < _SHORT_KEY
+        ):
             secrets.append(value)
         secrets += secrets_in_url(value)
     return secrets
@@ -311,7 +315,9 @@ def message_of(error: BaseException) -> str:
     return f"{error.title} is not valid ({'; '.join(problems)})"
 
 
-SETTING_ADVICE = "The provider does not take such requests: check the LLM's settings, then run again."
+SETTING_ADVICE = (
+    "The provider does not take such requests: check the LLM's settings, then run again."
+)
 _BAD_KEY = "The provider does not accept the API key; check the key (OpenAI: OPENAI_API_KEY) and its rights."
 
 _ASKING = (
@@ -326,7 +332,9 @@ _LOOKED_AT_LAST = 1_000  # ... the last of which are its last
 _WORDS = 300  # characters of what a provider said, in a message
 _CLAUSE = 120  # characters
 _CLAUSE_END = r"[.;。；\n](?!\w)"
-_UNSUPPORTED_CODES = words("unsupported_parameter unsupported_value unknown_parameter unsupportedparamserror")
+_UNSUPPORTED_CODES = words(
+    "unsupported_parameter unsupported_value unknown_parameter unsupportedparamserror"
+)
 _UNSUPPORTED = re.compile(
     r"(?i)unsupported|not (?:be )?(?:supported|permitted|allowed|available|accepted|recogni[sz]ed)|deprecated"
     r"|(?:does(?: not|n['’]t)|do not|cannot|can't) (?:support|accept|take|recogni[sz]e)|unavailable|forbidden"
@@ -357,7 +365,9 @@ _NAMED_KEYS = (
     re.compile(rf"(?i)((?:{_NAMES})[\"']\s*[:=,]\s*b?[\"']){_VALUE}+"),
     re.compile(rf"(?i)((?:{_NAMES})(?:\s*=\s*|\s*[:=]\s*[\"']|:)){_VALUE}+"),
     # in a sentence, "key: set it" may follow
-    re.compile(rf"(?i)((?:bearer|basic|{_NAMES})[\"']?\s*[:=]\s*[\"']?(?:bearer |basic )?){_VALUE}{{4,}}"),
+    re.compile(
+        rf"(?i)((?:bearer|basic|{_NAMES})[\"']?\s*[:=]\s*[\"']?(?:bearer |basic )?){_VALUE}{{4,}}"
+    ),
     re.compile(rf"(?i)(\b(?:bearer|basic) ){_VALUE}{{4,}}"),
 )
 _KEY_IN_QUERY = re.compile(
@@ -369,7 +379,9 @@ _CREDENTIALS_OF_PROXY = re.compile(r"(?<![\w/:.%~+-])[\w.%~+-]+:[^\s/@:]+@(?=[\w
 _USER_OF_URL = re.compile(r"(?:[A-Za-z][\w+.-]*://)?([^\s/@:]*:[^\s@]+|(?<=://)[^\s/@]+)@[\w.\[-]")
 _SECRET_VARIABLES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "PGPASSWORD")
 _SHORT_KEY = 4  # characters
-_SCHEMA = re.compile(r"(?i)response[_ ]format|json[_ ]?schema|guided_|grammar|structured[_ ]?outputs?")
+_SCHEMA = re.compile(
+    r"(?i)response[_ ]format|json[_ ]?schema|guided_|grammar|structured[_ ]?outputs?"
+)
 
 
 @dataclass(frozen=True)
@@ -399,7 +411,9 @@ class _Rule:
         """Whether an error is of this kind; a quoted text about keys is no evidence of a fatal one."""
         evidence = unquoted if self.kind == "fatal" else message
         is_named = status in self.statuses or not codes.isdisjoint(self.codes.split())
-        return is_named or (status in self.ambiguous and bool(re.search(self.words, evidence, re.IGNORECASE)))
+        return is_named or (
+            status in self.ambiguous and bool(re.search(self.words, evidence, re.IGNORECASE))
+        )
 
 
 _RULES = (  # the first that matches wins
@@ -484,7 +498,9 @@ def _values(error: BaseException, *names: str) -> Iterator[Any]:
 
 def _status(error: BaseException) -> int | None:
     values = _values(error, "status_code", "status", "http_status", "code", "HTTPStatusCode")
-    return next((int(value) for value in values if isinstance(value, int) and 100 <= value < 600), None)
+    return next(
+        (int(value) for value in values if isinstance(value, int) and 100 <= value < 600), None
+    )
 
 
 def _codes(error: BaseException) -> set[str]:

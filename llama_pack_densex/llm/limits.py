@@ -11,7 +11,8 @@ from itertools import count
 MOST_WAIT = 900.0
 """Seconds: a server that takes nothing for longer is not waited for."""
 
-_USED_SHARE = 0.985  # of a stated allowance: a server may see evenly spaced requests closer together
+# of a stated allowance: a server may see evenly spaced requests closer together
+_USED_SHARE = 0.985
 _LATENESS = 0.01  # seconds by which a request that leaves late does not delay those after it
 _TOKEN_BURST = 0.5  # seconds' worth of tokens that may go at once: requests differ in size
 
@@ -26,9 +27,11 @@ _LONGEST_WAIT = 15.0
 _RECENT = 48  # requests over which the share of refusals is averaged
 _CHANCE_SHARE = 0.2  # of requests that a server may refuse at random without having a limit
 _MOST_CHANCE_SHARE = 0.9
-_ABOVE_CHANCE = 1.5  # times the share that slowing down did not change: more than that is a limit again
+# times the share that slowing down did not change: more than that is a limit again
+_ABOVE_CHANCE = 1.5
 _FORGETTING = 0.97  # of that share, with each round of refusals
-_VAIN_ROUNDS = 24  # of slowing down in a row; fewer mistake a limit that falls to a tenth for chance
+# of slowing down in a row; fewer mistake a limit that falls to a tenth for chance
+_VAIN_ROUNDS = 24
 _MORE = 1 / 64  # of a request at a time, with each that is taken
 
 
@@ -156,7 +159,9 @@ class Limits:
         while self.queue and pace.in_flight < int(pace.concurrency):
             ticket = self.queue[0][2]
             now = loop.time()
-            departure = max(pace.not_before, self._next_departure, self._tokens_paid_until - _TOKEN_BURST)
+            departure = max(
+                pace.not_before, self._next_departure, self._tokens_paid_until - _TOKEN_BURST
+            )
             if departure > now and not ticket.departure.done():
                 self._timer = loop.call_later(departure - now, self._admit)
                 return
@@ -169,7 +174,9 @@ class Limits:
             ticket.departed = now
             interval = max(self._interval, 1 / pace.rate)
             self._next_departure = max(self._next_departure, now - _LATENESS) + interval
-            self._tokens_paid_until = max(self._tokens_paid_until, now) + self._seconds(ticket.tokens)
+            self._tokens_paid_until = max(self._tokens_paid_until, now) + self._seconds(
+                ticket.tokens
+            )
             ticket.departure.set_result(None)
 
     def _seconds(self, tokens: int) -> float:
@@ -243,7 +250,9 @@ class _Pace:
             return  # a few at random wait alone: if all did, everything would come to a standstill
         if ticket.departed >= self._slowed_down_at:  # those that left earlier tell nothing new
             self._slow_down(now)
-            wait = wait or min(max(now - max(self.begun, self.last_taken), _SHORTEST_WAIT), _LONGEST_WAIT)
+            wait = wait or min(
+                max(now - max(self.begun, self.last_taken), _SHORTEST_WAIT), _LONGEST_WAIT
+            )
         self.not_before = max(self.not_before, now + wait)
 
     def _slow_down(self, now: float) -> None:

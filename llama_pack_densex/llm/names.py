@@ -104,7 +104,9 @@ def parse_name(name: str) -> tuple[str, str, str]:
         )
     provider = provider or "openai"
     if _holds_key(address):
-        raise ValueError(f"the address of {model!r} holds a key: keys are taken from the environment")
+        raise ValueError(
+            f"the address of {model!r} holds a key: keys are taken from the environment"
+        )
     if address and not PROVIDERS[provider].address:
         raise ValueError(f"{shown(name)}: models of {provider} take no address")
     return provider, model, address
@@ -186,7 +188,9 @@ def _can_be_made(provider: str) -> bool:
     """Whether the LLMs of a provider can be made without weights, with what is set and installed here."""
     if provider == "huggingface" or (provider == "bedrock" and not _region()):
         return False
-    return all(map(os.environ.get, PROVIDERS[provider].variables)) and is_installed(_module("llms", provider))
+    return all(map(os.environ.get, PROVIDERS[provider].variables)) and is_installed(
+        _module("llms", provider)
+    )
 
 
 def _region() -> dict[str, str]:
@@ -237,7 +241,9 @@ def make_named(
     provider = PROVIDERS[name_of_provider]
     module = _module(kind, name_of_provider)
     try:
-        model_class = getattr(import_module(module), provider.llm if kind == "llms" else provider.embedding)
+        model_class = getattr(
+            import_module(module), provider.llm if kind == "llms" else provider.embedding
+        )
     except ImportError as error:
         advice = f"install it with: pip install {_package(module)}"
         if module.endswith("embeddings.huggingface"):

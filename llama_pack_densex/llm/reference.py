@@ -53,7 +53,9 @@ _NO_WORD = 4  # characters of a header or a query that is not named like a key
 # Of `additional_kwargs`, what the output does not depend on; a query may hold a key.
 _NOT_OF_THE_OUTPUT = words("timeout user metadata extra_query")
 # How a client that the user passed may differ from the one LlamaIndex makes.
-_CLIENT_SETTINGS = words("api_key base_url organization project _custom_headers _custom_query _api_version")
+_CLIENT_SETTINGS = words(
+    "api_key base_url organization project _custom_headers _custom_query _api_version"
+)
 
 
 class LLMReference(BaseModel):
@@ -177,7 +179,9 @@ def output_settings(llm: LLM) -> dict[str, Any]:
     settings = {name: getattr(llm, name, None) for name in names}
     if not any(map(settings.get, MODEL_FIELDS)):
         settings["model"] = llm.metadata.model_name
-    settings = {name: value for name, value in settings.items() if value is not None and _is_plain(value)}
+    settings = {
+        name: value for name, value in settings.items() if value is not None and _is_plain(value)
+    }
     settings |= _sent_besides(llm)
     return settings
 
@@ -188,7 +192,9 @@ def _sent_besides(llm: LLM) -> dict[str, Any]:
     if address := _address_of(llm):
         besides["address"] = address
     if kwargs := _without_secrets(getattr(llm, "additional_kwargs", None) or {}):
-        besides["additional_kwargs"] = {k: v for k, v in kwargs.items() if k not in _NOT_OF_THE_OUTPUT}
+        besides["additional_kwargs"] = {
+            k: v for k, v in kwargs.items() if k not in _NOT_OF_THE_OUTPUT
+        }
     return besides
 
 
@@ -233,7 +239,9 @@ def factory_name(factory: LLMFactory | str) -> str:
         return factory
     name = f"{getattr(factory, '__module__', '')}:{getattr(factory, '__qualname__', '')}"
     if "<" in name or _import(name) is not factory:
-        raise ValueError(f"llm_factory must be a function at the top level of a module, not {name!r}")
+        raise ValueError(
+            f"llm_factory must be a function at the top level of a module, not {name!r}"
+        )
     return name
 
 
@@ -325,7 +333,9 @@ def _import(path: str, trusted: bool = True) -> Any:
     try:
         return pkgutil.resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f'{path!r} cannot be imported here (expected "module:name"): {error}') from error
+        raise ValueError(
+            f'{path!r} cannot be imported here (expected "module:name"): {error}'
+        ) from error
 
 
 def _sources_of_keys(llm_class: type, fields: Iterable[str]) -> Iterator[str]:
@@ -345,7 +355,9 @@ def _key_variables(llm_class: type, field: str) -> list[str]:
     variable = re.compile(rf"""["']((?!YOUR_)[A-Z][A-Z0-9_]*{field.upper()})["']""")
     for base in llm_class.__mro__:
         package = ".".join(base.__module__.split(".")[:3])
-        modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")]
+        modules = [
+            module for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")
+        ]
         variables = {name for module in modules for name in variable.findall(_source(module))}
         if variables:
             return sorted(variables)
@@ -384,7 +396,9 @@ def _without_secrets(value: Any) -> Any:
     """A value as JSON, without what may be a key; objects by their class, as their text may vary."""
     if isinstance(value, dict):
         items = sorted(value.items(), key=str)
-        return {str(key): _without_secrets(item) for key, item in items if not SECRET.search(str(key))}
+        return {
+            str(key): _without_secrets(item) for key, item in items if not SECRET.search(str(key))
+        }
     if isinstance(value, (list, tuple)):
         return [_without_secrets(item) for item in value]
     if value is None or isinstance(value, (str, int, float)):
@@ -411,7 +425,8 @@ def _private(llm: LLM, name: str) -> Any:
 def _has_own_client(llm: LLM) -> bool:
     """Whether the user passed an LLM a client other than the one LlamaIndex would make from its settings."""
     client = _private(llm, "_client")
-    if client is None or "reuse_client" not in type(llm).model_fields:  # other classes make theirs themselves
+    # other classes make theirs themselves
+    if client is None or "reuse_client" not in type(llm).model_fields:
         return False
     copy: Any = llm.model_copy()
     copy.__pydantic_private__["_client"] = None
@@ -420,5 +435,7 @@ def _has_own_client(llm: LLM) -> bool:
     except Exception:  # there is no key to make one with
         return True
     default.close()
-    differences = (getattr(default, name, None) != getattr(client, name, None) for name in _CLIENT_SETTINGS)
+    differences = (
+        getattr(default, name, None) != getattr(client, name, None) for name in _CLIENT_SETTINGS
+    )
     return type(default._client) is not type(client._client) or any(differences)

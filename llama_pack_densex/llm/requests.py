@@ -29,8 +29,10 @@ from llama_pack_densex.llm.limits import Limits, Ticket
 from llama_pack_densex.llm.reference import output_settings, secrets_of
 from llama_pack_densex.llm.usage import Messages, Reply, Response, Usage, expected_usage
 
-_IN_A_ROW = 8  # failed requests in a row; if none succeeds in between, the requests are not to blame
-_REFUSALS_PER_TRY = 10  # a refusal says nothing against a request, and so counts as a tenth of a failure
+# failed requests in a row; if none succeeds in between, the requests are not to blame
+_IN_A_ROW = 8
+# a refusal says nothing against a request, and so counts as a tenth of a failure
+_REFUSALS_PER_TRY = 10
 _LONGEST_BACKOFF = 60.0  # seconds
 _LOOK_AGAIN = 0.2  # seconds between two looks for a reply that somebody else is getting
 _RENEWAL = 1.0  # seconds after which a claim is renewed
@@ -95,7 +97,9 @@ class Sender:
     rejected_at: float = -math.inf
 
     @classmethod
-    def to(cls, llm: LLM, limits: Limits, meter: Meter, cache: ReplyCache | str | Path | None) -> Sender:
+    def to(
+        cls, llm: LLM, limits: Limits, meter: Meter, cache: ReplyCache | str | Path | None
+    ) -> Sender:
         """A sender to an LLM; replies are kept in a cache or a file, if any."""
         settings = {"llm": type(llm).__qualname__, **output_settings(llm)}
         if isinstance(cache, (str, Path)):
@@ -106,7 +110,9 @@ class Sender:
         """The key of a request's reply: by the text, all that is sent, and the model with its settings."""
         messages = [[message.role.value, message.content] for message in request.messages]
         settings = json.dumps(self.settings, sort_keys=True, ensure_ascii=False)
-        return reply_key(request.text, json.dumps([settings, request.attempt, messages], ensure_ascii=False))
+        return reply_key(
+            request.text, json.dumps([settings, request.attempt, messages], ensure_ascii=False)
+        )
 
     def start_run(self) -> None:
         """Forget how many requests in a row failed: another call begins."""
@@ -125,7 +131,9 @@ class Sender:
             LLMError: The error would meet every other request too, or the budget is used up.
             OSError: The cache cannot be used.
         """
-        exchange = _Exchange(self, request, transport, stop, "" if self.cache is None else self.key(request))
+        exchange = _Exchange(
+            self, request, transport, stop, "" if self.cache is None else self.key(request)
+        )
         cached = await exchange.cached()
         if cached is not None:
             self.is_proven = self.is_proven or isinstance(cached, Reply)
@@ -169,7 +177,9 @@ class _Exchange:
             if isinstance(outcome, Reply):
                 sender.is_proven = True
             elif message := self._fatal_message(outcome):
-                raise LLMError(without_quotes(message, self.request.text), is_silence=outcome.is_unreachable)
+                raise LLMError(
+                    without_quotes(message, self.request.text), is_silence=outcome.is_unreachable
+                )
             if isinstance(outcome, Reply) or outcome.kind in ("too_long", "filtered", "rejected"):
                 sender.given_up = 0
                 return outcome
@@ -224,9 +234,13 @@ class _Exchange:
         failure = Failure("transient", "the provider ended its reply with an error")
         try:
             await self.transport(self.request.messages, arrival.receive)
-        except Exception as raised:  # it may hold keys and the text, so nothing is raised while it is handled
+        except (
+            Exception
+        ) as raised:  # it may hold keys and the text, so nothing is raised while it is handled
             error = raised
-            failure = classify(error, sender.secrets, sent=self.request.text, proven=sender.is_proven)
+            failure = classify(
+                error, sender.secrets, sent=self.request.text, proven=sender.is_proven
+            )
         arrival.settle(None)
         reply = arrival.reply
         sender.is_reached = sender.is_reached or reply is not None or not failure.is_unreachable
@@ -263,7 +277,8 @@ class _Exchange:
             sender.rejected_at = now
             if not sender.is_proven or sender.rejected >= _IN_A_ROW:
                 return f"{failure.message} ({failure.summary}) {SETTING_ADVICE}"
-        is_repeated = self.failed > min(1, sender.max_retries)  # once may be due to one garbled answer
+        # once may be due to one garbled answer
+        is_repeated = self.failed > min(1, sender.max_retries)
         if is_repeated and (message := self._repeated_message(failure)):
             return message
         return failure.message if failure.kind == "fatal" else ""
@@ -355,5 +370,7 @@ class Stop:
     async def wait(self, *awaited: asyncio.Future[None], timeout: float | None = None) -> None:
         """Wait for something, or for some seconds, unless the call is stopped first."""
         self.check()
-        await asyncio.wait({*awaited, self._stopped}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            {*awaited, self._stopped}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+        )
         self.check()

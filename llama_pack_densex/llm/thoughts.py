@@ -24,7 +24,8 @@ _MARK = re.compile(
     rf"|(?P<closing></{_NAME}\s{{0,9}}>|\[/{_NAME}\]|◁/{_NAME}▷|<\|(?:end_of_|end_|/){_TOKEN}\|>)"
     r"|(?P<final><\|channel\|>\s?final[^<]{0,80}(?:<\|constrain\|>[^<]{0,40})?<\|message\|>)"
     r"|(?P<channel><\|start\|>assistant|<\|channel\|>[^<]{0,80}<\|message\|>|\Aanalysis(?=\w))"
-    r"|(?P<bare_final>assistantfinal)"  # of channels whose tokens a server left out, as "analysis" before
+    # of channels whose tokens a server left out, as "analysis" before
+    r"|(?P<bare_final>assistantfinal)"
     rf"|(?P<wrapper><{_WRAPPER}>|<\|(?:begin_of|start)_{_WRAPPER}\|>)"
     rf"|(?P<wrapper_end></{_WRAPPER}>|<\|(?:end_of|end)_{_WRAPPER}\|>|<\|(?:return|end)\|>)",
     re.IGNORECASE,
@@ -73,11 +74,13 @@ class ThoughtFilter:
         self._position = 0  # where that begins
         self._answer: list[str] = []
         self._depth = 0  # of thoughts in thoughts
-        self._rest: list[str] | None = None  # what follows a mark in thoughts that may have ended them
+        # what follows a mark in thoughts that may have ended them
+        self._rest: list[str] | None = None
         self._is_blank = True  # whether nothing of the answer has come
         self._had_thoughts = False
         self._fences = 0  # lines of the answer at which code begins or ends
-        self._names_block: bool | None = None  # whether an opening mark that the answer names ends its line
+        # whether an opening mark that the answer names ends its line
+        self._names_block: bool | None = None
 
     def add(self, delta: str, is_last: bool = False) -> str:
         """Take in what came, and return what of it is for certain not between marks.
@@ -118,7 +121,9 @@ class ThoughtFilter:
 
     def _is_decidable(self, mark: re.Match[str]) -> bool:
         if mark.lastgroup == "wrapper_end":
-            return len(self._text) > mark.end() + _LONGEST or not _BLANK_TO_END.match(self._text, mark.end())
+            return len(self._text) > mark.end() + _LONGEST or not _BLANK_TO_END.match(
+                self._text, mark.end()
+            )
         return bool(_FOLLOWED.match(self._text, mark.end()))
 
     def _certain_end(self, undecided: re.Match[str] | None) -> int:
@@ -202,7 +207,11 @@ class ThoughtFilter:
 
     def _follows_a_sentence(self, mark: re.Match[str]) -> bool:
         """Whether a mark begins a line or follows a sentence, and none that leads an example in."""
-        leads_in = self._text[max(0, mark.start() - _LONGEST) : mark.start()].rstrip().endswith((":", "："))
+        leads_in = (
+            self._text[max(0, mark.start() - _LONGEST) : mark.start()]
+            .rstrip()
+            .endswith((":", "："))
+        )
         if leads_in or self._fences % 2 or self._is_quoted(mark):
             return False
         line = self._line_before(mark)
@@ -223,7 +232,9 @@ class ThoughtFilter:
         if _PARTICLE_JA.match(following):
             return True
         is_apart = line[-1] in " \t\"'(|"
-        return is_apart and (not following or following[0].islower() or following[0] in ".,;:!?)\"'|")
+        return is_apart and (
+            not following or following[0].islower() or following[0] in ".,;:!?)\"'|"
+        )
 
     def _line_before(self, mark: re.Match[str]) -> str:
         """What stands before a mark in its line, or the end of that."""

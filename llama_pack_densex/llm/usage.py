@@ -141,13 +141,18 @@ def usage_of(response: Response, messages: Messages) -> Usage:
         messages: What was sent.
     """
     raw = response.raw
-    extras = (response.additional_kwargs, attribute(attribute(response, "message"), "additional_kwargs"))
+    extras = (
+        response.additional_kwargs,
+        attribute(attribute(response, "message"), "additional_kwargs"),
+    )
     for source in (attribute(raw, "usage"), attribute(raw, "usage_metadata"), raw, *extras):
         sent = _number(source, *_INPUT)
         received = _number(source, *_OUTPUT)
         if not sent and not received:
             continue  # a server that does not count may send zeros
-        details = attribute(source, "prompt_tokens_details") or attribute(source, "input_tokens_details")
+        details = attribute(source, "prompt_tokens_details") or attribute(
+            source, "input_tokens_details"
+        )
         cached = _number(details, *_CACHED) or _number(source, *_CACHED)
         if sent:
             sent += _number(source, _CACHE_READ) + _number(source, *_CACHE_WRITTEN)
@@ -194,7 +199,10 @@ def finish_reason(response: Any) -> Finish:
     if attribute(attribute(first, "message"), "refusal"):
         return "refused"
     nested = [attribute(raw, name) for name in ("details", "incomplete_details", "delta")]
-    extras = [attribute(source, "additional_kwargs") for source in (response, attribute(response, "message"))]
+    extras = [
+        attribute(source, "additional_kwargs")
+        for source in (response, attribute(response, "message"))
+    ]
     for source in (first, raw, *nested, *extras):
         for name in _FINISH_NAMES:
             value = attribute(source, name)
@@ -234,7 +242,9 @@ def attribute(source: Any, name: str) -> Any:
     """A value of a dictionary or an object, by its name in Python or in JSON; None if there is none."""
     head, *rest = name.split("_")
     for spelling in (name, head + "".join(map(str.capitalize, rest))):
-        value = source.get(spelling) if isinstance(source, dict) else getattr(source, spelling, None)
+        value = (
+            source.get(spelling) if isinstance(source, dict) else getattr(source, spelling, None)
+        )
         if value is not None:
             return value
     return None
@@ -298,7 +308,11 @@ _OF_BEDROCK = re.compile(
     r"(?:[a-z-]+\.)?"
     r"(?:ai21|amazon|anthropic|cohere|deepseek|meta|mistral|openai|qwen|writer)\."
 )
-_LOCAL_LLMS = ("llama_index.llms.ollama.", "llama_index.llms.huggingface.", "llama_index.llms.llama_cpp.")
+_LOCAL_LLMS = (
+    "llama_index.llms.ollama.",
+    "llama_index.llms.huggingface.",
+    "llama_index.llms.llama_cpp.",
+)
 _WITH_BATCHES = ("openai", "anthropic", "google", "mistral")  # at half the price
 
 
@@ -329,7 +343,9 @@ def read_prices(source: str | Path | Mapping[str, Any] | None = None) -> dict[st
         ) from None
 
 
-def price_of(model: str, prices: PriceTable, llm: Any = None, *, is_needed: bool = False) -> Price | None:
+def price_of(
+    model: str, prices: PriceTable, llm: Any = None, *, is_needed: bool = False
+) -> Price | None:
     """Look a model's price up.
 
     Args:
@@ -377,7 +393,11 @@ def _list_price(model: str) -> Price | None:
     price = listed.model_price
     tiers: list[Any] = [price.input_mtok, price.output_mtok, price.cache_read_mtok]
     # without the tiers for long contexts, which no passage reaches
-    sent, received, cached = (None if tier is None else float(getattr(tier, "base", tier)) for tier in tiers)
+    sent, received, cached = (
+        None if tier is None else float(getattr(tier, "base", tier)) for tier in tiers
+    )
     if sent is None:
         return None
-    return Price(sent, received or 0.0, cached, 0.5 if listed.provider.id in _WITH_BATCHES else 1.0, as_of)
+    return Price(
+        sent, received or 0.0, cached, 0.5 if listed.provider.id in _WITH_BATCHES else 1.0, as_of
+    )

@@ -112,7 +112,9 @@ def lasting(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def embedded_metadata(document: BaseNode, names: Iterable[str]) -> list[str]:
     """Those of the metadata keys that the embedding model may see: neither excluded by the document nor
     ours."""
-    return sorted({*names}.difference(_users_choice(document.excluded_embed_metadata_keys), BOOKKEEPING_KEYS))
+    return sorted(
+        {*names}.difference(_users_choice(document.excluded_embed_metadata_keys), BOOKKEEPING_KEYS)
+    )
 
 
 def exclusions(
@@ -145,7 +147,9 @@ def exclusions(
 
 
 def _hidden(keys: Iterable[str], shown: Sequence[str], excluded: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys([*excluded, *(key for key in keys if key not in shown), *BOOKKEEPING_KEYS]))
+    return list(
+        dict.fromkeys([*excluded, *(key for key in keys if key not in shown), *BOOKKEEPING_KEYS])
+    )
 
 
 def _users_choice(excluded: Sequence[str]) -> list[str]:

@@ -58,7 +58,8 @@ _SIGNATURES = {
     "PK\x03\x04": "a Word, Excel, PowerPoint, EPUB or ZIP file",
 }
 _LOOKED_AT = 4_096  # characters
-_MOST_CONTROLS = 20  # in these: a text may have some; \t to \r and escapes, as logs have them, do not count
+# in these: a text may have some; \t to \r and escapes, as logs have them, do not count
+_MOST_CONTROLS = 20
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
@@ -112,7 +113,9 @@ class DocumentNodes:
         ids: NodeIds,
         document_hash: Callable[[BaseNode], str],
     ) -> None:
-        document = document.model_copy(update={"metadata": kept_metadata(document.metadata, document.id_)})
+        document = document.model_copy(
+            update={"metadata": kept_metadata(document.metadata, document.id_)}
+        )
         _require_encodable(document)
         _require_text(document)
         parsers = settings.base_parsers()
@@ -121,7 +124,9 @@ class DocumentNodes:
         self._settings = settings
         self._title = title_of(document)
         self._includes_metadata = all(parser.include_metadata for parser in (settings, *parsers))
-        self._links_neighbours = all(parser.include_prev_next_rel for parser in (settings, *parsers))
+        self._links_neighbours = all(
+            parser.include_prev_next_rel for parser in (settings, *parsers)
+        )
         self._hash = document_hash(document)
         if document.source_node:
             self._hash = f"{PIECE}{self._hash} {document.id_}"
@@ -178,8 +183,12 @@ class DocumentNodes:
             self._link_neighbours(children)
 
     def _base_node(self, piece: BasePiece, granularity: str) -> TextNode:
-        users_metadata = {**self._document.metadata, **piece.node.metadata} if self._includes_metadata else {}
-        metadata = plain_values({k: v for k, v in users_metadata.items() if k not in BOOKKEEPING_KEYS})
+        users_metadata = (
+            {**self._document.metadata, **piece.node.metadata} if self._includes_metadata else {}
+        )
+        metadata = plain_values(
+            {k: v for k, v in users_metadata.items() if k not in BOOKKEEPING_KEYS}
+        )
         start, end = piece.span or (None, None)
         section = self._outline.section_of(*piece.span) if piece.span else ""
         section = str(metadata.get("section") or section)
@@ -212,7 +221,9 @@ class DocumentNodes:
             **appearance(piece.node),
         )
 
-    def _with_plain_names(self, metadata: dict[str, Any], section: str, context: str) -> dict[str, Any]:
+    def _with_plain_names(
+        self, metadata: dict[str, Any], section: str, context: str
+    ) -> dict[str, Any]:
         """A node's metadata with title, section and context under their plain names, for models and
         filters."""
         if not self._includes_metadata:
@@ -289,7 +300,12 @@ class DocumentNodes:
         return nodes
 
     def _unit(
-        self, passage: TextNode, granularity: str, text: str, span: Span | None, is_verbatim: bool = False
+        self,
+        passage: TextNode,
+        granularity: str,
+        text: str,
+        span: Span | None,
+        is_verbatim: bool = False,
     ) -> IndexNode:
         hidden = {DOCUMENT_HASH_KEY, FINDINGS_KEY, CONTEXT_KEY, "context"}
         if granularity == "sentence":
@@ -429,11 +445,15 @@ def _nothing_lost(passage: Passage, propositions: PropositionSet) -> Proposition
         status = "fallback"
         reason = reason or "the propositionizer returned nothing"
     missing = [text for text in _rows_and_code(passage) if text not in texts]
-    return PropositionSet((*texts, *dict.fromkeys(missing)), status, reason, questions=propositions.questions)
+    return PropositionSet(
+        (*texts, *dict.fromkeys(missing)), status, reason, questions=propositions.questions
+    )
 
 
 def _rows_and_code(passage: Passage) -> list[str]:
     """What a passage's rows of tables and its code state."""
-    whole = {part.span for part in segment(passage.text, passage.context) if part.kind in ("row", "code")}
+    whole = {
+        part.span for part in segment(passage.text, passage.context) if part.kind in ("row", "code")
+    }
     stated = statements(passage.text, passage.context)
     return [statement.text for statement in stated if statement.span in whole]

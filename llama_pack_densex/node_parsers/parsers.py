@@ -67,8 +67,12 @@ def _made_of_dict(value: Any) -> Any:
         return value
     name = value.get("class_name")
     if name not in _KINDS:
-        raise ValueError(f"cannot make a {name!r} from its dictionary; known are {', '.join(sorted(_KINDS))}")
-    parts = {key: _made_of_dict(part) if key == "otherwise" else part for key, part in value.items()}
+        raise ValueError(
+            f"cannot make a {name!r} from its dictionary; known are {', '.join(sorted(_KINDS))}"
+        )
+    parts = {
+        key: _made_of_dict(part) if key == "otherwise" else part for key, part in value.items()
+    }
     return _KINDS[name].from_dict(
         {key: part for key, part in parts.items() if key != "id_func"},
     )  # kept by name only
@@ -77,7 +81,9 @@ def _made_of_dict(value: Any) -> Any:
 def without_secrets(value: Any) -> Any:
     """What `to_dict` of a parser or a model returned, without the keys in it."""
     if isinstance(value, dict):
-        named = ((key, part) for key, part in value.items() if not (part and SECRET.search(str(key))))
+        named = (
+            (key, part) for key, part in value.items() if not (part and SECRET.search(str(key)))
+        )
         return {key: without_secrets(part) for key, part in named}
     return [without_secrets(part) for part in value] if isinstance(value, list) else value
 
@@ -100,19 +106,26 @@ _BaseParser = Annotated[
 class BasePropositionNodeParser(NodeSettings):
     """Splits documents into base nodes and hangs proposition nodes under them."""
 
-    propositionizer: Annotated[SerializeAsAny[Propositionizer], BeforeValidator(_made_of_dict)] = Field(
-        default_factory=SentencePropositionizer,
-        description="What turns a passage into propositions; sentences, where nothing is given.",
+    propositionizer: Annotated[SerializeAsAny[Propositionizer], BeforeValidator(_made_of_dict)] = (
+        Field(
+            default_factory=SentencePropositionizer,
+            description="What turns a passage into propositions; sentences, where nothing is given.",
+        )
     )
 
     @field_validator("id_func", mode="before")
     @classmethod
     def _id_func_of_dict(cls, value: Any) -> Any:
-        return None if isinstance(value, dict) else value  # core writes a function's name, and cannot read it
+        # core writes a function's name, and cannot read it
+        return None if isinstance(value, dict) else value
 
     def __reduce__(self) -> Any:
         # core's own pickling leaves out what cannot be pickled; here that is an error
-        fields = {name: getattr(self, name) for name in type(self).model_fields if name != "callback_manager"}
+        fields = {
+            name: getattr(self, name)
+            for name in type(self).model_fields
+            if name != "callback_manager"
+        }
         for part in self.base_parsers():
             if holds_key(part):
                 raise TypeError(
@@ -136,7 +149,12 @@ class BasePropositionNodeParser(NodeSettings):
     def document_hasher(self) -> Callable[[BaseNode], str]:
         """What `document_hash` does, for many documents: the settings are looked at once."""
         levels = [without_secrets(parser.to_dict()) for parser in self.base_parsers()]
-        settings = [self.include_metadata, self.include_prev_next_rel, sorted(self.granularity), levels]
+        settings = [
+            self.include_metadata,
+            self.include_prev_next_rel,
+            sorted(self.granularity),
+            levels,
+        ]
         fingerprint = self.propositionizer.fingerprint
 
         def document_hash(document: BaseNode) -> str:
@@ -244,7 +262,9 @@ class BasePropositionNodeParser(NodeSettings):
         documents, passages = self._split_all(nodes, show_progress)
         sets = self.propositionizer.stream(passages)
         shown = get_tqdm_iterable(sets, show_progress, "Propositionising", total=len(passages))
-        return _assembled(documents, checked_sets(self.propositionizer, passages, reported(list(shown))))
+        return _assembled(
+            documents, checked_sets(self.propositionizer, passages, reported(list(shown)))
+        )
 
     async def _aparse_nodes(
         self,
@@ -425,7 +445,9 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
         if chunk_sizes is None:
             chunk_sizes = DEFAULT_CHUNK_SIZES[1:] if sections else DEFAULT_CHUNK_SIZES
         if any(lower >= upper for upper, lower in pairwise(chunk_sizes)):
-            raise ValueError(f"chunk_sizes must become smaller from level to level, not {list(chunk_sizes)}")
+            raise ValueError(
+                f"chunk_sizes must become smaller from level to level, not {list(chunk_sizes)}"
+            )
         if propositionizer is not None:
             kwargs["propositionizer"] = propositionizer
         topmost: list[NodeParser] = [SectionNodeParser()] if sections else []
@@ -441,7 +463,8 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
 
 def _splitters(chunk_sizes: Sequence[int], chunk_overlap: int = 0) -> list[NodeParser]:
     return [
-        PassageNodeParser(chunk_size=size, chunk_overlap=min(chunk_overlap, size)) for size in chunk_sizes
+        PassageNodeParser(chunk_size=size, chunk_overlap=min(chunk_overlap, size))
+        for size in chunk_sizes
     ]
 
 
@@ -468,7 +491,9 @@ class _Waiting:
         self._document = document
         try:
             self._nodes: DocumentNodes | Exception = nodes_of(document)
-        except Exception as error:  # whatever a base parser or odd metadata raise is this document's matter
+        except (
+            Exception
+        ) as error:  # whatever a base parser or odd metadata raise is this document's matter
             self._nodes = error
 
     @property
@@ -484,7 +509,9 @@ class _Waiting:
             return ParsedDocument(self._document, [], error)
 
 
-def _assembled(documents: Sequence[DocumentNodes], sets: Sequence[PropositionSet]) -> list[BaseNode]:
+def _assembled(
+    documents: Sequence[DocumentNodes], sets: Sequence[PropositionSet]
+) -> list[BaseNode]:
     remaining = iter(sets)
     nodes: list[BaseNode] = []
     for document in documents:
@@ -554,7 +581,9 @@ class PropositionIngestionCache(IngestionCache):
         ['a', 'b']
     """
 
-    def put(self, key: str, nodes: Sequence[BaseNode], collection: str | None = None, **kwargs: Any) -> None:
+    def put(
+        self, key: str, nodes: Sequence[BaseNode], collection: str | None = None, **kwargs: Any
+    ) -> None:
         """Keep the nodes of a transformation, unless one of our parsers returned them."""
         if isinstance(nodes, ParsedNodes) and nodes.fresh:
             nodes.fresh = False

@@ -59,7 +59,9 @@ class PassageNodeParser(TextSplitter):
         ['# Rain\\n\\nIt rained for a week in May.', '# Snow\\n\\nIt snowed for a day in March.']
     """
 
-    chunk_size: int = Field(default=DEFAULT_CHUNK_SIZE, gt=0, description="The most tokens in a passage.")
+    chunk_size: int = Field(
+        default=DEFAULT_CHUNK_SIZE, gt=0, description="The most tokens in a passage."
+    )
     chunk_overlap: int = Field(
         default=0,
         ge=0,
@@ -138,7 +140,9 @@ def find_pieces(text: str, chunk_size: int) -> list[CuttingPiece]:
         text: A document's text.
         chunk_size: The most tokens in a piece; what is longer is cut at its best places.
     """
-    blocks = [block for block in find_blocks(text) if not _is_picture_alone(text[slice(*block.span)])]
+    blocks = [
+        block for block in find_blocks(text) if not _is_picture_alone(text[slice(*block.span)])
+    ]
     pieces: list[CuttingPiece] = []
     for number, block in enumerate(blocks):
         above = blocks[max(number - 2, 0) : number]
@@ -147,9 +151,15 @@ def find_pieces(text: str, chunk_size: int) -> list[CuttingPiece]:
         for start, end in _parts(text, block, chunk_size):
             tokens = length_of(text[start:end])
             pieces.append(
-                CuttingPiece(start, end, tokens, cost, block.kind == "heading", block.kind == "row"),
+                CuttingPiece(
+                    start, end, tokens, cost, block.kind == "heading", block.kind == "row"
+                ),
             )
-            cost = _AT_SENTENCE if block.kind == "prose" and not _leads_in(block, below) else _WITHIN_PIECE
+            cost = (
+                _AT_SENTENCE
+                if block.kind == "prose" and not _leads_in(block, below)
+                else _WITHIN_PIECE
+            )
     return pieces
 
 
@@ -184,7 +194,9 @@ def _cost_of_cut(text: str, above: Sequence[Block], block: Block) -> float:
 
 def _cost_within_section(text: str, above: Block, block: Block) -> float:
     if any(above.start < end for _, end in block.needs):
-        return _AT_NESTED_ITEM if above.kind == "item" and not _announces(text, above) else _BELOW_LEAD
+        return (
+            _AT_NESTED_ITEM if above.kind == "item" and not _announces(text, above) else _BELOW_LEAD
+        )
     if block.kind in ("item", "group", "row"):
         return _AT_ITEM if block.level < 2 else _AT_NESTED_ITEM
     if block.level:
@@ -227,7 +239,9 @@ def _parts(text: str, block: Block, chunk_size: int) -> Iterator[Span]:
     else:
         spans = [block.span]
     for span in spans:
-        yield from _divided(text, span, chunk_size, (*_OUTER_DIVISIONS.get(block.kind, ()), *_DIVISIONS))
+        yield from _divided(
+            text, span, chunk_size, (*_OUTER_DIVISIONS.get(block.kind, ()), *_DIVISIONS)
+        )
 
 
 _Division = Callable[[str], Sequence[int]]
@@ -333,7 +347,11 @@ def best_cuts(pieces: Sequence[CuttingPiece], chunk_size: int) -> list[int]:
 
 
 def _cheapest_passage_until(
-    end: int, pieces: Sequence[CuttingPiece], ends: Sequence[int], limit: float, costs: Sequence[float]
+    end: int,
+    pieces: Sequence[CuttingPiece],
+    ends: Sequence[int],
+    limit: float,
+    costs: Sequence[float],
 ) -> tuple[float, int]:
     """What all up to a place costs with the best last passage, and where that begins."""
     is_section_end = end == len(pieces) or pieces[end].is_heading

@@ -54,7 +54,9 @@ def split(document: BaseNode, parsers: Sequence[NodeParser]) -> list[BasePiece]:
     for parser in parsers:
         begun = len(pieces)
         for number, above in level:
-            pieces += [BasePiece(node, span, number) for node, span in _split_once(document, above, parser)]
+            pieces += [
+                BasePiece(node, span, number) for node, span in _split_once(document, above, parser)
+            ]
         level = list(enumerate(pieces[begun:], begun))
     return pieces
 
@@ -70,7 +72,9 @@ def title_of(document: BaseNode) -> str:
     stem."""
     if title := document.metadata.get("title"):
         return ", ".join(map(str, title)) if isinstance(title, (list, tuple)) else str(title)
-    file = PurePath(str(document.metadata.get("file_name") or document.metadata.get("file_path") or ""))
+    file = PurePath(
+        str(document.metadata.get("file_name") or document.metadata.get("file_path") or "")
+    )
     if file.suffix.lower() in HEADED and document.source_node is None:
         text = document.get_content()
         for block in find_blocks(text):
@@ -102,9 +106,13 @@ def _split_once(
     try:
         nodes = parser.get_nodes_from_documents([source])
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{parser.class_name()} cannot split document {document.id_!r}: {error}") from error
+        raise ValueError(
+            f"{parser.class_name()} cannot split document {document.id_!r}: {error}"
+        ) from error
     # core's parsers make nothing of what is no JSON, and of HTML without their tags
-    nodes = [node for node in nodes if node.get_content().strip() and not node.child_nodes] or [source]
+    nodes = [node for node in nodes if node.get_content().strip() and not node.child_nodes] or [
+        source
+    ]
     spans = locate([node.get_content() for node in nodes], text)
     return [(node, _shifted(span, above.span)) for node, span in zip(nodes, spans, strict=True)]
 
@@ -164,7 +172,9 @@ class SectionNodeParser(TextSplitter):
         depth: The deepest heading level that opens a section of its own (1 to 6).
     """
 
-    depth: int = Field(default=2, ge=1, le=6, description="The deepest heading level that opens a section.")
+    depth: int = Field(
+        default=2, ge=1, le=6, description="The deepest heading level that opens a section."
+    )
 
     @classmethod
     def class_name(cls) -> str:

@@ -80,7 +80,9 @@ class TopicNodeParser(TextSplitter):
         sizes = [length_of(text[start:end]) for start, end in pairwise(places)]
         cuts = [0, len(segments)]
         if sum(sizes) > self.chunk_size:
-            across = similarities(self._embedded([text[part.start : part.end] for part in segments]))
+            across = similarities(
+                self._embedded([text[part.start : part.end] for part in segments])
+            )
             gaps = zip(segments[:-1], across, strict=True)
             # headings, of tables too, stay with what they are above
             costs = [inf if part.kind in ("heading", "columns") else gap for part, gap in gaps]
@@ -95,7 +97,11 @@ class TopicNodeParser(TextSplitter):
         return passages
 
     def _embedded(self, sentences: Sequence[str]) -> Any:
-        model = self.embed_model if isinstance(self.embed_model, BaseEmbedding) else _named(self.embed_model)
+        model = (
+            self.embed_model
+            if isinstance(self.embed_model, BaseEmbedding)
+            else _named(self.embed_model)
+        )
         return np.asarray(embed_texts(model, sentences), np.float32)
 
 
@@ -125,7 +131,8 @@ def similarities(embeddings: Any) -> list[float]:
         One for each gap, one less than there are sentences.
     """
     padded = np.pad(of_length_one(embeddings), ((1, 1), (0, 0)))
-    pairs = of_length_one(padded[:-1] + padded[1:])  # of each gap, that before the first sentence included
+    # of each gap, that before the first sentence included
+    pairs = of_length_one(padded[:-1] + padded[1:])
     across: list[float] = np.einsum("ij,ij->i", pairs[:-2], pairs[2:]).tolist()
     return across
 

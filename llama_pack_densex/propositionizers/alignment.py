@@ -21,10 +21,14 @@ from llama_pack_densex.text.tokens import tokenize
 
 Span = tuple[int, int]
 
-_OWN = 1.5  # the power of how rare a word is among the propositions: a subject is in many, whoever says it
-_LATER = 0.5  # what a proposition's last word counts more than its first: its subject may be from elsewhere
-_NUMERAL = 3.0  # what a number counts for the chief source: sentences about two models differ by little else
-_LENGTH = 0.3  # the power of a sentence's weight that it is divided by: long ones share words by chance
+# the power of how rare a word is among the propositions: a subject is in many, whoever says it
+_OWN = 1.5
+# what a proposition's last word counts more than its first: its subject may be from elsewhere
+_LATER = 0.5
+# what a number counts for the chief source: sentences about two models differ by little else
+_NUMERAL = 3.0
+# the power of a sentence's weight that it is divided by: long ones share words by chance
+_LENGTH = 0.3
 _HEADING = 0.5  # what a heading counts, or a table's header: it names what stands below it
 _NAMING = ("heading", "columns")
 _FURTHER = 0.25  # the share of a proposition that a further sentence has to have
@@ -77,7 +81,9 @@ def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[
     for question in questions:
         wanted = set(tokenize(question))
         shared = [math.fsum(map(rarity.__getitem__, wanted & own)) for own in words]
-        shares = [weight / math.sqrt(len(own) or 1) for weight, own in zip(shared, words, strict=True)]
+        shares = [
+            weight / math.sqrt(len(own) or 1) for weight, own in zip(shared, words, strict=True)
+        ]
         ranked = sorted(range(len(words)), key=shares.__getitem__, reverse=True)
         least = _ANSWERS_TOO * max(shares, default=0.0)
         likely = [place for place in ranked if shares[place] >= least > 0]
@@ -176,7 +182,9 @@ class Comparison:
         shared = [token for token in weights if token in self._tokens[place]]
         return sum(map(weights.pop, shared))
 
-    def _discount_subject(self, weights: dict[str, float], positions: dict[str, float], chief: int) -> None:
+    def _discount_subject(
+        self, weights: dict[str, float], positions: dict[str, float], chief: int
+    ) -> None:
         """First words that stand above the chief source are what its pronoun means; the fact is below."""
         for token in weights:
             if self._places.get(token, [chief])[0] < chief:
@@ -189,7 +197,9 @@ class Comparison:
             counted = weight * _NUMERAL if token[0].isdigit() and not least else weight
             for place in self._places.get(token, ()):
                 shares[place] += counted
-        best = max(shares, key=lambda place: (shares[place] * self._factors[place], -place), default=None)
+        best = max(
+            shares, key=lambda place: (shares[place] * self._factors[place], -place), default=None
+        )
         if best is None or shares[best] < least:
             return None
         if least and self.segments[best].kind in _NAMING:
@@ -201,7 +211,9 @@ compare = lru_cache(maxsize=256)(Comparison)
 """Compare a passage and its propositions: checks and, a batch later, nodes need the same ones; 34 kB each."""
 
 
-def _places_of(tokens_by_place: Sequence[set[str]], frequency: Mapping[str, int]) -> dict[str, list[int]]:
+def _places_of(
+    tokens_by_place: Sequence[set[str]], frequency: Mapping[str, int]
+) -> dict[str, list[int]]:
     """The segments that hold each token, without the tokens that most of them hold."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     for place, tokens in enumerate(tokens_by_place):

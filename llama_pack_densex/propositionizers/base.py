@@ -29,7 +29,9 @@ logger = plain_logger(__name__)
 T = TypeVar("T")
 
 Status = Literal["ok", "repaired", "fallback"]
-FindingKind = Literal["grounding", "language", "self_containedness", "coverage", "duplication", "size"]
+FindingKind = Literal[
+    "grounding", "language", "self_containedness", "coverage", "duplication", "size"
+]
 
 
 class PropositionizerError(LLMError):
@@ -344,7 +346,8 @@ class DelegatingPropositionizer(Propositionizer):
     """
 
     otherwise: SerializeAsAny[Propositionizer] | None = Field(
-        default=None, description="The propositionizer for the passages that this one does not take."
+        default=None,
+        description="The propositionizer for the passages that this one does not take.",
     )
 
     @abstractmethod
@@ -367,19 +370,27 @@ class DelegatingPropositionizer(Propositionizer):
         if rest:
             if self.otherwise is None:
                 raise ValueError(self._refusal(rest, len(passages)))
-            sets_of_rest = checked_sets(self.otherwise, rest, await self.otherwise.apropositionize(rest))
+            sets_of_rest = checked_sets(
+                self.otherwise, rest, await self.otherwise.apropositionize(rest)
+            )
         own_sets = await asyncio.to_thread(self._make, [*compress(passages, taken)])
         remaining = {True: iter(own_sets), False: iter(sets_of_rest)}
         return [next(remaining[is_own]) for is_own in taken]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # files and weights are read again where it is unpickled
-        return partial(type(self), **{name: getattr(self, name) for name in type(self).model_fields}), ()
+        return partial(
+            type(self), **{name: getattr(self, name) for name in type(self).model_fields}
+        ), ()
 
     def keeping_replies(self, file: Path) -> Propositionizer:
         """The same propositionizer, whose `otherwise` keeps an LLM's replies."""
         otherwise = None if self.otherwise is None else self.otherwise.keeping_replies(file)
-        return self if otherwise is self.otherwise else self.model_copy(update={"otherwise": otherwise})
+        return (
+            self
+            if otherwise is self.otherwise
+            else self.model_copy(update={"otherwise": otherwise})
+        )
 
     def forget_replies(self, texts: Iterable[str]) -> int:
         return self.otherwise.forget_replies(texts) if self.otherwise is not None else 0
@@ -432,7 +443,9 @@ def checked_sets(
 
 def reported(sets: list[PropositionSet]) -> list[PropositionSet]:
     """Sets, after a warning of those that sentences stand in for."""
-    report_fallbacks(Counter(result.reason for result in sets if result.status == "fallback"), len(sets))
+    report_fallbacks(
+        Counter(result.reason for result in sets if result.status == "fallback"), len(sets)
+    )
     return sets
 
 

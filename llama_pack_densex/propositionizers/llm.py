@@ -57,7 +57,9 @@ from llama_pack_densex.propositionizers.prompts import (
     takes_variable,
 )
 from llama_pack_densex.propositionizers.recorded import open_recording, purge_recording
-from llama_pack_densex.propositionizers.runs import PropositionizingEndEvent as PropositionizingEndEvent
+from llama_pack_densex.propositionizers.runs import (
+    PropositionizingEndEvent as PropositionizingEndEvent,
+)
 from llama_pack_densex.propositionizers.runs import Run
 
 _DEFAULT_CONCURRENCY = 8
@@ -140,21 +142,39 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         1
     """
 
-    questions: bool = Field(False, description="Whether questions that a passage answers are written too.")
-    llm_factory: str = Field("", description='What makes the LLM elsewhere: "module:name", or its own name.')
-    max_concurrency: int | None = Field(None, ge=1, description="Requests in flight at the same time.")
+    questions: bool = Field(
+        False, description="Whether questions that a passage answers are written too."
+    )
+    llm_factory: str = Field(
+        "", description='What makes the LLM elsewhere: "module:name", or its own name.'
+    )
+    max_concurrency: int | None = Field(
+        None, ge=1, description="Requests in flight at the same time."
+    )
     requests_per_minute: _Rate = None
     tokens_per_minute: _Rate = None
     workers: int = Field(1, ge=1, description="Processes that share the rates and the budget.")
     max_cost: FiniteFloat | None = Field(None, ge=0, description="US dollars to stop at.")
     max_tokens_total: int | None = Field(None, ge=0, description="Tokens to stop at.")
     prices: dict[str, Price] = Field({}, description="Prices beside the list prices.")
-    max_attempts: int = Field(3, ge=1, description="Requests for the same text before sentences stand in.")
-    max_retries: int = Field(6, ge=0, description="Further tries after a time-out or a server's error.")
-    retry_wait: FiniteFloat = Field(1.0, ge=0, description="Scale of waits between those tries, in seconds.")
-    strictness: Literal["off", "flag", "repair"] = Field("flag", description="What to do about findings.")
-    record_to: str | None = Field(None, description="The JSONL file that propositions are appended to.")
-    structured: Literal["auto", "off"] = Field("auto", description="Whether a JSON schema is asked for.")
+    max_attempts: int = Field(
+        3, ge=1, description="Requests for the same text before sentences stand in."
+    )
+    max_retries: int = Field(
+        6, ge=0, description="Further tries after a time-out or a server's error."
+    )
+    retry_wait: FiniteFloat = Field(
+        1.0, ge=0, description="Scale of waits between those tries, in seconds."
+    )
+    strictness: Literal["off", "flag", "repair"] = Field(
+        "flag", description="What to do about findings."
+    )
+    record_to: str | None = Field(
+        None, description="The JSONL file that propositions are appended to."
+    )
+    structured: Literal["auto", "off"] = Field(
+        "auto", description="Whether a JSON schema is asked for."
+    )
     _llm: LLM
     _form: dict[str, Any]
     _endpoint: Endpoint
@@ -195,7 +215,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         self._sender_now()  # says now what is wrong with the limits
         self._prompts = default_prompts(self.questions)
         prompts = {PROMPT_KEY: proposition_prompt, JAPANESE_PROMPT_KEY: japanese_proposition_prompt}
-        self._update_prompts({name: prompt for name, prompt in prompts.items() if prompt is not None})
+        self._update_prompts(
+            {name: prompt for name, prompt in prompts.items() if prompt is not None}
+        )
 
     @classmethod
     def class_name(cls) -> str:
@@ -358,7 +380,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         sender.retry_wait = self.retry_wait
         max_tokens = self.max_tokens_total and self.max_tokens_total // self.workers
         sender.meter.budget = Budget(max_cost, max_tokens)
-        sender.meter.price = price_of(self._model, self.prices, self._llm, is_needed=max_cost is not None)
+        sender.meter.price = price_of(
+            self._model, self.prices, self._llm, is_needed=max_cost is not None
+        )
         return sender
 
     def _get_prompts(self) -> PromptDictType:
@@ -373,7 +397,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
                 names = f"{PROMPT_KEY!r} and {JAPANESE_PROMPT_KEY!r}"
                 raise ValueError(f"there is no prompt {key!r}, only {names}")
             if not isinstance(prompt, BasePromptTemplate):
-                raise TypeError(f"{key} must be a prompt, PromptTemplate(...), not a {type(prompt).__name__}")
+                raise TypeError(
+                    f"{key} must be a prompt, PromptTemplate(...), not a {type(prompt).__name__}"
+                )
             if not takes_variable(prompt, "content"):
                 reason = "so that the LLM would never see the passage"
                 raise ValueError(f"{key} has no variable {{content}}, {reason}")
@@ -426,7 +452,11 @@ def _check_llm(llm: Any, factory: str) -> None:
 
 
 def _made_again(
-    kind: type[LLMPropositionizer], data: dict[str, Any], changes: dict[str, Any], *, is_pickled: bool = False
+    kind: type[LLMPropositionizer],
+    data: dict[str, Any],
+    changes: dict[str, Any],
+    *,
+    is_pickled: bool = False,
 ) -> LLMPropositionizer:
     """A propositionizer of its dictionary; a pickle's factory is trusted (see `LLMReference.rebuild`)."""
     settings = {**data, **changes}

@@ -61,7 +61,9 @@ _SYSTEM_JA = """\
 _LIST_JA = "JSON配列だけを返す。"
 _OBJECT_JA = "文章が答えになる質問も4〜8個、検索する人の短い言葉で書く。JSONだけを返す。"
 _EXAMPLE_JA = '["霧浜灯台は1874年に着工した。", "霧浜灯台の料金は大人500円である。"]'
-_EXAMPLE_WITH_QUESTIONS_JA = f'{{"propositions": {_EXAMPLE_JA}, "questions": ["霧浜灯台はいつできた？"]}}'
+_EXAMPLE_WITH_QUESTIONS_JA = (
+    f'{{"propositions": {_EXAMPLE_JA}, "questions": ["霧浜灯台はいつできた？"]}}'
+)
 
 EXAMPLE_TEXTS = {
     compared(text)
@@ -99,7 +101,9 @@ def prompt_key(language: str) -> str:
     return JAPANESE_PROMPT_KEY if language == "ja" else PROMPT_KEY
 
 
-def format_request(prompt: BasePromptTemplate, llm: LLM, passage: Passage, note: str) -> list[ChatMessage]:
+def format_request(
+    prompt: BasePromptTemplate, llm: LLM, passage: Passage, note: str
+) -> list[ChatMessage]:
     """Write the messages of a request; a note that the prompt has no place for goes ahead of the last one."""
     context = readable_text(passage.context).strip()
     if context:
@@ -160,7 +164,10 @@ def repair_note(checked: PropositionSet, language: str) -> str:
 def _chat_prompt(system: str, reply: str, example: str) -> ChatPromptTemplate:
     written = system.format(reply=reply, example=example)
     return ChatPromptTemplate(
-        [ChatMessage(written, role=MessageRole.SYSTEM), ChatMessage(_REQUEST, role=MessageRole.USER)]
+        [
+            ChatMessage(written, role=MessageRole.SYSTEM),
+            ChatMessage(_REQUEST, role=MessageRole.USER),
+        ]
     )
 
 
@@ -228,7 +235,9 @@ _LONGEST_BEFORE = 300  # characters of the sentences before a part
 
 def with_sentences_before(context: str, before: str) -> str:
     """A context with the last one or two short sentences before a part, for its pronouns."""
-    starts = [part.start for part in segment(before)[-2:] if len(before) - part.start <= _LONGEST_BEFORE]
+    starts = [
+        part.start for part in segment(before)[-2:] if len(before) - part.start <= _LONGEST_BEFORE
+    ]
     sentences = before[min(starts, default=len(before)) :].strip()
     if not sentences or sentences in context:
         return context

@@ -29,7 +29,8 @@ from llama_pack_densex.propositionizers.checks import checked
 from llama_pack_densex.text.tokens import compared
 
 _WRITING = threading.Lock()
-_Recordings = dict[tuple[str, ...], PropositionSet]  # by text, and by text, title, section and context
+# by text, and by text, title, section and context
+_Recordings = dict[tuple[str, ...], PropositionSet]
 
 
 class RecordedPropositionizer(DelegatingPropositionizer):
@@ -66,7 +67,9 @@ class RecordedPropositionizer(DelegatingPropositionizer):
     path: str = Field(description="The JSONL file with the recorded propositions.")
     _recorded: _Recordings
 
-    def __init__(self, path: str | Path, otherwise: Propositionizer | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, path: str | Path, otherwise: Propositionizer | None = None, **kwargs: Any
+    ) -> None:
         fields = {"path": str(path), "otherwise": otherwise, **kwargs}
         super().__init__(**fields)
         self._recorded = _read_recordings(Path(path))
@@ -158,7 +161,9 @@ def _joined(earlier: PropositionSet, record: dict[str, Any]) -> PropositionSet:
         earlier = replace(earlier, questions=_texts(record["questions"]))
     if "propositions" in record:
         reason = str(record.get("reason") or "")
-        earlier = replace(earlier, texts=_texts(record["propositions"]), status=status, reason=reason)
+        earlier = replace(
+            earlier, texts=_texts(record["propositions"]), status=status, reason=reason
+        )
     return earlier
 
 
@@ -201,7 +206,8 @@ def append_recording(path: str | Path, passage: Passage, propositions: Propositi
     line = text.encode("utf-8", "backslashreplace")  # a lone surrogate becomes its JSON escape
     with _WRITING, open(path, "ab", buffering=0, opener=open_private) as file:
         written = file.write(line)
-        if written < len(line):  # as much as a full disk takes: half a line would make the file unreadable
+        # as much as a full disk takes: half a line would make the file unreadable
+        if written < len(line):
             file.truncate(file.tell() - written)
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
 

@@ -257,7 +257,10 @@ def _without_questions(value: Any, named: list[Any]) -> Any:
 
 def _without_numbers(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Several texts without their numbers, if each begins with its own."""
-    bare = [re.sub(rf"\A[(（]?{n}(?:[.)．:：]\s|[）、])\s*", "", text) for n, text in enumerate(texts, 1)]
+    bare = [
+        re.sub(rf"\A[(（]?{n}(?:[.)．:：]\s|[）、])\s*", "", text)
+        for n, text in enumerate(texts, 1)
+    ]
     if len(texts) < 2 or any(map(operator.eq, bare, texts)):
         return texts
     return _propositions(bare)
@@ -294,7 +297,8 @@ def _python_list(text: str) -> Any:
         tokens = generate_tokens(StringIO(text).readline)
         kinds = [token.type for token in tokens if token.string.strip()]
         if (STRING, STRING) not in pairwise(kinds):  # Python would join them
-            return json.loads(json.dumps(ast.literal_eval(text)))  # of what JSON has, and keys are texts
+            # of what JSON has, and keys are texts
+            return json.loads(json.dumps(ast.literal_eval(text)))
     raise _UnusableReplyError("unreadable")
 
 
@@ -335,7 +339,9 @@ def _of_type(item: dict[str, Any], types: type | tuple[type, ...]) -> dict[str, 
     return {key: part for key, part in item.items() if isinstance(part, types)}
 
 
-def _chosen_texts(item: dict[str, Any], named_texts: dict[str, str], texts: dict[str, str]) -> list[str]:
+def _chosen_texts(
+    item: dict[str, Any], named_texts: dict[str, str], texts: dict[str, str]
+) -> list[str]:
     """The texts that are named like propositions, else the only one, else those that are numbered."""
     stating = named_texts or texts
     has_others = len(named_texts) < len(item)
@@ -348,7 +354,9 @@ def _is_passage(texts: dict[str, str], lists: dict[str, Any]) -> bool:
     """Whether a text is the passage that lists say in propositions, not a proposition with its words."""
     if len(texts) > 1 or not any(map(_TEXT.match, texts)):
         return False
-    parts = chain.from_iterable(part.values() if isinstance(part, dict) else part for part in lists.values())
+    parts = chain.from_iterable(
+        part.values() if isinstance(part, dict) else part for part in lists.values()
+    )
     listed = "".join(part for part in parts if isinstance(part, str))  # what is deeper comes later
     return len(listed) >= len("".join(texts.values()))
 

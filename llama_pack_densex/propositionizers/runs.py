@@ -33,7 +33,14 @@ from llama_pack_densex.propositionizers.prompts import (
     with_sentences_before,
 )
 from llama_pack_densex.propositionizers.recorded import append_recording
-from llama_pack_densex.propositionizers.replies import REASONS, Reading, fall_back, join_parts, judge, unique
+from llama_pack_densex.propositionizers.replies import (
+    REASONS,
+    Reading,
+    fall_back,
+    join_parts,
+    judge,
+    unique,
+)
 from llama_pack_densex.text.terminal import plain_logger
 from llama_pack_densex.text.tokens import has_letters
 
@@ -47,8 +54,10 @@ _AHEAD = 16  # passages that wait or are under way for each request in flight
 _LEAST_AHEAD = 512  # passages that may wait in any case
 _REMEMBERED = 4096  # passages of one call that a later identical one is compared with
 _MOST_REQUESTS = 256  # for one passage and all the parts that it is split into
-_LAST_WAIT = 5.0  # seconds for replies that are under way when a run is interrupted: they are paid for
-_LET_GO = 0.1  # seconds: replies come together, and the next requests leave before these are checked
+# seconds for replies that are under way when a run is interrupted: they are paid for
+_LAST_WAIT = 5.0
+# seconds: replies come together, and the next requests leave before these are checked
+_LET_GO = 0.1
 _FIRST_PASSAGES = 20  # where sentences stand in for all of so many, no setting is right
 _FEW_PASSAGES = 8  # whole passages are enough to tell whether too many first replies are cut off
 _NEARLY_ALL = 0.9  # of the first replies
@@ -133,7 +142,8 @@ class Run:
             yield from held
         except BaseException as error:
             self.end(type(error).__name__)
-            if asyncio._get_running_loop() is not self.loop:  # the garbage collector may close it there
+            # the garbage collector may close it there
+            if asyncio._get_running_loop() is not self.loop:
                 wait(self._begun.values(), _LAST_WAIT)
             if isinstance(error, LLMError):
                 raise self._error or _public(error) from None
@@ -275,10 +285,14 @@ class _PassageRun:
         reading = await self._ask(self._passage, repair_note(result, self._language))
         if reading.problem is None:
             questions = reading.questions or result.questions
-            repaired = checked(self._passage, replace(result, texts=reading.texts, questions=questions))
+            repaired = checked(
+                self._passage, replace(result, texts=reading.texts, questions=questions)
+            )
             if is_better(repaired.findings, result.findings):
                 result = repaired
-        result = replace(result, status="repaired", reason="; ".join(reasons), is_passing=reading.is_passing)
+        result = replace(
+            result, status="repaired", reason="; ".join(reasons), is_passing=reading.is_passing
+        )
         return settled(self._passage, result)
 
     async def _ask_for(self, part: Passage) -> list[PropositionSet]:
@@ -290,7 +304,9 @@ class _PassageRun:
         max_attempts = self._run.asking.max_attempts
         for attempt in range(1, max_attempts + 1):
             if self._requests_sent >= _MOST_REQUESTS:
-                return [fall_back(part, f"the limit of {_MOST_REQUESTS} requests a passage was reached")]
+                return [
+                    fall_back(part, f"the limit of {_MOST_REQUESTS} requests a passage was reached")
+                ]
             reading = await self._ask(part, note, attempt, is_last=attempt == max_attempts)
             if self._requests_sent == 1:
                 self._run.note_first(part.text if reading.problem in _TOO_LONG else "")
@@ -306,10 +322,14 @@ class _PassageRun:
             note = ask_again_note(reading.problem, self._language)
         return [fall_back(part, f"{'; '.join(unique(reasons))} (asked {max_attempts} times)")]
 
-    async def _ask(self, part: Passage, note: str, attempt: int = 1, *, is_last: bool = False) -> Reading:
+    async def _ask(
+        self, part: Passage, note: str, attempt: int = 1, *, is_last: bool = False
+    ) -> Reading:
         """Ask once, and read the reply; a failure of the provider is a problem too."""
         asking = self._run.asking
-        request = replace(asking.question(self._passage, part, note), attempt=attempt, turn=self._turn)
+        request = replace(
+            asking.question(self._passage, part, note), attempt=attempt, turn=self._turn
+        )
         self._requests_sent += 1
         reply = await self._run.sender.ask(request, self._run.client.send, self._run.stop)
         if isinstance(reply, Failure):
@@ -321,7 +341,9 @@ class _PassageRun:
     async def _ask_for_halves(self, first: Passage, second: Passage) -> list[PropositionSet]:
         second = replace(second, context=with_sentences_before(second.context, first.text))
         # both to their end: what was asked for before an error is paid for, and worth keeping
-        halves = await asyncio.gather(self._ask_for(first), self._ask_for(second), return_exceptions=True)
+        halves = await asyncio.gather(
+            self._ask_for(first), self._ask_for(second), return_exceptions=True
+        )
         parts = []
         for half in halves:
             if isinstance(half, BaseException):

@@ -106,7 +106,9 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
             ValueError: Only the dictionary names the folder of the model.
         """
         if "model" not in kwargs and "model" in data:
-            refuse_place(unnamed_place(data["model"]), "a model", f"pass model={data['model']!r} too.")
+            refuse_place(
+                unnamed_place(data["model"]), "a model", f"pass model={data['model']!r} too."
+            )
         return super().from_dict(data, **kwargs)
 
     @classmethod
@@ -118,7 +120,9 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 
     def _refusal(self, others: Sequence[Passage], count: int) -> str:
         languages = Counter(passage.language for passage in others)
-        counts = (f"{LANGUAGE_NAMES[language]} ({times:,})" for language, times in languages.most_common())
+        counts = (
+            f"{LANGUAGE_NAMES[language]} ({times:,})" for language, times in languages.most_common()
+        )
         return (
             f"{len(others):,} of {count:,} passages are not in English, which is all that {self.model} "
             f"knows: {', '.join(counts)}. Pass otherwise=..., another propositionizer for these (at the "
@@ -131,7 +135,9 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         parts = self._make_parts([passages[number] for number in numbers])
         for number, own_parts in zip(numbers, parts, strict=True):
             sets[number] = checked(passages[number], join_parts(own_parts))
-        self._is_sound = self._is_sound or any(part.status == "ok" for part in chain.from_iterable(parts))
+        self._is_sound = self._is_sound or any(
+            part.status == "ok" for part in chain.from_iterable(parts)
+        )
         if not self._is_sound:
             self._check_fallbacks(sets)
         return sets
@@ -148,7 +154,9 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         """The sets of each passage's parts: of the whole, or of the parts of its halves."""
         if not passages:
             return []
-        replies = self._loaded.replies(list(map(_prompt, passages)), self.batch_size, self.max_new_tokens)
+        replies = self._loaded.replies(
+            list(map(_prompt, passages)), self.batch_size, self.max_new_tokens
+        )
         parts = []
         halves = {}
         for number, (passage, reply) in enumerate(zip(passages, replies, strict=True)):
@@ -209,7 +217,8 @@ class _Seq2SeqModel:
         self._device = device or infer_torch_device()
         self._model = model.to(self._device)
         self._longest = min(_LONGEST_INPUT, self._tokenizer.model_max_length)
-        self._lock = threading.Lock()  # two threads cannot use a tokenizer, nor would the model be faster
+        # two threads cannot use a tokenizer, nor would the model be faster
+        self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Seq2SeqModel:
         return self  # nothing in it is ever changed
@@ -233,12 +242,16 @@ class _Seq2SeqModel:
 
         replies: list[tuple[str, Finish]] = [("", "length")] * len(prompts)
         with self._lock, torch.inference_mode():
-            ids = self._tokenizer(list(prompts), truncation=True, max_length=self._longest + 1)["input_ids"]
+            ids = self._tokenizer(list(prompts), truncation=True, max_length=self._longest + 1)[
+                "input_ids"
+            ]
             fitting = [i for i, tokens in enumerate(ids) if len(tokens) <= self._longest]
             fitting.sort(key=lambda i: -len(ids[i]))
             for start in range(0, len(fitting), batch_size):
                 places = fitting[start : start + batch_size]
-                batch = self._tokenizer([prompts[i] for i in places], padding=True, return_tensors="pt")
+                batch = self._tokenizer(
+                    [prompts[i] for i in places], padding=True, return_tensors="pt"
+                )
                 output = self._model.generate(
                     input_ids=batch["input_ids"].to(self._device),
                     attention_mask=batch["attention_mask"].to(self._device),

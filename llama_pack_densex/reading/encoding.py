@@ -230,7 +230,9 @@ def _rows(encoding: str, first: int, last: int) -> str:
     """The characters of two bytes whose first one is within a range."""
     pairs = (bytes((row, cell)) for row in range(first, last + 1) for cell in range(0x40, 0xFF))
     characters = (pair.decode(encoding, "ignore") for pair in pairs)
-    return "".join(character for character in characters if len(character) == 1 and ord(character) > 127)
+    return "".join(
+        character for character in characters if len(character) == 1 and ord(character) > 127
+    )
 
 
 def _hangul() -> str:
@@ -258,7 +260,10 @@ def _bits(text: str, script: _Script) -> float:
 def _try(data: bytes, encoding: str) -> str | None:
     try:
         return data.decode(encoding)
-    except (UnicodeDecodeError, LookupError):  # the latter where a page declares an unknown encoding
+    except (
+        UnicodeDecodeError,
+        LookupError,
+    ):  # the latter where a page declares an unknown encoding
         return None
 
 
@@ -288,11 +293,15 @@ def decode_file(file: Path, data: bytes | None = None, declared: str | None = No
     text, guessed = decoded
     if guessed:
         advice = "save it as UTF-8 if it reads wrongly"
-        logger.warning("%s names no encoding and was read as %s, which is a guess: %s", file, guessed, advice)
+        logger.warning(
+            "%s names no encoding and was read as %s, which is a guess: %s", file, guessed, advice
+        )
     if "\0" in text:
         raise UnreadableFileError(file, _NO_TEXT)
     if "\ufffd" in text and "\ufffd".encode() not in data:
-        logger.warning('%s has bytes that are no text in its encoding: "\ufffd" stands for them', file)
+        logger.warning(
+            '%s has bytes that are no text in its encoding: "\ufffd" stands for them', file
+        )
     return text
 
 

@@ -19,9 +19,31 @@ from llama_pack_densex.index.manifest import is_index
 
 # Of what Pygments knows by a file's name, the languages that people write to one another; the rest is code or
 # data. It takes .jp for JMESPath, and .mhtml for Mason.
-_PROSE = {"text", "markdown", "restructuredtext", "html", "tex", "org", "email", "groff", "jmespath", "mason"}
+_PROSE = {
+    "text",
+    "markdown",
+    "restructuredtext",
+    "html",
+    "tex",
+    "org",
+    "email",
+    "groff",
+    "jmespath",
+    "mason",
+}
 # Of these not all of its versions know.
-_DATA = (".csv", ".tsv", ".jsonl", ".ndjson", ".ipynb", ".geojson", ".lock", ".map", ".conf", ".svelte")
+_DATA = (
+    ".csv",
+    ".tsv",
+    ".jsonl",
+    ".ndjson",
+    ".ipynb",
+    ".geojson",
+    ".lock",
+    ".map",
+    ".conf",
+    ".svelte",
+)
 _UNREAD = ("image/", "audio/", "video/", "font/")  # a page has many, and each would be warned of
 # What programs leave beside documents: locks, backups, drafts, downloads under way, pictures of folders.
 _LEFT_BESIDE = re.compile(
@@ -30,7 +52,14 @@ _LEFT_BESIDE = re.compile(
     r"wbk|xlk|asd|xar|\$\w+|lck|idlk|dwl2?|laccdb)",
     re.IGNORECASE,
 )
-_BINS = ("$RECYCLE.BIN", "System Volume Information", "#recycle", "@eaDir", "lost+found", "__MACOSX")
+_BINS = (
+    "$RECYCLE.BIN",
+    "System Volume Information",
+    "#recycle",
+    "@eaDir",
+    "lost+found",
+    "__MACOSX",
+)
 
 
 class UnreadableFileError(ValueError):
@@ -176,7 +205,9 @@ def _is_prose(path: Path) -> bool:
     kind, _ = guess_type(path.name, strict=False)
     if path.suffix.lower() in _DATA or (kind or "").startswith(_UNREAD):
         return False
-    lexer = find_lexer_class_for_filename(path.name) or find_lexer_class_for_filename(path.name.lower())
+    lexer = find_lexer_class_for_filename(path.name) or find_lexer_class_for_filename(
+        path.name.lower()
+    )
     return lexer is None or not _PROSE.isdisjoint(lexer.aliases)
 
 
@@ -207,7 +238,9 @@ def _files_by_name(roots: Mapping[Path, Path]) -> dict[str, list[Path]]:
     return by_name
 
 
-def _distinct_names(files: Sequence[Path], roots: Mapping[Path, Path], taken: Set[str]) -> list[str]:
+def _distinct_names(
+    files: Sequence[Path], roots: Mapping[Path, Path], taken: Set[str]
+) -> list[str]:
     """The names of files, with as many of their roots' own folders as tell them from one another."""
     for folders in itertools.count():
         names = [_name(file, roots[file], folders) for file in files]
@@ -231,7 +264,9 @@ def _walk(root: Path, left_out: set[str], unreadable: list[UnreadableFileError])
             folder_names.clear()
             continue
         seen.add(str(real))
-        folder_names[:] = [name for name in sorted(folder_names) if _may_hold_documents(folder / name)]
+        folder_names[:] = [
+            name for name in sorted(folder_names) if _may_hold_documents(folder / name)
+        ]
         yield from (folder / name for name in sorted(file_names) if not name.startswith("."))
     for error in errors:
         reason = f"cannot be listed: {error.strerror}"

@@ -49,7 +49,8 @@ _BREAK = "\ufdd1"  # of a line
 _COLUMN = "column"  # of the text of an item
 _READY = "\ufdd2"  # before a block that is Markdown already
 _ITEM = "\ufdd3"  # behind the mark of a list's item
-_APART = "\ufdd5"  # before an item that Markdown takes for text unless it stands below an empty line
+# before an item that Markdown takes for text unless it stands below an empty line
+_APART = "\ufdd5"
 
 
 def read_page(file: Path) -> list[Part]:
@@ -67,7 +68,9 @@ def read_book(file: Path) -> list[Part]:
         names: dict[str | None, str] = {}
         for item in package.iterfind("{*}manifest/{*}item"):
             if "html" in item.get("media-type", "html") and "nav" not in item.get("properties", ""):
-                names[item.get("id")] = posixpath.normpath(f"{place}/../{unquote(item.attrib['href'])}")
+                names[item.get("id")] = posixpath.normpath(
+                    f"{place}/../{unquote(item.attrib['href'])}"
+                )
         order = [item.get("idref") for item in package.iterfind("{*}spine/{*}itemref")]
         pages = [archive.read(names[key]) for key in order if key in names]
     texts = [_page_text(file, page)[1] for page in pages]
@@ -122,7 +125,8 @@ def _flatten_deepest(soup: Tag) -> None:
 
 
 def _write_blocks(soup: Tag) -> None:
-    for tag in reversed(soup.find_all([*_HEADINGS, "table", "pre", "summary", "p"])):  # inner ones first
+    # inner ones first
+    for tag in reversed(soup.find_all([*_HEADINGS, "table", "pre", "summary", "p"])):
         block = _ready_block(tag)
         if block is not None:
             tag.replace_with(f"{_END}{_READY}{block}{_END}")
@@ -190,7 +194,12 @@ def _put_before_definition(term: Tag) -> None:
     """Begin a definition, but for a list, with its term, since neither says anything alone."""
     definition = term.find_next_sibling(["dt", "dd"])
     name = on_one_line(term.get_text())
-    if not name or not isinstance(definition, Tag) or definition.name == "dt" or definition.find(_LISTS):
+    if (
+        not name
+        or not isinstance(definition, Tag)
+        or definition.name == "dt"
+        or definition.find(_LISTS)
+    ):
         return
     if text := definition.find(string=_TEXT):
         text.insert_before(f"{name} " if name.endswith(("?", "？", ":", "：")) else f"{name}: ")
@@ -206,7 +215,8 @@ def _mark_items(around: Tag) -> None:
         number = _number(item, "value", number)
         mark = f"{indent}{number}." if around.name == "ol" else f"{indent}-"
         text = item.find(string=_TEXT)
-        is_empty = text is not None and text.find_parent("li") is not item  # it only holds another list
+        # it only holds another list
+        is_empty = text is not None and text.find_parent("li") is not item
         item[_COLUMN] = str(len(indent) if is_empty else min(len(mark) + 1, _DEEPEST_INDENT))
         apart = "" if place or number == 1 else _APART
         item.insert(0, f"{_END}{apart}{mark} {_ITEM}")

@@ -60,7 +60,8 @@ def read_pages(file: Path) -> list[Part]:
             if section and number not in begun:
                 metadata["section"] = section
             text = _CONTROLS.sub("", _HYPHEN.sub(_joined_word, text))
-            text = re.sub("(?m)^#", "    #", text)  # comments of code, which nothing else tells from headings
+            # comments of code, which nothing else tells from headings
+            text = re.sub("(?m)^#", "    #", text)
             for path in begun[number]:
                 text = _with_heading(text, path)
                 section = ", ".join(path)
@@ -136,7 +137,9 @@ def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:
     """The text of a page in the order in which it is read, with some tables in place of its own."""
     wraps = {**layout.wraps}
     for table in tables:
-        for place in range(min(table.places) - _LONGEST_BREAK, max(table.places) + _LONGEST_BREAK + 1):
+        for place in range(
+            min(table.places) - _LONGEST_BREAK, max(table.places) + _LONGEST_BREAK + 1
+        ):
             wraps.pop(place, None)
     characters = [*layout.text]
     lines: list[Line] = []
@@ -214,7 +217,9 @@ def _with_fields(
     return "".join(pieces), new_boxes, origins
 
 
-def _in_reading_order(layout: _Layout, characters: Sequence[str], lines_of_tables: Sequence[Line]) -> str:
+def _in_reading_order(
+    layout: _Layout, characters: Sequence[str], lines_of_tables: Sequence[Line]
+) -> str:
     in_text_order = "".join(layout.wraps.get(place, text) for place, text in enumerate(characters))
     if not layout.boxes:
         return in_text_order

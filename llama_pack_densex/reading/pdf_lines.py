@@ -74,7 +74,9 @@ class Line:
     box: Box
 
 
-def runs(items: Iterable[_Item], goes_on: Callable[[list[_Item], _Item], bool]) -> list[list[_Item]]:
+def runs(
+    items: Iterable[_Item], goes_on: Callable[[list[_Item], _Item], bool]
+) -> list[list[_Item]]:
     """Items in order, parted where one does not go on with the run before it."""
     parted: list[list[_Item]] = []
     for item in items:

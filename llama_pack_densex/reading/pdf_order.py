@@ -97,7 +97,9 @@ def _is_out_of_order(places: Sequence[int], rows: Sequence[Sequence[Line]]) -> b
     return steps_back > tolerated
 
 
-def _put_in_order(rows: Sequence[list[Line]], places: Sequence[int], ordered: list[list[Line]]) -> None:
+def _put_in_order(
+    rows: Sequence[list[Line]], places: Sequence[int], ordered: list[list[Line]]
+) -> None:
     """Put rows at the first of the places of their lines, and nothing at the others."""
     for place in places:
         ordered[place] = []
@@ -112,7 +114,9 @@ def _regions(lines: Sequence[Line]) -> Iterator[_Columns]:
     for line, following in zip(by_height, [*by_height[1:], None], strict=True):
         merged = _with_line(columns, line)
         begins_columns = len(merged) == 1 and following is not None and _is_beside(line, following)
-        joins_columns = len(merged) < len(columns) and all(len(column) >= _LEAST_LINES for column in columns)
+        joins_columns = len(merged) < len(columns) and all(
+            len(column) >= _LEAST_LINES for column in columns
+        )
         if columns and (begins_columns or joins_columns):
             yield columns
             merged = [[line]]

@@ -31,7 +31,8 @@ _SPACE = 0.3
 _WIDEST_STEP = 2.2  # from one line of a paragraph to the next
 _SAME = 1.2  # as large, but for what fonts differ by
 _USUAL_LETTER = 0.45  # how wide one is, or half of a wide one
-_WIDE_GAPS = 1.4  # times as wide as its letters usually make it: a line with gaps as a table's row has
+# times as wide as its letters usually make it: a line with gaps as a table's row has
+_WIDE_GAPS = 1.4
 _LEAST_SHARE = 0.12  # of the lines that reach the margin
 _DASHES = "–—"
 _MARKUP = re.compile(r"[|>]|#+ ")

@@ -96,7 +96,9 @@ def _text_of(text: str, places: Collection[int]) -> str:
     if not places:
         return ""
     stretch = range(min(places), max(places) + 1)
-    characters = (text[place] if place in places or text[place] == " " else "\n" for place in stretch)
+    characters = (
+        text[place] if place in places or text[place] == " " else "\n" for place in stretch
+    )
     return on_one_line(_NO_TEXT.sub("", "".join(characters)))
 
 
@@ -135,7 +137,9 @@ def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]
     for columns in runs(sorted(down, key=lambda ruling: ruling.start), _is_beside):
         top = columns[0].start
         bottom = max(ruling.end for ruling in columns)
-        rows = [ruling for ruling in across if top - _TOUCHING <= ruling.position <= bottom + _TOUCHING]
+        rows = [
+            ruling for ruling in across if top - _TOUCHING <= ruling.position <= bottom + _TOUCHING
+        ]
         ends = (end for _, *both_ends in rows for end in both_ends)
         xs = _distinct([*(ruling.position for ruling in columns), *ends])
         ys = _distinct([top, bottom, *(ruling.position for ruling in rows)])
@@ -226,9 +230,11 @@ def _has_unparted_rows(line_ys: Mapping[_Slot, Sequence[float]]) -> bool:
 
 _LEAST_ROWS = 3  # with figures
 _WIDE_GAP = 1.2  # of the size of characters: what is farther apart on a line is in two columns
-_WIDE_GAP_BEFORE_SIGN = 0.5  # the same before a currency's sign, which stands at the left of its column
+# the same before a currency's sign, which stands at the left of its column
+_WIDE_GAP_BEFORE_SIGN = 0.5
 _WIDE_GAP_BEHIND_SIGN = 20.0
-_NEXT_LINE = 2.6  # of the size of characters, from the middle of a line to that of the next of a table
+# of the size of characters, from the middle of a line to that of the next of a table
+_NEXT_LINE = 2.6
 _MOST_OTHER_LINES = 2  # without figures, between two with figures
 _MOST_LINES_ABOVE = 5  # of a header and the first section's name
 _MOST = 0.7  # share of a column's cells

@@ -92,7 +92,9 @@ def _mail_text(file: Path, message: EmailMessage) -> str:
 def read_subtitles(file: Path) -> list[Part]:
     """What is said, and by whom where that is marked, in lines without the times."""
     text = re.sub(r"<v[.\w]* ([^<>]*)>", r"\1: ", decode_file(file))
-    lines = re.sub(r"(?m)<[^<>]*>|^(?:WEBVTT.*|(?:\d+[^\S\n]*\n)?.* --> .*)$", "", text).splitlines()
+    lines = re.sub(
+        r"(?m)<[^<>]*>|^(?:WEBVTT.*|(?:\d+[^\S\n]*\n)?.* --> .*)$", "", text
+    ).splitlines()
     return [Part("\n".join(filter(None, lines)), {})]
 
 

@@ -110,7 +110,9 @@ def _read_parts(path: Path) -> list[Part]:
     suffix = path.suffix.lower()
     readers = (reader for suffixes, reader in READERS.items() if suffix in suffixes.split())
     module, function = next(readers, "plain.read_text").split(".")
-    parts: list[Part] = getattr(import_module(f"llama_pack_densex.reading.{module}"), function)(path)
+    parts: list[Part] = getattr(import_module(f"llama_pack_densex.reading.{module}"), function)(
+        path
+    )
     return parts
 
 

@@ -60,7 +60,8 @@ def read_csv(file: Path) -> list[Part]:
 
 # CSV
 
-_NAMED_DELIMITER = re.compile(r'"?sep=([^\r\n])"?[,;\t ]*(?:\r\n?|\n|\Z)', re.IGNORECASE)  # by Excel
+# by Excel
+_NAMED_DELIMITER = re.compile(r'"?sep=([^\r\n])"?[,;\t ]*(?:\r\n?|\n|\Z)', re.IGNORECASE)
 
 
 def _csv_table(text: str, delimiter: str) -> list[list[str]]:
@@ -85,7 +86,8 @@ def _delimiter(text: str) -> str:
     """What parts the cells of most lines."""
     sample = re.sub('"[^"]*"', "", text.strip()[:_SAMPLE])
     lines = sample.split("\n")
-    outside_numbers = re.sub(r"(?<=\d),(?=\d)", "", sample)  # in "3,50" it parts no cells where others may
+    # in "3,50" it parts no cells where others may
+    outside_numbers = re.sub(r"(?<=\d),(?=\d)", "", sample)
     return max(
         ",;\t|",
         key=lambda mark: (sum(mark in line for line in lines), outside_numbers.count(mark)),
@@ -157,7 +159,9 @@ def read_workbook(file: Path) -> list[Part]:
     parts: list[Part] = []
     for sheet in book.worksheets:
         text = _to_records(_sheet_places(sheet), has_forms=True)
-        parts.append(Part(text and f"# {sheet.title}\n\n{text}", {"page_label": sheet.title}, sheet.title))
+        parts.append(
+            Part(text and f"# {sheet.title}\n\n{text}", {"page_label": sheet.title}, sheet.title)
+        )
     return parts
 
 
@@ -222,7 +226,9 @@ def _warn_of_unkept(file: Path, book: Any) -> None:
     if not names:
         return
     shown = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
-    count = "1 cell with a formula has" if len(names) == 1 else f"{len(names)} cells with formulas have"
+    count = (
+        "1 cell with a formula has" if len(names) == 1 else f"{len(names)} cells with formulas have"
+    )
     advice = "open it in Excel or LibreOffice and save it"
     logger.warning("%s: %s no value and cannot be read (%s): %s", file, count, shown, advice)
 

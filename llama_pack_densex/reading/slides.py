@@ -87,7 +87,8 @@ def _box(shape: Any, html: str) -> _Box:
 
 _ROWS = ("top", "bottom")
 _COLUMNS = ("left", "right")
-_OVERLAP = 91440  # EMU (a tenth of an inch) that boxes may overlap which are beside or below one another
+# EMU (a tenth of an inch) that boxes may overlap which are beside or below one another
+_OVERLAP = 91440
 
 
 _MOST_DIVIDED = 200  # boxes: each may be a division of its own, within the one before

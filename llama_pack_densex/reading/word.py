@@ -152,7 +152,11 @@ _SHAPES = ("{*}drawing", "{*}pict")
 def _unwrap_boxes(root: Any) -> None:
     """Put text boxes, but not the shapes that they are in, where Mammoth reads them."""
     for shape in [*root.iter(*_SHAPES)]:
-        boxes = [box for box in shape.iter("{*}txbxContent") if next(box.iterancestors(*_SHAPES)) is shape]
+        boxes = [
+            box
+            for box in shape.iter("{*}txbxContent")
+            if next(box.iterancestors(*_SHAPES)) is shape
+        ]
         if not boxes:
             continue
         shape.clear()
@@ -198,7 +202,9 @@ _PAGE_NUMBER = re.compile(
 def _put_in_margins(document: Any, parts: dict[str, bytes]) -> None:
     """Put what headers say before the text, and what footers say behind it, once each."""
     body = document.find("{*}body")
-    targets = {relation.get("Id"): relation.get("Target") for relation in _parsed(parts, _RELATIONSHIPS)}
+    targets = {
+        relation.get("Id"): relation.get("Target") for relation in _parsed(parts, _RELATIONSHIPS)
+    }
     has_even = _is_on(_parsed(parts, "word/settings.xml").find("{*}evenAndOddHeaders"))
     margins: dict[str, list[Any]] = {"headerReference": [], "footerReference": []}
     texts = {""}
@@ -239,7 +245,9 @@ def _without_links(block: Any) -> Any:
 def _list_value(paragraph: Any, styles: Any, style: str, name: str) -> str:
     """What a paragraph says about the list that it is in, or else its style."""
     path = f"w:pPr/w:numPr/w:{name}"
-    return _value(paragraph, path) or _value(styles, f"w:style[@w:styleId=$style]/{path}", style=style)
+    return _value(paragraph, path) or _value(
+        styles, f"w:style[@w:styleId=$style]/{path}", style=style
+    )
 
 
 def _value(element: Any, path: str, **names: str) -> str:

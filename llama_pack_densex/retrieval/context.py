@@ -96,7 +96,8 @@ _COURTESY = re.compile(
 )
 
 BudgetUnit = Literal["words", "tokens", "characters"]
-_A_WORD: dict[BudgetUnit, float] = {"words": 1, "tokens": 4 / 3, "characters": 6}  # about its length
+# about its length
+_A_WORD: dict[BudgetUnit, float] = {"words": 1, "tokens": 4 / 3, "characters": 6}
 
 _CJK_RUN = re.compile(f"[{CJK}]+")
 _WORD = re.compile(r"[^\W_]+(?:['’.,-][^\W_]+)*")
@@ -150,7 +151,9 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
         description="The most that may be read.",
     )
     unit: BudgetUnit = Field(default="words", description="What the budget counts.")
-    window: int = Field(default=1, ge=0, description="Sentences before and after each matched unit.")
+    window: int = Field(
+        default=1, ge=0, description="Sentences before and after each matched unit."
+    )
 
     @classmethod
     def class_name(cls) -> str:
@@ -181,7 +184,9 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
             context.add_facts(facts, math.inf)
         else:
             # without a limit, windows around all facts would be the passages again
-            context.add_windows(choose_facts(facts, FACT_WORDS) if limit is None else facts, self.window)
+            context.add_windows(
+                choose_facts(facts, FACT_WORDS) if limit is None else facts, self.window
+            )
         context.add([node for node in nodes if not units_of(node)])
         return context.nodes
 
@@ -261,7 +266,9 @@ class _Context:
         width: int,
     ) -> None:
         """Add the best facts, then the passages: whole if all fit, else the sentences around their facts."""
-        words = FACT_WORDS if self._limit is None else FACT_SHARE * self._limit / _A_WORD[self._unit]
+        words = (
+            FACT_WORDS if self._limit is None else FACT_SHARE * self._limit / _A_WORD[self._unit]
+        )
         shown = {fact.unit.id for fact in self.add_facts(ranked, words)}
         passages = [node for node in nodes if not is_unit(node) or node.node_id not in shown]
         if self._add_whole(passages):
@@ -274,7 +281,9 @@ class _Context:
 
     def add_facts(self, ranked: Sequence[Fact], words: float) -> list[Fact]:
         """Begin with a node of facts, and return them."""
-        facts = choose_facts(ranked, words, lambda facts: self._cost(render_facts(facts)) <= self._room)
+        facts = choose_facts(
+            ranked, words, lambda facts: self._cost(render_facts(facts)) <= self._room
+        )
         if facts:
             self._add_whole([_facts_node(facts)])
         return facts
@@ -300,7 +309,9 @@ def is_unit(node: NodeWithScore) -> bool:
 
 def units_of(node: NodeWithScore) -> list[MatchedUnit]:
     """The units that found a retrieved node, best first; of a unit that no other one found, that itself."""
-    own = MatchedUnit.of_record(NodeRecord.of(node.node), node.score or 0.0) if is_unit(node) else []
+    own = (
+        MatchedUnit.of_record(NodeRecord.of(node.node), node.score or 0.0) if is_unit(node) else []
+    )
     return matched_units(node.node) or own
 
 
@@ -341,7 +352,9 @@ def _by_score(facts: Sequence[Fact]) -> list[Fact]:
 
 
 def choose_facts(
-    ranked: Iterable[Fact], words: float, fits: Callable[[Sequence[Fact]], bool] = lambda facts: True
+    ranked: Iterable[Fact],
+    words: float,
+    fits: Callable[[Sequence[Fact]], bool] = lambda facts: True,
 ) -> list[Fact]:
     """Take facts from the best down, leaving out those that do not fit beside what was taken.
 
@@ -373,12 +386,16 @@ def render_facts(facts: Sequence[Fact]) -> str:
         marker = _BULLET.match(text)
         line = f"- {text[marker.end() :] if marker else text} {metadata.get(FOOTNOTE_KEY, '')}".rstrip()
         groups.setdefault(str(metadata.get(TITLE_KEY, "")).strip(), []).append(line)
-    return "\n\n".join("\n".join([title, *lines] if title else lines) for title, lines in groups.items())
+    return "\n\n".join(
+        "\n".join([title, *lines] if title else lines) for title, lines in groups.items()
+    )
 
 
 def _facts_node(facts: Sequence[Fact]) -> NodeWithScore:
     text = render_facts(facts)
-    node = TextNode(id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata={GRANULARITY_KEY: _FACTS})
+    node = TextNode(
+        id_=str(uuid.uuid5(_NAMESPACE, text)), text=text, metadata={GRANULARITY_KEY: _FACTS}
+    )
     node.excluded_embed_metadata_keys = list(BOOKKEEPING_KEYS)
     node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
     return carrying(node, facts[0].source.score, [fact.unit for fact in facts])
@@ -407,7 +424,9 @@ def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
         tokens = fact.tokens
         distinctive = set(_DISTINCTIVE.findall(fact.unit.text.casefold()))
         least = NEAR_DUPLICATE * len(tokens)
-        if not any(len(tokens & above) >= least and distinctive <= signs for above, signs in earlier):
+        if not any(
+            len(tokens & above) >= least and distinctive <= signs for above, signs in earlier
+        ):
             earlier.append((tokens, distinctive))
             yield fact
 
@@ -421,7 +440,9 @@ def _one_kind_a_place(facts: Sequence[Fact]) -> list[Fact]:
         unit = fact.unit
         if unit.span and not unit.unverified:
             kinds = tokens_at[fact.source.node_id, unit.span]
-            stated = set().union(*(above for kind, above in kinds.items() if kind != unit.granularity))
+            stated = set().union(
+                *(above for kind, above in kinds.items() if kind != unit.granularity)
+            )
             if len(fact.tokens & stated) >= SAME_PLACE * len(fact.tokens):
                 continue
             kinds[unit.granularity] |= fact.tokens
@@ -451,9 +472,12 @@ class _Passage:
         segments = segment(self._text, context)
         blocks = find_blocks(self._text, context)
         starts = [block.start for block in blocks]
-        self._blocks = [blocks[bisect_right(starts, part.start) - 1] for part in segments]  # of each sentence
+        # of each sentence
+        self._blocks = [blocks[bisect_right(starts, part.start) - 1] for part in segments]
         self._spans = [part.span for part in segments]
-        self._statements = {statement.text: statement.span for statement in statements(self._text, context)}
+        self._statements = {
+            statement.text: statement.span for statement in statements(self._text, context)
+        }
 
     @functools.cached_property
     def _tokens(self) -> list[frozenset[str]]:

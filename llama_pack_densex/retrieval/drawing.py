@@ -128,7 +128,9 @@ class _Tree:
     def _draw_dots(self, units: Sequence[BaseNode], x: int, y: int) -> int:
         for place, unit in enumerate(units):
             down, across = divmod(place, _DOTS_A_ROW)
-            self.parts.append(self._dot(unit, x + 15 + _DOT_STEP * across, y + 36 + _DOT_STEP * down))
+            self.parts.append(
+                self._dot(unit, x + 15 + _DOT_STEP * across, y + 36 + _DOT_STEP * down)
+            )
         rows = -(-len(units) // _DOTS_A_ROW)
         return _LABEL_HEIGHT + _DOT_STEP * rows
 
@@ -155,7 +157,8 @@ class _Tree:
         ring = ""
         if unit.node_id in self.returned:
             ring = (
-                f'<circle cx="{x}" cy="{y}" r="9.5" fill="none" stroke="{_RETURNED_COLOR}" stroke-width="3"/>'
+                f'<circle cx="{x}" cy="{y}" r="9.5" fill="none" '
+                f'stroke="{_RETURNED_COLOR}" stroke-width="3"/>'
             )
         return (
             f"<g><title>{escape(unit.get_content())}</title>{ring}"

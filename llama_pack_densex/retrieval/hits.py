@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 from llama_index.core.schema import BaseNode, NodeWithScore
 
 from llama_pack_densex.index.node_store import FoundNode, NodeRecord, Span, span_of
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, MATCHED_KEY, SECTION_KEY, TITLE_KEY
+from llama_pack_densex.node_parsers.metadata import (
+    GRANULARITY_KEY,
+    MATCHED_KEY,
+    SECTION_KEY,
+    TITLE_KEY,
+)
 from llama_pack_densex.text import markup
 
 MIN_FETCH = 20
@@ -83,9 +88,19 @@ class MatchedUnit:
                     **shared,
                 )
             ]
-        shared |= {"score": score * ANSWER_SHARE, "granularity": "proposition", "question": record.text}
+        shared |= {
+            "score": score * ANSWER_SHARE,
+            "granularity": "proposition",
+            "question": record.text,
+        }
         return [
-            cls(node_id, text, span=None if end is None else (start, end), unverified=unverified, **shared)
+            cls(
+                node_id,
+                text,
+                span=None if end is None else (start, end),
+                unverified=unverified,
+                **shared,
+            )
             for node_id, text, start, end, unverified in json.loads(record.metadata or "[]")
         ]
 
@@ -135,7 +150,9 @@ def rounds(search: Callable[[int], SearchResult], k: int) -> Iterator[SearchResu
         k *= 2
 
 
-def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tuple[PassageHit, ...]:
+def collapse(
+    units: Sequence[FoundNode], around: Sequence[FoundNode] = ()
+) -> tuple[PassageHit, ...]:
     """Gather units by the passage they lead to.
 
     A passage scores as its best unit (Dense X Retrieval, section 4.3), which may be a question that it
@@ -157,7 +174,9 @@ def collapse(units: Sequence[FoundNode], around: Sequence[FoundNode] = ()) -> tu
     hits = []
     for passage_id, matched in by_passage.items():
         score = (matched[0].score + share * own.get(passage_id, last)) / (1 + share)
-        hits.append(PassageHit(passage_id, score, tuple([unit for unit in matched if unit.passage_id])))
+        hits.append(
+            PassageHit(passage_id, score, tuple([unit for unit in matched if unit.passage_id]))
+        )
     return tuple(sorted(hits, key=lambda hit: -hit.score))
 
 
@@ -173,14 +192,20 @@ class RetrievedNode(NodeWithScore):
         metadata = self.node.metadata
         text = self.node.get_content()
         units = matched_units(self.node)
-        place = str(metadata.get(SECTION_KEY) or metadata.get(TITLE_KEY) or self.node.ref_doc_id or "")
+        place = str(
+            metadata.get(SECTION_KEY) or metadata.get(TITLE_KEY) or self.node.ref_doc_id or ""
+        )
         granularity = str(metadata.get(GRANULARITY_KEY, "node"))
         best = [unit for unit in units if unit.score >= _MARKED_SHARE * units[0].score]
-        rows = [(f"{unit.score:.2f}", unit.granularity, unit.text) for unit in units[:_LISTED_UNITS]]
+        rows = [
+            (f"{unit.score:.2f}", unit.granularity, unit.text) for unit in units[:_LISTED_UNITS]
+        ]
         return markup.block(
             place,
             markup.note(f"{granularity}, score {self.get_score():.3f}"),
-            markup.passage(text, spans_within(span_of(self.node), text, [unit.span for unit in best])),
+            markup.passage(
+                text, spans_within(span_of(self.node), text, [unit.span for unit in best])
+            ),
             markup.folded(f"What found it ({len(units)})", markup.table(rows)) if units else "",
         )
 

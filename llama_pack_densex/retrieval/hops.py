@@ -75,7 +75,9 @@ class TwoHopSearch(UnitSearch):
         least = result.passages[:HEAD_PASSAGES][-1].score
         with database.reading() as connection:
             question = _Question.read(connection, content_words(without_asking(words.tokens(text))))
-            firsts = rows_with_ids(connection, [hit.passage_id for hit in result.passages[:FIRST_PASSAGES]])
+            firsts = rows_with_ids(
+                connection, [hit.passage_id for hit in result.passages[:FIRST_PASSAGES]]
+            )
             if not firsts or question.is_answered([first.row for first in firsts]):
                 return result
             allowed = None if passing is None else rows_passing(passing, database, connection)
@@ -154,7 +156,9 @@ class _Question(NamedTuple):
         """Whether the passages, a column each, have the words that occur, a row each."""
         has_words = np.zeros((len(self.rows), len(passages)), bool)
         for place, rows in enumerate(self.rows.values()):
-            has_words[place] = rows[np.minimum(np.searchsorted(rows, passages), len(rows) - 1)] == passages
+            has_words[place] = (
+                rows[np.minimum(np.searchsorted(rows, passages), len(rows) - 1)] == passages
+            )
         return has_words
 
 
@@ -245,7 +249,9 @@ def _with_units(
     hits: Sequence[PassageHit],
 ) -> list[PassageHit]:
     """Passages that are led to, each with the unit of it that says most, and with that which led there."""
-    passage_ids = {passage_id for target in led for passage_id in (target.first_id, target.passage_id)}
+    passage_ids = {
+        passage_id for target in led for passage_id in (target.first_id, target.passage_id)
+    }
     units = _units_by_passage(connection, passage_ids, granularity)
     rows = [unit.row for of_passage in units.values() for unit in of_passage]
     tokens = {row: {*words.split(" ")} for row, _, words in keywords.read_words(connection, rows)}
@@ -258,7 +264,9 @@ def _with_units(
         matched = [*units_found.get(target.passage_id, ())]
         if best is not None:
             led_by = target.first_id if leading is None else leading.id
-            first = FoundNode(best.id, best.granularity, target.passage_id, target.score, None, led_by)
+            first = FoundNode(
+                best.id, best.granularity, target.passage_id, target.score, None, led_by
+            )
             matched = [first, *(unit for unit in matched if unit.id != best.id)]
         passages.append(PassageHit(target.passage_id, target.score, tuple(matched)))
     return passages
@@ -279,5 +287,7 @@ def _best_unit(
     units: Sequence[NodeRow], tokens: Mapping[int, set[str]], weights: Mapping[str, float]
 ) -> NodeRow | None:
     """The unit that has most of some words, the first of equal ones; None where there is none."""
-    shares = [sum(weights[token] for token in weights.keys() & tokens.get(unit.row, ())) for unit in units]
+    shares = [
+        sum(weights[token] for token in weights.keys() & tokens.get(unit.row, ())) for unit in units
+    ]
     return units[int(np.argmax(shares))] if units else None

@@ -82,7 +82,9 @@ class KeywordSearch:
             units = self._matching_units(connection, weights, passages)
             content = {token: rarities[token] for token in content_words(tokens)}
             coverage = _coverage(connection, content, single, passages[0].row.row)
-        hits = tuple(PassageHit(passage.id, score, tuple(units[passage.id])) for passage, score in passages)
+        hits = tuple(
+            PassageHit(passage.id, score, tuple(units[passage.id])) for passage, score in passages
+        )
         return SearchResult(hits, not has_more, coverage)
 
     def _single_characters(self, tokens: Sequence[str]) -> set[str]:
@@ -92,7 +94,10 @@ class KeywordSearch:
         return {token for token in tokens if len(token) == 1 and IS_CJK.match(token)}
 
     def _matching_units(
-        self, connection: sqlite3.Connection, weights: Mapping[str, float], passages: Sequence[_Scored]
+        self,
+        connection: sqlite3.Connection,
+        weights: Mapping[str, float],
+        passages: Sequence[_Scored],
     ) -> Mapping[str, list[FoundNode]]:
         """The units of some passages that have any of some tokens, by passage, best first."""
         units: defaultdict[str, list[FoundNode]] = defaultdict(list)
@@ -103,7 +108,9 @@ class KeywordSearch:
         scores = keywords.scores_of_units(connection, weights, searched)
         for row in sorted(scores, key=lambda row: (-scores[row], row)):
             unit = searched[row]
-            units[unit.passage_id].append(FoundNode(unit.id, unit.granularity, unit.passage_id, scores[row]))
+            units[unit.passage_id].append(
+                FoundNode(unit.id, unit.granularity, unit.passage_id, scores[row])
+            )
         return units
 
 
@@ -112,7 +119,9 @@ def without_asking(tokens: list[str]) -> list[str]:
     return [token for token in tokens if token not in _ASKING] or tokens
 
 
-def rows_passing(passing: Passing, database: Database, connection: sqlite3.Connection) -> keywords.Rows:
+def rows_passing(
+    passing: Passing, database: Database, connection: sqlite3.Connection
+) -> keywords.Rows:
     """The rows of the passages that pass, in the database that is searched by words."""
     if passing.database is database:
         return passing.rows
@@ -142,7 +151,10 @@ def _hiding(
 
 
 def _best_passages(
-    connection: sqlite3.Connection, weights: Mapping[str, float], k: int, allowed: keywords.Rows | None
+    connection: sqlite3.Connection,
+    weights: Mapping[str, float],
+    k: int,
+    allowed: keywords.Rows | None,
 ) -> tuple[list[_Scored], bool]:
     """The best passages, and whether there are more."""
     if not weights or k <= 0:
@@ -150,7 +162,8 @@ def _best_passages(
     numbers, scores, has_more = keywords.best_rows(connection, weights, k, allowed)
     rows = read_rows(connection, numbers.tolist())
     passages = [
-        _Scored(rows[number], score) for number, score in zip(numbers.tolist(), scores.tolist(), strict=True)
+        _Scored(rows[number], score)
+        for number, score in zip(numbers.tolist(), scores.tolist(), strict=True)
     ]
     passages.sort(key=lambda passage: (-passage.score, passage.row.id))
     return passages[:k], has_more or len(passages) > k

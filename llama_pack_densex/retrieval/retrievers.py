@@ -49,7 +49,8 @@ class _UnitRetriever(BaseRetriever):
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        self._units.embed(query_bundle)  # before the nodes are read, which a slow model would hold up
+        # before the nodes are read, which a slow model would hold up
+        self._units.embed(query_bundle)
         return self._index.answer(partial(self._find, query_bundle))
 
     @abstractmethod
@@ -96,7 +97,9 @@ class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
             if len(hits) < top_k and not result.exhausted:
                 continue  # what the larger round finds is read in one batch
             passages = self._read(hits[:top_k])
-            lost = {hit.passage_id for hit in hits[:top_k]} - {passage.node_id for passage in passages}
+            lost = {hit.passage_id for hit in hits[:top_k]} - {
+                passage.node_id for passage in passages
+            }
             if lost:
                 missing |= lost
                 passages = self._read(hits)
@@ -104,7 +107,9 @@ class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
                 break
         if self._verbose:
             for passage in passages[:top_k]:
-                print_text(f"Retrieved node with id, entering: {one_line(passage.node_id)}\n", color="pink")
+                print_text(
+                    f"Retrieved node with id, entering: {one_line(passage.node_id)}\n", color="pink"
+                )
         return passages[:top_k], missing
 
     def _read(self, hits: Sequence[PassageHit]) -> list[NodeWithScore]:
@@ -123,7 +128,8 @@ DEFAULT_RATIO_THRESH = 0.4
 makes a reader read; core's 0.5 seldom merges ten propositions to a passage, and from 0.3 on, long sections
 are merged into."""
 
-_STATING_SHARE = 0.3  # of a question's score: what a statement beside it needs, to stand for their passage
+# of a question's score: what a statement beside it needs, to stand for their passage
+_STATING_SHARE = 0.3
 _UNITS_A_NODE = 10
 _MIN_UNITS = 40
 
@@ -187,10 +193,13 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
             if result.node_id not in nodes:
                 merger.missing.add(result.node_id)
                 continue
-            if self._verbose and result.whole and result.units:  # as core's AutoMergingRetriever says it
+            # as core's AutoMergingRetriever says it
+            if self._verbose and result.whole and result.units:
                 print(f"> Merging {len(result.units)} nodes into parent node.")
                 print(f"> Parent node id: {one_line(result.node_id)}.")
-            retrieved.append(with_matches(nodes[result.node_id], result.score, result.units, records))
+            retrieved.append(
+                with_matches(nodes[result.node_id], result.score, result.units, records)
+            )
         return retrieved, merger.missing
 
     def _arrange(self, hits: Sequence[PassageHit], merger: _Merger) -> list[Merged]:
@@ -262,7 +271,9 @@ class Merged:
     whole: bool
 
 
-def merge_units(hit: PassageHit, links: NodeLinks, counted: Container[str], ratio_thresh: float) -> Merged:
+def merge_units(
+    hit: PassageHit, links: NodeLinks, counted: Container[str], ratio_thresh: float
+) -> Merged:
     """Return a passage where enough of its propositions were found, else its best unit.
 
     The ratio counts propositions alone: sentence units are not among a passage's children. A proposition
@@ -276,7 +287,9 @@ def merge_units(hit: PassageHit, links: NodeLinks, counted: Container[str], rati
         counted: The ids of the units that count as found.
         ratio_thresh: The share of propositions above which the passage is returned.
     """
-    present = {unit.id for unit in hit.units if unit.granularity == "proposition" and unit.id in counted}
+    present = {
+        unit.id for unit in hit.units if unit.granularity == "proposition" and unit.id in counted
+    }
     stating = hit.best_statement
     if stating is not None:
         best = hit.units[0].score
@@ -320,7 +333,9 @@ def merge_level(
 
 
 def _merged(node_id: str, parent_id: str | None, group: Sequence[Merged]) -> Merged:
-    units = sorted((unit for result in group for unit in result.units), key=lambda unit: -unit.score)
+    units = sorted(
+        (unit for result in group for unit in result.units), key=lambda unit: -unit.score
+    )
     score = max(result.score for result in group)
     return Merged(node_id, parent_id, score, tuple(units), whole=True)
 
@@ -374,7 +389,9 @@ class RerankingRetriever(BaseRetriever):
         nodes = self._retriever.retrieve(query_bundle)
         candidates = self._candidates(nodes)
         scored = (
-            self._reranker_of(candidates).postprocess_nodes(candidates, query_bundle) if candidates else []
+            self._reranker_of(candidates).postprocess_nodes(candidates, query_bundle)
+            if candidates
+            else []
         )
         return self._best(nodes, scored)
 
@@ -400,11 +417,14 @@ class RerankingRetriever(BaseRetriever):
             return self._reranker
         return self._reranker.model_copy(update={"top_n": len(candidates)})
 
-    def _best(self, nodes: Sequence[NodeWithScore], scored: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+    def _best(
+        self, nodes: Sequence[NodeWithScore], scored: Sequence[NodeWithScore]
+    ) -> list[NodeWithScore]:
         # cross-encoders give numpy's numbers, which are no JSON, and sometimes NaN, which has no place in an
         # order
         best: list[NodeWithScore] = [
-            RetrievedNode(node=node.node, score=float(np.nan_to_num(node.score or 0.0))) for node in scored
+            RetrievedNode(node=node.node, score=float(np.nan_to_num(node.score or 0.0)))
+            for node in scored
         ]
         if self._by_units:
             scores = {unit.node_id: unit.get_score() for unit in best}
@@ -416,11 +436,15 @@ class RerankingRetriever(BaseRetriever):
         """The nodes, where a retrieved unit is not the best one of its passage any more, with that in its
         place."""
         best = {node.node_id: matched_units(node.node)[0].id for node in nodes if is_unit(node)}
-        units = self._index.fetch([best_id for node_id, best_id in best.items() if best_id != node_id])
+        units = self._index.fetch(
+            [best_id for node_id, best_id in best.items() if best_id != node_id]
+        )
         results = []
         for node in nodes:
             unit = units.get(best.get(node.node_id, ""))
-            results.append(node if unit is None else carrying(unit, node.score, matched_units(node.node)))
+            results.append(
+                node if unit is None else carrying(unit, node.score, matched_units(node.node))
+            )
         return results
 
 
@@ -436,7 +460,11 @@ def _units(node: NodeWithScore) -> list[NodeWithScore]:
 
 def _rescored(node: NodeWithScore, scores: dict[str, float]) -> NodeWithScore | None:
     """A node with its units' new scores; None where the reranker dropped all of them."""
-    units = [replace(unit, score=scores[unit.id]) for unit in matched_units(node.node) if unit.id in scores]
+    units = [
+        replace(unit, score=scores[unit.id])
+        for unit in matched_units(node.node)
+        if unit.id in scores
+    ]
     if not units:
         own = scores.get(node.node_id)
         return None if own is None else RetrievedNode(node=node.node, score=own)

@@ -90,7 +90,8 @@ class UnitSearch:
             return lexical if lexical.passages else self.by_embedding(query, units)
         lexical = self.by_words(query, passages)
         dense = self.by_embedding(query, units)
-        while len(dense.passages) < HEAD_PASSAGES and not dense.exhausted:  # few passages with many units
+        # few passages with many units
+        while len(dense.passages) < HEAD_PASSAGES and not dense.exhausted:
             units *= 4
             dense = self.by_embedding(query, units)
         if not lexical.passages:
@@ -111,9 +112,13 @@ class UnitSearch:
                 return NOTHING
             model = self._index.embed_model
             assert model is not None, "dense search needs an index with an embedding model"
-            query.embedding = in_time(model, lambda: model.get_agg_embedding_from_queries(_embeddable(query)))
+            query.embedding = in_time(
+                model, lambda: model.get_agg_embedding_from_queries(_embeddable(query))
+            )
         if not math.isfinite(sum(query.embedding)):
-            raise ValueError("the embedding of the question is not finite: look into the embedding model")
+            raise ValueError(
+                "the embedding of the question is not finite: look into the embedding model"
+            )
         # other nodes are dropped: there is a passage for every few units
         limit = k + 4 + k // 4
         if "passage" in self._granularity:
@@ -127,7 +132,9 @@ class UnitSearch:
 
         def find() -> SearchResult:
             passing = self._index.store.passing(self._filters)
-            keyword_search = KeywordSearch(self._index.searched_by_words(), words, self._granularity)
+            keyword_search = KeywordSearch(
+                self._index.searched_by_words(), words, self._granularity
+            )
             return keyword_search.find(query.query_str, k, passing)
 
         return self._index.reading(find)
@@ -136,7 +143,9 @@ class UnitSearch:
         """Embed a question, if it will be searched by embeddings."""
         model = self._model_for(query)
         if model is not None:
-            query.embedding = in_time(model, lambda: model.get_agg_embedding_from_queries(_embeddable(query)))
+            query.embedding = in_time(
+                model, lambda: model.get_agg_embedding_from_queries(_embeddable(query))
+            )
 
     async def aembed(self, query: QueryBundle) -> None:
         """The same without blocking the event loop."""
@@ -147,7 +156,9 @@ class UnitSearch:
 
     def _model_for(self, query: QueryBundle) -> BaseEmbedding | None:
         is_needed = (
-            query.embedding is None and query.embedding_strs and self._dense_weight(query.query_str) != 0
+            query.embedding is None
+            and query.embedding_strs
+            and self._dense_weight(query.query_str) != 0
         )
         return self._index.embed_model if is_needed else None
 
@@ -195,7 +206,9 @@ def dense_weight(
 
     def weight(question: str) -> float | None:
         measured = list(trust.items())  # an insert in another thread may add a language
-        unsupported = {language for language, support in measured if not support.known}.difference(known)
+        unsupported = {language for language, support in measured if not support.known}.difference(
+            known
+        )
         if chosen is not None or not unsupported:
             return chosen
         support = trust_in(trust, question)
@@ -236,13 +249,18 @@ def fuse(
         unit = units[unit_id]
         ranked = by_passage[unit.leads_to]
         if score > 0 or not ranked:  # what no side has in its head found nothing
-            ranked.append(FoundNode(unit.id, unit.granularity, unit.passage_id, score, unit.similarity))
+            ranked.append(
+                FoundNode(unit.id, unit.granularity, unit.passage_id, score, unit.similarity)
+            )
     return tuple(
-        PassageHit(node_id, score, tuple(by_passage[node_id])) for node_id, score in passages.items()
+        PassageHit(node_id, score, tuple(by_passage[node_id]))
+        for node_id, score in passages.items()
     )
 
 
-def relative_scores(scores: Mapping[str, float], head: int, floor: float | None = None) -> dict[str, float]:
+def relative_scores(
+    scores: Mapping[str, float], head: int, floor: float | None = None
+) -> dict[str, float]:
     """Place scores on a scale on which the best is 1 and the last one of the head is 0.
 
     Args:
@@ -281,10 +299,14 @@ def _places_by_words(hits: Sequence[PassageHit]) -> dict[str, float]:
     if not best_units:
         return own
     of_units = relative_scores(best_units, HEAD_PASSAGES, floor=0.0)
-    return {passage_id: (place + of_units.get(passage_id, 0.0)) / 2 for passage_id, place in own.items()}
+    return {
+        passage_id: (place + of_units.get(passage_id, 0.0)) / 2 for passage_id, place in own.items()
+    }
 
 
-def _fused(dense: Mapping[str, float], lexical: Mapping[str, float], dense_weight: float) -> dict[str, float]:
+def _fused(
+    dense: Mapping[str, float], lexical: Mapping[str, float], dense_weight: float
+) -> dict[str, float]:
     """Fused scores by id, best first, of places on the scales of both sides.
 
     Equal ones are ordered by a score that goes below 0 for what no side has in its head, then by the weight
@@ -301,7 +323,9 @@ def _fused(dense: Mapping[str, float], lexical: Mapping[str, float], dense_weigh
         score = (near if near > 0 else 0.0) + (alike if alike > 0 else 0.0)
         weight = dense_weight * (node_id in dense) + lexical_weight * (node_id in lexical)
         ranks[node_id] = (score if score < 1 else 1.0, near + alike, weight)
-    return {node_id: ranks[node_id][0] for node_id in sorted(ranks, key=ranks.__getitem__, reverse=True)}
+    return {
+        node_id: ranks[node_id][0] for node_id in sorted(ranks, key=ranks.__getitem__, reverse=True)
+    }
 
 
 def _embeddable(query: QueryBundle) -> list[str]:

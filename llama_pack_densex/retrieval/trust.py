@@ -81,7 +81,9 @@ def trust_in(trust: Mapping[str, LanguageTrust], question: str) -> LanguageTrust
 def main_languages(trust: Mapping[str, LanguageTrust]) -> list[str]:
     """The languages of the documents of an index, that of most passages first."""
     languages = list(trust.values())  # an insert in another thread may add one
-    return [support.language for support in sorted(languages, key=lambda support: -support.passages)]
+    return [
+        support.language for support in sorted(languages, key=lambda support: -support.passages)
+    ]
 
 
 class TrustMeter:
@@ -141,7 +143,9 @@ class TrustMeter:
             self._take(language, text)
         self._undecided = []
 
-    def measure(self, embed: Embed, indexed: Callable[[], Iterable[NodeRecord]]) -> list[LanguageTrust]:
+    def measure(
+        self, embed: Embed, indexed: Callable[[], Iterable[NodeRecord]]
+    ) -> list[LanguageTrust]:
         """Measure the languages of what was taken in.
 
         Args:
@@ -184,7 +188,9 @@ class TrustMeter:
         return self.known.get(language, LanguageTrust(language, 0))
 
     def _wants(self, language: str) -> bool:
-        return max(self._trust_in(language).passages, len(self._passages[language])) < ENOUGH_PASSAGES
+        return (
+            max(self._trust_in(language).passages, len(self._passages[language])) < ENOUGH_PASSAGES
+        )
 
 
 def _languages_of(passages: Sequence[str]) -> list[str]:
@@ -202,7 +208,9 @@ def _own_language(passage: str, document: str) -> str:
     language = detect_language(passage, document)
     if language != "latin":
         return language
-    sentences = (passage[part.start : part.end] for part in segment(passage) if part.kind == "sentence")
+    sentences = (
+        passage[part.start : part.end] for part in segment(passage) if part.kind == "sentence"
+    )
     prose = " ".join(sentence for sentence in sentences if sentence.rstrip().endswith(_ENDS))
     of_prose = detect_language(prose)
     if of_prose not in ("", "latin"):
@@ -261,7 +269,8 @@ def _telling_sentences(passages: Sequence[str]) -> tuple[list[str], npt.NDArray[
     for place, passage in enumerate(passages):
         sentences = passage_sentences(passage)
         chosen = np.linspace(0, len(sentences) - 1, min(_SENTENCES, len(sentences)))
-        for sentence in (sentences[round(number)] for number in chosen):  # the first, the middle and the last
+        # the first, the middle and the last
+        for sentence in (sentences[round(number)] for number in chosen):
             own = frozenset(tokenize(sentence))
             shared = (len(own & tokens[other]) for other in range(len(passages)) if other != place)
             if own and all(count <= _TELLING * len(own) for count in shared):

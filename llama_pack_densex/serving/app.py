@@ -59,7 +59,9 @@ def _whole(number: Any) -> Any:
 class QuestionRequest(BaseModel, extra="forbid"):
     """A question, and how many passages to look for."""
 
-    question: Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUESTION, pattern=r"\S")] = Field(
+    question: Annotated[
+        str, StringConstraints(min_length=1, max_length=MAX_QUESTION, pattern=r"\S")
+    ] = Field(
         description="The question, in the language of the documents.",
         examples=["When was the tower finished?"],
     )
@@ -115,7 +117,9 @@ class SourceText(BaseModel):
     document: str
     title: str = ""
     section: str = Field("", description="The headings above it.")
-    context: str = Field("", description="What has to be read before it: a list's lead-in, a table's header.")
+    context: str = Field(
+        "", description="What has to be read before it: a list's lead-in, a table's header."
+    )
     page: str = ""
     start: int | None = None
     end: int | None = None
@@ -208,11 +212,15 @@ def make_app(
         'The Akashi Bridge opened in 1998.[^1]'
     """
     if token is not None and not re.fullmatch(r"[!-~]([ -~]*[!-~])?", token):
-        raise ValueError("the token must be of printable ASCII characters, without spaces around it")
+        raise ValueError(
+            "the token must be of printable ASCII characters, without spaces around it"
+        )
     hosts = [hosts] if isinstance(hosts, str) else hosts
     for host in hosts:
         if not re.fullmatch(r"[\w.-]+", host, re.ASCII):
-            raise ValueError(f"hosts: {host!r} is no name, as search.example.org is, without scheme and port")
+            raise ValueError(
+                f"hosts: {host!r} is no name, as search.example.org is, without scheme and port"
+            )
     rate = requests_per_minute
     if rate is None:
         rate = 0 if token is None else _RATE_WITH_TOKEN
@@ -280,7 +288,9 @@ def _answers_of(pack: DenseXRetrievalPack) -> APIRouter:
         "`problem` with `detail`.",
     )
     async def chat(request: ChatRequest) -> AsyncIterator[ServerSentEvent]:
-        history = [ChatMessage(role=message.role, content=message.content) for message in request.history]
+        history = [
+            ChatMessage(role=message.role, content=message.content) for message in request.history
+        ]
         try:
             with _answering():
                 engine = pack.as_chat_engine(request.top_k, chat_history=history)
@@ -300,19 +310,25 @@ def _answers_of(pack: DenseXRetrievalPack) -> APIRouter:
 
 def _add_page(app: FastAPI, **settings: Any) -> None:
     """Add the page in each of its languages."""
-    template = Template((_PAGE / "page.html").read_text("utf-8"), autoescape=True, undefined=StrictUndefined)
+    template = Template(
+        (_PAGE / "page.html").read_text("utf-8"), autoescape=True, undefined=StrictUndefined
+    )
     limits = {"question": MAX_QUESTION, "message": MAX_MESSAGE, "history": MAX_HISTORY}
     words = json.loads((_PAGE / "words.json").read_text("utf-8"))
     settings["limits"] = limits
     pages = {code: template.render(settings, language=code, words=words[code]) for code in words}
     app.mount("/page", StaticFiles(directory=_PAGE))
 
-    @app.api_route("/", methods=["GET", "HEAD"], response_class=HTMLResponse, include_in_schema=False)
+    @app.api_route(
+        "/", methods=["GET", "HEAD"], response_class=HTMLResponse, include_in_schema=False
+    )
     async def page(lang: str = "", accept_language: Annotated[str, Header()] = "") -> HTMLResponse:
         # browsers name the most wanted one first
         accepted = re.findall(r"\b[a-z]{2}\b", accept_language.lower())
         code = next((code for code in (lang, *accepted) if code in pages), "en")
-        return HTMLResponse(pages[code], headers={"Content-Language": code, "Vary": "Accept-Language"})
+        return HTMLResponse(
+            pages[code], headers={"Content-Language": code, "Vary": "Accept-Language"}
+        )
 
 
 def listen(host: str, port: int, token: str | None) -> socket.socket:
@@ -383,7 +399,8 @@ def _answering() -> Iterator[None]:
 def _complaint(error: RequestValidationError) -> str:
     """What is wrong with a request, without repeating what it holds."""
     first = error.errors()[0]
-    path = () if first["type"] == "json_invalid" else first["loc"][1:]  # there it is a place in the text
+    # there it is a place in the text
+    path = () if first["type"] == "json_invalid" else first["loc"][1:]
     fields = {*ChatRequest.model_fields, *Message.model_fields}
     where = ".".join(str(part) for part in path if isinstance(part, int) or part in fields)
     return f"{where}: {first['msg']}" if where else str(first["msg"])

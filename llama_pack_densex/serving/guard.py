@@ -15,8 +15,10 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY = 2**20  # bytes: the longest question with the longest history, however they are encoded
-_MOST_ACTIVE = 200  # requests that are answered or wait for a thread; further ones have to come back
-_MAX_READ = 16 * MAX_BODY  # of a body that is too large, so that its sender gets to read why it is refused
+# requests that are answered or wait for a thread; further ones have to come back
+_MOST_ACTIVE = 200
+# of a body that is too large, so that its sender gets to read why it is refused
+_MAX_READ = 16 * MAX_BODY
 _BODY_SECONDS = 30.0  # in which a body has to arrive
 _DRAIN_SECONDS = 2.0  # the same where the request is refused
 _CLIENTS = 10_000  # that are remembered, before those that owe nothing are forgotten
@@ -82,7 +84,9 @@ class Guard:
         rate: Requests a minute of one client; 0 means no limit.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, hosts: Collection[str], rate: float) -> None:
+    def __init__(
+        self, app: ASGIApp, token: str | None, hosts: Collection[str], rate: float
+    ) -> None:
         self._app = app
         self._token = token
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
@@ -121,7 +125,9 @@ class Guard:
         """Why a request may not pass, as far as that can be told without its body."""
         host = headers.get("host", "").lower()
         if not self._is_own(host):
-            return HTTPException(421, "The server is not known by this Host; name it with --allow-host.")
+            return HTTPException(
+                421, "The server is not known by this Host; name it with --allow-host."
+            )
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2].lower() != host:
             return HTTPException(403, "Requests from other sites' pages are refused.")
@@ -129,7 +135,9 @@ class Guard:
         wait = self._rate.wait(address)
         if wait:
             return HTTPException(429, "Too many requests.", {"Retry-After": str(int(wait) + 1)})
-        if not (_PUBLIC.fullmatch(scope["path"]) or self._has_token(headers.get("authorization", ""))):
+        if not (
+            _PUBLIC.fullmatch(scope["path"]) or self._has_token(headers.get("authorization", ""))
+        ):
             scheme = {"WWW-Authenticate": "Bearer"}
             return HTTPException(401, "The request needs the server's token.", scheme)
         if self._active >= _MOST_ACTIVE:

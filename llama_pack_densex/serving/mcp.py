@@ -29,7 +29,9 @@ try:
     from mcp.types import ToolAnnotations
 except ImportError as error:
     how = 'pip install "llama-pack-densex[mcp]"'
-    raise ImportError(f"this needs the package mcp, from version 2.3 on ({error}): {how}") from error
+    raise ImportError(
+        f"this needs the package mcp, from version 2.3 on ({error}): {how}"
+    ) from error
 
 logger = plain_logger(__name__)
 
@@ -39,7 +41,9 @@ _MAX_PROPOSITION = 500  # characters
 _MAX_NAME = 200  # characters
 _MAX_CONTEXT = 2_000  # characters, the last of which stand directly above a passage
 _MAX_PROPOSITIONS = 5  # of those that found a passage
-_NOTHING = "Nothing was found: ask in other words, or in the documents' language (see list_documents)."
+_NOTHING = (
+    "Nothing was found: ask in other words, or in the documents' language (see list_documents)."
+)
 _INSTRUCTIONS = """\
 A private collection of documents. Search it before you answer a question that it may answer, and say which \
 document and section an answer is from; where no passage answers it, say that the documents do not. All \
@@ -158,7 +162,11 @@ def make_mcp_server(pack: DenseXRetrievalPack) -> MCPServer[None]:
             passage = _find_passage(pack, id)
             nodes = [passage]
             for _ in range(neighbours):
-                nodes = [*_linked(pack, nodes[0].prev_node), *nodes, *_linked(pack, nodes[-1].next_node)]
+                nodes = [
+                    *_linked(pack, nodes[0].prev_node),
+                    *nodes,
+                    *_linked(pack, nodes[-1].next_node),
+                ]
         size = len(passage.get_content())
         if offset and offset >= size:
             raise ToolError(f"the passage has {size} characters: offset must be less")
@@ -240,7 +248,9 @@ def _shown(hit: NodeWithScore, number: int, offset: int = 0) -> Passage:
         text=source.text[offset:end],
         next_offset=end if end < len(source.text) else None,
         propositions=[
-            Proposition(text=unit.text[:_MAX_PROPOSITION], span=unit.span, unverified=unit.unverified)
+            Proposition(
+                text=unit.text[:_MAX_PROPOSITION], span=unit.span, unverified=unit.unverified
+            )
             for unit in source.units[:_MAX_PROPOSITIONS]
         ],
         previous=node.prev_node.node_id if node.prev_node else None,

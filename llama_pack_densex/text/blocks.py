@@ -132,7 +132,9 @@ class _Scanner:
         if not summary:
             return None
         end = summary.end()
-        heading = Block(summary.start(), end, "heading", SUMMARY_LEVEL, until=self._end_of_details(end))
+        heading = Block(
+            summary.start(), end, "heading", SUMMARY_LEVEL, until=self._end_of_details(end)
+        )
         while place < len(self._lines) and self._lines[place].end <= end:
             place += 1
         if place == len(self._lines) or self._lines[place].start >= end:
@@ -207,9 +209,13 @@ class _Scanner:
 _Special = tuple[int, Sequence[Block]]
 """The place of the line after something that is no prose, and its blocks."""
 
-_SUMMARY = re.compile(r"(?:<details\b[^<>]*>\s*)?<summary\b.{0,1000}?</summary>", re.IGNORECASE | re.DOTALL)
+_SUMMARY = re.compile(
+    r"(?:<details\b[^<>]*>\s*)?<summary\b.{0,1000}?</summary>", re.IGNORECASE | re.DOTALL
+)
 _DETAILS = re.compile(r"<(/?)details\b", re.IGNORECASE)
-_LINKS_ALONE = re.compile(r"(?:[\W_]*\[[^\[\]]*\]\([^()]*\)){3,}[\W_]*|\W*\[[^\[\]]*\]\(#[^()]*\)\W*")
+_LINKS_ALONE = re.compile(
+    r"(?:[\W_]*\[[^\[\]]*\]\([^()]*\)){3,}[\W_]*|\W*\[[^\[\]]*\]\(#[^()]*\)\W*"
+)
 
 
 def says_nothing(text: str) -> bool:
@@ -364,4 +370,6 @@ _LONGEST_QUESTION = 2  # sentences: "I lost it. Can I return it?"
 _MARKED_QUESTION = re.compile(
     r"[*_\s]*(?:[QＱ](?:\d{0,3}[.．:：)）]|\d{1,3}\b)|(?:質問|問)\d{0,3}[.．:：)）])"
 )
-_QUESTION_END = re.compile(r"(?:[?？]|(?:です|ます|ません|でしょう|のでしょう)か[。．]?)[*_」』”\"'）)]*\Z")
+_QUESTION_END = re.compile(
+    r"(?:[?？]|(?:です|ます|ません|でしょう|のでしょう)か[。．]?)[*_」』”\"'）)]*\Z"
+)

@@ -104,7 +104,9 @@ def is_english(text: str, context: str = "") -> bool:
         text: Any text.
         context: What surrounds it: it decides for a text that has no letters.
     """
-    return detect_language(text, context) in ("en", "latin", "") and _latin_language(text) != "latin"
+    return (
+        detect_language(text, context) in ("en", "latin", "") and _latin_language(text) != "latin"
+    )
 
 
 def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
@@ -169,7 +171,8 @@ def _wrong_in_latin(text: str, reply: str) -> str | None:
 
 
 _MOST_WORDS_OF_NAME = 2
-_LEAST_ACCENTED = 0.1  # of the words; Vietnamese, French and German have more, English with names in it fewer
+# of the words; Vietnamese, French and German have more, English with names in it fewer
+_LEAST_ACCENTED = 0.1
 _LEAST_WEIGHT = 3.0  # words; in less text than this, a name decides the script
 _LEAST_SHARE = 0.75  # of a passage's words, that are in one script
 
@@ -199,7 +202,9 @@ def _units(text: str) -> dict[str, list[str]]:
     """The words of a text, and its characters where words are not separated, by their script."""
     text = text.lower()
     letters = "".join({*text})  # a text of a thousand has some fifty
-    return {name: script.findall(text) for name, script in _SCRIPTS.items() if script.search(letters)}
+    return {
+        name: script.findall(text) for name, script in _SCRIPTS.items() if script.search(letters)
+    }
 
 
 def _weight(script: str, units: Sequence[str]) -> float:
@@ -241,8 +246,11 @@ def _dominant(weights: Mapping[str, float]) -> str:
 
 # Characters of everyday Chinese that Japanese writes differently or hardly uses; and the reverse.
 _CHINESE = re.compile(r"[的们們这這那个她它你您吗嗎呢吧说說对對从從给給让讓还還很]")
-_CHINESE_ONLY = re.compile(r"[们們这這那她它你您吗嗎呢吧让讓还還很]")  # 的 and 說 are in Japanese compounds
-_JAPANESE_HAN = re.compile(r"[々〆働込畑峠辻枠腺栃匂円広売変黒沢浜駅拠図実対応辺関県竜鉄総戦価氷歳]")
+# 的 and 說 are in Japanese compounds
+_CHINESE_ONLY = re.compile(r"[们們这這那她它你您吗嗎呢吧让讓还還很]")
+_JAPANESE_HAN = re.compile(
+    r"[々〆働込畑峠辻枠腺栃匂円広売変黒沢浜駅拠図実対応辺関県竜鉄総戦価氷歳]"
+)
 
 
 def _is_japanese_only(text: str) -> bool:
@@ -273,8 +281,12 @@ def _wrong_in_han(text: str, propositions: Sequence[str]) -> str | None:
 
 def _is_simplified_reply(text: str, propositions: Sequence[str]) -> bool:
     """Whether propositions without kana are in simplified Chinese, and their Japanese passage is not."""
-    without_kana = "".join(proposition for proposition in propositions if not _KANA.search(proposition))
-    return _is_simplified(without_kana) and detect_language(text) == "ja" and not _is_simplified(text)
+    without_kana = "".join(
+        proposition for proposition in propositions if not _KANA.search(proposition)
+    )
+    return (
+        _is_simplified(without_kana) and detect_language(text) == "ja" and not _is_simplified(text)
+    )
 
 
 def _is_chinese(text: str, han: int) -> bool:

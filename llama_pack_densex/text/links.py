@@ -20,7 +20,9 @@ DATA_URI = re.compile(
 )
 # A code's `matrix[i][j]` is no link.
 _LINK_START = r"(?<![A-Za-z0-9_\])])"
-_LINKED_PICTURE = re.compile(rf"{_LINK_START}\[\s*!{_LABEL.format(name='picture')}{_TARGET}\s*\]{_TARGET}")
+_LINKED_PICTURE = re.compile(
+    rf"{_LINK_START}\[\s*!{_LABEL.format(name='picture')}{_TARGET}\s*\]{_TARGET}"
+)
 _PICTURE = re.compile(rf"!{_LABEL.format(name='words')}{_TARGET}")
 _LINK = re.compile(rf"{_LINK_START}{_LABEL.format(name='words')}{_TARGET}")
 _DEFINITION = re.compile(

@@ -120,7 +120,9 @@ def _first_line(token: Token) -> int:
 _YAML_LINE = re.compile(r"[\w\"'-]+\s*:(?:\s|\Z)|\s|-\s|#|\Z")
 
 
-def _front_matter(raw: Sequence[str], by_number: Mapping[int, Line]) -> Iterator[tuple[int, Element]]:
+def _front_matter(
+    raw: Sequence[str], by_number: Mapping[int, Line]
+) -> Iterator[tuple[int, Element]]:
     """The metadata above a document, between lines of three dashes."""
     if not raw or raw[0].rstrip() != "---":
         return
@@ -188,7 +190,9 @@ def _indentation(line: str) -> int:
 # Tables
 
 
-def _tables(tokens: Sequence[Token], by_number: Mapping[int, Line]) -> Iterator[tuple[int, Element]]:
+def _tables(
+    tokens: Sequence[Token], by_number: Mapping[int, Line]
+) -> Iterator[tuple[int, Element]]:
     """The tables of pipes, row by row."""
     rows: list[tuple[int, list[str]]] = []
     for token in tokens:
@@ -203,7 +207,9 @@ def _tables(tokens: Sequence[Token], by_number: Mapping[int, Line]) -> Iterator[
             rows = []
 
 
-def _pipe_table(rows: Sequence[tuple[int, list[str]]], by_number: Mapping[int, Line]) -> tuple[int, Element]:
+def _pipe_table(
+    rows: Sequence[tuple[int, list[str]]], by_number: Mapping[int, Line]
+) -> tuple[int, Element]:
     (first, names), *body = rows
     delimiters = by_number[first + 1]
     header = Block(by_number[first].start, delimiters.end, "columns", names=tuple(names))
@@ -229,7 +235,9 @@ def _with_groups(blocks: Sequence[Block]) -> tuple[Block, ...]:
     """
     grouped: list[Block] = []
     for block, below in zip(blocks, [*blocks[1:], None], strict=True):
-        is_label = block.kind == "row" and _is_label(block) and below is not None and not _is_label(below)
+        is_label = (
+            block.kind == "row" and _is_label(block) and below is not None and not _is_label(below)
+        )
         grouped.append(replace(block, kind="group") if is_label else block)
     return tuple(grouped)
 
@@ -296,7 +304,9 @@ def grid_table(lines: Sequence[Line], place: int) -> Element | None:
         cells = _grid_cells(row)
         is_header = line.text.startswith("+=")
         names = cells if is_header else names
-        blocks.append(Block(start, line.end, "columns" if is_header else "row", names=names, cells=cells))
+        blocks.append(
+            Block(start, line.end, "columns" if is_header else "row", names=names, cells=cells)
+        )
         row = []
         start = line.end + 1
     return Element(after, tuple(blocks)) if blocks else None
@@ -321,7 +331,9 @@ _MOST_CELLS = 100  # that one cell spans
 def _html_elements(text: str, lines: Sequence[Line]) -> Iterator[tuple[int, Element]]:
     """Tables and preformatted text that begin a line; of those within one another the outermost."""
     after_last = 0
-    outer_first = sorted(_html_pairs(text, lines), key=lambda pair: (pair[0].number, -pair[1].number))
+    outer_first = sorted(
+        _html_pairs(text, lines), key=lambda pair: (pair[0].number, -pair[1].number)
+    )
     for first, last, name in outer_first:
         if first.number < after_last:
             continue
@@ -377,7 +389,9 @@ def _html_table(text: str, start: int, end: int) -> tuple[Block, ...]:
 
 
 def _is_header(row: str) -> bool:
-    return bool(re.search(r"<th\b", row, re.IGNORECASE)) and not re.search(r"<td\b", row, re.IGNORECASE)
+    return bool(re.search(r"<th\b", row, re.IGNORECASE)) and not re.search(
+        r"<td\b", row, re.IGNORECASE
+    )
 
 
 def _html_grid(rows: Sequence[re.Match[str]]) -> list[list[str]]:

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from markdown_it import MarkdownIt
 
 _LINE = "1px solid rgba(128,128,128,.35)"
-_BLOCK = f"border:{_LINE};border-radius:6px;padding:8px 12px;margin:4px 0;max-width:60em;line-height:1.5"
+_BLOCK = (
+    f"border:{_LINE};border-radius:6px;padding:8px 12px;margin:4px 0;max-width:60em;line-height:1.5"
+)
 _CELL = f"text-align:left;padding:2px 12px 2px 0;border-bottom:{_LINE};vertical-align:top"
 _MARK = "background:rgba(255,193,7,.38);color:inherit;border-radius:3px"
 _LINK = "color:#3f8fe0"

@@ -56,7 +56,9 @@ class Outline:
             if heading.kind != "heading":
                 continue
             self._close_details(opened, heading.start)
-            opened = [outer for outer in opened if outer.level < heading.level or _holds(outer, heading)]
+            opened = [
+                outer for outer in opened if outer.level < heading.level or _holds(outer, heading)
+            ]
             del opened[_DEEPEST:]
             opened.append(heading)
             self._begin_section(heading.start, opened)
@@ -97,7 +99,9 @@ class Outline:
 
     def _common_path(self, start: int, end: int) -> tuple[str, ...]:
         within = self._within(start, end)
-        stating = [block for block in within if block.kind not in ("heading", "nothing")] or within[-1:]
+        stating = [block for block in within if block.kind not in ("heading", "nothing")] or within[
+            -1:
+        ]
         paths = [self._section_at(max(block.start, start)).path for block in stating]
         shared = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
         return tuple(names[0] for names in shared)
@@ -176,10 +180,12 @@ class Outline:
 
 
 _LONGEST_BEGINNING = 80  # characters of an item that a passage begins within
-_LONGEST_NEEDED = 4_000  # characters that stand before each of many passages: what is longer leads in nothing
+# characters that stand before each of many passages: what is longer leads in nothing
+_LONGEST_NEEDED = 4_000
 
 
-_HEAD = re.compile(r"\|[| ]*\n.*(?:\n.*(?=\n))?")  # of a record: the empty header, and its first line
+# of a record: the empty header, and its first line
+_HEAD = re.compile(r"\|[| ]*\n.*(?:\n.*(?=\n))?")
 _FIRST_CELL = re.compile(r"\|?[^|\n]*\|")
 
 
@@ -197,7 +203,10 @@ def _beginnings(text: str, block: Block, start: int) -> Iterator[Span]:
     first_line = text[block.start : start].split("\n", 1)[0]
     if block.kind == "row":
         line_start = max(text.rfind("\n", 0, start) + 1, block.start)
-        for beginning in (_HEAD.match(text, block.start, start), _FIRST_CELL.match(text, line_start, start)):
+        for beginning in (
+            _HEAD.match(text, block.start, start),
+            _FIRST_CELL.match(text, line_start, start),
+        ):
             if beginning:
                 yield beginning.span()
     elif block.kind == "code":

@@ -82,7 +82,9 @@ _PROMPT = re.compile(r"# *[a-z]|#.*[.,:;]\Z")  # or a comment
 _LONGER = 4  # columns by which an underline is longer than its heading at most
 _ENDS_NO_HEADING = "".join(set(STOPS) - set("?？")) + ":：;；、，,"
 _EMPHASIS = re.compile(r"(\*\*|__|`)(.+?)\1")
-_BOLD_LINE = re.compile(r"(?P<marks>\*{2,3}|_{2,3})(?P<words>[^\s*_](?:[^*_]{0,78}[^\s*_])?)(?P=marks)")
+_BOLD_LINE = re.compile(
+    r"(?P<marks>\*{2,3}|_{2,3})(?P<words>[^\s*_](?:[^*_]{0,78}[^\s*_])?)(?P=marks)"
+)
 # What pandoc reads of a heading, and the backslash before a sign that is no markup.
 _HEADING_MARKUP = re.compile(r"\{[#.][^{}]*\}\Z|\\(?=[!-/:-@\[-`{-~])")
 
@@ -196,7 +198,11 @@ def _underlined(lines: Sequence[Line], place: int) -> str:
         return ""
     sign = below[0]
     is_of_markdown = sign in "=-" and text[0] != "[" and not LIST_MARKER.match(text)
-    return sign if is_of_markdown or _is_underlined_title(_text_at(lines, place - 1), text, below) else ""
+    return (
+        sign
+        if is_of_markdown or _is_underlined_title(_text_at(lines, place - 1), text, below)
+        else ""
+    )
 
 
 def _is_underlined_title(above: str, text: str, below: str) -> bool:
@@ -223,7 +229,9 @@ _LONE_MARKER = re.compile(
 # What is beside the lines of a text: "2.1  Fees", "-v, --verbose  print".
 _ASIDE = re.compile(r"\S+(?: \S+)*? {2,}")
 # What begins a line of a conversation or a log: when it was said, or by whom.
-_SAID = re.compile(r"[\[(<]?(?:\d{4}[-/.]\d\d?[-/.]\d\d?[ T,]*)?\d{1,2}:\d\d|[A-Z][\w.'’ -]{0,30}: ")
+_SAID = re.compile(
+    r"[\[(<]?(?:\d{4}[-/.]\d\d?[-/.]\d\d?[ T,]*)?\d{1,2}:\d\d|[A-Z][\w.'’ -]{0,30}: "
+)
 _OPEN_ENDING = re.compile(
     r"\b(?:the|an?|of|in|is|are|was|were|and|to|by|for|with|or|at|from|that|which|who|as|on|than|into|its"
     r"|their|his|her)$"
@@ -231,7 +239,8 @@ _OPEN_ENDING = re.compile(
 _MAY_GO_ON = re.compile(r"\b\w{1,3}\.$|[.!?…][\"”’»)]+$|…$")  # "e.g.", "Is it?" (he asked), "Well…"
 
 
-_PAGE = 8  # lines without a blank one between them, from which on they may be all sorts of paragraphs
+# lines without a blank one between them, from which on they may be all sorts of paragraphs
+_PAGE = 8
 
 
 def join_wrapped(
@@ -401,7 +410,9 @@ def _is_full_of_wide_letters(line_break: _LineBreak) -> bool:
     if is_long and line_break.width + slack >= line_break.margin:
         return True
     is_before_hiragana = "ぁ" <= below[0] <= "ん"
-    least_share = _LEAST_SHARE_BEFORE_HIRAGANA if is_before_hiragana else _LEAST_SHARE_OF_WIDE_LETTERS
+    least_share = (
+        _LEAST_SHARE_BEFORE_HIRAGANA if is_before_hiragana else _LEAST_SHARE_OF_WIDE_LETTERS
+    )
     return line_break.is_prose and is_long and line_break.share >= least_share
 
 

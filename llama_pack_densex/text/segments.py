@@ -42,7 +42,8 @@ class Segment:
         return self.start, self.end
 
 
-@lru_cache(maxsize=512)  # several steps ask about a passage, after all of a batch went through the one before
+# several steps ask about a passage, after all of a batch went through the one before
+@lru_cache(maxsize=512)
 def segment(text: str, context: str = "") -> tuple[Segment, ...]:
     """Split a text into sentences, headings, rows of tables, and code.
 
@@ -63,7 +64,9 @@ def _segments_of(text: str, block: Block) -> Iterator[Segment]:
         for start, end in split_sentences(text[block.start : block.end]):
             yield Segment(block.start + start, block.start + end, "sentence")
     elif block.kind == "row":
-        yield Segment(*block.span, "row", row=row_statement(("", *block.names), (block.group, *block.cells)))
+        yield Segment(
+            *block.span, "row", row=row_statement(("", *block.names), (block.group, *block.cells))
+        )
     else:
         yield Segment(*block.span, _KINDS[block.kind], block.level)
 

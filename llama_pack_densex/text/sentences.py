@@ -19,7 +19,9 @@ from llama_pack_densex.text.tokens import STOP_WORDS, words
 
 STOPS = ".!?。！？｡．…؟۔।॥։።။"
 QUOTES = "\"'”’»)］」』）］】〉》｣*_]"
-CJK = re.compile("[\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]")
+CJK = re.compile(
+    "[\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
 WIDE = re.compile(
     "[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\U00020000-\U0003ffff]"
 )
@@ -34,7 +36,9 @@ _CLOSING = re.compile(
     r"| ?[\U0001f1e6-\U0001faff\u2600-\u27bf]|[\ufe0f\u200d]|[♪♡♥☆★])*"
 )
 _GAP = re.compile(r"\s*")
-_OPENING = re.compile(r"[\"'“‘«‹„(\[{「『｢（［【〈《〔<*_¿¡#\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]*")
+_OPENING = re.compile(
+    r"[\"'“‘«‹„(\[{「『｢（［【〈《〔<*_¿¡#\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]*"
+)
 _WORD = re.compile(r"[^\W\d_]{1,30}")
 _LETTER = re.compile(r"[^\W_]")
 _MARKER = re.compile(
@@ -80,7 +84,8 @@ def split_sentences(run: str) -> list[Span]:
             spans.append((begin, end))
             begin = searched = after_space(run, end)
     if spans and not _LETTER.search(run, begin):
-        begin, _ = spans.pop()  # what has no letter of its own, as an emoji, belongs to the one before
+        # what has no letter of its own, as an emoji, belongs to the one before
+        begin, _ = spans.pop()
     spans.append((begin, len(run)))
     return spans
 
@@ -257,7 +262,12 @@ def _dots(stop: _Stop) -> bool | None:
 
 def _aside_of_law(stop: _Stop) -> bool | None:
     """As laws have them: "事業者（国を除く。）又は"."""
-    if not stop.is_quoted or stop.is_apart or stop.opener <= stop.begin or stop.run[stop.opener] not in "（(":
+    if (
+        not stop.is_quoted
+        or stop.is_apart
+        or stop.opener <= stop.begin
+        or stop.run[stop.opener] not in "（("
+    ):
         return None
     return None if stop.run[stop.opener - 1] in STOPS else False
 
@@ -310,7 +320,8 @@ def _may_begin_sentence(stop: _Stop) -> bool:
     if _CAMEL.match(stop.run, stop.first):  # iPhone, mRNA, eBay
         return True
     has_closing_marks = stop.end > stop.start + len(stop.mark)
-    return stop.knows_no_capitals and not has_closing_marks  # but after a quotation ("Is it?" he asked)
+    # but after a quotation ("Is it?" he asked)
+    return stop.knows_no_capitals and not has_closing_marks
 
 
 # Abbreviations
@@ -360,7 +371,9 @@ def _word_after(stop: _Stop) -> str:
 
 def _is_in_date(stop: _Stop, number: str, previous: str, next_word: str) -> bool:
     is_day = len(number) < 3 and (next_word in _MONTHS or previous.endswith((":", ";")))
-    return is_day or _KOREAN_DATE.search(stop.run, max(stop.start - 8, 0), stop.first + 6) is not None
+    return (
+        is_day or _KOREAN_DATE.search(stop.run, max(stop.start - 8, 0), stop.first + 6) is not None
+    )
 
 
 def _is_initial(stop: _Stop, letter: str, previous: str, next_word: str) -> bool:
@@ -397,7 +410,9 @@ _MAYBE_LAST = words(
     " jan feb apr jun jul aug sept sep oct nov dec mon tue tues wed thu thur thurs fri calif fla ariz"
     " conn colo mio mrd"
 )
-_MONTHS = words("Januar Februar März April Mai Juni Juli August September Oktober November Dezember")
+_MONTHS = words(
+    "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
+)
 _STARTERS = {word.capitalize() for word in STOP_WORDS} | words(
     "According Additionally Also Although Among Another Despite Even Every Finally Following Furthermore"
     " Hence However"

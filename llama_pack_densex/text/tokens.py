@@ -18,7 +18,8 @@ _UNSPACED = f"{HAN}ぁ-ゖゝ-ゟ{KATAKANA}"
 # Thai, Lao, Burmese and Khmer letters and their marks: spaces part their phrases.
 _PHRASED = "\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u108f\u1780-\u17d3"
 _INDIC = map(chr, range(0x900, 0x1C00))
-_MARKS = "".join(letter for letter in _INDIC if unicodedata.category(letter)[0] == "M")  # vowels, mostly
+# vowels, mostly
+_MARKS = "".join(letter for letter in _INDIC if unicodedata.category(letter)[0] == "M")
 # The end of a line of 16 characters and more amid Chinese or Japanese: of shorter ones, as in a list, each
 # is a word.
 _WRAP = re.compile(rf"(?<=[^\n]{{15}}[{_UNSPACED}])[^\S\n]*\n[^\S\n]*(?=[{_UNSPACED}])")
@@ -56,7 +57,9 @@ _VARIANT = re.compile(
     "[ß-ɏḀ-ỿ\u0300-\u036fͰ-Ͽἀ-῿\u0591-\u05bd\u05bf-\u05c7\u0622\u0623\u0625\u064b-\u065f\u0670"
     f"\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\u09e6-\u09ef\u0e50-\u0e59{_OLD[::2]}]"
 )
-_USUAL = dict(zip(_OLD[::2] + "øłđðħŧıæœþ", [*_OLD[1::2], *"olddhti", "ae", "oe", "th"], strict=True))
+_USUAL = dict(
+    zip(_OLD[::2] + "øłđðħŧıæœþ", [*_OLD[1::2], *"olddhti", "ae", "oe", "th"], strict=True)
+)
 _KEPT = "\ue001"  # behind a word that is a name here, though it is a stop word elsewhere
 # What people type for the hyphen of a code.
 _CODE_DASH = re.compile("(?<=[a-z0-9])[\u2010-\u2015\u2212ー](?=[a-z0-9])")
@@ -109,12 +112,14 @@ _IN_OTHER_LETTERS = re.compile(r"[a-z0-9]*[^\W_a-z0-9]")
 _WHOLE = re.compile(rf"{_DOTTED}|{_SIGNED_LETTER}")
 _CODE_PART = re.compile(r"[a-z]+|\d+[a-z]*")
 _TELLING_SIGN = re.compile(r"[^a-z0-9_-]")
-_SPELLING_SIGN = re.compile(r"[-_ ]|(?<=[a-z])\.(?=[a-z])")  # spelled with and without: NodeJS, AX10
+# spelled with and without: NodeJS, AX10
+_SPELLING_SIGN = re.compile(r"[-_ ]|(?<=[a-z])\.(?=[a-z])")
 
 _LATIN = "A-Za-zＡ-Ｚａ-ｚ"
 _LATIN_WORD = re.compile(f"[{_LATIN}]+")
 _CAPITALISED = re.compile(f"[A-ZＡ-Ｚ][{_LATIN}]*")
-_GOES_BEFORE = re.compile(rf"(?:[^\W{CJK}]|['’&]|\d-|[{_LATIN}]\.)\Z")  # a word that goes on, or a code
+# a word that goes on, or a code
+_GOES_BEFORE = re.compile(rf"(?:[^\W{CJK}]|['’&]|\d-|[{_LATIN}]\.)\Z")
 _GOES_ON = re.compile(rf"[^\W{CJK}]|['’&+#]|-\d|\*(?!\*)")
 _MID_SENTENCE = re.compile(rf"[{_LATIN})] \Z")
 _NEXT_WORD = re.compile(rf" ?[{_LATIN}]")
@@ -269,7 +274,9 @@ def _usual(match: re.Match[str]) -> str:
     letter = match[0]
     if letter.isdecimal():
         return str(unicodedata.decimal(letter))
-    plain = (part for part in unicodedata.normalize("NFD", letter) if not unicodedata.combining(part))
+    plain = (
+        part for part in unicodedata.normalize("NFD", letter) if not unicodedata.combining(part)
+    )
     return _USUAL.get(letter) or "".join(plain)
 
 

@@ -26,12 +26,17 @@ QUESTION = "When did the Akashi Bridge open?"
 
 
 def sources(*texts: str) -> list[Source]:
-    return [Source.of(n, NodeWithScore(node=TextNode(text=text))) for n, text in enumerate(texts, start=1)]
+    return [
+        Source.of(n, NodeWithScore(node=TextNode(text=text)))
+        for n, text in enumerate(texts, start=1)
+    ]
 
 
 def answered(reply: str, question: str = QUESTION, pieces: int = 10**6) -> tuple[str, CitedAnswer]:
     cited = CitedAnswer(question, sources(BRIDGE, LIGHT))
-    shown = "".join(cited.add(reply[start : start + pieces]) for start in range(0, len(reply), pieces))
+    shown = "".join(
+        cited.add(reply[start : start + pieces]) for start in range(0, len(reply), pieces)
+    )
     return shown + cited.close(), cited
 
 
@@ -43,12 +48,24 @@ def answered(reply: str, question: str = QUESTION, pieces: int = 10**6) -> tuple
         ("It opened in 1998 [^1].", "It opened in 1998[^1]."),
         ("It opened in 1998.[^1, ^2]", "It opened in 1998.[^1][^2]"),
         ("It opened in 1998. [^1] [^9]", "It opened in 1998.[^1]"),
-        ("It opened in 1998.[^1] It is grey.", f"It opened in 1998.[^1] It is grey.{NO_SOURCE['en']}"),
-        ("It is grey. It opened in 1998.[^1]", f"It is grey.{NO_SOURCE['en']} It opened in 1998.[^1]"),
-        ("It opened in 1998.[^1]\n\n[^1]: The Akashi Bridge\n[^2]: Lamps", "It opened in 1998.[^1]"),
+        (
+            "It opened in 1998.[^1] It is grey.",
+            f"It opened in 1998.[^1] It is grey.{NO_SOURCE['en']}",
+        ),
+        (
+            "It is grey. It opened in 1998.[^1]",
+            f"It is grey.{NO_SOURCE['en']} It opened in 1998.[^1]",
+        ),
+        (
+            "It opened in 1998.[^1]\n\n[^1]: The Akashi Bridge\n[^2]: Lamps",
+            "It opened in 1998.[^1]",
+        ),
         ("It opened in 1998.[^1] [^abc] 【^9】[^^4]", "It opened in 1998.[^1]"),
         ("1998年に開通した［＾１］。", "1998年に開通した[^1]。"),
-        ("It opened in 1998.[^1] It is grey.[^", f"It opened in 1998.[^1] It is grey.{NO_SOURCE['en']}"),
+        (
+            "It opened in 1998.[^1] It is grey.[^",
+            f"It opened in 1998.[^1] It is grey.{NO_SOURCE['en']}",
+        ),
         ("It is on Mars.[^3]", NOT_FOUND["en"]),
         ("Olympus Mons is the tallest volcano.", NOT_FOUND["en"]),
         (NOT_FOUND["en"], NOT_FOUND["en"]),
@@ -57,12 +74,16 @@ def answered(reply: str, question: str = QUESTION, pieces: int = 10**6) -> tuple
         ("Eröffnet, z. B. 1998, mit 1 991 m.[^1]", "Eröffnet, z. B. 1998, mit 1 991 m.[^1]"),
         ("See i. d. R. Das sind z. B. 1998 m.[^1]", "See i. d. R. Das sind z. B. 1998 m.[^1]"),
         (
-            "The great bridge's span is 1,991 metres. A lighthouse on the cliff has a lamp.",  # two sources
+            # two sources
+            "The great bridge's span is 1,991 metres. A lighthouse on the cliff has a lamp.",
             "The great bridge's span is 1,991 metres. (no source) A lighthouse on the cliff has a lamp. (no "
             "source)",
         ),
         ("It \ud83d\ude00 opened \ud83d in 1998.[^1]", "It \U0001f600 opened \ufffd in 1998.[^1]"),
-        ("The Akashi Bridge opened in 1998.", f"The Akashi Bridge opened in 1998.{NO_SOURCE['en']}"),
+        (
+            "The Akashi Bridge opened in 1998.",
+            f"The Akashi Bridge opened in 1998.{NO_SOURCE['en']}",
+        ),
     ],
 )
 def test_footnotes_that_lead_nowhere_go_and_sentences_without_any_are_marked(
@@ -82,7 +103,9 @@ MAY_I_JA = "犬を連れて橋を渡れますか。"
 
 def written(reply: str, question: str, pieces: int) -> str:
     cited = CitedAnswer(question, sources(BRIDGE, BRIDGE_JA))
-    shown = "".join(cited.add(reply[start : start + pieces]) for start in range(0, len(reply), pieces))
+    shown = "".join(
+        cited.add(reply[start : start + pieces]) for start in range(0, len(reply), pieces)
+    )
     return shown + cited.close()
 
 
@@ -105,7 +128,9 @@ def written(reply: str, question: str, pieces: int) -> str:
         (MAY_I_JA, f"はい、猫は無料です。{NONE_JA}1998年に開通した。[^2]"),
     ],
 )
-def test_a_short_yes_or_no_has_the_source_of_the_next_sentence(question: str, text: str, pieces: int) -> None:
+def test_a_short_yes_or_no_has_the_source_of_the_next_sentence(
+    question: str, text: str, pieces: int
+) -> None:
     reply = text.replace(NONE, "").replace(NONE_JA, "")
     assert written(reply, question, pieces) == text
 
@@ -152,9 +177,15 @@ def test_an_answer_that_only_says_what_is_missing_is_not_found(reply: str) -> No
 @pytest.mark.parametrize(
     ("question", "text"),
     [
-        (MAY_I, "The bridge in figures:[^1]\n\n| Opened | Main span |\n|---|---|\n| 1998 | 1,991 metres |"),
+        (
+            MAY_I,
+            "The bridge in figures:[^1]\n\n| Opened | Main span |\n|---|---|\n| 1998 | 1,991 metres |",
+        ),
         (MAY_I, "Of the bridge[^1]:\n- It opened in 1998.\n- Its main span: 1,991 metres"),
-        (MAY_I, f"Of the bridge:[^1]\n\n- It opened in 1889.{NONE}\n- A Dane painted it red.{NONE}"),
+        (
+            MAY_I,
+            f"Of the bridge:[^1]\n\n- It opened in 1889.{NONE}\n- A Dane painted it red.{NONE}",
+        ),
         (MAY_I, f"It opened in 1998.[^1]\n\n- Its main span is long.{NONE}"),
         (MAY_I_JA, "料金は次の通りです。[^2]\n\n| 車種 | 料金 |\n|---|---|\n| 普通車 | 2,410円 |"),
         (MAY_I_JA, f"橋について：[^2]\n・1998年に開通した。\n・1889年に開通した。{NONE_JA}"),
@@ -196,7 +227,10 @@ CODE, TABLE = (
         (f"{CODE}\n\nIt opened.[^1]", f"{CODE}\n\n{NO_SOURCE['en']}\n\nIt opened.[^1]"),
         (f"It opened.[^1]\n\n{CODE}\n", f"It opened.[^1]\n\n{CODE}\n\n{NO_SOURCE['en']}"),
         (f"{TABLE}\n\n[^1][^2]", f"{TABLE}\n\n[^1][^2]"),
-        ("| Akashi | [^1] |\n|---|---|\n| 1998 | [^1] |", "| Akashi |[^1] |\n|---|---|\n| 1998 |[^1] |"),
+        (
+            "| Akashi | [^1] |\n|---|---|\n| 1998 | [^1] |",
+            "| Akashi |[^1] |\n|---|---|\n| 1998 |[^1] |",
+        ),
     ],
 )
 def test_code_and_tables_end_before_their_footnotes(reply: str, text: str, pieces: int) -> None:
@@ -223,12 +257,16 @@ def test_citations_in_another_form_than_was_asked_for_are_footnotes(
     reply: str, footnotes: list[list[int]], pieces: int
 ) -> None:
     _, cited = answered(reply, pieces=pieces)
-    assert [sorted(sentence["footnotes"]) for sentence in cited.metadata()["sentences"]] == footnotes
+    assert [
+        sorted(sentence["footnotes"]) for sentence in cited.metadata()["sentences"]
+    ] == footnotes
 
 
 def test_what_the_sources_have_in_brackets_is_no_citation() -> None:
     reply = "Wages fell in 1999[1] and a [2] is read. They rose (1).[^1]"
-    cited = CitedAnswer(QUESTION, sources("Wages fell in 1999[1]. They rose (1).", "Write a [2], or a [3]."))
+    cited = CitedAnswer(
+        QUESTION, sources("Wages fell in 1999[1]. They rose (1).", "Write a [2], or a [3].")
+    )
     assert cited.add(reply) + cited.close() == reply.replace(" They", f"{NO_SOURCE['en']} They")
     unasked = CitedAnswer(QUESTION, sources(BRIDGE), checked=False)
     assert unasked.add("It opened [1].") + unasked.close() == "It opened [1]."
@@ -260,7 +298,9 @@ PIECES = st.sampled_from(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(PIECES, max_size=12), st.integers(1, 5))
-def test_every_footnote_resolves_and_nothing_shown_is_taken_back(parts: list[str], size: int) -> None:
+def test_every_footnote_resolves_and_nothing_shown_is_taken_back(
+    parts: list[str], size: int
+) -> None:
     reply = "".join(parts)
     cited = CitedAnswer(QUESTION, sources(BRIDGE, LIGHT))
     shown = ""
@@ -272,7 +312,9 @@ def test_every_footnote_resolves_and_nothing_shown_is_taken_back(parts: list[str
     about = json.loads(json.dumps(cited.metadata()))
     numbers = {citation["number"] for citation in about["citations"]}
     assert {int(number) for number in re.findall(r"\[\^(\d+)\]", shown)} == numbers
-    assert {number for sentence in about["sentences"] for number in sentence["footnotes"]} == numbers
+    assert {
+        number for sentence in about["sentences"] for number in sentence["footnotes"]
+    } == numbers
     assert all(f"\n[^{number}]: " in about["markdown"] for number in numbers)
 
 
@@ -291,7 +333,9 @@ def test_a_sentence_without_a_footnote_is_one_of_its_own() -> None:
 @pytest.mark.parametrize("space", [" ", "\n"])
 def test_a_reply_of_white_space_takes_no_time_to_speak_of(space: str) -> None:
     """It would take minutes, in which a server answers nobody; the test's time limit ends it."""
-    assert answered(f"It opened in 1998.[^1]{100_000 * space}[^2]")[0] == "It opened in 1998.[^1][^2]"
+    assert (
+        answered(f"It opened in 1998.[^1]{100_000 * space}[^2]")[0] == "It opened in 1998.[^1][^2]"
+    )
 
 
 @pytest.mark.parametrize("piece", ["3.14, ", "| a | b |\n", "言葉"])
@@ -337,7 +381,9 @@ def test_what_the_llm_cannot_read_is_left_out_but_for_its_first_sentences(
     table = "\n".join(["```", *lines, "```"])  # no sentence ends in it
     context = PropositionContextPostprocessor(mode="passages", budget=None)
     synthesizer = CitedSynthesizer(SmallLLM(), context=context)
-    reply = str(synthesizer.synthesize(QUESTION, [retrieved(BRIDGE), retrieved(table), retrieved(LIGHT)]))
+    reply = str(
+        synthesizer.synthesize(QUESTION, [retrieved(BRIDGE), retrieved(table), retrieved(LIGHT)])
+    )
     assert "opened in 1998" in reply
     assert "lamp 0 " not in reply
     assert "do not fit" in caplog.text

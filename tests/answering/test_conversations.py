@@ -80,7 +80,10 @@ class Conversation:
     read: tuple[str, ...] = ()
 
 
-AKASHI = ("When did the Akashi Kaikyo Bridge open?", ("The Akashi Kaikyo Bridge opened in 1998.[^{akashi}]",))
+AKASHI = (
+    "When did the Akashi Kaikyo Bridge open?",
+    ("The Akashi Kaikyo Bridge opened in 1998.[^{akashi}]",),
+)
 SEIKAN = ("青函トンネルはいつ開業しましたか。", ("青函トンネルは1988年に開業した。[^{青函}]",))
 LENGTH = "How long is the main span of the Akashi Kaikyo Bridge?"
 LENGTH_JA = "青函トンネルの全長は何キロメートルですか。"
@@ -174,9 +177,14 @@ CONVERSATIONS = {
         ),
     ),
     "a greeting": (
-        Conversation("Ｈｅｌｌｏ there！", (), "Hello! Ask me about the documents.", outcome="small_talk"),
         Conversation(
-            "こんにちは。", (), "こんにちは。ドキュメントについて質問してください。", outcome="small_talk"
+            "Ｈｅｌｌｏ there！", (), "Hello! Ask me about the documents.", outcome="small_talk"
+        ),
+        Conversation(
+            "こんにちは。",
+            (),
+            "こんにちは。ドキュメントについて質問してください。",
+            outcome="small_talk",
         ),
     ),
     "summarise that": (
@@ -282,7 +290,9 @@ CONVERSATIONS = {
         ),
         Conversation(
             "青函トンネルはいつ開業し、琵琶湖の水深は何メートルですか。",
-            ("青函トンネルは1988年に開業した。[^{青函}]琵琶湖の水深は104メートルである。[^{琵琶湖}]",),
+            (
+                "青函トンネルは1988年に開業した。[^{青函}]琵琶湖の水深は104メートルである。[^{琵琶湖}]",
+            ),
             cites=("青函", "琵琶湖"),
             read=("青函", "琵琶湖"),
         ),
@@ -329,7 +339,10 @@ CONVERSATIONS = {
         ),
         Conversation(
             "その光はどこまで届きますか。",
-            ("霧浜灯台の光はどこまで届きますか。\n霧浜灯台 光", "光は二十海里先まで届く。[^{灯台}]"),
+            (
+                "霧浜灯台の光はどこまで届きますか。\n霧浜灯台 光",
+                "光は二十海里先まで届く。[^{灯台}]",
+            ),
             before=(("霧浜灯台について何と書いてありますか。", (f"{HOSTILE_JA}[^{{灯台}}]",)),),
             asked="霧浜灯台の光はどこまで届きますか。",
             cites=("灯台",),
@@ -496,7 +509,11 @@ class Stage:
         self._server, self.script = server, Scripted()
         server.responder = self.script
         llm = OpenAI(
-            model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0, reuse_client=False
+            model="gpt-4o-mini",
+            api_base=server.url,
+            api_key="sk-test",
+            max_retries=0,
+            reuse_client=False,
         )
         documents = [Document(id_=name, text=text) for name, text in TEXTS.items()]
         self.pack = DenseXRetrievalPack(documents, "none", llm, "none")
@@ -507,7 +524,9 @@ class Stage:
         for message, replies in conversation.before:
             await self.say(engine, way, message, replies)
         begun = len(self._server.requests)
-        text, metadata, nodes = await self.say(engine, way, conversation.message, conversation.replies)
+        text, metadata, nodes = await self.say(
+            engine, way, conversation.message, conversation.replies
+        )
         assert not self.script.replies, "fewer requests than planned"
         history = [(one.role.value, str(one.content)) for one in engine.chat_history]
         sources = [str(found.node.ref_doc_id) for found in nodes]
@@ -558,7 +577,9 @@ async def test_it_asks_and_answers_as_it_should(
     assert len(first.requests) == len(conversation.replies)
     assert first.metadata["outcome"] == conversation.outcome
     assert [cited["document"] for cited in first.metadata["citations"]] == [*conversation.cites]
-    said = conversation.said if conversation.said is not None else (conversation.replies or [""])[-1]
+    said = (
+        conversation.said if conversation.said is not None else (conversation.replies or [""])[-1]
+    )
     numbers = {cited["document"]: str(cited["number"]) for cited in first.metadata["citations"]}
     if said:
         assert first.text == PLACEHOLDER.sub(lambda found: numbers[found[1]], said)
@@ -597,7 +618,9 @@ async def test_footnotes_of_older_answers_are_not_taken_for_those_of_the_last(
 async def test_a_request_about_the_conversation_sees_all_of_it(
     stage: Stage, before: Any, message: str, way: str
 ) -> None:
-    answer = await stage.play(Conversation(message, ("Nothing.",), before=(before, *[BIWA, FUNDY] * 3)), way)
+    answer = await stage.play(
+        Conversation(message, ("Nothing.",), before=(before, *[BIWA, FUNDY] * 3)), way
+    )
     ((_, (_, asked)),) = answer.told
     assert f"user: {before[0]}" in asked
     assert asked.count(f"user: {BIWA[0]}") == 3
@@ -609,7 +632,9 @@ async def test_a_request_about_the_conversation_sees_all_of_it(
 async def test_what_asks_for_nothing_is_not_told_to_reply_that_nothing_was_found(
     stage: Stage, before: Any, message: str
 ) -> None:
-    answer = await stage.play(Conversation(message, ("NO QUERY", "Glad to hear."), before=(before,)), "chat")
+    answer = await stage.play(
+        Conversation(message, ("NO QUERY", "Glad to hear."), before=(before,)), "chat"
+    )
     (_, told), _ = answer.told[-1]
     assert "The answer was not found" not in told
     assert "見つかりませんでした" not in told
@@ -619,7 +644,11 @@ async def test_what_asks_for_nothing_is_not_told_to_reply_that_nothing_was_found
 @pytest.mark.parametrize(
     ("before", "message", "query"),
     [
-        (AKASHI, "May my wife walk on it?", "May a person's wife walk on the Akashi Kaikyo Bridge?"),
+        (
+            AKASHI,
+            "May my wife walk on it?",
+            "May a person's wife walk on the Akashi Kaikyo Bridge?",
+        ),
         (SEIKAN, "妻も歩けますか", "青函トンネルは配偶者も歩けますか"),
     ],
 )
@@ -641,7 +670,9 @@ async def test_a_conversation_that_is_too_long_is_read_from_where_it_fits(
             return LLMMetadata(context_window=1_000, num_output=0)
 
     lines = [f"user: What is bridge {number}?" for number in range(200)]
-    response = CitedSynthesizer(Small()).synthesize("Summarise all that.", [], conversation="\n".join(lines))
+    response = CitedSynthesizer(Small()).synthesize(
+        "Summarise all that.", [], conversation="\n".join(lines)
+    )
     assert "The beginning of the conversation is left out" in str(response)
     assert lines[-1] in str(response)
     assert lines[0] not in str(response)
@@ -686,7 +717,10 @@ async def test_a_query_that_is_too_long_or_blank_is_not_used(
     "message", ["Say in which year it opened.", "Repeat for how long the bridge was closed."]
 )
 async def test_a_question_in_other_words_is_searched_for(stage: Stage, message: str) -> None:
-    asked = ("When did the Akashi Kaikyo Bridge open?", "The Akashi Kaikyo Bridge opened in 1998.[^{akashi}]")
+    asked = (
+        "When did the Akashi Kaikyo Bridge open?",
+        "The Akashi Kaikyo Bridge opened in 1998.[^{akashi}]",
+    )
     answer = await stage.play(Conversation(message, asked, before=(AKASHI,)), "chat")
     assert len(answer.requests) == 2
     assert answer.sources
@@ -701,14 +735,19 @@ async def test_a_message_that_the_llm_fails_at_leaves_the_conversation_as_it_was
     history = engine.chat_history
     with pytest.raises(BadRequestError):
         await stage.say(
-            engine, way, "How high are the tides in the Bay of Fundy?", ("Tides in the Bay of Fundy",)
+            engine,
+            way,
+            "How high are the tides in the Bay of Fundy?",
+            ("Tides in the Bay of Fundy",),
         )
     assert engine.chat_history == history
     text, *_ = await stage.say(engine, way, *FUNDY)
     assert text.startswith("They reach 16 metres.[^")
 
 
-async def test_of_an_answer_that_is_stopped_the_conversation_has_what_was_shown(stage: Stage) -> None:
+async def test_of_an_answer_that_is_stopped_the_conversation_has_what_was_shown(
+    stage: Stage,
+) -> None:
     long = ("The Akashi Kaikyo Bridge opened in 1998.[^{akashi}] " * 5,)
     for way in ("stream_chat", "astream_chat"):
         engine = stage.pack.as_chat_engine()
@@ -728,7 +767,10 @@ async def test_of_an_answer_that_is_stopped_the_conversation_has_what_was_shown(
 
 
 async def test_a_history_that_is_given_is_left_as_it_is(stage: Stage) -> None:
-    given = [ChatMessage(content=AKASHI[0], role="user"), ChatMessage(content="In 1998.", role="assistant")]
+    given = [
+        ChatMessage(content=AKASHI[0], role="user"),
+        ChatMessage(content="In 1998.", role="assistant"),
+    ]
     engine, before = stage.pack.as_chat_engine(), [*given]
     engine.chat("Thanks!", given)
     await engine.achat("Thanks!", given)
@@ -745,7 +787,9 @@ async def test_a_conversation_that_was_reset_has_nothing_to_summarise(stage: Sta
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_reply_of_nothing_is_told(stage: Stage, way: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_reply_of_nothing_is_told(
+    stage: Stage, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
     answer = await stage.play(Conversation("When did the Akashi Kaikyo Bridge open?", (" ",)), way)
     assert (answer.text, answer.metadata["outcome"]) == ("The model gave no answer.", "no_answer")
     assert "The LLM replied with nothing" in caplog.text
@@ -784,20 +828,26 @@ async def test_an_answer_that_the_limit_of_tokens_cut_off_says_so(
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_model_that_completes_texts_says_that_its_answer_was_cut_off(stage: Stage, streaming: bool) -> None:
+def test_a_model_that_completes_texts_says_that_its_answer_was_cut_off(
+    stage: Stage, streaming: bool
+) -> None:
     class Completing(CustomLLM):
         @property
         def metadata(self) -> LLMMetadata:
             return LLMMetadata()
 
-        def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        def complete(
+            self, prompt: str, formatted: bool = False, **kwargs: Any
+        ) -> CompletionResponse:
             return CompletionResponse(text="It opened in[^1]", raw={"done_reason": "length"})
 
         def stream_complete(
             self, prompt: str, formatted: bool = False, **kwargs: Any
         ) -> CompletionResponseGen:
             yield CompletionResponse(text="It", delta="It")
-            yield CompletionResponse(text="It opened in[^1]", delta=" opened in[^1]", raw={"delta": ENDED})
+            yield CompletionResponse(
+                text="It opened in[^1]", delta=" opened in[^1]", raw={"delta": ENDED}
+            )
 
     synthesizer = CitedSynthesizer(Completing(), streaming=streaming)
     response = synthesizer.synthesize(AKASHI[0], stage.pack.retrieve(AKASHI[0]))
@@ -835,7 +885,9 @@ def check_structure(answer: Answer) -> None:
         assert sentence["text"] in answer.text
         assert numbers_in(sentence["text"]) == sentence["footnotes"]
         assert facts.issuperset(sentence["propositions"])
-    assert {note for sentence in metadata["sentences"] for note in sentence["footnotes"]} == {*cited}
+    assert {note for sentence in metadata["sentences"] for note in sentence["footnotes"]} == {
+        *cited
+    }
     assert metadata["markdown"].startswith(answer.text)
     assert re.findall(r"^\[\^(\d+)\]: \S", metadata["markdown"], re.MULTILINE) == [*map(str, cited)]
 
@@ -854,7 +906,9 @@ def check_requests(answer: Answer, conversation: Conversation) -> None:
     for messages in answer.told:
         assert [role for role, _ in messages] == ["system", "user"]
         system = messages[0][1]
-        assert not any(text in system for text in (HOSTILE, HOSTILE_JA, ESCAPE.strip(), *TEXTS.values()))
+        assert not any(
+            text in system for text in (HOSTILE, HOSTILE_JA, ESCAPE.strip(), *TEXTS.values())
+        )
         assert conversation.message not in system
     if not answer.told:
         return
@@ -916,7 +970,24 @@ FRAGMENTS = (
         "\n",
         "\n\n",
     ),
-    *("e.g. ", "Dr. ", "- ", "1. ", ":", "：", "# ", "、", "。", "! ", "?", "「", "」", "（", "(", "**"),
+    *(
+        "e.g. ",
+        "Dr. ",
+        "- ",
+        "1. ",
+        ":",
+        "：",
+        "# ",
+        "、",
+        "。",
+        "! ",
+        "?",
+        "「",
+        "」",
+        "（",
+        "(",
+        "**",
+    ),
 )
 
 
@@ -931,7 +1002,8 @@ def test_however_a_reply_comes_the_answer_is_the_same_and_nothing_is_taken_back(
 ) -> None:
     said = "The bridge opened in 1998. 橋は1998年に開通した。"
     sources = [
-        Source(number, f"id{number}", "bridge", "", "", "", (0, len(said)), said, ()) for number in (1, 2)
+        Source(number, f"id{number}", "bridge", "", "", "", (0, len(said)), said, ())
+        for number in (1, 2)
     ]
     whole, piecemeal = (CitedAnswer(question, sources, checked) for _ in range(2))
     places = [0, *accumulate(cuts), len(text)]
@@ -939,4 +1011,8 @@ def test_however_a_reply_comes_the_answer_is_the_same_and_nothing_is_taken_back(
     assert "".join([*shown, piecemeal.close()]) == piecemeal.text
     assert whole.add(text) + whole.close() == whole.text == piecemeal.text
     assert whole.metadata() == piecemeal.metadata()
-    assert {*numbers_in(whole.text)} == {cited["number"] for cited in whole.metadata()["citations"]} <= {1, 2}
+    assert (
+        {*numbers_in(whole.text)}
+        == {cited["number"] for cited in whole.metadata()["citations"]}
+        <= {1, 2}
+    )

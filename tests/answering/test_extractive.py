@@ -15,7 +15,9 @@ from llama_pack_densex.answering.phrases import CLOSEST, NOT_FOUND, UNVERIFIED
 from llama_pack_densex.retrieval.context import count_words
 from tests.conftest import DATA
 
-QUESTIONS = [json.loads(line) for line in (DATA / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
+QUESTIONS = [
+    json.loads(line) for line in (DATA / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+]
 OTHERS = [
     ("Who painted the ceiling of the Sistine Chapel?", "en"),
     ("What is the boiling point of tungsten?", "en"),
@@ -32,9 +34,13 @@ OTHERS = [
 
 @pytest.fixture(scope="module")
 def pack() -> DenseXRetrievalPack:
-    documents = SimpleDirectoryReader(DATA, recursive=True, required_exts=[".md", ".txt"]).load_data()
+    documents = SimpleDirectoryReader(
+        DATA, recursive=True, required_exts=[".md", ".txt"]
+    ).load_data()
     recorded = RecordedPropositionizer(DATA / "propositions.jsonl")
-    return DenseXRetrievalPack(documents, propositionizer=recorded, query_llm="none", embed_model="none")
+    return DenseXRetrievalPack(
+        documents, propositionizer=recorded, query_llm="none", embed_model="none"
+    )
 
 
 def test_quotations_hold_the_answer_in_few_words(pack: DenseXRetrievalPack) -> None:
@@ -55,14 +61,18 @@ def test_a_question_about_something_else_is_not_answered(pack: DenseXRetrievalPa
         response = pack.run(question)
         outcome = response.metadata["outcome"]
         assert outcome in ("not_found", "closest"), question
-        assert str(response).startswith(NOT_FOUND[language] if outcome == "not_found" else CLOSEST[language])
+        assert str(response).startswith(
+            NOT_FOUND[language] if outcome == "not_found" else CLOSEST[language]
+        )
 
 
 LEAVE_EN = (
     "# Leave\n\nParental leave lasts 16 weeks. A doctor's note is needed after three days. The office "
     "closes in August."
 )
-LEAVE_JA = "# 休暇\n\n有給育児休暇は16週間である。3日を超える病欠には診断書が要る。8月は事務所を閉める。"
+LEAVE_JA = (
+    "# 休暇\n\n有給育児休暇は16週間である。3日を超える病欠には診断書が要る。8月は事務所を閉める。"
+)
 DOUBTFUL = [
     (LEAVE_EN, "Do I need a note from my dentist to stay at home?", "Closest passages:\n\n"),
     (LEAVE_EN, "How many weeks of unpaid leave may an intern take?", "Closest passages:\n\n"),
@@ -89,7 +99,9 @@ def test_where_it_cannot_be_told_whether_it_is_an_answer_it_is_called_closest(
 
 
 @pytest.mark.parametrize(("document", "question", "lead"), DOUBTFUL[1:3])
-async def test_streams_and_conversations_call_it_so_too(document: str, question: str, lead: str) -> None:
+async def test_streams_and_conversations_call_it_so_too(
+    document: str, question: str, lead: str
+) -> None:
     pack = DenseXRetrievalPack(
         [Document(text=document)],
         proposition_llm="none",
@@ -133,11 +145,15 @@ def test_an_answer_has_three_facts_at_most(sentence: str, question: str) -> None
     assert 1 <= len(pack.run(question).metadata["sentences"]) <= 3
 
 
-def test_each_quoted_sentence_has_its_footnote_and_its_proposition(pack: DenseXRetrievalPack) -> None:
+def test_each_quoted_sentence_has_its_footnote_and_its_proposition(
+    pack: DenseXRetrievalPack,
+) -> None:
     response = pack.run("Which naval ship was waiting to fish the Apollo 13 crew from the ocean?")
     about = response.metadata
     assert about["sentences"]
-    assert all(sentence["footnotes"] and sentence["propositions"] for sentence in about["sentences"])
+    assert all(
+        sentence["footnotes"] and sentence["propositions"] for sentence in about["sentences"]
+    )
     assert all(sentence["supported"] for sentence in about["sentences"])
     documents = {node.node.node_id for node in response.source_nodes}
     for citation in about["citations"]:
@@ -159,7 +175,9 @@ def test_what_is_quoted_of_two_sentences_is_not_marked() -> None:
             "status": "ok",
         }
     ]
-    node = TextNode(text="Karsted has a lighthouse. Its lamp is red.", metadata={"densex_matched": units})
+    node = TextNode(
+        text="Karsted has a lighthouse. Its lamp is red.", metadata={"densex_matched": units}
+    )
     response = ExtractiveSynthesizer().synthesize(
         "Is the lamp of Karsted red?", [NodeWithScore(node=node, score=1.0)]
     )
@@ -169,9 +187,10 @@ def test_what_is_quoted_of_two_sentences_is_not_marked() -> None:
 
 @pytest.mark.parametrize("language", ["en", "ja"])
 def test_the_mark_of_an_unverified_proposition_belongs_to_its_sentence(language: str) -> None:
-    text = {"en": "Karsted has a lighthouse. Its lamp is red.", "ja": "カルステには灯台がある。灯火は赤い。"}[
-        language
-    ]
+    text = {
+        "en": "Karsted has a lighthouse. Its lamp is red.",
+        "ja": "カルステには灯台がある。灯火は赤い。",
+    }[language]
     first = {"en": "Karsted is a port of the north.", "ja": "カルステは北の港町である。"}[language]
     about = {"granularity": "proposition", "status": "ok"}
     second = {"en": "The lamp of Karsted is red.", "ja": "カルステの灯火は赤い。"}[language]
@@ -186,7 +205,9 @@ def test_the_mark_of_an_unverified_proposition_belongs_to_its_sentence(language:
 
 
 HANDBOOK_ZH = "员工入职满一年后，每年享有十天带薪年假。病假须提交医院证明。午休一小时。"
-HANDBOOK_KO = "1년 이상 근무한 직원에게는 연차휴가 15일을 준다. 영수증은 돌아온 날부터 10일 안에 제출한다."
+HANDBOOK_KO = (
+    "1년 이상 근무한 직원에게는 연차휴가 15일을 준다. 영수증은 돌아온 날부터 10일 안에 제출한다."
+)
 
 
 @pytest.mark.parametrize(
@@ -245,14 +266,22 @@ MINUTES_JA = """\
     ("document", "question", "answer"),
     [
         (FAQ_JA, "返品できますか", "A. はい、到着後8日以内に限り承ります。"),
-        (FAQ_JA, "送料はいくら？", "A. 全国一律550円です。5,000円以上のお買い上げで無料になります。"),
+        (
+            FAQ_JA,
+            "送料はいくら？",
+            "A. 全国一律550円です。5,000円以上のお買い上げで無料になります。",
+        ),
         (
             MANUAL_JA,
             "エラーE04が出たら？",
             "A2．かすトレイを空にしてください。",
         ),  # a question that ends as a statement does
         (MINUTES_JA, "北社の保守費用はいくらですか", "高橋：年間85万円です。"),
-        (FAQ_EN, "Can I return items?", "Yes, within 30 days of delivery, if it has not been used."),
+        (
+            FAQ_EN,
+            "Can I return items?",
+            "Yes, within 30 days of delivery, if it has not been used.",
+        ),
         (FAQ_EN, "What payment methods are accepted?", "Credit cards and bank transfer."),
     ],
 )
@@ -306,7 +335,9 @@ def test_each_row_that_is_quoted_is_a_paragraph_with_the_names_of_its_columns() 
 
 
 def test_a_row_far_below_its_header_is_quoted_with_the_names_of_its_columns() -> None:
-    rows = "\n".join(f"| P{n:03d} | {['steel', 'brass'][n % 2]} | {100 + 7 * n} |" for n in range(150))
+    rows = "\n".join(
+        f"| P{n:03d} | {['steel', 'brass'][n % 2]} | {100 + 7 * n} |" for n in range(150)
+    )
     text = f"# Parts\n\n| Part | Material | Price in yen |\n| --- | --- | --- |\n{rows}\n"
     pack = DenseXRetrievalPack(
         [Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none"
@@ -330,14 +361,25 @@ def test_a_sentence_is_quoted_with_its_links() -> None:
 
 def test_a_footnote_of_a_document_is_quoted_without_its_mark() -> None:
     documents = [Document(text="The lamp burns oil.[^1]\n\n[^1]: Whale oil was dear in Karsted.")]
-    pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
-    assert str(pack.run("Which oil was dear in Karsted?")).startswith("Whale oil was dear in Karsted.[^1]")
+    pack = DenseXRetrievalPack(
+        documents, proposition_llm="none", query_llm="none", embed_model="none"
+    )
+    assert str(pack.run("Which oil was dear in Karsted?")).startswith(
+        "Whale oil was dear in Karsted.[^1]"
+    )
 
 
 def test_questions_of_a_table_of_contents_are_no_answers() -> None:
-    contents = "1. What is Karsted?\n2. Where does Karsted lie?\n3. Who built the lighthouse of Karsted?"
-    documents = [Document(text=contents), Document(text="The island Karsted lies in the north of the bay.")]
-    pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
+    contents = (
+        "1. What is Karsted?\n2. Where does Karsted lie?\n3. Who built the lighthouse of Karsted?"
+    )
+    documents = [
+        Document(text=contents),
+        Document(text="The island Karsted lies in the north of the bay."),
+    ]
+    pack = DenseXRetrievalPack(
+        documents, proposition_llm="none", query_llm="none", embed_model="none"
+    )
     assert without_footnotes(str(pack.run("Where does Karsted lie?"))) == documents[1].text
 
 
@@ -347,7 +389,9 @@ def test_a_japanese_question_is_not_about_the_words_that_ask() -> None:
         Document(text="移植とは何ですか、どのくらいですか、どこですか。"),
         Document(text="ＮＭＵは、担当者でない者のアップロードの略である。"),
     ]
-    pack = DenseXRetrievalPack(documents, proposition_llm="none", query_llm="none", embed_model="none")
+    pack = DenseXRetrievalPack(
+        documents, proposition_llm="none", query_llm="none", embed_model="none"
+    )
     answer = pack.run("NMU とは何ですか、どのくらいですか")
     assert answer.source_nodes[0].text == documents[2].text
     assert without_footnotes(str(answer)).removeprefix(CLOSEST["ja"]).startswith(documents[2].text)
@@ -381,7 +425,8 @@ def test_an_answer_begins_with_what_answers(text: str, question: str, begins: st
 
 def test_a_sentence_of_several_lines_is_quoted_on_one() -> None:
     text = (
-        "霧浜灯台の塔は、技師の佐伯が設計したものであるが、今のものは鉄筋コン\nクリートで建て直されている。"
+        "霧浜灯台の塔は、技師の佐伯が設計したものであるが、今のものは鉄筋コン\n"
+        "クリートで建て直されている。"
     )
     pack = DenseXRetrievalPack(
         [Document(text=text)], proposition_llm="none", query_llm="none", embed_model="none"
@@ -391,18 +436,25 @@ def test_a_sentence_of_several_lines_is_quoted_on_one() -> None:
 
 @pytest.mark.parametrize(
     ("lead", "item"),
-    [("Bring to the harbour:", "- a coat of the size {}"), ("次の物を港に持参：", "- 寸法{}の上着")],
+    [
+        ("Bring to the harbour:", "- a coat of the size {}"),
+        ("次の物を港に持参：", "- 寸法{}の上着"),
+    ],
 )
 def test_items_of_a_list_are_quoted_as_a_list(lead: str, item: str) -> None:
     items = [item.format(number) for number in range(1, 4)]
     text = "\n".join([lead, "", *items])
-    response = DenseXRetrievalPack([Document(text=text)], "none", "none", "none").run(item.strip("- {}"))
+    response = DenseXRetrievalPack([Document(text=text)], "none", "none", "none").run(
+        item.strip("- {}")
+    )
     assert str(response).splitlines()[-3:] == [f"{one}[^1]" for one in items]
 
 
 ALLOWANCE_JA = "在宅勤務手当は月5,000円です。金額は毎年見直されます。"
 ALLOWANCE_ZH = "在家工作津贴是每月五千日元。我们每年都会重新审查这个金额。"
-ALLOWANCE_EN = "The allowance for working at home is 5,000 yen a month, and it is reviewed by the board."
+ALLOWANCE_EN = (
+    "The allowance for working at home is 5,000 yen a month, and it is reviewed by the board."
+)
 NOTHING_JA = "ドキュメントの中に答えは見つかりませんでした。"
 NOTHING_EN = "The answer was not found in the documents."
 

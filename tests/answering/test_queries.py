@@ -20,18 +20,42 @@ def said(*messages: str) -> list[ChatMessage]:
 @pytest.mark.parametrize(
     ("before", "message", "sentence"),
     [
-        ("How long is the Seikan Tunnel?", "When was it opened?", "Seikan Tunnel: When was it opened?"),
-        ("How long is the Seikan Tunnel?", "And what about Tokyo Tower?", "And what about Tokyo Tower?"),
+        (
+            "How long is the Seikan Tunnel?",
+            "When was it opened?",
+            "Seikan Tunnel: When was it opened?",
+        ),
+        (
+            "How long is the Seikan Tunnel?",
+            "And what about Tokyo Tower?",
+            "And what about Tokyo Tower?",
+        ),
         ("How long is the Seikan Tunnel?", "What is miso?", "What is miso?"),
         (
             "When was the Eiffel Tower begun?\nWas it begun in 1887?",
             "How tall is it?",
             "Eiffel Tower: How tall is it?",
         ),
-        ("How many passed the Seikan Tunnel in 2019?", "And in 2020?", "Seikan Tunnel: And in 2020?"),
-        ("How many passed the Seikan Tunnel in 2019?", "What about 2021?", "Seikan Tunnel: What about 2021?"),
-        ("Who built the Seikan Tunnel?\nWhen?", "And where?", "Who built the Seikan Tunnel: And where?"),
-        ("Is the Seikan Tunnel deep?\nWas it flooded?", "When?", "Seikan Tunnel Was it flooded: When?"),
+        (
+            "How many passed the Seikan Tunnel in 2019?",
+            "And in 2020?",
+            "Seikan Tunnel: And in 2020?",
+        ),
+        (
+            "How many passed the Seikan Tunnel in 2019?",
+            "What about 2021?",
+            "Seikan Tunnel: What about 2021?",
+        ),
+        (
+            "Who built the Seikan Tunnel?\nWhen?",
+            "And where?",
+            "Who built the Seikan Tunnel: And where?",
+        ),
+        (
+            "Is the Seikan Tunnel deep?\nWas it flooded?",
+            "When?",
+            "Seikan Tunnel Was it flooded: When?",
+        ),
         (
             "Is the Seikan Tunnel deep?\nIs it longer than the Channel Tunnel?",
             "Why?",
@@ -49,7 +73,11 @@ def said(*messages: str) -> list[ChatMessage]:
             "なぜですか？",
             "青函トンネルの開業は延期されましたか: なぜですか？",
         ),
-        ("tell me about the seikan tunnel", "how long is it?", "the seikan tunnel: how long is it?"),
+        (
+            "tell me about the seikan tunnel",
+            "how long is it?",
+            "the seikan tunnel: how long is it?",
+        ),
         ("青函トンネルはいつ開業しましたか", "全長は？", "青函トンネル: 全長は？"),
         (
             "青函トンネルはいつ開業しましたか",
@@ -69,11 +97,23 @@ def said(*messages: str) -> list[ChatMessage]:
         ),
         ("青函トンネルの売上高は？\n２０２０年度は？", "昨年は？", "青函トンネル: 昨年は？"),
         ("青函トンネルはいつ開業しましたか", "設計者の名前は", "青函トンネル: 設計者の名前は"),
-        ("青函トンネルはいつ開業しましたか", "休業日と連絡先は？", "青函トンネル: 休業日と連絡先は？"),
+        (
+            "青函トンネルはいつ開業しましたか",
+            "休業日と連絡先は？",
+            "青函トンネル: 休業日と連絡先は？",
+        ),
         ("松本城はどこですか", "同城の住所は？", "松本城: 同城の住所は？"),
         ("青函トンネルはいつ開業しましたか", "味噌の原料は何ですか", "味噌の原料は何ですか"),
-        ("青函トンネルはいつ開業しましたか", "みそはなにからつくられますか", "みそはなにからつくられますか"),
-        ("青函トンネルはいつ開業しましたか", "うどんはどこのたべものですか", "うどんはどこのたべものですか"),
+        (
+            "青函トンネルはいつ開業しましたか",
+            "みそはなにからつくられますか",
+            "みそはなにからつくられますか",
+        ),
+        (
+            "青函トンネルはいつ開業しましたか",
+            "うどんはどこのたべものですか",
+            "うどんはどこのたべものですか",
+        ),
         (
             "青函トンネルはいつ開業しましたか",
             "ながさはどれくらいですか",
@@ -172,7 +212,9 @@ def test_thanks_before_a_question_is_a_question(message: str) -> None:
         ("ありがとう、上司向けに要約して", "conversation"),
     ],
 )
-def test_thanks_that_only_the_llm_takes_for_such_get_a_short_reply_too(message: str, kind: str) -> None:
+def test_thanks_that_only_the_llm_takes_for_such_get_a_short_reply_too(
+    message: str, kind: str
+) -> None:
     with OpenAIServer(lambda body: "NO QUERY") as server:
         llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test")
         assert ConversationQuery(llm).form(message, said("Seikan Tunnel?")).kind == kind
@@ -260,8 +302,16 @@ def test_a_question_in_hiragana_or_about_an_acronym_is_one(message: str, kind: s
             "Sure! Here is it:\nHow deep is the Seikan Tunnel?",
             "How deep is the Seikan Tunnel?",
         ),
-        ("How deep is it?", "**Query:** How deep is the Seikan Tunnel?", "How deep is the Seikan Tunnel?"),
-        ("How deep is it?", "1. How deep is the Seikan Tunnel?\n2. depth", "How deep is the Seikan Tunnel?"),
+        (
+            "How deep is it?",
+            "**Query:** How deep is the Seikan Tunnel?",
+            "How deep is the Seikan Tunnel?",
+        ),
+        (
+            "How deep is it?",
+            "1. How deep is the Seikan Tunnel?\n2. depth",
+            "How deep is the Seikan Tunnel?",
+        ),
         ("How deep is it?", "...", "Seikan Tunnel: How deep is it?"),
     ],
 )

@@ -11,7 +11,10 @@ from llama_pack_densex.answering.sources import Source
 pytestmark = pytest.mark.pure
 
 TEXTS = ("The bridge opened in 1998.", "灯台は崖の上にある。")
-SOURCES = {n: Source.of(n, NodeWithScore(node=TextNode(text=text))) for n, text in enumerate(TEXTS, start=1)}
+SOURCES = {
+    n: Source.of(n, NodeWithScore(node=TextNode(text=text)))
+    for n, text in enumerate(TEXTS, start=1)
+}
 
 
 @pytest.mark.parametrize(
@@ -45,8 +48,18 @@ def test_footnotes_are_passed_on_once_they_are_whole_and_those_that_lead_nowhere
             ["It turns", ". (no source) It opened", "."],
             " (no source)",
         ),
-        ("When?", ["It opened.[^1] It", " turns."], ["It opened.[^1] It", " turns."], " (no source)"),
-        ("いつですか。", ["崖にある。", "1998年。[^1]"], ["崖にある。", "（出典なし）1998年。[^1]"], ""),
+        (
+            "When?",
+            ["It opened.[^1] It", " turns."],
+            ["It opened.[^1] It", " turns."],
+            " (no source)",
+        ),
+        (
+            "いつですか。",
+            ["崖にある。", "1998年。[^1]"],
+            ["崖にある。", "（出典なし）1998年。[^1]"],
+            "",
+        ),
         ("May I?", ["Yes. ", "It opened.[^1]"], ["Yes. ", "It opened.[^1]"], ""),
     ],
 )

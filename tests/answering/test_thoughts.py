@@ -17,7 +17,8 @@ from tests.thoughts import MARKS
 
 DOCUMENTS = [
     Document(
-        text="The Seikan Tunnel links Honshu with Hokkaido. It lies 240 metres below the sea.", id_="seikan"
+        text="The Seikan Tunnel links Honshu with Hokkaido. It lies 240 metres below the sea.",
+        id_="seikan",
     ),
     Document(text="琵琶湖は滋賀県にある。最も深い所の水深は104メートルである。", id_="琵琶湖"),
 ]
@@ -44,7 +45,11 @@ def server() -> Iterator[OpenAIServer]:
 @pytest.fixture(scope="module")
 def packs(server: OpenAIServer) -> dict[bool, DenseXRetrievalPack]:
     llm = OpenAI(
-        model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0, reuse_client=False
+        model="gpt-4o-mini",
+        api_base=server.url,
+        api_key="sk-test",
+        max_retries=0,
+        reuse_client=False,
     )
     return {
         streams: DenseXRetrievalPack(DOCUMENTS, "none", llm, "none", streaming=streams)
@@ -55,7 +60,10 @@ def packs(server: OpenAIServer) -> dict[bool, DenseXRetrievalPack]:
 @pytest.mark.parametrize("language", CASES)
 @pytest.mark.parametrize("marks", MARKS.values(), ids=MARKS)
 async def test_thoughts_are_in_no_answer(
-    server: OpenAIServer, packs: dict[bool, DenseXRetrievalPack], marks: tuple[str, str], language: str
+    server: OpenAIServer,
+    packs: dict[bool, DenseXRetrievalPack],
+    marks: tuple[str, str],
+    language: str,
 ) -> None:
     question, thoughts, answer = CASES[language]
     server.responder = lambda body: f"{marks[0]}{thoughts}{marks[1]}{answer}"
@@ -75,25 +83,34 @@ async def test_thoughts_are_in_no_answer(
 )
 @pytest.mark.parametrize("streams", [False, True])
 def test_thoughts_are_in_no_conversation(
-    server: OpenAIServer, packs: dict[bool, DenseXRetrievalPack], marks: tuple[str, str], streams: bool
+    server: OpenAIServer,
+    packs: dict[bool, DenseXRetrievalPack],
+    marks: tuple[str, str],
+    streams: bool,
 ) -> None:
     _, thoughts, answer = CASES["en"]
 
     def reply(body: Any) -> str:
         text = "How deep is the Seikan Tunnel?\nSeikan Tunnel depth"
-        return f"{marks[0]}{thoughts}{marks[1]}{answer if 'documents ' in json.dumps(body) else text}"
+        return (
+            f"{marks[0]}{thoughts}{marks[1]}{answer if 'documents ' in json.dumps(body) else text}"
+        )
 
     server.responder = reply
     engine = packs[False].as_chat_engine()
-    say = (lambda message: "".join(engine.stream_chat(message).response_gen)) if streams else engine.chat
+    say = (
+        (lambda message: "".join(engine.stream_chat(message).response_gen))
+        if streams
+        else engine.chat
+    )
     say("What is the Seikan Tunnel?")
     assert str(say("And how deep is it?")).strip() == answer
     assert "How deep is the Seikan Tunnel?" in server.requests[-1].last_message
     assert "I will cite" not in server.requests[-1].last_message
     assert str(say("Summarise that.")).strip() == answer
-    assert {str(message.content) for message in engine.chat_history if message.role == "assistant"} == {
-        answer
-    }
+    assert {
+        str(message.content) for message in engine.chat_history if message.role == "assistant"
+    } == {answer}
 
 
 @pytest.mark.parametrize("language", CASES)
@@ -105,7 +122,9 @@ def test_thoughts_are_not_served(
     with served(packs[False]) as client:
         assert client.post("/query", json={"question": question}).json()["answer"] == answer
         events = client.post("/chat", json={"question": question}).text
-    lines = [line.removeprefix("data: ") for line in events.splitlines() if line.startswith("data: ")]
+    lines = [
+        line.removeprefix("data: ") for line in events.splitlines() if line.startswith("data: ")
+    ]
     *deltas, last = map(json.loads, lines)
     assert "".join(delta["text"] for delta in deltas).strip() == answer
     assert last["answer"].strip() == answer
@@ -165,10 +184,24 @@ def test_an_answer_whose_first_sentence_is_cited_streams(
 def test_thoughts_in_a_field_of_their_own_are_no_text(server: OpenAIServer) -> None:
     question, thoughts, answer = CASES["en"]
     message = {"role": "assistant", "content": answer}
-    choice = {"index": 0, "finish_reason": "stop", "message": {**message, "reasoning_content": thoughts}}
-    completion = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    choice = {
+        "index": 0,
+        "finish_reason": "stop",
+        "message": {**message, "reasoning_content": thoughts},
+    }
+    completion = {
+        "id": "1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [choice],
+    }
     openai = OpenAI(
-        model="gpt-4o-mini", api_base=server.url, api_key="sk-test", max_retries=0, reuse_client=False
+        model="gpt-4o-mini",
+        api_base=server.url,
+        api_key="sk-test",
+        max_retries=0,
+        reuse_client=False,
     )
     server.responder = lambda _: Reply(body_override=json.dumps(completion))
     assert str(DenseXRetrievalPack(DOCUMENTS, "none", openai, "none").run(question)) == answer

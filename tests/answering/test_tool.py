@@ -20,7 +20,9 @@ QUESTIONS = {
 
 @pytest.fixture(scope="module")
 def pack() -> DenseXRetrievalPack:
-    documents = [Document(text=text, id_=f"{number}.md") for number, text in enumerate(QUESTIONS.values())]
+    documents = [
+        Document(text=text, id_=f"{number}.md") for number, text in enumerate(QUESTIONS.values())
+    ]
     return DenseXRetrievalPack(documents, query_llm="none", embed_model="none")
 
 
@@ -42,10 +44,17 @@ async def test_an_agent_asks_the_documents_and_reads_an_answer_with_its_source(
 
 def test_a_tool_names_some_of_the_documents_in_as_many_characters_as_openai_takes() -> None:
     documents = [
-        Document(text=f"Light {n} opened in {1800 + n}.", id_=f"{n:03}{'灯' * 200}") for n in range(20)
+        Document(text=f"Light {n} opened in {1800 + n}.", id_=f"{n:03}{'灯' * 200}")
+        for n in range(20)
     ]
-    metadata = DenseXRetrievalPack(documents, query_llm="none", embed_model="none").as_tool("lights").metadata
+    metadata = (
+        DenseXRetrievalPack(documents, query_llm="none", embed_model="none")
+        .as_tool("lights")
+        .metadata
+    )
     assert metadata.name == "lights"
-    assert metadata.description.startswith("Answers a question from 20 documents, with its sources: '000灯")
+    assert metadata.description.startswith(
+        "Answers a question from 20 documents, with its sources: '000灯"
+    )
     assert metadata.description.endswith("and others.")
     assert len(metadata.description) <= 1024

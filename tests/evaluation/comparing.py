@@ -52,8 +52,12 @@ def small_set(language: str = "en") -> EvaluationSet:
     gap = "\n\n"
     documents, passages = [], {}
     for title, texts in (ENGLISH if language == "en" else JAPANESE).items():
-        starts = [sum(len(text) + len(gap) for text in texts[:number]) for number in range(len(texts))]
-        passages[title] = [(start, start + len(text)) for start, text in zip(starts, texts, strict=True)]
+        starts = [
+            sum(len(text) + len(gap) for text in texts[:number]) for number in range(len(texts))
+        ]
+        passages[title] = [
+            (start, start + len(text)) for start, text in zip(starts, texts, strict=True)
+        ]
         documents.append(Document(id_=title, text=gap.join(texts), metadata={"title": title}))
     questions = [
         Question(f"{language}{number}", text, (answer,), title, passages[title][place])

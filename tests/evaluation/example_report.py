@@ -22,7 +22,9 @@ LENGTHS = list(range(0, 501, 50))
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
-def strategy(name: str, quality: float | None, *, description: str = "As it comes.") -> StrategyResult:
+def strategy(
+    name: str, quality: float | None, *, description: str = "As it comes."
+) -> StrategyResult:
     """A strategy whose figures all follow from one; None: nothing can be given."""
     metrics: dict[str, float | None] = {
         f"{metric}@{k}": None if quality is None else min(1.0, quality + 0.02 * place)
@@ -31,14 +33,20 @@ def strategy(name: str, quality: float | None, *, description: str = "As it come
     }
     metrics |= {"mrr@10": quality, "ndcg@10": quality}
     metrics |= {
-        f"answer_recall@{length}": None if quality is None else round(quality * (1 - 0.5 ** (length / 60)), 4)
+        f"answer_recall@{length}": None
+        if quality is None
+        else round(quality * (1 - 0.5 ** (length / 60)), 4)
         for length in LENGTHS
     }
     metrics["answer_recall"] = quality
     intervals = {
-        key: (max(0.0, value - 0.02), min(1.0, value + 0.02)) for key, value in metrics.items() if value
+        key: (max(0.0, value - 0.02), min(1.0, value + 0.02))
+        for key, value in metrics.items()
+        if value
     }
-    cost = Cost(units=1200, tokens=45000, index_seconds=1.25, query_ms=8.5, context_words=310.5, context_k=4)
+    cost = Cost(
+        units=1200, tokens=45000, index_seconds=1.25, query_ms=8.5, context_words=310.5, context_k=4
+    )
     return StrategyResult(name, description, name.startswith("densex"), metrics, intervals, cost)
 
 
@@ -73,16 +81,26 @@ def report(
     skipped: Sequence[Skipped] = (),
 ) -> dict[str, Any]:
     """What `Report.to_dict()` returns; the first strategy is compared with each other one."""
-    pairs = [(strategies[0], second) for second in strategies[1:]] if strategies and questions else []
+    pairs = (
+        [(strategies[0], second) for second in strategies[1:]] if strategies and questions else []
+    )
     return Report(
         dataset=DatasetInfo(
-            name, language, 3, 40, len(questions), "characters" if language == "ja" else "words", "0f" * 32
+            name,
+            language,
+            3,
+            40,
+            len(questions),
+            "characters" if language == "ja" else "words",
+            "0f" * 32,
         ),
         settings=RunSettings("MiniLM", "recorded", None, None, 20, LENGTHS, {"python": "3.11.9"}),
         strategies=list(strategies),
         skipped=list(skipped),
         comparisons=[
-            Comparison(metric, first.name, second.name, first_value - second_value, 0.01, len(questions))
+            Comparison(
+                metric, first.name, second.name, first_value - second_value, 0.01, len(questions)
+            )
             for metric in ("recall@1", "answer_recall@100")
             for first, second in pairs
             if (first_value := first.metrics[metric]) is not None

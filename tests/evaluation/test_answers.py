@@ -27,7 +27,9 @@ from tests.openai_server import OpenAIServer, Reply
 TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 
 
-def run(server: OpenAIServer, strategies: Any = ("bm25",), language: str = "en", **options: Any) -> Report:
+def run(
+    server: OpenAIServer, strategies: Any = ("bm25",), language: str = "en", **options: Any
+) -> Report:
     llms = {"reader_llm": openai(server), "judge_llm": openai(server)}
     given = {"embed_model": "none", "propositionizer": SentencePropositionizer(), **llms, **options}
     return compare(small_set(language), None, strategies, **given)
@@ -125,7 +127,10 @@ VERDICTS: dict[str, dict[str, float | None]] = {
 
 @pytest.mark.parametrize("number", range(max(map(len, VERDICTS.values()))))
 def test_a_verdict_is_read_or_counted_as_failed(number: int) -> None:
-    said = {metric: list(verdicts.items())[number % len(verdicts)] for metric, verdicts in VERDICTS.items()}
+    said = {
+        metric: list(verdicts.items())[number % len(verdicts)]
+        for metric, verdicts in VERDICTS.items()
+    }
     with OpenAIServer(judging(**{metric: reply for metric, (reply, _) in said.items()})) as server:
         (found,) = run(server).strategies
     expected = {metric: value for metric, (_, value) in said.items()}
@@ -145,7 +150,12 @@ def test_a_failure_is_neither_a_zero_nor_a_success(caplog: pytest.LogCaptureFixt
     with OpenAIServer(judging(answer=answer, groundedness=grounded)) as server:
         (found,) = run(server).strategies
     assert triad(found) == [0.75, 1.0, 1.0]
-    assert found.failed == {"str_em": 1, "context_relevance": 1, "groundedness": 2, "answer_relevance": 1}
+    assert found.failed == {
+        "str_em": 1,
+        "context_relevance": 1,
+        "groundedness": 2,
+        "answer_relevance": 1,
+    }
     assert found.metrics["str_em"] == pytest.approx(1 / 3)
     assert "bm25: not counted, since they failed: 1 of 4 items of str_em, " in caplog.text
     assert "2 of 4 items of groundedness" in caplog.text
@@ -159,7 +169,10 @@ def test_a_failure_is_neither_a_zero_nor_a_success(caplog: pytest.LogCaptureFixt
         (Reply(" \n"), "the reply was empty"),
         (Reply(None), "the reply was empty"),
         (Reply(None, refusal="I cannot."), "the model refused"),
-        (Reply("The mi", finish_reason="content_filter"), "the provider's content filter stopped the reply"),
+        (
+            Reply("The mi", finish_reason="content_filter"),
+            "the provider's content filter stopped the reply",
+        ),
     ],
 )
 def test_a_reply_that_is_no_answer_is_no_wrong_answer(
@@ -168,13 +181,21 @@ def test_a_reply_that_is_no_answer_is_no_wrong_answer(
     with OpenAIServer(judging(reader=reply, answer=reply)) as server:
         (found,) = run(server).strategies
     assert not {"em@100", "f1@100", "str_em", *TRIAD} & found.metrics.keys()
-    assert (found.failed["em@100"], found.failed["str_em"], found.failed["groundedness"]) == (4, 4, 4)
+    assert (found.failed["em@100"], found.failed["str_em"], found.failed["groundedness"]) == (
+        4,
+        4,
+        4,
+    )
     assert reason in caplog.text
 
 
 @pytest.mark.parametrize(
     "thoughts",
-    ["<think>Maybe Comber? No.</think>\n\n", "Maybe Comber? No.\n</think>\n\n", "[THINK]Comber?[/THINK]"],
+    [
+        "<think>Maybe Comber? No.</think>\n\n",
+        "Maybe Comber? No.\n</think>\n\n",
+        "[THINK]Comber?[/THINK]",
+    ],
 )
 def test_a_reader_that_thinks_is_read_behind_its_thoughts(thoughts: str) -> None:
     with OpenAIServer(judging(reader="Nendrum")) as server:
@@ -201,7 +222,9 @@ def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
     assert first.strategies[0].metrics == second.strategies[0].metrics
 
 
-def test_a_budget_stops_the_judge_and_the_rest_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_budget_stops_the_judge_and_the_rest_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with OpenAIServer(judging()) as server:
         report = run(server, max_cost=0.0)
         assert server.requests == []
@@ -273,7 +296,9 @@ class Cited(BaseQueryEngine):
             sentences = []
         said = " ".join(one["text"] for one in sentences) or "Not found in the documents."
         nodes = [NodeWithScore(node=TextNode(text=text)) for text in self._contexts]
-        return Response(said, source_nodes=nodes, metadata={"outcome": outcome, "sentences": sentences})
+        return Response(
+            said, source_nodes=nodes, metadata={"outcome": outcome, "sentences": sentences}
+        )
 
     async def _aquery(self, query_bundle: QueryBundle) -> Response:
         return self._query(query_bundle)
@@ -284,9 +309,9 @@ class Cited(BaseQueryEngine):
 
 def cited(outcomes: dict[str, str], contexts: list[str]) -> Strategy:
     def build(corpus: Any) -> Built:
-        retriever = DenseXRetrievalPack(corpus.documents, embed_model="none", query_llm="none").as_retriever(
-            4
-        )
+        retriever = DenseXRetrievalPack(
+            corpus.documents, embed_model="none", query_llm="none"
+        ).as_retriever(4)
         return Built(retriever, query_engine=Cited(outcomes, contexts))
 
     return Strategy("mine", build)
@@ -311,7 +336,9 @@ def test_questions_of_equal_text_are_read_from_their_own_candidates() -> None:
         Question(f"q{number}", "Who opened the mill?", (text,), candidates=(str(number),))
         for number, text in enumerate(texts)
     ]
-    dataset = EvaluationSet("twins", "en", documents, questions, relevance={one.id: {} for one in questions})
+    dataset = EvaluationSet(
+        "twins", "en", documents, questions, relevance={one.id: {} for one in questions}
+    )
 
     def quote(body: Any) -> str:
         return next(text for text in texts if text in json.dumps(body))
@@ -349,7 +376,8 @@ def index(**arguments: Any) -> DenseXRetrievalPack:
 
 def test_an_index_is_asked_questions_without_their_documents(tmp_path: Path) -> None:
     questions = [
-        {"question": question.text, "answers": list(question.answers)} for question in small_set().questions
+        {"question": question.text, "answers": list(question.answers)}
+        for question in small_set().questions
     ]
     file = tmp_path / "questions.jsonl"
     file.write_text("\n".join(map(json.dumps, questions)), encoding="utf-8")
@@ -363,7 +391,10 @@ def test_an_index_is_asked_questions_without_their_documents(tmp_path: Path) -> 
         assert (report.dataset.documents, report.dataset.passages) == (2, pack.counts().passages)
     nothing = evaluate(pack, [{"question": "Qwxyz?", "answers": ["x"]}]).strategies[0]
     assert (nothing.metrics["answer_recall@500"], "recall@1" in nothing.metrics) == (0.0, False)
-    assert (evaluate(pack, file, max_questions=2).dataset.questions, reports[0].dataset.language) == (
+    assert (
+        evaluate(pack, file, max_questions=2).dataset.questions,
+        reports[0].dataset.language,
+    ) == (
         2,
         "en",
     )
@@ -373,7 +404,11 @@ def test_an_index_is_judged_and_its_report_written(tmp_path: Path) -> None:
     with OpenAIServer(judging()) as server:
         pack = index(query_llm=openai(server))
         report = evaluate(
-            pack, small_set().questions, reader_llm=openai(server), judge_llm=openai(server), name="docs"
+            pack,
+            small_set().questions,
+            reader_llm=openai(server),
+            judge_llm=openai(server),
+            name="docs",
         )
     (found,) = report.strategies
     assert found.name == "docs"
@@ -422,7 +457,9 @@ def test_the_repositorys_questions_in_one_language() -> None:
 def test_a_question_needs_no_answer_to_be_judged() -> None:
     with OpenAIServer(judging()) as server:
         report = evaluate(
-            index(query_llm="none"), [Question("q", "What do mills grind?", ())], judge_llm=openai(server)
+            index(query_llm="none"),
+            [Question("q", "What do mills grind?", ())],
+            judge_llm=openai(server),
         )
     (found,) = report.strategies
     assert triad(found) == [0.75, 1.0, 1.0]

@@ -27,7 +27,11 @@ from tests.openai_server import OpenAIServer, Reply
 
 
 def run(strategies: Any = None, language: str = "en", **options: Any) -> Report:
-    options = {"embed_model": TrigramEmbedding(), "propositionizer": SentencePropositionizer(), **options}
+    options = {
+        "embed_model": TrigramEmbedding(),
+        "propositionizer": SentencePropositionizer(),
+        **options,
+    }
     return compare(small_set(language), strategies=strategies, **options)
 
 
@@ -53,7 +57,9 @@ def test_every_strategy_runs_or_says_why_not(language: str) -> None:
         name for name in (s.name for s in report.skipped) if name.startswith("densex-sentences")
     } | {"densex-without-questions"}
     for strategy in report.strategies:
-        assert all(value is None or 0 <= value <= 1 for value in strategy.metrics.values()), strategy.name
+        assert all(value is None or 0 <= value <= 1 for value in strategy.metrics.values()), (
+            strategy.name
+        )
         assert strategy.cost.units > 0
         assert strategy.cost.tokens > 0
         assert strategy.cost.context_words > 0
@@ -88,7 +94,9 @@ def test_recall_is_given_where_units_lie_within_passages_only() -> None:
 def test_every_strategy_has_every_metric_of_the_run() -> None:
     report = run(["densex", "vector"])
     assert list(result_of(report, "densex").metrics) == list(result_of(report, "vector").metrics)
-    assert {f"answer_recall@{length}" for length in range(0, 501, 50)} <= set(report.strategies[0].metrics)
+    assert {f"answer_recall@{length}" for length in range(0, 501, 50)} <= set(
+        report.strategies[0].metrics
+    )
 
 
 def test_each_text_is_embedded_once_for_all_strategies() -> None:
@@ -148,20 +156,32 @@ class _Always(BaseRetriever):
 def test_a_ready_retriever_can_be_compared() -> None:
     """Its nodes are of documents with other ids: the texts say where they stand."""
     report = run([Strategy("always", _Always("The Akashi Bridge opened in 1998."))])
-    ranks = {question.id: found.rank for question in report.questions for found in question.found.values()}
+    ranks = {
+        question.id: found.rank
+        for question in report.questions
+        for found in question.found.values()
+    }
     assert ranks == {"en0": None, "en1": None, "en2": 1, "en3": None}
     assert result_of(report, "always").metrics["gold@1"] == 0.25
 
 
 def test_an_answer_inside_a_word_is_not_found() -> None:
-    dataset = replace(small_set(), questions=[Question("q", "How many bridges are there?", ("99",))])
-    report = compare(dataset, strategies=[Strategy("always", _Always("The Akashi Bridge opened in 1998."))])
+    dataset = replace(
+        small_set(), questions=[Question("q", "How many bridges are there?", ("99",))]
+    )
+    report = compare(
+        dataset, strategies=[Strategy("always", _Always("The Akashi Bridge opened in 1998."))]
+    )
     assert result_of(report, "always").metrics["recall@1"] == 0.0
     assert result_of(report, "always").metrics["answer_recall"] == 0.0
 
 
-def test_results_that_are_nowhere_in_the_documents_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    report = run([Strategy("summary", _Always("A bridge was opened by Queen Elizabeth, in short."))])
+def test_results_that_are_nowhere_in_the_documents_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    report = run(
+        [Strategy("summary", _Always("A bridge was opened by Queen Elizabeth, in short."))]
+    )
     assert "summary: 4 of its 4 results are nowhere in the documents" in caplog.text
     assert result_of(report, "summary").metrics["ndcg@10"] == 0.0
     assert result_of(report, "summary").metrics["answer_recall"] == 0.25
@@ -169,13 +189,20 @@ def test_results_that_are_nowhere_in_the_documents_are_told(caplog: pytest.LogCa
 
 def test_documents_without_text_are_no_results(caplog: pytest.LogCaptureFixture) -> None:
     documents = [
-        Document(text=text, id_=str(number)) for number, text in enumerate((*small_texts(), "", " \n"))
+        Document(text=text, id_=str(number))
+        for number, text in enumerate((*small_texts(), "", " \n"))
     ]
-    questions = [{"question": "Who opened the Humber Bridge?", "answers": "Queen Elizabeth", "document": "0"}]
+    questions = [
+        {"question": "Who opened the Humber Bridge?", "answers": "Queen Elizabeth", "document": "0"}
+    ]
     report = compare(
         documents, questions, ["densex-sentences", "bm25", "hybrid"], embed_model=TrigramEmbedding()
     )
-    assert [strategy.name for strategy in report.strategies] == ["densex-sentences", "bm25", "hybrid"]
+    assert [strategy.name for strategy in report.strategies] == [
+        "densex-sentences",
+        "bm25",
+        "hybrid",
+    ]
     assert "nowhere in the documents" not in caplog.text
 
 
@@ -186,7 +213,9 @@ def test_ours_is_tested_against_every_other_strategy() -> None:
     assert {compared.metric for compared in report.comparisons if compared.second == "bm25"} >= {
         "recall@1", "recall@5", "answer_recall@100", "answer_recall@200", "answer_recall@500",
     }  # fmt: skip
-    assert all(0 < compared.p_value <= 1 and compared.questions == 4 for compared in report.comparisons)
+    assert all(
+        0 < compared.p_value <= 1 and compared.questions == 4 for compared in report.comparisons
+    )
 
 
 def test_ours_is_compared_at_the_length_of_the_others_context() -> None:
@@ -217,7 +246,9 @@ def test_documents_and_questions_of_ones_own() -> None:
 
 
 def test_long_documents_without_known_passages_are_cut() -> None:
-    text = " ".join(f"Gate {number} of the harbour was painted in {1900 + number}." for number in range(200))
+    text = " ".join(
+        f"Gate {number} of the harbour was painted in {1900 + number}." for number in range(200)
+    )
     report = compare(
         [Document(text=text, id_="gates")],
         [{"question": "When was gate 150 painted?", "answers": ["2050"], "document": "gates"}],
@@ -326,10 +357,17 @@ def test_where_every_strategy_fails_the_error_is_raised() -> None:
 
 def with_candidates(*candidates: str) -> EvaluationSet:
     """A set whose questions come with the documents to rank, as JQaRA's."""
-    documents = [Document(text=passage.text, id_=passage.id_) for passage in small_set().passage_documents()]
+    documents = [
+        Document(text=passage.text, id_=passage.id_) for passage in small_set().passage_documents()
+    ]
     questions = [
         Question(
-            question.id, question.text, question.answers, f"{question.document_id}/{place}", None, candidates
+            question.id,
+            question.text,
+            question.answers,
+            f"{question.document_id}/{place}",
+            None,
+            candidates,
         )
         for question, place in zip(small_set().questions, (1, 2, 0, 1), strict=True)
     ]
@@ -351,7 +389,9 @@ def test_candidates_are_ranked_by_words_by_embeddings_and_by_both_without_an_ind
 
 def test_each_strategy_that_is_named_ranks_the_candidates_of_each_question() -> None:
     dataset = with_candidates("Bridges/0", "Bridges/1", "Tides/1", "Tides/2")
-    report = compare(dataset, None, ["densex-sentences", "vector", "bm25"], embed_model=TrigramEmbedding())
+    report = compare(
+        dataset, None, ["densex-sentences", "vector", "bm25"], embed_model=TrigramEmbedding()
+    )
     for strategy in report.strategies:
         assert strategy.metrics["mrr@10"] == strategy.metrics["ndcg@10"] == 1.0, strategy.name
     assert [strategy.cost.units for strategy in report.strategies] == [12, 4, 4]
@@ -361,7 +401,10 @@ def test_each_strategy_that_is_named_ranks_the_candidates_of_each_question() -> 
 
 def test_no_document_but_a_questions_candidates_is_ranked() -> None:
     report = compare(
-        with_candidates("Tides/0", "Tides/1"), None, ["densex-sentences", "bm25"], embed_model="none"
+        with_candidates("Tides/0", "Tides/1"),
+        None,
+        ["densex-sentences", "bm25"],
+        embed_model="none",
     )
     found = [each for question in report.questions for each in question.found.values()]
     # "" where no word of a question is in any of them
@@ -374,7 +417,9 @@ def test_questions_of_equal_text_have_candidates_of_their_own() -> None:
     first = dataset.questions[0]
     twin = replace(first, id="twin", candidates=("Bridges/0", "Bridges/1"))
     dataset = replace(
-        dataset, questions=[first, twin], relevance={first.id: {"Tides/0": 1}, "twin": {"Bridges/0": 1}}
+        dataset,
+        questions=[first, twin],
+        relevance={first.id: {"Tides/0": 1}, "twin": {"Bridges/0": 1}},
     )
     report = compare(dataset, strategies=["vector"], embed_model=TrigramEmbedding())
     found = [question.found["vector"].source.partition("/")[0] for question in report.questions]
@@ -388,7 +433,9 @@ def test_a_users_own_ranking_is_compared() -> None:
             super().__init__()
 
         def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-            return [NodeWithScore(node=document, score=0.0) for document in reversed(self._documents)]
+            return [
+                NodeWithScore(node=document, score=0.0) for document in reversed(self._documents)
+            ]
 
     mine = Strategy("mine", lambda corpus: Backwards(corpus.documents))
     report = compare(with_candidates("Tides/2", "Tides/1"), strategies=[mine], embed_model="none")
@@ -399,7 +446,9 @@ def test_a_dataset_of_relevance_labels_alone_is_ranked_by_document() -> None:
     """BEIR's questions have no answers and no passages."""
     documents = [Document(text=text, id_=f"d{number}") for number, text in enumerate(small_texts())]
     questions = [Question("q", "Who opened the Humber Bridge?", ())]
-    dataset = EvaluationSet("labels", "en", documents, questions, relevance={"q": {"d1": 2, "d0": 0}})
+    dataset = EvaluationSet(
+        "labels", "en", documents, questions, relevance={"q": {"d1": 2, "d0": 0}}
+    )
     report = compare(dataset, None, ["densex-sentences", "bm25"], embed_model="none")
     for strategy in report.strategies:
         assert (strategy.metrics["mrr@10"], strategy.metrics["ndcg@10"]) == (1.0, 1.0)
@@ -409,7 +458,10 @@ def test_a_dataset_of_relevance_labels_alone_is_ranked_by_document() -> None:
 
 ARGUMENTS = {
     "en": [
-        ("Zoos protect rare animals and teach children.", "Zoos lock animals up and teach children nothing."),
+        (
+            "Zoos protect rare animals and teach children.",
+            "Zoos lock animals up and teach children nothing.",
+        ),
         ("Homework trains pupils to work alone.", "Homework only trains pupils to copy."),
         ("Bicycle lanes make streets safer.", "Bicycle lanes make streets narrower."),
     ],
@@ -426,9 +478,13 @@ def arguments(language: str, relevance: bool = True) -> EvaluationSet:
     pairs = ARGUMENTS[language]
     documents = [Document(text=text, id_=f"a{number}") for number, (text, _) in enumerate(pairs)]
     documents += [Document(text=text, id_=f"b{number}") for number, (_, text) in enumerate(pairs)]
-    questions = [Question(f"a{number}", text, (), f"b{number}") for number, (text, _) in enumerate(pairs)]
+    questions = [
+        Question(f"a{number}", text, (), f"b{number}") for number, (text, _) in enumerate(pairs)
+    ]
     labels = {question.id: {question.document_id: 1} for question in questions}
-    return EvaluationSet("arguments", language, documents, questions, relevance=labels if relevance else {})
+    return EvaluationSet(
+        "arguments", language, documents, questions, relevance=labels if relevance else {}
+    )
 
 
 @pytest.mark.parametrize("language", ["en", "ja"])
@@ -457,7 +513,9 @@ def test_the_question_itself_is_ranked_where_that_is_wanted(relevance: bool) -> 
 
 def test_a_question_and_a_document_of_one_number_are_two_things() -> None:
     """Questions that nobody named are numbered."""
-    documents = [Document(text=text, id_=str(number)) for number, (text, _) in enumerate(ARGUMENTS["ja"], 1)]
+    documents = [
+        Document(text=text, id_=str(number)) for number, (text, _) in enumerate(ARGUMENTS["ja"], 1)
+    ]
     questions = [{"question": "動物園は何を守る？", "answers": ["珍しい動物"]}]
     report = compare(documents, questions, ["densex-sentences"], embed_model="none")
     assert report.strategies[0].metrics["answer_recall"] == 1.0
@@ -503,7 +561,9 @@ def test_a_reader_llm_is_scored_on_the_beginning_of_each_context() -> None:
     )  # where two strategies, or two lengths, read the same, it is asked once
 
 
-def test_a_question_that_the_reader_failed_at_is_not_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_question_that_the_reader_failed_at_is_not_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     filtered = Reply("no", status=400, code="content_filter")
 
     def read(body: dict[str, Any]) -> Reply | str:
@@ -609,25 +669,38 @@ def test_a_budget_needs_a_price() -> None:
 def test_an_llm_writes_the_headers_of_contextual_retrieval() -> None:
     def situate(body: dict[str, Any]) -> str:
         return (
-            "On mills that the sea drives" if "<chunk>A tidal mill" in json.dumps(body) else "Something else"
+            "On mills that the sea drives"
+            if "<chunk>A tidal mill" in json.dumps(body)
+            else "Something else"
         )
 
-    dataset = replace(small_set(), questions=[Question("q", "Which mills does the sea drive?", ("Nendrum",))])
+    dataset = replace(
+        small_set(), questions=[Question("q", "Which mills does the sea drive?", ("Nendrum",))]
+    )
     with OpenAIServer(situate) as server:
-        written = compare(dataset, None, ["contextual"], embed_model=TrigramEmbedding(), llm=reader(server))
+        written = compare(
+            dataset, None, ["contextual"], embed_model=TrigramEmbedding(), llm=reader(server)
+        )
     plain = compare(dataset, None, ["contextual"], embed_model=TrigramEmbedding())
     assert len(server.requests) == 6
     assert (written.settings.llm, plain.settings.llm) == ("gpt-4o-mini", None)
     assert written.questions[0].found["contextual"].rank == 1
     spent, unspent = written.strategies[0].cost, plain.strategies[0].cost
-    assert (spent.llm_calls, unspent.llm_calls, unspent.llm_tokens, unspent.llm_dollars) == (6, 0, 0, 0.0)
+    assert (spent.llm_calls, unspent.llm_calls, unspent.llm_tokens, unspent.llm_dollars) == (
+        6,
+        0,
+        0,
+        0.0,
+    )
     assert spent.llm_tokens > 0
     assert spent.llm_dollars
     assert written.strategies[0].cost.tokens > plain.strategies[0].cost.tokens
 
 
 def test_what_an_unpriced_llm_was_asked_leaves_the_others_their_price() -> None:
-    openai_like = pytest.importorskip("llama_index.llms.openai_like", reason="the class of unpriced models")
+    openai_like = pytest.importorskip(
+        "llama_index.llms.openai_like", reason="the class of unpriced models"
+    )
     with OpenAIServer(lambda body: '["The tide rises.", "The sea drives a mill."]') as server:
         own = openai_like.OpenAILike(
             model="own-model", api_base=server.url, api_key="none", is_chat_model=True
@@ -654,7 +727,11 @@ def test_the_same_run_gives_the_same_report() -> None:
 
 def test_figures_do_not_depend_on_where_the_files_are(tmp_path: Path) -> None:
     questions = [
-        {"question": "How far does the water rise?", "answers": ["16 metres"], "document": "tides.txt"}
+        {
+            "question": "How far does the water rise?",
+            "answers": ["16 metres"],
+            "document": "tides.txt",
+        }
     ]
     found = []
     for folder in (tmp_path / "here", tmp_path / "a water of which the metres rise far" / "there"):
@@ -689,9 +766,15 @@ def small_texts() -> list[str]:
 
 
 def test_a_folder_can_be_asked_a_list_of_questions(tmp_path: Path) -> None:
-    (tmp_path / "tides.txt").write_text("The water rises by 16 metres in the Bay of Fundy.", encoding="utf-8")
+    (tmp_path / "tides.txt").write_text(
+        "The water rises by 16 metres in the Bay of Fundy.", encoding="utf-8"
+    )
     questions = [
-        {"question": "How far does the water rise?", "answers": ["16 metres"], "document": "tides.txt"}
+        {
+            "question": "How far does the water rise?",
+            "answers": ["16 metres"],
+            "document": "tides.txt",
+        }
     ]
     report = compare(tmp_path, questions, ["densex-sentences"], embed_model="none")
     assert result_of(report, "densex-sentences").metrics["gold@1"] == 1.0

@@ -63,7 +63,9 @@ def test_the_file_holds_no_text(tmp_path: Path) -> None:
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "embeddings.sqlite").write_text("my notes, which are not to be lost " * 100, encoding="utf-8")
+    (tmp_path / "embeddings.sqlite").write_text(
+        "my notes, which are not to be lost " * 100, encoding="utf-8"
+    )
     with pytest.raises(OSError, match="delete it, or use another folder"):
         CachedEmbedding(TrigramEmbedding(), tmp_path / "embeddings.sqlite")
     assert (tmp_path / "embeddings.sqlite").read_text(encoding="utf-8").startswith("my notes")

@@ -21,7 +21,14 @@ from tests.evaluation.test_metrics import means_of
 
 NOTHING = Retrieval(None, None, None, "", "")
 FOUND = replace(
-    NOTHING, rank=1, gold_rank=2, unit_ranks=(3, 4), results=20, in_passage=20, words=120, in_context=True
+    NOTHING,
+    rank=1,
+    gold_rank=2,
+    unit_ranks=(3, 4),
+    results=20,
+    in_passage=20,
+    words=120,
+    in_context=True,
 )
 
 
@@ -33,7 +40,9 @@ def score(
 
 def findings(*made: Retrieval) -> dict[str, Retrieval]:
     given = [*made, *[NOTHING] * (4 - len(made))]
-    return {question.id: finding for question, finding in zip(small_set().questions, given, strict=True)}
+    return {
+        question.id: finding for question, finding in zip(small_set().questions, given, strict=True)
+    }
 
 
 def test_a_question_counts_from_the_rank_of_its_first_right_passage() -> None:
@@ -57,7 +66,12 @@ def test_a_few_units_over_two_passages_are_still_ranked_as_passages() -> None:
 
 def test_an_answer_counts_from_the_length_at_which_it_is_complete() -> None:
     means = means_of(score(small_set(), findings(FOUND)))
-    assert [means[f"answer_recall@{length}"] for length in (0, 100, 150, 500)] == [0.0, 0.0, 0.25, 0.25]
+    assert [means[f"answer_recall@{length}"] for length in (0, 100, 150, 500)] == [
+        0.0,
+        0.0,
+        0.25,
+        0.25,
+    ]
     assert means["answer_recall"] == 0.25
 
 
@@ -69,7 +83,10 @@ def test_labels_of_documents_decide_where_a_dataset_has_them() -> None:
 
 def test_questions_without_answers_or_documents_are_left_out() -> None:
     small = small_set()
-    questions = [replace(small.questions[0], answers=(), document_id="", span=None), *small.questions[1:]]
+    questions = [
+        replace(small.questions[0], answers=(), document_id="", span=None),
+        *small.questions[1:],
+    ]
     scores = score(replace(small, questions=questions), findings(FOUND))
     assert len(scores["recall@1"]) == len(scores["mrr@10"]) == 3
 
@@ -82,18 +99,24 @@ ranks = st.none() | st.integers(1, 40)
 def test_metrics_stay_in_range_and_grow_with_k_and_length(
     drawn: list[tuple[int | None, int | None, int | None]],
 ) -> None:
-    made = [replace(FOUND, rank=answer, gold_rank=gold, words=words) for answer, gold, words in drawn]
+    made = [
+        replace(FOUND, rank=answer, gold_rank=gold, words=words) for answer, gold, words in drawn
+    ]
     means = means_of(score(small_set(), findings(*made)))
     assert all(0 <= value <= 1 for value in means.values())
     for name in ("recall", "gold"):
         assert means[f"{name}@1"] <= means[f"{name}@5"] <= means[f"{name}@20"]
     curve = [means[f"answer_recall@{length}"] for length in LENGTHS]
     assert curve == sorted(curve)
-    assert means["recall@20"] == sum(answer is not None and answer <= 20 for answer, _, _ in drawn) / 4
+    assert (
+        means["recall@20"] == sum(answer is not None and answer <= 20 for answer, _, _ in drawn) / 4
+    )
 
 
 def test_metrics_of_more_results_than_were_looked_at_are_not_given() -> None:
-    assert [name for name in score(small_set(), findings(FOUND), depth=5) if name.startswith("recall")] == [
+    assert [
+        name for name in score(small_set(), findings(FOUND), depth=5) if name.startswith("recall")
+    ] == [
         "recall@1",
         "recall@5",
     ]

@@ -8,7 +8,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from llama_pack_densex.evaluation.datasets import DatasetError, languages_of, read_dataset, read_questions
+from llama_pack_densex.evaluation.datasets import (
+    DatasetError,
+    languages_of,
+    read_dataset,
+    read_questions,
+)
 from llama_pack_densex.evaluation.records import read_records
 from tests.conftest import DATA
 from tests.evaluation.published import EVALUATION_DATA, needs_published_data
@@ -17,15 +22,26 @@ from tests.pdf_file import pdf_bytes
 
 def _write(file: Path, content: Any) -> Path:
     """JSON, or JSON lines where the name says so."""
-    lines = [json.dumps(line, ensure_ascii=False) for line in content] if file.suffix == ".jsonl" else []
+    lines = (
+        [json.dumps(line, ensure_ascii=False) for line in content]
+        if file.suffix == ".jsonl"
+        else []
+    )
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("\n".join(lines) if lines else json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    file.write_text(
+        "\n".join(lines) if lines else json.dumps(content, ensure_ascii=False), encoding="utf-8"
+    )
     return file
 
 
 def _squad(*paragraphs: tuple[str, list[dict[str, Any]]], title: str = "Lamps") -> dict[str, Any]:
     return {
-        "data": [{"title": title, "paragraphs": [{"context": text, "qas": qas} for text, qas in paragraphs]}]
+        "data": [
+            {
+                "title": title,
+                "paragraphs": [{"context": text, "qas": qas} for text, qas in paragraphs],
+            }
+        ]
     }
 
 
@@ -35,7 +51,9 @@ def _qa(question_id: str, *answers: str, start: int = 0, **more: Any) -> dict[st
 
 
 class TestSquad:
-    def test_an_article_is_its_paragraphs_and_a_question_knows_its_own(self, tmp_path: Path) -> None:
+    def test_an_article_is_its_paragraphs_and_a_question_knows_its_own(
+        self, tmp_path: Path
+    ) -> None:
         content = _squad(
             ("The lamp is red.", []), ("The door is blue.", [_qa("q", "blue", "blue", "a blue")])
         )
@@ -57,9 +75,13 @@ class TestSquad:
             ("Lamps/1", "The door is blue."),
         ]
 
-    def test_impossible_questions_are_left_out_and_answers_without_a_place_kept(self, tmp_path: Path) -> None:
+    def test_impossible_questions_are_left_out_and_answers_without_a_place_kept(
+        self, tmp_path: Path
+    ) -> None:
         qas = [_qa("no", is_impossible=True), _qa("none"), _qa("yes", "アカ", start=-1)]
-        found = read_dataset(_write(tmp_path / "ja.json", _squad(("灯りは赤い。", qas))), language="ja")
+        found = read_dataset(
+            _write(tmp_path / "ja.json", _squad(("灯りは赤い。", qas))), language="ja"
+        )
         assert [question.id for question in found.questions] == ["yes"]
 
     def test_jsquads_title_before_the_text_is_taken_off(self, tmp_path: Path) -> None:
@@ -87,13 +109,17 @@ class TestSquad:
             ({"version": 1}, "'data', as in SQuAD's format"),
         ],
     )
-    def test_what_is_wrong_is_said_with_its_place(self, tmp_path: Path, content: Any, said: str) -> None:
+    def test_what_is_wrong_is_said_with_its_place(
+        self, tmp_path: Path, content: Any, said: str
+    ) -> None:
         with pytest.raises(DatasetError, match=said):
             read_dataset(_write(tmp_path / "s.json", content))
 
     def test_documents_that_would_be_left_alone_are_refused(self, tmp_path: Path) -> None:
         file = _write(tmp_path / "squad.json", _squad(("The lamp is red.", [_qa("q", "red")])))
-        with pytest.raises(DatasetError, match=r"squad\.json: this dataset has documents of its own"):
+        with pytest.raises(
+            DatasetError, match=r"squad\.json: this dataset has documents of its own"
+        ):
             read_dataset(file, tmp_path)
 
     def test_broken_json_is_named_with_its_line(self, tmp_path: Path) -> None:
@@ -116,12 +142,17 @@ class TestSquad:
     ) -> None:
         found = read_dataset(EVALUATION_DATA / f"{name}.json")
         assert found.language == language
-        assert (len(found.documents), len(found.passage_documents()), len(found.questions)) == counts
+        assert (
+            len(found.documents),
+            len(found.passage_documents()),
+            len(found.questions),
+        ) == counts
 
 
 class TestDPR:
     CORPUS = (
-        'id\ttext\ttitle\n1\t"The ""Lamp"" is red."\tLamp\n2\tIt hangs.\tLamp\n3\tTea.\tTea\n4\tBack.\tLamp\n'
+        'id\ttext\ttitle\n1\t"The ""Lamp"" is red."\tLamp\n2\tIt hangs.\tLamp\n'
+        "3\tTea.\tTea\n4\tBack.\tLamp\n"
     )
 
     @pytest.fixture
@@ -148,8 +179,14 @@ class TestDPR:
         ("name", "text"),
         [
             ("nq-test.qa.csv", "what colour is the lamp\t['red', \"dark red\"]\n"),
-            ("NQ-open.dev.jsonl", '{"question": "what colour is the lamp", "answer": ["red", "dark red"]}\n'),
-            ("P17.test.json", '[{"question": "what colour is the lamp", "answers": ["red", "dark red"]}]'),
+            (
+                "NQ-open.dev.jsonl",
+                '{"question": "what colour is the lamp", "answer": ["red", "dark red"]}\n',
+            ),
+            (
+                "P17.test.json",
+                '[{"question": "what colour is the lamp", "answers": ["red", "dark red"]}]',
+            ),
             ("own.csv", 'question,answers\nwhat colour is the lamp,"red|dark red"\n'),
         ],
     )
@@ -163,14 +200,20 @@ class TestDPR:
         assert len(found.documents) == 3
 
     def test_the_first_positive_passage_is_gold(self, tmp_path: Path, corpus: Path) -> None:
-        row = {"question": "Where is it?", "answers": ["It hangs"], "positive_ctxs": [{"passage_id": "2"}]}
+        row = {
+            "question": "Where is it?",
+            "answers": ["It hangs"],
+            "positive_ctxs": [{"passage_id": "2"}],
+        }
         found = read_dataset(_write(tmp_path / "nq.json", [row]), corpus)
         question = found.questions[0]
         assert (question.document_id, question.span) == ("Lamp", (19, 28))
 
     def test_a_line_that_is_no_question_is_named(self, tmp_path: Path, corpus: Path) -> None:
         (tmp_path / "q.csv").write_text("where\t['a']\nwhen\tb c\n", encoding="utf-8")
-        with pytest.raises(DatasetError, match=r"q\.csv, line 2: expected a question and a list .* a header"):
+        with pytest.raises(
+            DatasetError, match=r"q\.csv, line 2: expected a question and a list .* a header"
+        ):
             read_dataset(tmp_path / "q.csv", corpus)
         with pytest.raises(DatasetError, match=r"q\.jsonl, line 1: 'answers' is missing"):
             read_dataset(_write(tmp_path / "q.jsonl", [{"question": "Where?"}]), corpus)
@@ -218,7 +261,9 @@ class TestPassagesWithQuestions:
 
     def test_what_is_wrong_is_said_with_its_line(self, tmp_path: Path) -> None:
         wrong = [self.LINES[0], {"text": "x", "questions": [7]}]
-        with pytest.raises(DatasetError, match="line 2: 'questions' must be a text or a list of texts"):
+        with pytest.raises(
+            DatasetError, match="line 2: 'questions' must be a text or a list of texts"
+        ):
             read_dataset(_write(tmp_path / "w.jsonl", wrong))
 
     @needs_published_data
@@ -239,7 +284,9 @@ class TestBEIR:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
         folder = tmp_path / "scifact"
-        corpus = [{"_id": name, "title": "", "text": f"Text of {name}."} for name in ("a", "b", "c", "d")]
+        corpus = [
+            {"_id": name, "title": "", "text": f"Text of {name}."} for name in ("a", "b", "c", "d")
+        ]
         _write(folder / "corpus.jsonl", corpus)
         _write(
             folder / "queries.jsonl",
@@ -262,7 +309,9 @@ class TestBEIR:
             read_dataset(folder, folder)
 
     def test_a_missing_split_is_named_with_those_that_are_there(self, folder: Path) -> None:
-        with pytest.raises(DatasetError, match="the split 'dev' here; the splits that are there: test"):
+        with pytest.raises(
+            DatasetError, match="the split 'dev' here; the splits that are there: test"
+        ):
             read_dataset(folder, split="dev")
 
     @pytest.mark.parametrize(
@@ -281,7 +330,10 @@ class TestBEIR:
         assert warning in caplog.text
 
     def test_a_question_that_is_a_document_too_knows_it(self, folder: Path) -> None:
-        _write(folder / "queries.jsonl", [{"_id": "a", "text": "Zoos?"}, {"_id": "b", "text": "動物園"}])
+        _write(
+            folder / "queries.jsonl",
+            [{"_id": "a", "text": "Zoos?"}, {"_id": "b", "text": "動物園"}],
+        )
         labels = "query-id\tcorpus-id\tscore\na\tb\t1\nb\tb\t1\nb\ta\t1\n"
         (folder / "qrels" / "test.tsv").write_text(labels, encoding="utf-8")
         own = {question.id: question.own_document_id for question in read_dataset(folder).questions}
@@ -296,12 +348,24 @@ class TestJQaRA:
             "question": "日本一深い湖は？",
             "answers": ["田沢湖"],
         }
-        | {"passage_row_id": passage, "title": "湖", "text": f"{passage}の湖である。", "label": label}
-        for question, passage, label in [("Q1", "10", 0), ("Q1", "11", 1), ("Q2", "11", 1), ("Q2", "12", 0)]
+        | {
+            "passage_row_id": passage,
+            "title": "湖",
+            "text": f"{passage}の湖である。",
+            "label": label,
+        }
+        for question, passage, label in [
+            ("Q1", "10", 0),
+            ("Q1", "11", 1),
+            ("Q2", "11", 1),
+            ("Q2", "12", 0),
+        ]
     )
 
     @pytest.mark.parametrize("name", ["test.parquet", "test.jsonl"])
-    def test_a_question_has_its_candidates_and_their_labels(self, tmp_path: Path, name: str) -> None:
+    def test_a_question_has_its_candidates_and_their_labels(
+        self, tmp_path: Path, name: str
+    ) -> None:
         file = tmp_path / name
         if file.suffix == ".parquet":
             pyarrow.parquet.write_table(pyarrow.Table.from_pylist(self.ROWS), file)
@@ -334,7 +398,8 @@ class TestOwnQuestions:
     def test_questions_in_csv_may_have_several_answers(self, folder: Path) -> None:
         file = folder / "questions.csv"
         file.write_text(
-            'question,answers,document\n"What, is it?",red | dark red,sub/lamp.md\n', encoding="utf-8"
+            'question,answers,document\n"What, is it?",red | dark red,sub/lamp.md\n',
+            encoding="utf-8",
         )
         found = read_dataset(file, folder)
         assert found.questions[0].answers == ("red", "dark red")
@@ -342,23 +407,40 @@ class TestOwnQuestions:
         assert {document.id_ for document in found.documents} == {"sub/lamp.md", "tea.txt"}
 
     @pytest.mark.parametrize("name", ["sub/prices.csv", "docs/sub/prices.csv"])
-    def test_data_are_read_where_a_question_names_them(self, folder: Path, tmp_path: Path, name: str) -> None:
+    def test_data_are_read_where_a_question_names_them(
+        self, folder: Path, tmp_path: Path, name: str
+    ) -> None:
         (folder / "sub" / "prices.csv").write_text("plan,price\nBasic,900 yen\n", encoding="utf-8")
-        asked = {"question": "What is the price of Basic?", "answers": ["900 yen"], "document": name}
+        asked = {
+            "question": "What is the price of Basic?",
+            "answers": ["900 yen"],
+            "document": name,
+        }
         found = read_dataset(_write(tmp_path / "q.jsonl", [asked]), folder)
         assert found.questions[0].document_id == "sub/prices.csv"
-        assert {document.id_ for document in found.documents} == {"sub/lamp.md", "sub/prices.csv", "tea.txt"}
+        assert {document.id_ for document in found.documents} == {
+            "sub/lamp.md",
+            "sub/prices.csv",
+            "tea.txt",
+        }
 
     def test_a_document_that_is_not_there_is_named(self, folder: Path, tmp_path: Path) -> None:
-        file = _write(tmp_path / "q.jsonl", [{"question": "What?", "answer": "red", "document": "lamp.md"}])
-        with pytest.raises(DatasetError, match=r"q\.jsonl, question 1: there is no document 'lamp\.md'"):
+        file = _write(
+            tmp_path / "q.jsonl", [{"question": "What?", "answer": "red", "document": "lamp.md"}]
+        )
+        with pytest.raises(
+            DatasetError, match=r"q\.jsonl, question 1: there is no document 'lamp\.md'"
+        ):
             read_dataset(file, folder)
 
     def test_a_question_needs_an_answer_or_a_document(self, folder: Path, tmp_path: Path) -> None:
-        with pytest.raises(DatasetError, match="question 1: expected 'answers', 'document', or both"):
+        with pytest.raises(
+            DatasetError, match="question 1: expected 'answers', 'document', or both"
+        ):
             read_dataset(_write(tmp_path / "q.jsonl", [{"question": "What?"}]), folder)
         asked = [{"question": "灯りは何色か。", "answers": ["赤"]}, {"question": "What?"}]
-        with pytest.raises(DatasetError, match="question 2: expected"):  # in the file, not of its language
+        # in the file, not of its language
+        with pytest.raises(DatasetError, match="question 2: expected"):
             read_dataset(_write(tmp_path / "two.jsonl", asked), folder, language="en")
 
     def test_a_folder_without_documents_is_an_error(self, tmp_path: Path) -> None:
@@ -387,7 +469,9 @@ def test_questions_name_their_documents_beside_their_own_file(tmp_path: Path) ->
         found = read_dataset(questions, language=language)
         assert [document.id_ for document in found.documents] == ["en/lamp.md", "ja/lamp.md"]
         (question,) = found.questions
-        assert {document.id_: document.text for document in found.documents}[question.document_id] == text
+        assert {document.id_: document.text for document in found.documents}[
+            question.document_id
+        ] == text
 
 
 @pytest.mark.parametrize("language", ["en", "ja"])
@@ -415,7 +499,9 @@ def test_the_language_is_that_of_the_questions_whatever_the_documents_are_in(
         {"question": "What is red?", "answers": ["The lamp"]},
     ]
     for number, language in ((0, "ja"), (1, "en")):
-        assert read_dataset(_write(tmp_path / "q.jsonl", [asked[number]]), folder).language == language
+        assert (
+            read_dataset(_write(tmp_path / "q.jsonl", [asked[number]]), folder).language == language
+        )
     assert "in another language" not in caplog.text
     read_dataset(_write(tmp_path / "q.jsonl", asked), folder)
     assert "1 of them are in another language" in caplog.text
@@ -468,7 +554,9 @@ def test_a_named_document_that_is_not_there_is_an_error_that_says_where_it_was_l
 ) -> None:
     questions = _bilingual(tmp_path)
     (tmp_path / "ja" / "lamp.md").unlink()
-    with pytest.raises(DatasetError, match=r"line 2: there is no document 'ja/lamp.md' in .*--documents"):
+    with pytest.raises(
+        DatasetError, match=r"line 2: there is no document 'ja/lamp.md' in .*--documents"
+    ):
         read_dataset(questions, language="ja")
     with pytest.raises(DatasetError, match="no questions in 'ko'; there are some in en, ja"):
         read_dataset(questions, language="ko")
@@ -516,7 +604,10 @@ _HOTPOT = {
 _HUGGING_FACE = {
     **_HOTPOT,
     "supporting_facts": {"title": ["Tower", "Leith"], "sent_id": [0, 0]},
-    "context": {"title": ["Other", "Tower", "Leith"], "sentences": [[_OTHER[1]], [_TOWER[1]], [_LEITH[1]]]},
+    "context": {
+        "title": ["Other", "Tower", "Leith"],
+        "sentences": [[_OTHER[1]], [_TOWER[1]], [_LEITH[1]]],
+    },
 }
 
 

@@ -45,7 +45,9 @@ def test_nodes_of_passage_documents_stand_where_the_passage_does(language: str) 
     locator = Locator(dataset)
     nodes = WholeDocumentNodeParser().get_nodes_from_documents(dataset.passage_documents())
     places = [locator.place(node) for node in nodes]
-    assert places == [Place(title, span) for title, spans in dataset.passages.items() for span in spans]
+    assert places == [
+        Place(title, span) for title, spans in dataset.passages.items() for span in spans
+    ]
     assert [locator.passage(place) for place in places] == [(place, True) for place in places]
 
 

@@ -130,7 +130,9 @@ def rows_of(file: Path) -> list[Fields]:
 
 
 def questions_of(fields: Sequence[Any]) -> set[str]:
-    return {question["question"] if isinstance(question, dict) else question.text for question in fields}
+    return {
+        question["question"] if isinstance(question, dict) else question.text for question in fields
+    }
 
 
 def test_evidence_is_a_stretch_of_the_document_and_holds_the_answer(
@@ -214,7 +216,9 @@ def test_what_the_passage_does_not_answer_is_left_out(
     assert question_set.left_out.total() == len(server.requests) == 2 * NUMBER
 
 
-def test_a_question_in_the_words_of_its_text_is_left_out(folder: Path, server: OpenAIServer) -> None:
+def test_a_question_in_the_words_of_its_text_is_left_out(
+    folder: Path, server: OpenAIServer
+) -> None:
     copied = {
         "mill.md": "Was the mill at Nendrum built in 619?",
         "bakery.md": "When are loaves sold in the bakery in Strangford?",
@@ -224,11 +228,15 @@ def test_a_question_in_the_words_of_its_text_is_left_out(folder: Path, server: O
 
     def respond(body: Any) -> str:
         heading = next(heading for heading in REPLIES if heading in asked_content(body))
-        return written(REPLIES[heading] | ({"question": texts[heading]} if heading in texts else {}))
+        return written(
+            REPLIES[heading] | ({"question": texts[heading]} if heading in texts else {})
+        )
 
     server.responder = respond
     question_set = make_questions(folder, openai(server), NUMBER)
-    assert {question.document_id for question in question_set.questions} == MILLS.keys() - copied.keys()
+    assert {
+        question.document_id for question in question_set.questions
+    } == MILLS.keys() - copied.keys()
     assert question_set.left_out["the question has the words of the text"] >= len(copied)
 
 
@@ -243,7 +251,10 @@ def test_a_question_in_the_words_of_its_text_is_left_out(folder: Path, server: O
                 "by hand.",
             ],
             ["at nine in summer", "Nine steps"],
-            ["When in the morning may people climb up?", "When, in the morning, may people climb up"],
+            [
+                "When in the morning may people climb up?",
+                "When, in the morning, may people climb up",
+            ],
         ),
         (
             [
@@ -262,7 +273,12 @@ def test_of_two_like_questions_one_is_kept(
         number = texts.index(asked_content(body))
         answer = answers[number]
         return written(
-            {"kind": "fact", "question": questions[number], "evidence": texts[number], "answer": answer}
+            {
+                "kind": "fact",
+                "question": questions[number],
+                "evidence": texts[number],
+                "answer": answer,
+            }
         )
 
     server.responder = respond
@@ -293,7 +309,9 @@ def test_of_two_like_questions_one_is_kept(
     ],
     ids=["German", "Korean", "Chinese", "German in German"],
 )
-def test_a_question_is_in_the_language_of_its_passage(text: str, question: str, server: OpenAIServer) -> None:
+def test_a_question_is_in_the_language_of_its_passage(
+    text: str, question: str, server: OpenAIServer
+) -> None:
     written_question = (
         question or "How old is the building where they make flour for the people who live there?"
     )
@@ -319,7 +337,11 @@ def test_passages_are_spread_over_the_documents_and_always_the_same(server: Open
     server.responder = lambda body: written({"question": ""})
     make_questions(documents, openai(server), 3)
     first = sorted(seen.last_message for seen in server.requests[:3])
-    assert sorted(seen.content.split()[1] for seen in server.requests[:3]) == ["inn", "mill", "school"]
+    assert sorted(seen.content.split()[1] for seen in server.requests[:3]) == [
+        "inn",
+        "mill",
+        "school",
+    ]
     make_questions(documents[::-1], openai(server), 3)
     again = server.requests[len(server.requests) // 2 :]
     assert sorted(seen.last_message for seen in again[:3]) == first
@@ -327,7 +349,9 @@ def test_passages_are_spread_over_the_documents_and_always_the_same(server: Open
 
 def test_compare_takes_the_questions_as_they_are(folder: Path, server: OpenAIServer) -> None:
     question_set = make_questions(folder, openai(server), NUMBER)
-    report = compare(folder, question_set.questions, ["densex-sentences"], embed_model="none", language="en")
+    report = compare(
+        folder, question_set.questions, ["densex-sentences"], embed_model="none", language="en"
+    )
     assert report.dataset.questions == NUMBER
 
 
@@ -354,7 +378,10 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(
     server.responder = replying()
     question_set = make_questions(folder, openai(server), NUMBER, cache=cache)
     assert len(question_set.questions) == NUMBER
-    assert (question_set.requests.cache_hits, question_set.requests.usage.requests) == (2, NUMBER - 2)
+    assert (question_set.requests.cache_hits, question_set.requests.usage.requests) == (
+        2,
+        NUMBER - 2,
+    )
 
 
 def test_a_budget_is_kept_to(folder: Path, server: OpenAIServer) -> None:
@@ -366,7 +393,9 @@ def test_a_budget_is_kept_to(folder: Path, server: OpenAIServer) -> None:
     assert make_questions(folder, llm, 1, prices=prices).requests.cost == pytest.approx(0.001)
 
 
-def test_arguments_that_cannot_be_used_are_named(folder: Path, server: OpenAIServer, tmp_path: Path) -> None:
+def test_arguments_that_cannot_be_used_are_named(
+    folder: Path, server: OpenAIServer, tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match="number is 0"):
         make_questions(folder, openai(server), 0)
     (tmp_path / "empty").mkdir()
@@ -389,7 +418,9 @@ def test_the_command_says_what_it_costs_and_writes_what_compare_and_evaluate_rea
     assert "Asked: gpt-4o-mini" in output
     assert f"{NUMBER} questions of {NUMBER}" in output
     rows = rows_of(out)
-    assert all(row.keys() == {"question", "answers", "document", "evidence", "kind"} for row in rows)
+    assert all(
+        row.keys() == {"question", "answers", "document", "evidence", "kind"} for row in rows
+    )
     code, output = run(*arguments, "--json")
     assert json.loads(output[output.index("{") :])["requests"]["cache_hits"] == NUMBER
     assert rows_of(out) == rows
@@ -399,10 +430,19 @@ def test_the_command_says_what_it_costs_and_writes_what_compare_and_evaluate_rea
     assert code == 0, output
     assert "2 questions" in output
     code, output = run(
-        "index", folder, "--to", tmp_path / "index", "--propositionizer", "sentence", "--embed-model", "none"
+        "index",
+        folder,
+        "--to",
+        tmp_path / "index",
+        "--propositionizer",
+        "sentence",
+        "--embed-model",
+        "none",
     )
     assert code == 0, output
-    code, output = run("evaluate", tmp_path / "index", out, "--query-llm", "none", "--language", "en")
+    code, output = run(
+        "evaluate", tmp_path / "index", out, "--query-llm", "none", "--language", "en"
+    )
     assert code == 0, output
     assert "str_em" in output
 

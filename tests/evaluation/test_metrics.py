@@ -25,13 +25,20 @@ def test_rank_metrics_have_their_usual_values() -> None:
     scores = rank_metrics({"q": {"a": 1, "b": 1}}, {"q": ["x", "a", "y", "b"]})
     means = means_of(scores)
     assert means["mrr@10"] == 0.5
-    assert means["ndcg@10"] == pytest.approx((1 / math.log2(3) + 1 / math.log2(5)) / (1 + 1 / math.log2(3)))
+    assert means["ndcg@10"] == pytest.approx(
+        (1 / math.log2(3) + 1 / math.log2(5)) / (1 + 1 / math.log2(3))
+    )
 
 
 def test_a_rank_beyond_k_does_not_count() -> None:
     ranking = [f"x{place}" for place in range(10)] + ["a"]
-    assert means_of(rank_metrics({"q": {"a": 1}}, {"q": ranking})) == {"mrr@10": 0.0, "ndcg@10": 0.0}
-    assert means_of(rank_metrics({"q": {"a": 1}}, {"q": ranking}, 11))["mrr@11"] == pytest.approx(1 / 11)
+    assert means_of(rank_metrics({"q": {"a": 1}}, {"q": ranking})) == {
+        "mrr@10": 0.0,
+        "ndcg@10": 0.0,
+    }
+    assert means_of(rank_metrics({"q": {"a": 1}}, {"q": ranking}, 11))["mrr@11"] == pytest.approx(
+        1 / 11
+    )
 
 
 def test_questions_without_a_ranking_or_a_relevant_document_score_zero() -> None:

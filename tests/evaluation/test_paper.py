@@ -62,7 +62,10 @@ def test_the_largest_size_is_checked() -> None:
 def test_passages_are_whole_sentences_in_order(sizes: list[int]) -> None:
     text = "\n\n".join(map(_sentence, sizes))
     spans = PaperPassageNodeParser().passage_spans(text)
-    starts, ends = {start for start, _ in sentence_spans(text)}, {end for _, end in sentence_spans(text)}
+    starts, ends = (
+        {start for start, _ in sentence_spans(text)},
+        {end for _, end in sentence_spans(text)},
+    )
     assert all(start in starts and end in ends for start, end in spans)
     assert all(before[1] <= after[0] for before, after in pairwise(spans))
     assert sum(len(text[start:end].split()) for start, end in spans) == sum(sizes)
@@ -71,7 +74,9 @@ def test_passages_are_whole_sentences_in_order(sizes: list[int]) -> None:
 def test_the_pack_takes_them_for_its_passages() -> None:
     text = " ".join([_sentence(60), "The harbour was painted in 1901.", _sentence(60)])
     pack = DenseXRetrievalPack(
-        [Document(text=text, id_="harbour")], embed_model="none", text_splitter=PaperPassageNodeParser()
+        [Document(text=text, id_="harbour")],
+        embed_model="none",
+        text_splitter=PaperPassageNodeParser(),
     )
     (found, *_) = pack.retrieve("When was the harbour painted?")
     assert found.node.get_content() == " ".join([_sentence(60), "The harbour was painted in 1901."])

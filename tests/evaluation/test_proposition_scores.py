@@ -14,7 +14,11 @@ from hypothesis import given
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from llama_pack_densex import SentencePropositionizer
-from llama_pack_densex.evaluation import BertScoreSimilarity, EmbeddingSimilarity, score_propositions
+from llama_pack_densex.evaluation import (
+    BertScoreSimilarity,
+    EmbeddingSimilarity,
+    score_propositions,
+)
 from llama_pack_densex.evaluation.propositions import set_score
 from tests.another_process import run_program
 from tests.conftest import DATA
@@ -53,10 +57,16 @@ def test_the_best_match_counts_on_either_side() -> None:
     assert score.f1 == pytest.approx(2 * precision * recall / (precision + recall))
 
 
-@given(arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.floats(-1, 1)))
+@given(
+    arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.floats(-1, 1))
+)
 def test_precision_is_recall_with_the_sides_exchanged(similarities: np.ndarray) -> None:
     score, exchanged = set_score(similarities), set_score(similarities.T)
-    assert (score.precision, score.recall, score.f1) == (exchanged.recall, exchanged.precision, exchanged.f1)
+    assert (score.precision, score.recall, score.f1) == (
+        exchanged.recall,
+        exchanged.precision,
+        exchanged.f1,
+    )
     assert score.f1 <= 1 + 1e-9
 
 
@@ -69,7 +79,9 @@ def test_a_file_against_itself_is_one() -> None:
 
 def test_the_mean_is_over_passages_and_what_is_missing_counts_as_nothing(tmp_path: Path) -> None:
     half = write(
-        tmp_path / "half.jsonl", {f" {TEA}\n": MADE[TEA], "Rice grows.": ["Rice grows."]}, title="お茶"
+        tmp_path / "half.jsonl",
+        {f" {TEA}\n": MADE[TEA], "Rice grows.": ["Rice grows."]},
+        title="お茶",
     )
     report = score_propositions(half, write(tmp_path / "all.jsonl", MADE), cosine())
     assert report.passages == 2
@@ -85,12 +97,17 @@ def test_fewer_propositions_lose_recall_and_other_ones_precision(tmp_path: Path)
     fewer = score_propositions(write(tmp_path / "a.jsonl", less), reference, cosine())
     more = {TEA: [*MADE[TEA], "Coffee is roasted."], LAKE: [*MADE[LAKE], "富士山は山である。"]}
     other = score_propositions(write(tmp_path / "b.jsonl", more), reference, cosine())
-    assert (fewer.scores["precision"], other.scores["recall"]) == (pytest.approx(1), pytest.approx(1))
+    assert (fewer.scores["precision"], other.scores["recall"]) == (
+        pytest.approx(1),
+        pytest.approx(1),
+    )
     assert fewer.scores["recall"] < 0.9
     assert other.scores["precision"] < 0.9
 
 
-@pytest.mark.parametrize(("text", "unit", "length"), [(TEA, "words", 4), (LAKE, "characters", 12.5)])
+@pytest.mark.parametrize(
+    ("text", "unit", "length"), [(TEA, "words", 4), (LAKE, "characters", 12.5)]
+)
 def test_what_both_sides_are_like(text: str, unit: str, length: float, tmp_path: Path) -> None:
     report = score_propositions(
         SentencePropositionizer(), write(tmp_path / "all.jsonl", {text: MADE[text]}), cosine()
@@ -157,7 +174,12 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
         sep_token="[SEP]", model_max_length=64,
     )  # fmt: skip
     words.save_pretrained(folder)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
     config = BertConfig(vocab_size=len(words), **sizes)
     BertModel(config).save_pretrained(folder)
     return str(folder)
@@ -166,13 +188,23 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.slow
 def test_bert_score_is_named_with_its_model_and_layer(bert: str, tmp_path: Path) -> None:
     reference = write(tmp_path / "all.jsonl", MADE)
-    arguments = ["score-propositions", "--reference", reference, "--bert-score", bert, "--num-layers", "2"]
+    arguments = [
+        "score-propositions",
+        "--reference",
+        reference,
+        "--bert-score",
+        bert,
+        "--num-layers",
+        "2",
+    ]
     done = run_process(*arguments, "--predicted", reference, "--json")
     assert done.stderr == ""
     same = json.loads(done.stdout)
     assert same["scores"] == pytest.approx({"precision": 1, "recall": 1, "f1": 1}, abs=1e-5)
     assert same["similarity"] == f"BERTScore by {bert}, layer 2, not rescaled"
-    sentences = score_propositions(SentencePropositionizer(), reference, BertScoreSimilarity(bert, 2))
+    sentences = score_propositions(
+        SentencePropositionizer(), reference, BertScoreSimilarity(bert, 2)
+    )
     assert 0 < sentences.scores["f1"] < 1
 
 
@@ -193,7 +225,13 @@ def test_the_command_prints_what_it_found(tmp_path: Path) -> None:
     reference = write(tmp_path / "all.jsonl", MADE)
     less = write(tmp_path / "[b]less\x1b.jsonl", {TEA: MADE[TEA]})
     code, output = run(
-        "score-propositions", "--predicted", less, "--reference", reference, "--embed-model", "minilm"
+        "score-propositions",
+        "--predicted",
+        less,
+        "--reference",
+        reference,
+        "--embed-model",
+        "minilm",
     )
     assert code == 0, output
     assert "cosine of HuggingFaceEmbedding: sentence-transformers/all-MiniLM-L6-v2." in " ".join(
@@ -210,7 +248,12 @@ def test_sides_of_equal_name_can_be_told_apart(tmp_path: Path) -> None:
     for name in ("mine", "theirs"):
         (tmp_path / name).mkdir()
         write(tmp_path / name / "out.jsonl", MADE)
-    files = ["--predicted", tmp_path / "mine" / "out.jsonl", "--reference", tmp_path / "theirs" / "out.jsonl"]
+    files = [
+        "--predicted",
+        tmp_path / "mine" / "out.jsonl",
+        "--reference",
+        tmp_path / "theirs" / "out.jsonl",
+    ]
     code, output = run("score-propositions", *files, "--embed-model", "minilm")
     assert code == 0, output
     assert re.search(r"predicted: out\.jsonl +reference: out\.jsonl", output)

@@ -14,9 +14,14 @@ pytestmark = pytest.mark.pure
 
 
 def test_all_kinds_of_files_give_the_same_records(tmp_path: Path) -> None:
-    rows = [{"question": "灯りは？", "answer": "赤"}, {"question": "Tea, or\ncoffee?", "answer": '"tea"'}]
+    rows = [
+        {"question": "灯りは？", "answer": "赤"},
+        {"question": "Tea, or\ncoffee?", "answer": '"tea"'},
+    ]
     (tmp_path / "a.json").write_text(json.dumps(rows), encoding="utf-8")
-    (tmp_path / "a.jsonl").write_text("\n\n".join(json.dumps(row) for row in rows), encoding="utf-8-sig")
+    (tmp_path / "a.jsonl").write_text(
+        "\n\n".join(json.dumps(row) for row in rows), encoding="utf-8-sig"
+    )
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
     (tmp_path / "a.csv").write_text(
         'question,answer\n灯りは？,赤\n"Tea, or\ncoffee?","""tea"""\n', encoding="utf-8"
@@ -69,7 +74,9 @@ def test_a_csv_file_may_be_divided_as_a_spreadsheet_divides_it(tmp_path: Path, m
         ("a.txt", b"", "expected a .jsonl, .json, .csv, .tsv or .parquet file"),
     ],
 )
-def test_a_damaged_file_is_named_with_its_line(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_a_damaged_file_is_named_with_its_line(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
     file = tmp_path / name
     file.write_bytes(content)
     with pytest.raises(DatasetError, match=said) as error:

@@ -26,9 +26,12 @@ MATCHING = "document.getElementById('matching').textContent"
 
 def _example() -> dict[str, Any]:
     asked = [
-        question(number, {"densex": 1, "densex-dense": 1, "bm25": 1, "hybrid": 1}) for number in range(50)
+        question(number, {"densex": 1, "densex-dense": 1, "bm25": 1, "hybrid": 1})
+        for number in range(50)
     ]
-    asked[3] = question(3, {"densex": 1, "densex-dense": 2, "bm25": None, "hybrid": 1}, HOSTILE, HOSTILE)
+    asked[3] = question(
+        3, {"densex": 1, "densex-dense": 2, "bm25": None, "hybrid": 1}, HOSTILE, HOSTILE
+    )
     asked[4] = question(
         4,
         {"densex": None, "densex-dense": None, "bm25": 1, "hybrid": 7},
@@ -36,7 +39,9 @@ def _example() -> dict[str, Any]:
         "徳川家康",
     )
     asked[5] = question(5, dict.fromkeys(NAMES, None))
-    return report([strategy(name, quality) for name, quality in zip(NAMES, QUALITIES, strict=True)], asked)
+    return report(
+        [strategy(name, quality) for name, quality in zip(NAMES, QUALITIES, strict=True)], asked
+    )
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +168,9 @@ def test_the_slider_moves_the_readings_by_keyboard(page: Page) -> None:
     page.run("document.getElementById('length').focus()")
     page.press("ArrowRight")
     assert page.run("document.getElementById('at-length').textContent") == "150 words"
-    assert page.run("document.getElementById('length').getAttribute('aria-valuetext')") == "150 words"
+    assert (
+        page.run("document.getElementById('length').getAttribute('aria-valuetext')") == "150 words"
+    )
 
 
 def test_the_axis_begins_at_0_when_asked_to(page: Page) -> None:
@@ -177,18 +184,23 @@ def test_a_line_ends_where_nothing_is_given_and_bars_have_whiskers_only_where_th
     page: Page, tmp_path: Path
 ) -> None:
     some = tmp_path / "some.html"
-    some.write_text(render(report([strategy("densex", 0.9), strategy("vector", None)])), encoding="utf-8")
+    some.write_text(
+        render(report([strategy("densex", 0.9), strategy("vector", None)])), encoding="utf-8"
+    )
     page.open(some)
     assert page.run("document.querySelectorAll('#curve-plots .series.line').length") == 1
     assert page.run("document.querySelectorAll('[data-bars=recall] .whisker').length") == 3
-    assert page.run("document.querySelector('[data-bars=recall]').textContent").count("not given") == 3
+    assert (
+        page.run("document.querySelector('[data-bars=recall]').textContent").count("not given") == 3
+    )
     page.requests.clear()
 
 
 def test_names_beside_the_lines_do_not_lie_on_each_other(page: Page, tmp_path: Path) -> None:
     many = tmp_path / "many.html"
     many.write_text(
-        render(report([strategy(f"strategy-{number}", 0.9) for number in range(25)])), encoding="utf-8"
+        render(report([strategy(f"strategy-{number}", 0.9) for number in range(25)])),
+        encoding="utf-8",
     )
     page.open(many)
     page.click("#all-strategies")
@@ -209,17 +221,24 @@ def test_plots_are_drawn_anew_for_a_narrow_window(page: Page, file: Path) -> Non
     assert page.run("document.querySelectorAll('.series.label').length") == 0
 
 
-def test_questions_without_answers_are_judged_by_their_gold_passage(page: Page, tmp_path: Path) -> None:
+def test_questions_without_answers_are_judged_by_their_gold_passage(
+    page: Page, tmp_path: Path
+) -> None:
     made = report(
         [strategy("densex", 0.9), strategy("bm25", 0.7)], [question(1, {"densex": 1, "bm25": None})]
     )
     made["questions"][0]["answers"] = []
     for each in made["strategies"]:
-        each["metrics"] = {key: value for key, value in each["metrics"].items() if key.startswith("gold")}
+        each["metrics"] = {
+            key: value for key, value in each["metrics"].items() if key.startswith("gold")
+        }
     written = tmp_path / "gold.html"
     written.write_text(render(made), encoding="utf-8")
     page.open(written)
-    assert page.run("document.querySelector('#measure option').textContent") == "the gold passage first"
+    assert (
+        page.run("document.querySelector('#measure option').textContent")
+        == "the gold passage first"
+    )
     assert page.run("document.getElementById('recall-by-words').hidden")
     page.requests.clear()
 
@@ -281,7 +300,9 @@ def test_a_question_opens_to_what_each_found_with_the_answer_marked(page: Page) 
     _choose(page, "order", "as in the dataset")
     page.click("#question-list summary")
     page.run("new Promise((done) => setTimeout(done, 50))")
-    assert page.run("document.querySelectorAll('#question-list li:first-child .hit').length") == len(NAMES)
+    assert page.run(
+        "document.querySelectorAll('#question-list li:first-child .hit').length"
+    ) == len(NAMES)
     assert page.run("document.querySelector('.hit mark').textContent") == "Rollo"
     assert (
         page.run("document.querySelector('.hit .chip').textContent")
@@ -289,13 +310,17 @@ def test_a_question_opens_to_what_each_found_with_the_answer_marked(page: Page) 
     )
 
 
-def test_the_unit_that_found_a_passage_is_shown_with_the_answer_marked(page: Page, tmp_path: Path) -> None:
+def test_the_unit_that_found_a_passage_is_shown_with_the_answer_marked(
+    page: Page, tmp_path: Path
+) -> None:
     for language, answer, unit, marks in (
         ("en", "3 ships", "Of 13 ships and 3\nships the last came.", ["3\nships"]),
         ("ja", "徳川家康", "江戸幕府は徳川 家康が開いた。", ["徳川 家康"]),
     ):
         made = report(
-            [strategy("densex", 0.9)], [question(1, {"densex": 1}, answer=answer)], language=language
+            [strategy("densex", 0.9)],
+            [question(1, {"densex": 1}, answer=answer)],
+            language=language,
         )
         made["questions"][0]["found"]["densex"]["unit"] = unit
         written = tmp_path / f"{language}.html"
@@ -305,12 +330,15 @@ def test_the_unit_that_found_a_passage_is_shown_with_the_answer_marked(page: Pag
         page.run("new Promise((done) => setTimeout(done, 50))")
         assert page.run("document.querySelector('.hit .unit').textContent") == f"Found by: {unit}"
         assert (
-            page.run("[...document.querySelectorAll('.unit mark')].map((mark) => mark.textContent)") == marks
+            page.run("[...document.querySelectorAll('.unit mark')].map((mark) => mark.textContent)")
+            == marks
         )
     page.requests.clear()
 
 
-def test_eight_strategies_are_shown_at_first_and_a_click_shows_the_others(page: Page, tmp_path: Path) -> None:
+def test_eight_strategies_are_shown_at_first_and_a_click_shows_the_others(
+    page: Page, tmp_path: Path
+) -> None:
     names = [
         "densex",
         "densex-dense",
@@ -324,7 +352,9 @@ def test_eight_strategies_are_shown_at_first_and_a_click_shows_the_others(page: 
     names += ["dense-x", "paper-sentences", "mine"]
     asked = [question(1, {name: 1 if name != "paper-sentences" else None for name in names})]
     written = tmp_path / "many.html"
-    written.write_text(render(report([strategy(name, 0.9) for name in names], asked)), encoding="utf-8")
+    written.write_text(
+        render(report([strategy(name, 0.9) for name in names], asked)), encoding="utf-8"
+    )
     page.open(written)
     listed = "[...document.querySelectorAll('#metrics tbody tr')].filter((row) => row.offsetHeight).length"
     chips = "document.querySelectorAll('.outcome .chip').length"
@@ -427,7 +457,9 @@ def test_many_questions_and_strategies_are_listed_at_once(page: Page, tmp_path: 
         for number in range(1300)
     ]
     large = tmp_path / "large.html"
-    large.write_text(render(report([strategy(name, 0.7) for name in names], asked)), encoding="utf-8")
+    large.write_text(
+        render(report([strategy(name, 0.7) for name in names], asked)), encoding="utf-8"
+    )
     page.open(large)
     took = page.run(
         "(() => { const start = performance.now(); for (const value of ['disagree', 'differ', 'all']) {"

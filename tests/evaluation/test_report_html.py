@@ -46,12 +46,16 @@ def _data(page: str) -> dict[str, Any]:
 
 def _small() -> dict[str, Any]:
     found = {"densex": 1, "bm25": None}
-    return report([strategy("densex", 0.9), strategy("bm25", 0.7)], [question(1, found), question(2, found)])
+    return report(
+        [strategy("densex", 0.9), strategy("bm25", 0.7)], [question(1, found), question(2, found)]
+    )
 
 
 def test_the_policy_allows_the_page_s_own_script_and_style_and_nothing_else() -> None:
     page = render(_small())
-    policy = next(meta["content"] for meta in _Tags(page).named("meta") if "http-equiv" in meta) or ""
+    policy = (
+        next(meta["content"] for meta in _Tags(page).named("meta") if "http-equiv" in meta) or ""
+    )
     script, style = (
         page.rsplit("<script>", 1)[1].split("</script>")[0],
         page.split("<style>")[1].split("</style>")[0],
@@ -89,12 +93,17 @@ def test_whatever_others_wrote_stays_text() -> None:
 @given(st.text(st.characters(codec=None), max_size=20))
 def test_any_text_comes_through(text: str) -> None:
     page = render(
-        report([strategy("densex" + text, 0.5)], [question(1, {"densex" + text: 2}, "Q" + text, text)])
+        report(
+            [strategy("densex" + text, 0.5)], [question(1, {"densex" + text: 2}, "Q" + text, text)]
+        )
     )
     page.encode()  # lone surrogates would fail
     data = _data(page)
     assert data["strategies"][0]["name"] == "densex" + text
-    assert (data["questions"][0]["question"], data["questions"][0]["answers"]) == ("Q" + text, [text])
+    assert (data["questions"][0]["question"], data["questions"][0]["answers"]) == (
+        "Q" + text,
+        [text],
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,7 +113,10 @@ def test_any_text_comes_through(text: str) -> None:
         report([strategy("densex", 0.9)]),
         report([strategy("densex", None)]),
         report([strategy("densex", 0.0), strategy("bm25", 0.0)]),
-        report([strategy("densex", 1.0), strategy("bm25", None)], [question(1, {"densex": 1, "bm25": None})]),
+        report(
+            [strategy("densex", 1.0), strategy("bm25", None)],
+            [question(1, {"densex": 1, "bm25": None})],
+        ),
         report(
             [strategy("日本語の検索", 0.4)],
             [question(1, {"日本語の検索": 1}, "誰が？", "徳川家康")],
@@ -137,7 +149,9 @@ def test_lengths_are_characters_for_japanese() -> None:
 
 
 def test_the_best_of_each_column_is_marked_and_what_is_not_given_is_no_zero() -> None:
-    page = render(report([strategy("densex", 0.9), strategy("vector", None), strategy("bm25", 0.7)]))
+    page = render(
+        report([strategy("densex", 0.9), strategy("vector", None), strategy("bm25", 0.7)])
+    )
     rows = dict(
         re.findall(
             r'<tr[^>]*>\s*<th scope="row" data-value="(\w+)">(.*?)</tr>',
@@ -171,7 +185,9 @@ def test_a_difference_that_may_be_chance_is_not_called_better() -> None:
 
 
 def test_skipped_strategies_are_named_with_their_reasons() -> None:
-    page = render(report([strategy("densex", 0.9)], skipped=[Skipped("dense-x", "it needs <propositions>")]))
+    page = render(
+        report([strategy("densex", 0.9)], skipped=[Skipped("dense-x", "it needs <propositions>")])
+    )
     assert "<dt>dense-x</dt><dd>it needs &lt;propositions&gt;</dd>" in page
 
 

@@ -71,7 +71,8 @@ def test_documents_of_equal_score_are_ranked_as_by_jqaras_evaluator(
 ) -> None:
     run = tmp_path / "ties.json"
     run.write_text(
-        json.dumps({"1": {f"文書{place}": float(score) for place, score in enumerate(scores)}}), "utf-8"
+        json.dumps({"1": {f"文書{place}": float(score) for place, score in enumerate(scores)}}),
+        "utf-8",
     )
     qrels = tmp_path / "qrels.json"
     for position, place in enumerate(ranking.split()[:10], 1):
@@ -80,7 +81,9 @@ def test_documents_of_equal_score_are_ranked_as_by_jqaras_evaluator(
         assert scored.scores["mrr@10"] == pytest.approx(1 / position)
 
 
-@pytest.mark.parametrize(("labels", "expected"), [({"b": 1}, 1.0), ({"b": 1, "a": 0}, 1.0), ({"a": 1}, 1.0)])
+@pytest.mark.parametrize(
+    ("labels", "expected"), [({"b": 1}, 1.0), ({"b": 1, "a": 0}, 1.0), ({"a": 1}, 1.0)]
+)
 def test_a_document_that_is_the_question_itself_is_left_out(
     tmp_path: Path, labels: dict[str, int], expected: float
 ) -> None:
@@ -92,7 +95,9 @@ def test_a_document_that_is_the_question_itself_is_left_out(
     kept = CliRunner().invoke(
         app, ["score", "--qrels", str(qrels), "--run", str(run), "--keep-identical-ids", "--json"]
     )
-    assert json.loads(kept.stdout)["runs"][0]["scores"]["mrr@10"] == (1.0 if labels.get("a") else 0.5)
+    assert json.loads(kept.stdout)["runs"][0]["scores"]["mrr@10"] == (
+        1.0 if labels.get("a") else 0.5
+    )
 
 
 @given(st.lists(st.integers(0, 9), max_size=60))
@@ -129,9 +134,13 @@ def test_ids_of_beir_may_have_spaces(tmp_path: Path) -> None:
     assert read_qrels(tmp_path / "beir.tsv") == {"1": {"Apollo 13": 1}, "q 2": {"青函　隧道": 2}}
 
 
-def test_of_a_file_without_labels_the_labels_are_named_and_not_the_run(run: Path, tmp_path: Path) -> None:
+def test_of_a_file_without_labels_the_labels_are_named_and_not_the_run(
+    run: Path, tmp_path: Path
+) -> None:
     (tmp_path / "beir.tsv").write_text("query-id\tcorpus-id\tscore\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"beir\.tsv: expected relevance labels, and there are none"):
+    with pytest.raises(
+        ValueError, match=r"beir\.tsv: expected relevance labels, and there are none"
+    ):
         score_runs(tmp_path / "beir.tsv", [run])
 
 
@@ -168,7 +177,9 @@ def test_runs_are_scored_and_compared(qrels: Path, run: Path, tmp_path: Path) ->
     assert (poor.name, poor.unanswered) == ("poor", 1)
     assert poor.scores == {"ndcg@10": pytest.approx(second / 2), "mrr@10": 0.25}
     assert good.intervals["mrr@10"].low <= 0.75 <= good.intervals["mrr@10"].high
-    assert [(found.metric, found.first, found.second, found.difference) for found in report.comparisons] == [
+    assert [
+        (found.metric, found.first, found.second, found.difference) for found in report.comparisons
+    ] == [
         ("ndcg@10", "good", "poor", pytest.approx(0.5)),
         ("mrr@10", "good", "poor", 0.5),
     ]
@@ -186,7 +197,10 @@ def test_runs_of_one_name_are_told_apart_and_one_run_is_not_compared_with_itself
     other = run.parent / "sub" / run.name
     other.parent.mkdir()
     other.write_bytes(run.read_bytes())
-    assert [scored.name for scored in score_runs(qrels, [run, other]).runs] == [str(run), str(other)]
+    assert [scored.name for scored in score_runs(qrels, [run, other]).runs] == [
+        str(run),
+        str(other),
+    ]
     with pytest.raises(ValueError, match="is given twice"):
         score_runs(qrels, [run, run])
 
@@ -208,7 +222,9 @@ def test_the_command_prints_json_and_nothing_else(qrels: Path, run: Path) -> Non
 
 
 def test_the_command_says_what_is_wrong(qrels: Path, tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["score", "--qrels", str(qrels), "--run", str(tmp_path / "none.trec")])
+    result = CliRunner().invoke(
+        app, ["score", "--qrels", str(qrels), "--run", str(tmp_path / "none.trec")]
+    )
     assert result.exit_code == 1
     assert "No such file" in result.output
 

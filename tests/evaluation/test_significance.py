@@ -31,7 +31,10 @@ def test_a_large_and_steady_difference_has_the_smallest_p_there_is() -> None:
 
 def test_p_comes_near_that_of_all_swaps() -> None:
     differences = [0.5, 0.3, -0.1, 0.4, 0.2, -0.2, 0.6, 0.1]
-    sums = [abs(sum(np.multiply(signs, differences))) for signs in product((1, -1), repeat=len(differences))]
+    sums = [
+        abs(sum(np.multiply(signs, differences)))
+        for signs in product((1, -1), repeat=len(differences))
+    ]
     exact = float(np.mean([value >= abs(sum(differences)) - 1e-9 for value in sums]))
     found = randomisation_test(_system(differences), _system([0.0] * len(differences)), 20_000)
     assert found.p_value == pytest.approx(exact, abs=0.01)

@@ -35,7 +35,8 @@ class AskingSentences(SentencePropositionizer):
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
         return [
-            replace(one, questions=(f"What of {one.texts[0]}?",)) for one in super().propositionize(passages)
+            replace(one, questions=(f"What of {one.texts[0]}?",))
+            for one in super().propositionize(passages)
         ]
 
 
@@ -122,7 +123,9 @@ def test_passages_are_found_by_their_own_words_alone_where_that_is_compared(
 def test_sentence_propositions_make_the_variants_without_llm_needless() -> None:
     with pytest.raises(StrategyUnavailable, match="sentences"):
         retrieved("densex-sentences", "Who?")
-    assert retrieved("densex-sentences", "Who opened the Humber Bridge?", corpus(propositionizer=None))
+    assert retrieved(
+        "densex-sentences", "Who opened the Humber Bridge?", corpus(propositionizer=None)
+    )
 
 
 def test_dense_x_returns_chunks_for_propositions() -> None:
@@ -132,7 +135,9 @@ def test_dense_x_returns_chunks_for_propositions() -> None:
 
 def test_sentence_window_reads_the_neighbours_of_a_sentence() -> None:
     strategy = built_in_strategies()["sentence-window"]
-    nodes = strategy.on(corpus()).retriever.retrieve("Queen Elizabeth opened that bridge in 1981.")[:1]
+    nodes = strategy.on(corpus()).retriever.retrieve("Queen Elizabeth opened that bridge in 1981.")[
+        :1
+    ]
     assert texts(nodes)[0].strip() == "Queen Elizabeth opened that bridge in 1981."
     for postprocessor in strategy.node_postprocessors:
         nodes = postprocessor.postprocess_nodes(nodes)
@@ -159,7 +164,8 @@ def test_contextual_headers_are_without_the_thoughts_of_the_llm(thoughts: str) -
     with OpenAIServer(lambda body: f"{thoughts}Of the harbour.") as server:
         over = Corpus(small_set(), 20, TrigramEmbedding(), header_llm=KeptLLM(openai(server)))
         headers = {
-            found.node.metadata["context"] for found in retrieved("contextual", "Who opened it?", over)
+            found.node.metadata["context"]
+            for found in retrieved("contextual", "Who opened it?", over)
         }
     assert headers == {"Of the harbour."}
 
@@ -168,10 +174,13 @@ def test_a_repeated_chunk_gets_the_headings_of_each_of_its_places() -> None:
     passage = "They were painted in 1901."
     text = f"# Harbour\n\n## Gates\n\n{passage}\n\n## Cranes\n\n{passage}"
     spans = [(start, start + len(passage)) for start in (text.index(passage), text.rindex(passage))]
-    dataset = EvaluationSet("harbour", "en", [Document(id_="Harbour", text=text)], [], {"Harbour": spans})
+    dataset = EvaluationSet(
+        "harbour", "en", [Document(id_="Harbour", text=text)], [], {"Harbour": spans}
+    )
     over = Corpus(dataset, 20, TrigramEmbedding())
     found = {
-        node.node.metadata["context"] for node in retrieved("contextual", "When were they painted?", over)
+        node.node.metadata["context"]
+        for node in retrieved("contextual", "When were they painted?", over)
     }
     assert found == {"Harbour, Gates", "Harbour, Cranes"}
 
@@ -211,16 +220,22 @@ def test_the_papers_units_are_the_same_of_equal_hits_in_every_run(name: str) -> 
         AskingSentences(),
     )
     found = {
-        tuple(hit.node.start_char_idx for hit in retrieved(name, "Painted gate", over)) for _ in range(6)
+        tuple(hit.node.start_char_idx for hit in retrieved(name, "Painted gate", over))
+        for _ in range(6)
     }
     assert len(found) == 1
 
 
 def test_dense_x_takes_the_same_of_equal_hits_in_every_run() -> None:
     names = ("Oarai", "Nakaminato", "Hitachi", "Kujihama", "Naka", "Isohama", "Hiraiso", "Kawajiri")
-    documents = [Document(id_=name, text=f"The gate was painted. {name} is a harbour.") for name in names]
+    documents = [
+        Document(id_=name, text=f"The gate was painted. {name} is a harbour.") for name in names
+    ]
     over = Corpus(
-        EvaluationSet("gates", "en", documents, []), 20, TrigramEmbedding(), SentencePropositionizer()
+        EvaluationSet("gates", "en", documents, []),
+        20,
+        TrigramEmbedding(),
+        SentencePropositionizer(),
     )
     taken = set()
     for _ in range(6):

@@ -77,19 +77,25 @@ def test_three_strategies_are_on_the_leaderboard(language: str, tmp_path: Path) 
         assert strategy.failed == {}
     assert not {*TRIAD} & asked.keys()  # LlamaIndex's evaluators are not asked too
     sentences = [
-        seen for seen in server.requests if kind_of(seen.body) == "trulens" and "619" in seen.last_message
+        seen
+        for seen in server.requests
+        if kind_of(seen.body) == "trulens" and "619" in seen.last_message
     ]
     assert any("Nendrum" not in seen.last_message.rpartition("619")[0][-60:] for seen in sentences)
 
 
 @needs_trulens
 def test_a_failed_verdict_is_neither_a_zero_nor_a_success(tmp_path: Path) -> None:
-    bad = iter(["I'd give 3 of 3.", '{"score": 7}', '{"score": true}', "[1]", '{"criteria": "none"}'])
+    bad = iter(
+        ["I'd give 3 of 3.", '{"score": 7}', '{"score": true}', "[1]", '{"criteria": "none"}']
+    )
 
     def verdict(body: Any) -> str:
         said = json.dumps(body["messages"])
         return (
-            next(bad, "no score") if "RESPONSE:" in said.upper() and "Who opened" in said else '{"score": 3}'
+            next(bad, "no score")
+            if "RESPONSE:" in said.upper() and "Who opened" in said
+            else '{"score": 3}'
         )
 
     database = tmp_path / "trulens.sqlite"

@@ -32,8 +32,12 @@ def test_a_reader_gets_the_first_words_of_the_units_in_order() -> None:
     assert first_words(["灯りは 赤い。"], 4, "ja") == ["灯りは 赤"]
 
 
-@given(st.lists(st.text(alphabet="ab \n"), max_size=5), st.text(alphabet="ab", min_size=1, max_size=3))
-def test_an_answer_is_in_the_first_words_exactly_from_its_length_on(texts: list[str], answer: str) -> None:
+@given(
+    st.lists(st.text(alphabet="ab \n"), max_size=5), st.text(alphabet="ab", min_size=1, max_size=3)
+)
+def test_an_answer_is_in_the_first_words_exactly_from_its_length_on(
+    texts: list[str], answer: str
+) -> None:
     needed = length_until_answer(texts, [answer])
     for length in range(12):
         found = any(contains_answer(text, [answer]) for text in first_words(texts, length))

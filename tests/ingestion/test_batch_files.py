@@ -30,10 +30,15 @@ from llama_pack_densex.llm.cache import ReplyCache, reply_key
 from llama_pack_densex.llm.errors import Failure
 from llama_pack_densex.llm.usage import Reply, Usage
 
-BODY = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "味噌は大豆から作られる。"}]}
+BODY = {
+    "model": "gpt-4o-mini",
+    "messages": [{"role": "user", "content": "味噌は大豆から作られる。"}],
+}
 JSON = st.recursive(
     st.just(200) | st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 NO_RESULT = "the line is damaged, or no result but a request"
@@ -80,7 +85,15 @@ def result(body: Any, status: Any = 200, error: Any = None, **fields: Any) -> by
 
 def failed(code: str | None, message: str, status: int = 400) -> bytes:
     return result(
-        {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}, status
+        {
+            "error": {
+                "message": message,
+                "type": "invalid_request_error",
+                "param": None,
+                "code": code,
+            }
+        },
+        status,
     )
 
 
@@ -136,7 +149,9 @@ def test_no_file_is_beyond_the_limits_and_no_request_is_lost(
     assert [(file.requests, file.bytes) for file in files.written] == [
         (path.read_bytes().count(b"\n"), path.stat().st_size) for path in written
     ]
-    assert all(0 < file.requests <= max_requests and file.bytes <= max_bytes for file in files.written)
+    assert all(
+        0 < file.requests <= max_requests and file.bytes <= max_bytes for file in files.written
+    )
 
 
 def test_the_default_limits_are_within_those_of_the_service() -> None:
@@ -161,7 +176,10 @@ def test_no_file_has_its_name_before_all_are_whole(tmp_path: Path) -> None:
         files.add(b"1\n")
         files.add(b"2\n")
         assert not list(tmp_path.glob("*.jsonl"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["requests-0001.jsonl", "requests-0002.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "requests-0001.jsonl",
+        "requests-0002.jsonl",
+    ]
 
 
 def export_and_fail(folder: Path, **options: Any) -> None:
@@ -227,7 +245,9 @@ def test_force_replaces_all_earlier_files_and_nothing_else(tmp_path: Path) -> No
 def test_a_reply_is_read_with_why_it_ended_and_what_it_used() -> None:
     usage = Usage(1, input_tokens=120, output_tokens=30, cached_input_tokens=100)
     reply = Reply('["味噌は大豆から作られる。"]', "stop", usage)
-    assert read_result(result(completion())) == BatchResult("k", reply, model="gpt-4o-mini-2024-07-18")
+    assert read_result(result(completion())) == BatchResult(
+        "k", reply, model="gpt-4o-mini-2024-07-18"
+    )
 
 
 @pytest.mark.parametrize(
@@ -259,7 +279,9 @@ def test_a_reply_without_usage_is_counted_here() -> None:
     [
         (failed("content_filter", "The response was filtered"), "filtered"),
         (
-            failed("context_length_exceeded", "This model's maximum context length is 128000 tokens."),
+            failed(
+                "context_length_exceeded", "This model's maximum context length is 128000 tokens."
+            ),
             "too_long",
         ),
         (failed(None, "Your input was flagged by our moderation."), "filtered"),
@@ -293,7 +315,9 @@ def test_a_failure_that_would_come_back_is_kept(line: bytes, kind: str) -> None:
         ),
         (
             result(
-                None, response=None, error={"code": "batch_expired", "message": "It could not be executed."}
+                None,
+                response=None,
+                error={"code": "batch_expired", "message": "It could not be executed."},
             ),
             "the request failed (batch_expired)",
         ),
@@ -331,7 +355,9 @@ def test_no_bytes_stop_the_reading(data: bytes) -> None:
         assert read_result(line).outcome is None
 
 
-def test_byte_order_mark_line_ends_of_windows_and_blank_lines_are_passed_over(tmp_path: Path) -> None:
+def test_byte_order_mark_line_ends_of_windows_and_blank_lines_are_passed_over(
+    tmp_path: Path,
+) -> None:
     first, second = (result(completion(), custom_id=reply_key(text, "prompt")) for text in "茶湖")
     (tmp_path / "results.jsonl").write_bytes(b"\xef\xbb\xbf" + first + b"\r\n\r\n" + second)
     with closing(ReplyCache(tmp_path / "replies.sqlite")) as cache:
@@ -348,4 +374,6 @@ def test_a_reply_takes_the_place_of_one_that_is_damaged(tmp_path: Path) -> None:
             connection.execute("UPDATE replies SET body = substr(body, 3)")
         report = import_results([results], cache, {})
         assert (report.imported, report.already_there) == (1, 0)
-        assert cache.get(key) == Reply('["味噌は大豆から作られる。"]', "stop", Usage(1, 120, 30, 100))
+        assert cache.get(key) == Reply(
+            '["味噌は大豆から作られる。"]', "stop", Usage(1, 120, 30, 100)
+        )

@@ -45,13 +45,17 @@ def texts() -> list[Document]:
 def documents(count: int, japanese: float = 0.5) -> list[Document]:
     return [
         Document(
-            id_=str(number), text=passage.text, metadata={"title": passage.title, "section": passage.section}
+            id_=str(number),
+            text=passage.text,
+            metadata={"title": passage.title, "section": passage.section},
         )
         for number, passage in enumerate(made_up(count, japanese))
     ]
 
 
-def parser(propositionizer: Propositionizer | None = None, *granularity: str) -> PropositionNodeParser:
+def parser(
+    propositionizer: Propositionizer | None = None, *granularity: str
+) -> PropositionNodeParser:
     return PropositionNodeParser(
         base_parser=SentenceSplitter(chunk_size=1024, chunk_overlap=0),
         propositionizer=propositionizer or llm(),
@@ -123,7 +127,9 @@ def test_replies_that_are_kept_do_not_count(
 
 def test_documents_of_an_index_do_not_count(texts: list[Document]) -> None:
     asking = parser()
-    found = estimate(texts, asking, indexed={asking.document_hash(document) for document in texts[:10]})
+    found = estimate(
+        texts, asking, indexed={asking.document_hash(document) for document in texts[:10]}
+    )
     assert (found.unchanged_documents, found.documents, found.requests) == (10, 14, 14)
 
 
@@ -191,14 +197,21 @@ def test_recorded_propositions_cost_nothing_and_the_rest_is_asked_for(
 
 
 def write_recording(file: Path, texts: list[Document]) -> None:
-    lines = [{"title": "", "text": text.text, "propositions": propositions_of(text.text)} for text in texts]
-    file.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), encoding="utf-8")
+    lines = [
+        {"title": "", "text": text.text, "propositions": propositions_of(text.text)}
+        for text in texts
+    ]
+    file.write_text(
+        "\n".join(json.dumps(line, ensure_ascii=False) for line in lines), encoding="utf-8"
+    )
 
 
 # the index
 
 
-def test_tokens_that_are_embedded_are_those_of_all_nodes(texts: list[Document], tmp_path: Path) -> None:
+def test_tokens_that_are_embedded_are_those_of_all_nodes(
+    texts: list[Document], tmp_path: Path
+) -> None:
     recording = tmp_path / "recorded.jsonl"
     write_recording(recording, texts)
     known = parser(RecordedPropositionizer(recording))
@@ -226,12 +239,17 @@ def test_an_embedding_model_without_a_price_costs_what_nobody_knows(texts: list[
 
 def test_money_is_by_the_models_price(texts: list[Document]) -> None:
     found = estimate(texts, parser())
-    assert found.cost == pytest.approx((0.15 * found.input_tokens + 0.6 * found.output_tokens) / 1_000_000)
+    assert found.cost == pytest.approx(
+        (0.15 * found.input_tokens + 0.6 * found.output_tokens) / 1_000_000
+    )
     assert found.cost_batch == pytest.approx(found.cost / 2)
     own = estimate(texts, parser(), prices={"gpt-4o-mini": {"input": 1, "output": 0}})
     assert own.cost == pytest.approx(own.input_tokens / 1_000_000)
     assert "prices of your own" in " ".join(own.notes)
-    assert estimate(texts, parser(llm(prices={"gpt-4o-mini": {"input": 1, "output": 0}}))).cost == own.cost
+    assert (
+        estimate(texts, parser(llm(prices={"gpt-4o-mini": {"input": 1, "output": 0}}))).cost
+        == own.cost
+    )
     assert found.price is not None
     assert f"list prices of {found.price.as_of}" in " ".join(found.notes)
 
@@ -243,7 +261,9 @@ def test_a_price_that_is_not_known_is_not_made_up(texts: list[Document]) -> None
 
 
 def test_a_model_that_thinks_is_warned_of(texts: list[Document]) -> None:
-    thinking = estimate(texts, parser(LLMPropositionizer(OpenAI(model="gpt-5-mini", api_key="sk-test"))))
+    thinking = estimate(
+        texts, parser(LLMPropositionizer(OpenAI(model="gpt-5-mini", api_key="sk-test")))
+    )
     assert "may think" in " ".join(thinking.notes)
     assert "may think" not in " ".join(estimate(texts, parser()).notes)
 
@@ -269,7 +289,9 @@ def test_no_run_is_shorter_than_a_reply(texts: list[Document]) -> None:
 
 
 @pytest.mark.slow
-def test_a_sample_corrects_what_was_measured_of_another_model(server: StandInLLM, tmp_path: Path) -> None:
+def test_a_sample_corrects_what_was_measured_of_another_model(
+    server: StandInLLM, tmp_path: Path
+) -> None:
     texts = documents(60)
     asking = parser(llm(server, cache=tmp_path / "replies.db"))
     blind = estimate(texts, asking)
@@ -335,5 +357,7 @@ def test_the_estimate_is_within_a_tenth_of_what_is_used(dataset: str) -> None:
     assert found.requests == sum(real.kinds.values())
     assert found.input_tokens == real.input_tokens
     assert within(0.1, found.output_tokens, real.output_tokens)
-    assert within(0.05, found.input_tokens + found.output_tokens, real.input_tokens + real.output_tokens)
+    assert within(
+        0.05, found.input_tokens + found.output_tokens, real.input_tokens + real.output_tokens
+    )
     assert within(0.05, found.units, len(nodes))

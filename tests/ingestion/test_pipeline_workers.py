@@ -54,7 +54,9 @@ def pipeline_of(parser: PropositionNodeParser) -> IngestionPipeline:
 
 def lamps() -> list[Document]:
     """Documents in English and in Japanese."""
-    english = [Document(id_=f"lamp-{i}", text=f"Lamp {i} is red. It hangs in hall 7.") for i in range(4)]
+    english = [
+        Document(id_=f"lamp-{i}", text=f"Lamp {i} is red. It hangs in hall 7.") for i in range(4)
+    ]
     return [
         *english,
         *(Document(id_=f"列車-{i}", text=f"第{i}列車は東京と新大阪を結んだ。") for i in range(3)),
@@ -77,7 +79,9 @@ class Made:
     @property
     def parser(self) -> PropositionNodeParser:
         return parser_of(
-            self.server, cache=self.folder / "replies.sqlite", record_to=self.folder / "recorded.jsonl"
+            self.server,
+            cache=self.folder / "replies.sqlite",
+            record_to=self.folder / "recorded.jsonl",
         )
 
 
@@ -86,7 +90,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     folder = tmp_path_factory.mktemp("workers")
     with OpenAIServer(respond) as server, pytest.MonkeyPatch.context() as environment:
         environment.setenv("OPENAI_API_KEY", WORKERS_KEY)
-        nodes = pipeline_of(Made(server, folder, [], []).parser).run(documents=lamps(), num_workers=2)
+        nodes = pipeline_of(Made(server, folder, [], []).parser).run(
+            documents=lamps(), num_workers=2
+        )
         yield Made(server, folder, list(nodes), [seen.headers for seen in server.requests])
 
 
@@ -105,7 +111,9 @@ def start_method(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_two_workers_make_the_nodes_of_one_process_in_the_same_order(made: Made) -> None:
-    assert content(made.nodes) == content(pipeline_of(parser_of(made.server)).run(documents=lamps()))
+    assert content(made.nodes) == content(
+        pipeline_of(parser_of(made.server)).run(documents=lamps())
+    )
     assert all(node.embedding for node in made.nodes)
 
 
@@ -135,7 +143,9 @@ async def test_workers_of_arun_do_what_one_process_does_beside_busy_threads(
     assert content(nodes) == content(made.nodes)
 
 
-async def test_run_in_a_thread_does_it_whatever_the_start_method(made: Made, environment_key: None) -> None:
+async def test_run_in_a_thread_does_it_whatever_the_start_method(
+    made: Made, environment_key: None
+) -> None:
     with busy_threads(made.server):
         nodes = await asyncio.to_thread(
             pipeline_of(parser_of(made.server)).run, documents=lamps(), num_workers=2
@@ -179,7 +189,9 @@ def test_workers_that_lack_the_key_say_so_and_do_not_hang(method: str, tmp_path:
     command = [sys.executable, str(program), method]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=90)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("ValueError: A worker could not make the node parser. ")
+    assert done.stderr.splitlines()[-1].startswith(
+        "ValueError: A worker could not make the node parser. "
+    )
     assert "OPENAI_API_KEY" in done.stderr.splitlines()[-1]
 
 

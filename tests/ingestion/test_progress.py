@@ -87,7 +87,9 @@ def made(count: int = 10, status: Any = "ok") -> PropositionSet:
     return PropositionSet(("x",) * count, status)
 
 
-def counting(clock: Clock, documents: int | None = None, requests: Propositionizer | None = None) -> Watch:
+def counting(
+    clock: Clock, documents: int | None = None, requests: Propositionizer | None = None
+) -> Watch:
     return Watch(requests or SentencePropositionizer(), None, display_for(False), documents, clock)
 
 
@@ -142,7 +144,8 @@ def test_the_last_line_tells_the_average_rate_and_the_time() -> None:
     progress = counting(clock, 3)
     run(progress, clock, 3, 7500)
     assert (
-        text(progress, is_last=True) == "3 documents, 30 passages, 300 propositions, 0.2/min, in 2 h 05 min"
+        text(progress, is_last=True)
+        == "3 documents, 30 passages, 300 propositions, 0.2/min, in 2 h 05 min"
     )
 
 
@@ -168,7 +171,8 @@ def test_times(seconds: float, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("amount", "expected"), [(0.414, "$0.41"), (1234.5, "$1,234.50"), (0.003, "<$0.01"), (0, "$0.00")]
+    ("amount", "expected"),
+    [(0.414, "$0.41"), (1234.5, "$1,234.50"), (0.003, "<$0.01"), (0, "$0.00")],
 )
 def test_money(amount: float, expected: str) -> None:
     assert money(amount) == expected
@@ -239,7 +243,9 @@ def test_what_is_not_to_be_shown_is_summed_up_in_the_log(caplog: pytest.LogCaptu
     assert len(caplog.messages) == 1
 
 
-def test_an_output_that_was_closed_does_not_stop_the_ingestion(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_output_that_was_closed_does_not_stop_the_ingestion(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def write(line: str) -> None:
         raise BrokenPipeError("the pipe is closed")
 
@@ -284,7 +290,9 @@ def screen_of(output: str) -> list[str]:
     return [line.rstrip() for line in lines if line.strip()]
 
 
-def in_terminal(columns: int, environment: dict[str, str] | None = None, stdout: Path | None = None) -> str:
+def in_terminal(
+    columns: int, environment: dict[str, str] | None = None, stdout: Path | None = None
+) -> str:
     """What an ingestion writes to a terminal of so many columns, with its stdout there or in a file."""
     pty = pytest.importorskip("pty", reason="only Unix has pseudo-terminals")
     import fcntl
@@ -292,7 +300,9 @@ def in_terminal(columns: int, environment: dict[str, str] | None = None, stdout:
 
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+    }
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, theirs)
         process = subprocess.Popen(
@@ -374,7 +384,12 @@ def test_an_ingestion_outlives_its_terminal(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OUTLIVING, str(tmp_path / REPORT_FILE)]
     environment = {**os.environ, "TERM": "xterm"}
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        env=environment,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"

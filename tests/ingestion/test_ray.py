@@ -84,7 +84,9 @@ def make_llm() -> LLM:
 
 
 def openai(url: str, **settings: Any) -> OpenAI:
-    return OpenAI(**{"model": "gpt-4o-mini", "api_key": KEY, "api_base": url, "max_retries": 0, **settings})
+    return OpenAI(
+        **{"model": "gpt-4o-mini", "api_key": KEY, "api_base": url, "max_retries": 0, **settings}
+    )
 
 
 class CountingEmbedding(TrigramEmbedding):
@@ -119,7 +121,8 @@ def respond(body: dict[str, Any]) -> Reply:
 def lamps(number: int) -> list[Document]:
     """Documents in English and in Japanese."""
     english = [
-        Document(id_=f"lamp-{i}", text=f"Lamp {i} is red. It hangs in hall 7.") for i in range(number // 2)
+        Document(id_=f"lamp-{i}", text=f"Lamp {i} is red. It hangs in hall 7.")
+        for i in range(number // 2)
     ]
     japanese = [
         Document(
@@ -143,7 +146,9 @@ def in_one_process(
     return content(list(pipeline.run(documents=documents)))
 
 
-def on_ray(transformations: list[RayTransformComponent], documents: list[Document]) -> list[BaseNode]:
+def on_ray(
+    transformations: list[RayTransformComponent], documents: list[Document]
+) -> list[BaseNode]:
     return list(RayIngestionPipeline(transformations=transformations).run(documents=documents))
 
 
@@ -164,27 +169,35 @@ def made(cluster: Path) -> Made:
     given = [*lamps(40), Document(id_="blank", text=" ")]
     with OpenAIServer(respond) as server:
         parser = PropositionNodeParser(
-            granularity=("proposition", "sentence"), propositionizer=LLMPropositionizer(openai(server.url))
+            granularity=("proposition", "sentence"),
+            propositionizer=LLMPropositionizer(openai(server.url)),
         )
         model = CountingEmbedding(folder=str(cluster))
         nodes = on_ray(
-            ray_transformations(parser, model, embed_workers=1, batch_size=3, embed_batch_size=25), given
+            ray_transformations(parser, model, embed_workers=1, batch_size=3, embed_batch_size=25),
+            given,
         )
         batches = [int(line) for line in (cluster / "batches").read_text().split()]
         return Made(
-            given, parser, nodes, batches, server.requests, int(server.url.split(":")[2].split("/")[0])
+            given,
+            parser,
+            nodes,
+            batches,
+            server.requests,
+            int(server.url.split(":")[2].split("/")[0]),
         )
 
 
 def test_two_workers_make_the_nodes_of_one_process(made: Made) -> None:
     with OpenAIServer(respond, port=made.port) as server:  # node ids tell servers apart
         parser = PropositionNodeParser(
-            granularity=made.parser.granularity, propositionizer=LLMPropositionizer(openai(server.url))
+            granularity=made.parser.granularity,
+            propositionizer=LLMPropositionizer(openai(server.url)),
         )
         assert content(made.nodes) == in_one_process(parser, made.documents, TrigramEmbedding())
-    assert {type(node) for node in made.nodes if node.metadata[GRANULARITY_KEY] == "proposition"} == {
-        IndexNode
-    }
+    assert {
+        type(node) for node in made.nodes if node.metadata[GRANULARITY_KEY] == "proposition"
+    } == {IndexNode}
     assert all(node.embedding for node in made.nodes)
 
 
@@ -243,7 +256,9 @@ def test_a_killed_worker_of_a_pipeline_costs_its_batch_and_nothing_is_lost(
         parser = parser_of(server, monkeypatch)
         options = server_of(server)
         with killer(server) as killed:
-            nodes = on_ray(ray_transformations(parser, batch_size=4, parser_options=options), lamps(40))
+            nodes = on_ray(
+                ray_transformations(parser, batch_size=4, parser_options=options), lamps(40)
+            )
         assert {first.headers["X-Process"] for first in asked_again(server)} <= set(killed)
         assert content(nodes) == in_one_process(parser, lamps(40))
 
@@ -257,7 +272,9 @@ def test_a_killed_worker_of_shards_costs_what_was_in_flight_where_replies_are_ke
         options = server_of(server)
         with killer(server) as killed:
             results = list(
-                ingest_shards(lamps(40), parser, store, shard_size=8, batch_size=10, parser_options=options)
+                ingest_shards(
+                    lamps(40), parser, store, shard_size=8, batch_size=10, parser_options=options
+                )
             )
         lost = asked_again(server)
         assert {first.headers["X-Process"] for first in lost} <= set(killed)
@@ -302,7 +319,9 @@ def test_rays_pipeline_fails_with_a_docstore() -> None:
 
 
 @pytest.fixture(scope="module")
-def ingested(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[ShardResult]]:
+def ingested(
+    cluster: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[ShardResult]]:
     folder = tmp_path_factory.mktemp("ingested")
     given = [*lamps(15), Document(id_="blank", text="")]
     return folder, shards(given, folder, TrigramEmbedding(), workers=2, embed_workers=1)
@@ -366,7 +385,11 @@ def test_documents_that_the_store_lost_are_written_again(folder: Path) -> None:
 
 
 def test_a_document_that_fails_is_named_and_what_the_store_has_of_it_stays(folder: Path) -> None:
-    changed = [*lamps(15)[:-2], Document(id_="lamp-0", text="half a character: \ud800"), lamps(15)[-1]]
+    changed = [
+        *lamps(15)[:-2],
+        Document(id_="lamp-0", text="half a character: \ud800"),
+        lamps(15)[-1],
+    ]
     (result,) = shards(changed, folder, TrigramEmbedding())
     assert re.match("ValueError: .*lone surrogate", result.failed["lamp-0"])
     assert (result.documents, result.unchanged) == (0, 14)
@@ -382,7 +405,9 @@ def test_where_a_provider_refuses_what_was_finished_is_kept(
     with OpenAIServer(respond_to_four) as server:
         parser = parser_of(server, monkeypatch)
         with pytest.raises(PropositionizerError, match="does not accept the API key"):
-            shards(lamps(12), tmp_path, parser=parser, parser_options=server_of(server), shard_size=100)
+            shards(
+                lamps(12), tmp_path, parser=parser, parser_options=server_of(server), shard_size=100
+            )
     there = EmbeddedVectorStore(tmp_path / "store").get_nodes()
     assert {node.ref_doc_id for node in there} == {document.id_ for document in lamps(12)[:4]}
 
@@ -401,7 +426,9 @@ def parser_of(
     server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, **settings: Any
 ) -> PropositionNodeParser:
     monkeypatch.setenv("SERVER", server.url)
-    asking = LLMPropositionizer(openai(server.url), llm_factory=make_llm, max_concurrency=2, **settings)
+    asking = LLMPropositionizer(
+        openai(server.url), llm_factory=make_llm, max_concurrency=2, **settings
+    )
     return PropositionNodeParser(propositionizer=asking)
 
 

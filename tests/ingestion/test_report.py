@@ -40,7 +40,9 @@ from tests.ingestion.reports import read_report
 
 KEY = "sk-proj-abcdefghijklmnop"
 TIDES = "文書/潮汐.md"
-FAILED = DocumentOutcome("a.pdf", "failed", error="PdfReadError: the file is damaged; save it again")
+FAILED = DocumentOutcome(
+    "a.pdf", "failed", error="PdfReadError: the file is damaged; save it again"
+)
 SUMMARY = IngestionSummary(
     state="finished",
     why_stopped="",
@@ -52,7 +54,9 @@ SUMMARY = IngestionSummary(
     propositions=96412,
     statuses={"ok": 7950, "repaired": 41, "fallback": 9},
     fallback_reasons={"the reply was refused": 5, "the reply was cut off twice": 3},
-    requests=RequestFigures(Usage(8120, 5_431_020, 3_212_100, 1_200_000), 4.1234, 5000, 12, 3, "gpt-4o-mini"),
+    requests=RequestFigures(
+        Usage(8120, 5_431_020, 3_212_100, 1_200_000), 4.1234, 5000, 12, 3, "gpt-4o-mini"
+    ),
 )
 
 
@@ -101,7 +105,9 @@ def test_a_finished_report_is_one_json_object_with_a_document_a_line(path: Path)
         watch.deleted("b")
     text = path.read_text(encoding="utf-8")
     assert set(json.loads(text)) == {"summary", "documents"}
-    assert [json.loads(line.rstrip(",")) for line in text.splitlines()[1:3]] == json.loads(text)["documents"]
+    assert [json.loads(line.rstrip(",")) for line in text.splitlines()[1:3]] == json.loads(text)[
+        "documents"
+    ]
     assert "潮汐" in text
 
 
@@ -160,14 +166,18 @@ with Watch(SentencePropositionizer(), Path(sys.argv[1]), display_for(False)) as 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="only Unix kills so")
 @pytest.mark.slow
-def test_killed_an_ingestion_leaves_the_earlier_report_and_whole_lines_until_the_next_one(path: Path) -> None:
+def test_killed_an_ingestion_leaves_the_earlier_report_and_whole_lines_until_the_next_one(
+    path: Path,
+) -> None:
     with watch_of(path) as watch:
         watch.deleted("earlier")
     killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60)
     assert killed.returncode == -signal.SIGKILL
     assert [outcome.document_id for outcome in read_report(path).documents] == ["earlier"]
     lines = part_of(path).read_text(encoding="utf-8").splitlines()[1:]
-    assert [json.loads(line.rstrip(","))["document_id"] for line in lines] == [f"文書/{n}" for n in range(50)]
+    assert [json.loads(line.rstrip(","))["document_id"] for line in lines] == [
+        f"文書/{n}" for n in range(50)
+    ]
     with watch_of(path) as watch:
         watch.deleted("later")
     assert [outcome.document_id for outcome in read_report(path).documents] == ["later"]
@@ -238,7 +248,10 @@ def test_a_summary_is_told_in_a_few_rows() -> None:
         ("", "5 fallbacks: the reply was refused"),
         ("", "3 fallbacks: the reply was cut off twice"),
         ("Propositions", "96,412"),
-        ("Requests", "8,120 answered, 5,000 from the cache, 12 refused for a limit and sent again, 3 failed"),
+        (
+            "Requests",
+            "8,120 answered, 5,000 from the cache, 12 refused for a limit and sent again, 3 failed",
+        ),
         ("Tokens", "5,431,020 in (1,200,000 cached), 3,212,100 out"),
         ("Cost", "$4.12 (gpt-4o-mini)"),
         ("Time", "15 min 40 s"),
@@ -279,14 +292,21 @@ def test_whoever_asks_is_told_what_the_last_ingestion_left_out(path: Path, docum
     with watch_of(path) as watch:
         watch.done(parsed(), False)
         watch.failed(Document(id_="a.pdf"), ValueError("it is damaged"))
-    assert left_out(path) == "the last ingestion failed for 1 document (ingestion_report.json says why)"
+    assert (
+        left_out(path)
+        == "the last ingestion failed for 1 document (ingestion_report.json says why)"
+    )
     with pytest.raises(ConnectionError), watch_of(path) as watch:
         raise ConnectionError("nobody answers")
-    assert left_out(path) == "the last ingestion stopped before its end: ConnectionError: nobody answers"
+    assert (
+        left_out(path)
+        == "the last ingestion stopped before its end: ConnectionError: nobody answers"
+    )
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", '{"documents": []}', '{"summary": 3}', '{"summary": {"state": 1, "documents": 2}}']
+    "content",
+    ["", "{", '{"documents": []}', '{"summary": 3}', '{"summary": {"state": 1, "documents": 2}}'],
 )
 def test_a_report_that_says_nothing_of_it_is_no_error(path: Path, content: str) -> None:
     path.write_text(content, encoding="utf-8")

@@ -13,16 +13,27 @@ import pytest
 from llama_index.core import Document
 from llama_index.llms.openai import OpenAI
 
-from llama_pack_densex import LLMPropositionizer, Passage, PropositionNodeParser, SentencePropositionizer
+from llama_pack_densex import (
+    LLMPropositionizer,
+    Passage,
+    PropositionNodeParser,
+    SentencePropositionizer,
+)
 from llama_pack_densex.index.folder import REPORT_FILE
 from llama_pack_densex.ingestion.progress import Display, display_for
 from llama_pack_densex.ingestion.report import DocumentOutcome, PassageFallback, Watch
 from llama_pack_densex.node_parsers.parsers import ParsedDocument
-from llama_pack_densex.propositionizers.base import Propositionizer, PropositionizerError, PropositionSet
+from llama_pack_densex.propositionizers.base import (
+    Propositionizer,
+    PropositionizerError,
+    PropositionSet,
+)
 from tests.ingestion.reports import read_report
 from tests.openai_server import OpenAIServer, Reply, asked_content
 
-RAIN = Document(id_="天気/雨.md", text="Rain fell on the harbour. It was cold.\n\n雨が港に降った。寒かった。")
+RAIN = Document(
+    id_="天気/雨.md", text="Rain fell on the harbour. It was cold.\n\n雨が港に降った。寒かった。"
+)
 
 
 @pytest.fixture
@@ -33,19 +44,27 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def server() -> Iterator[OpenAIServer]:
     """An LLM for which each passage is its own proposition."""
-    with OpenAIServer(lambda body: json.dumps([asked_content(body)], ensure_ascii=False)) as running:
+    with OpenAIServer(
+        lambda body: json.dumps([asked_content(body)], ensure_ascii=False)
+    ) as running:
         yield running
 
 
-def watch_of(path: Path | None, propositionizer: Propositionizer | None = None, **options: Any) -> Watch:
+def watch_of(
+    path: Path | None, propositionizer: Propositionizer | None = None, **options: Any
+) -> Watch:
     return Watch(propositionizer or SentencePropositionizer(), path, display_for(False), **options)
 
 
 def asking(server: OpenAIServer) -> LLMPropositionizer:
-    return LLMPropositionizer(OpenAI(api_base=server.url, api_key="sk-test"), max_retries=0, retry_wait=0)
+    return LLMPropositionizer(
+        OpenAI(api_base=server.url, api_key="sk-test"), max_retries=0, retry_wait=0
+    )
 
 
-def parsed(document: Document = RAIN, propositionizer: Propositionizer | None = None) -> ParsedDocument:
+def parsed(
+    document: Document = RAIN, propositionizer: Propositionizer | None = None
+) -> ParsedDocument:
     parser = PropositionNodeParser(propositionizer=propositionizer or SentencePropositionizer())
     (one,) = parser.stream([document])
     return one
@@ -112,7 +131,9 @@ def test_passages_are_shown_before_their_document_is_done() -> None:
     assert shown[-1].startswith("1/2 documents, 2 passages, 3 propositions, 1 fallback, in ")
 
 
-def test_requests_are_counted_from_the_beginning_of_the_ingestion(server: OpenAIServer, path: Path) -> None:
+def test_requests_are_counted_from_the_beginning_of_the_ingestion(
+    server: OpenAIServer, path: Path
+) -> None:
     propositionizer = asking(server)
     propositionizer.propositionize([Passage("Before it."), Passage("その前。")])
     with watch_of(path, propositionizer):
@@ -163,7 +184,9 @@ def test_an_error_goes_on_where_the_report_cannot_be_written(
     assert "The ingestion report could not be written" in caplog.text
 
 
-def test_a_report_that_cannot_be_written_is_an_error_where_there_is_no_other(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_an_error_where_there_is_no_other(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "index"
     with pytest.raises(OSError, match="No such file"), watch_of(folder / REPORT_FILE):
         shutil.rmtree(folder)
@@ -208,7 +231,9 @@ def test_a_document_that_fails_or_has_no_text_is_logged_with_its_name_and_withou
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING), watch_of(path) as watch:
-        watch.failed(Document(id_="壊れた", text="secret text"), RuntimeError("refused: api_key=sk-abcdefgh"))
+        watch.failed(
+            Document(id_="壊れた", text="secret text"), RuntimeError("refused: api_key=sk-abcdefgh")
+        )
         watch.done(parsed(Document(id_="空", text="")), replaced=False)
     assert "Document '壊れた' was not indexed: RuntimeError: refused: api_key=[key]" in caplog.text
     assert "Document '空' has no text" in caplog.text

@@ -66,7 +66,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(command: Sequence[object], port: int, how_to_stop: int, **options: Any) -> Iterator[None]:
+def running(
+    command: Sequence[object], port: int, how_to_stop: int, **options: Any
+) -> Iterator[None]:
     """Run a server until the block ends; it is ready when its port answers."""
     process = subprocess.Popen(
         list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
@@ -108,7 +110,8 @@ def _redis_server() -> Iterator[int]:
 
 def postgres_programs() -> Path | None:
     """The folder of the PostgreSQL that `pgserver` brings; None where it is not installed."""
-    package = importlib.util.find_spec("pgserver")  # not imported: as root it adds a user to the system
+    # not imported: as root it adds a user to the system
+    package = importlib.util.find_spec("pgserver")
     if package is None or not package.submodule_search_locations:
         return None
     return Path(package.submodule_search_locations[0]) / "pginstall" / "bin"
@@ -154,7 +157,10 @@ def _postgres_server() -> Iterator[int]:
         subprocess.run(list(map(str, make)), check=True, capture_output=True, timeout=60, **options)
         with running(serve, port, signal.SIGINT, **options):
             asking = [programs / "pg_isready", "-h", "127.0.0.1", "-p", port]
-            while subprocess.run(list(map(str, asking)), capture_output=True, check=False).returncode == 1:
+            while (
+                subprocess.run(list(map(str, asking)), capture_output=True, check=False).returncode
+                == 1
+            ):
                 time.sleep(0.05)  # its port answers before it does
             yield port
     finally:

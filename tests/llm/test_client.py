@@ -9,7 +9,12 @@ from typing import Any
 
 import openai
 import pytest
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse, LLMMetadata
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    CompletionResponse,
+    LLMMetadata,
+)
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import CustomLLM, MockLLM
 from llama_index.llms.openai import OpenAI
@@ -25,7 +30,13 @@ BROKEN = Reply("The server had an error.", status=500)
 
 def llm_of(url: str = "http://127.0.0.1:9/v1", **arguments: Any) -> OpenAI:
     return OpenAI(
-        **{"model": "gpt-4o-mini", "api_base": url, "api_key": "sk-test", "max_retries": 5, **arguments}
+        **{
+            "model": "gpt-4o-mini",
+            "api_base": url,
+            "api_key": "sk-test",
+            "max_retries": 5,
+            **arguments,
+        }
     )
 
 
@@ -38,7 +49,11 @@ class OtherLLM(CustomLLM):
 
     def __init__(self, url: str) -> None:
         super().__init__()
-        settings: dict[str, Any] = {"base_url": url, "api_key": "sk-other", "max_retries": self.max_retries}
+        settings: dict[str, Any] = {
+            "base_url": url,
+            "api_key": "sk-other",
+            "max_retries": self.max_retries,
+        }
         self._client, self._aclient = openai.OpenAI(**settings), openai.AsyncOpenAI(**settings)
 
     @property
@@ -46,7 +61,9 @@ class OtherLLM(CustomLLM):
         return LLMMetadata(is_chat_model=True)
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        made = self._client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
+        made = self._client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "x"}]
+        )
         return ChatResponse(message=ChatMessage(made.choices[0].message.content, role="assistant"))
 
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
@@ -75,7 +92,11 @@ def test_a_copy_asks_once_and_the_llm_as_often_as_before(make: Any, is_used: boo
         if isinstance(llm, OtherLLM):
             assert (llm.max_retries, llm._client.max_retries, llm._aclient.max_retries) == (4, 4, 4)
         else:
-            assert (llm.max_retries, llm._get_client().max_retries, llm._get_aclient().max_retries) == (
+            assert (
+                llm.max_retries,
+                llm._get_client().max_retries,
+                llm._get_aclient().max_retries,
+            ) == (
                 5,
                 5,
                 5,
@@ -138,7 +159,11 @@ def test_telling_given_clients_from_made_ones_leaves_none_open() -> None:
     mine = llm._get_client()
     assert describe_llm(llm).lost == ()
     assert not mine.is_closed()
-    assert describe_llm(llm_of(openai_client=openai.OpenAI(api_key="sk-own"))).lost[0].startswith("a client")
+    assert (
+        describe_llm(llm_of(openai_client=openai.OpenAI(api_key="sk-own")))
+        .lost[0]
+        .startswith("a client")
+    )
 
 
 # Transports

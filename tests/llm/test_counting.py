@@ -124,7 +124,10 @@ PROVIDERS: dict[str, tuple[dict[str, Any], Usage]] = {
         {"model": "m", "prompt_eval_count": 900, "eval_count": 120, "eval_duration": 10**9},
         Usage(1, 900, 120),
     ),
-    "Ollama with the prompt in its cache": ({"eval_count": 120}, Usage(1, COUNTED.input_tokens, 120)),
+    "Ollama with the prompt in its cache": (
+        {"eval_count": 120},
+        Usage(1, COUNTED.input_tokens, 120),
+    ),
     "Bedrock": (
         {"usage": {"inputTokens": 900, "outputTokens": 120, "totalTokens": 1020}},
         Usage(1, 900, 120),
@@ -154,7 +157,13 @@ def test_the_providers_own_count_is_taken(provider: str, form: Any) -> None:
 
 @pytest.mark.parametrize("received", [None, 0])
 def test_what_a_provider_leaves_out_of_its_count_is_counted(received: int | None) -> None:
-    raw = {"usage": {"prompt_tokens": 900, "completion_tokens": received, "total_tokens": received and 900}}
+    raw = {
+        "usage": {
+            "prompt_tokens": 900,
+            "completion_tokens": received,
+            "total_tokens": received and 900,
+        }
+    }
     assert usage_of(chat(raw), MESSAGES) == Usage(1, 900, COUNTED.output_tokens)
     raw = {"usage": {"prompt_tokens": received, "completion_tokens": 120}}
     assert usage_of(chat(raw), MESSAGES) == Usage(1, COUNTED.input_tokens, 120)
@@ -194,7 +203,11 @@ def test_a_reply_without_content_used_what_was_sent() -> None:
 
 def test_more_cached_tokens_than_tokens_are_not_believed() -> None:
     raw = {
-        "usage": {"prompt_tokens": 10, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 99}}
+        "usage": {
+            "prompt_tokens": 10,
+            "completion_tokens": 1,
+            "prompt_tokens_details": {"cached_tokens": 99},
+        }
     }
     assert usage_of(chat(raw), MESSAGES) == Usage(1, 10, 1, 10)
 
@@ -227,7 +240,9 @@ def test_no_raw_response_makes_it_fail_or_count_below_nothing(raw: dict[str, Any
     assert usage.output_tokens >= 0
 
 
-@pytest.mark.parametrize("text", ["", "Miso is salty.", "味噌は塩辛い。", "<|endoftext|>", "\ud800 half"])
+@pytest.mark.parametrize(
+    "text", ["", "Miso is salty.", "味噌は塩辛い。", "<|endoftext|>", "\ud800 half"]
+)
 def test_tokens_are_those_of_cores_tokenizer(text: str) -> None:
     sendable = text.encode("utf-8", "replace").decode("utf-8")
     assert count_tokens(sendable) == len(get_tokenizer()(sendable))

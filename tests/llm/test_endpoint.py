@@ -43,7 +43,13 @@ WAYS = ["run", "arun", "a stream", "an asynchronous stream"]
 
 def llm_of(url: str, **settings: Any) -> OpenAI:
     return OpenAI(
-        **{"model": "gpt-4o-mini", "api_base": url, "api_key": "sk-test", "max_retries": 0, **settings}
+        **{
+            "model": "gpt-4o-mini",
+            "api_base": url,
+            "api_key": "sk-test",
+            "max_retries": 0,
+            **settings,
+        }
     )
 
 
@@ -74,15 +80,21 @@ async def asked(llm: OpenAI, way: str, question: str = QUESTION) -> tuple[str, d
 
 
 def openai_error(message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
-    return {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
+    return {
+        "error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}
+    }
 
 
 PHRASES: dict[str, Callable[[str], dict[str, Any]]] = {
     "OpenAI": lambda name: openai_error(
-        f"Unsupported parameter: '{name}' is not supported with this model.", name, "unsupported_parameter"
+        f"Unsupported parameter: '{name}' is not supported with this model.",
+        name,
+        "unsupported_parameter",
     ),
     "OpenAI, of a value": lambda name: openai_error(
-        f"Unsupported value: '{name}' does not support 0.1 with this model.", name, "unsupported_value"
+        f"Unsupported value: '{name}' does not support 0.1 with this model.",
+        name,
+        "unsupported_value",
     ),
     "Azure": lambda name: openai_error(f"Unrecognized request argument supplied: {name}"),
     "vLLM": lambda name: {
@@ -94,23 +106,32 @@ PHRASES: dict[str, Callable[[str], dict[str, Any]]] = {
     },
     "FastAPI": lambda name: {
         "detail": [
-            {"type": "extra_forbidden", "loc": ["body", name], "msg": "Extra inputs are not permitted"}
+            {
+                "type": "extra_forbidden",
+                "loc": ["body", name],
+                "msg": "Extra inputs are not permitted",
+            }
         ]
     },
     "LiteLLM": lambda name: openai_error(
-        f"litellm.UnsupportedParamsError: m does not support parameters: ['{name}'], for model=m.", code="400"
+        f"litellm.UnsupportedParamsError: m does not support parameters: ['{name}'], for model=m.",
+        code="400",
     ),
     "Google": lambda name: openai_error(
         f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.'
     ),
-    "in Japanese": lambda name: openai_error(f"パラメータ {name} はこのモデルではサポートされていません。"),
+    "in Japanese": lambda name: openai_error(
+        f"パラメータ {name} はこのモデルではサポートされていません。"
+    ),
 }
 
 
 def without(name: str, phrase: str, status: int = 400) -> Callable[[dict[str, Any]], Reply]:
     def respond(body: dict[str, Any]) -> Reply:
         if name in body:
-            return Reply(status=status, body_override=json.dumps(PHRASES[phrase](name), ensure_ascii=False))
+            return Reply(
+                status=status, body_override=json.dumps(PHRASES[phrase](name), ensure_ascii=False)
+            )
         return answered(body)
 
     return respond
@@ -163,12 +184,18 @@ def test_several_are_left_out_one_by_one_and_a_limit_of_tokens_goes_by_its_other
 @pytest.mark.parametrize(
     "problem",
     [
-        openai_error("This model's maximum context length is 10 tokens; you sent temperature and 20 tokens."),
         openai_error(
-            "max_tokens is too large: 900. This model supports at most 500.", "max_tokens", "invalid_value"
+            "This model's maximum context length is 10 tokens; you sent temperature and 20 tokens."
         ),
         openai_error(
-            "Expected a value of temperature between 0 and 2.", "temperature", "decimal_above_max_value"
+            "max_tokens is too large: 900. This model supports at most 500.",
+            "max_tokens",
+            "invalid_value",
+        ),
+        openai_error(
+            "Expected a value of temperature between 0 and 2.",
+            "temperature",
+            "decimal_above_max_value",
         ),
         openai_error("Unsupported text: 'The temperature of the sea is not supported by data.'"),
         openai_error("画像には対応していません。"),
@@ -200,7 +227,9 @@ def test_what_is_refused_all_the_same_stops_the_run_with_the_providers_words() -
     assert len(server.requests) == 2
 
 
-async def test_a_pack_finds_out_once_what_its_server_refuses(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_pack_finds_out_once_what_its_server_refuses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with OpenAIServer(without("temperature", "OpenAI")) as server:
         pack = pack_of(llm_of(server.url))
         for question in (QUESTION, JAPANESE_QUESTION):
@@ -224,7 +253,10 @@ async def test_a_pack_finds_out_once_what_its_server_refuses(caplog: pytest.LogC
             "The model is overloaded today.",
         ),
         ({"error": "モデルを読み込めません。"}, "モデルを読み込めません。"),
-        ({"error": {"message": "No route to m.", "type": "router"}, "choices": None}, "No route to m."),
+        (
+            {"error": {"message": "No route to m.", "type": "router"}, "choices": None},
+            "No route to m.",
+        ),
     ],
 )
 @pytest.mark.parametrize("way", ["run", "arun"])
@@ -271,8 +303,12 @@ async def test_neither_is_one_without_choices(way: str) -> None:
 
 
 @pytest.mark.parametrize("silence", SILENCES)
-@pytest.mark.parametrize(("question", "text"), [(QUESTION, SILENT["en"]), (JAPANESE_QUESTION, SILENT["ja"])])
-async def test_a_silence_is_no_part_of_a_conversation(silence: str, question: str, text: str) -> None:
+@pytest.mark.parametrize(
+    ("question", "text"), [(QUESTION, SILENT["en"]), (JAPANESE_QUESTION, SILENT["ja"])]
+)
+async def test_a_silence_is_no_part_of_a_conversation(
+    silence: str, question: str, text: str
+) -> None:
     with OpenAIServer(lambda body: SILENCES[silence]) as server:
         engine = pack_of(llm_of(server.url)).as_chat_engine()
         assert str(engine.chat(question)) == text
@@ -304,7 +340,9 @@ def dripping(head: bytes, drop: bytes) -> Iterator[str]:
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):
             connection.recv(1 << 20)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" + head + b"\r\n\r\n")
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" + head + b"\r\n\r\n"
+            )
             while not ended.wait(0.05):
                 connection.sendall(f"{len(drop):x}\r\n".encode() + drop + b"\r\n")
 
@@ -323,14 +361,21 @@ def dripping(head: bytes, drop: bytes) -> Iterator[str]:
 
 JSON = b"Content-Type: application/json", b" "
 COMMENTS = b"Content-Type: text/event-stream", b": wait\n\n"
-CHUNKS = b"Content-Type: text/event-stream", b'data: {"choices": [{"delta": {"content": "x "}}]}\n\n'
+CHUNKS = (
+    b"Content-Type: text/event-stream",
+    b'data: {"choices": [{"delta": {"content": "x "}}]}\n\n',
+)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_propositions_are_not_waited_for_without_end(is_async: bool) -> None:
     with dripping(*JSON) as url:
         asking = LLMPropositionizer(llm_of(url, timeout=0.2), max_retries=1, retry_wait=0)
-        sets = await asking.apropositionize(PASSAGES[:2]) if is_async else asking.propositionize(PASSAGES[:2])
+        sets = (
+            await asking.apropositionize(PASSAGES[:2])
+            if is_async
+            else asking.propositionize(PASSAGES[:2])
+        )
     assert {(made.status, made.is_passing) for made in sets} == {("fallback", True)}
     assert "TimeoutError" in sets[0].reason
 
@@ -446,4 +491,6 @@ def test_of_a_large_error_the_beginning_and_the_end_are_looked_at(unit: str) -> 
 def test_a_quotation_is_found_in_a_long_text() -> None:
     text = "".join(f"Fact {n} is true. 事実{n}は正しい。" for n in range(20_000))
     error = Refused("Not allowed: 'Invalid API key. No, 事実19999は正しい。' Sorry.")
-    assert classify(error, sent=f"{text}Invalid API key. No, 事実19999は正しい。").kind == "transient"
+    assert (
+        classify(error, sent=f"{text}Invalid API key. No, 事実19999は正しい。").kind == "transient"
+    )

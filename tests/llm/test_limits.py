@@ -19,7 +19,14 @@ from llama_pack_densex.llm.limits import Limits, Ticket
 from llama_pack_densex.llm.requests import LLMRequest, Sender, Stop
 from llama_pack_densex.llm.usage import Messages, Reply, Response
 from tests.llm.test_requests import ProviderError, reply
-from tests.llm.virtual_time import Accepts, VirtualLoop, bucket, fixed_windows, run_virtually, sliding_window
+from tests.llm.virtual_time import (
+    Accepts,
+    VirtualLoop,
+    bucket,
+    fixed_windows,
+    run_virtually,
+    sliding_window,
+)
 
 
 class Allowance(Protocol):
@@ -37,7 +44,10 @@ class Bucket:
         self._time = 0.0
 
     def take(self, cost: float, now: float) -> float:
-        self._level, self._time = min(self._size, self._level + self._rate * (now - self._time)), now
+        self._level, self._time = (
+            min(self._size, self._level + self._rate * (now - self._time)),
+            now,
+        )
         missing = min(cost, self._size) - self._level
         if missing > 1e-6:
             return missing / self._rate
@@ -65,7 +75,9 @@ class Window:
 class Server:
     """Refuses what is over its allowance, and answers the rest after a second or so."""
 
-    def __init__(self, allowance: Allowance, cost: Callable[[random.Random], float], header: str) -> None:
+    def __init__(
+        self, allowance: Allowance, cost: Callable[[random.Random], float], header: str
+    ) -> None:
         self._allowance, self._cost, self._header = allowance, cost, header
         self._random = random.Random(0)
         self.refused = self.answered = 0
@@ -78,7 +90,10 @@ class Server:
             self.refused += 1
             headers = {"retry-after": f"{math.ceil(wait)}"} if self._header else {}
             if self._header == "with limits":
-                headers |= {"x-ratelimit-limit-requests": "14400", "x-ratelimit-remaining-requests": "14000"}
+                headers |= {
+                    "x-ratelimit-limit-requests": "14400",
+                    "x-ratelimit-remaining-requests": "14000",
+                }
             raise ProviderError(429, headers)
         await asyncio.sleep(self._random.uniform(0.5, 1.5))
         self.answered += 1
@@ -98,7 +113,9 @@ async def entered(limits: Limits, tokens: int = 0, turn: int | None = None) -> T
 
 def ask(server: Server, count: int, concurrency: int) -> tuple[list[Reply | Failure], float]:
     async def main(loop: VirtualLoop) -> tuple[list[Reply | Failure], float]:
-        sender = Sender({}, Limits(concurrency), Meter(Budget(), None), None, max_retries=6, retry_wait=1.0)
+        sender = Sender(
+            {}, Limits(concurrency), Meter(Budget(), None), None, max_retries=6, retry_wait=1.0
+        )
         stop, began = Stop(loop), loop.time()
         questions = [LLMRequest(str(n), str(n), [ChatMessage(str(n))]) for n in range(count)]
         made = await asyncio.gather(*(sender.ask(one, server, stop) for one in questions))
@@ -110,7 +127,8 @@ def ask(server: Server, count: int, concurrency: int) -> tuple[list[Reply | Fail
 @pytest.mark.parametrize("header", ["", "alone", "with limits"])
 @pytest.mark.parametrize("kind", ["bucket", "window"])
 @pytest.mark.parametrize(
-    ("per_minute", "count", "concurrency"), [(30, 300, 8), (120, 400, 8), (600, 2000, 64), ("tokens", 400, 8)]
+    ("per_minute", "count", "concurrency"),
+    [(30, 300, 8), (120, 400, 8), (600, 2000, 64), ("tokens", 400, 8)],
 )
 @pytest.mark.slow_cases("600-*", but=["*-window-", "*-window-alone"])
 def test_a_rate_that_was_not_told_is_found_out(
@@ -119,7 +137,9 @@ def test_a_rate_that_was_not_told_is_found_out(
     def tokens(chance: random.Random) -> float:
         return chance.randint(400, 1600)
 
-    allowed, cost = (48_000.0, tokens) if per_minute == "tokens" else (float(per_minute), lambda chance: 1.0)
+    allowed, cost = (
+        (48_000.0, tokens) if per_minute == "tokens" else (float(per_minute), lambda chance: 1.0)
+    )
     burst = 6 if per_minute == "tokens" else 1  # seconds: a bucket holds more than one request
     server = Server(Bucket(allowed, burst) if kind == "bucket" else Window(allowed), cost, header)
     made, seconds = ask(server, count, concurrency)
@@ -233,7 +253,9 @@ def test_a_server_that_takes_only_some_at_a_time_gets_no_more_for_long(most: int
 # Limits that were told
 
 
-def departures(limits: Limits, count: int, seconds: float, tokens: int = 0) -> tuple[list[float], float]:
+def departures(
+    limits: Limits, count: int, seconds: float, tokens: int = 0
+) -> tuple[list[float], float]:
     """Send so many requests that each take some seconds, and see when they leave."""
 
     async def main(loop: VirtualLoop) -> tuple[list[float], float]:
@@ -297,7 +319,9 @@ def test_the_first_come_goes_first_and_what_is_sent_again_keeps_its_place() -> N
             order.append(turns.index(turn))
             limits.leave(sent, taken=True)
 
-        tasks = [asyncio.ensure_future(one(turn)) for turn in (turns[2], turns[3], turns[0], turns[1])]
+        tasks = [
+            asyncio.ensure_future(one(turn)) for turn in (turns[2], turns[3], turns[0], turns[1])
+        ]
         await asyncio.sleep(1)
         limits.leave(first, taken=True)
         await asyncio.gather(*tasks)

@@ -42,9 +42,12 @@ def test_without_a_budget_nothing_stops() -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "fits"), [({"max_tokens_total": 900}, 1), ({"max_cost": 0.36}, 1), ({"max_cost": 0.35}, 0)]
+    ("budget", "fits"),
+    [({"max_tokens_total": 900}, 1), ({"max_cost": 0.36}, 1), ({"max_cost": 0.35}, 0)],
 )
-def test_a_request_goes_if_what_it_is_expected_to_use_is_there(budget: dict[str, Any], fits: int) -> None:
+def test_a_request_goes_if_what_it_is_expected_to_use_is_there(
+    budget: dict[str, Any], fits: int
+) -> None:
     made = meter(**budget)
     for _ in range(fits):
         assert made.reserve(EXPECTED)
@@ -125,7 +128,9 @@ def test_without_an_expectation_the_budget_is_kept_by_what_was_used() -> None:
 @given(
     st.integers(1, 50_000),
     st.lists(
-        st.tuples(st.integers(0, 2000), st.integers(1, 2000), st.floats(0, 1.5)), min_size=1, max_size=80
+        st.tuples(st.integers(0, 2000), st.integers(1, 2000), st.floats(0, 1.5)),
+        min_size=1,
+        max_size=80,
     ),
 )
 def test_what_is_used_never_exceeds_the_budget_by_more_than_one_error(
@@ -166,7 +171,12 @@ def test_threads_count_everything() -> None:
         thread.join()
     figures = made.figures("m")
     assert figures.usage == Usage(2400, 4800, 7200, 2400)
-    assert (figures.cache_hits, figures.refused, figures.failed, figures.model) == (2400, 2400, 2400, "m")
+    assert (figures.cache_hits, figures.refused, figures.failed, figures.model) == (
+        2400,
+        2400,
+        2400,
+        "m",
+    )
     assert figures.cost == pytest.approx(PRICE.of(figures.usage))
 
 

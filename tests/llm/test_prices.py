@@ -48,7 +48,9 @@ _COUNTS = st.integers(0, 10**9)
 
 
 @given(*[_COUNTS] * 4, st.booleans())
-def test_two_usages_cost_what_they_cost_together(a: int, b: int, c: int, d: int, batch: bool) -> None:
+def test_two_usages_cost_what_they_cost_together(
+    a: int, b: int, c: int, d: int, batch: bool
+) -> None:
     price = Price(0.15, 0.6, 0.075)
     first, second = Usage(1, a + b, c, b), Usage(1, c + d, a, d)
     apart = price.of(first, batch) + price.of(second, batch)
@@ -75,14 +77,24 @@ def test_a_dated_version_with_a_price_of_its_own_keeps_it() -> None:
 
 @pytest.mark.parametrize(
     "model",
-    ["gpt-4o-mini-tuned", "gpt-4o-of-ours", "gpt", "", "ft:gpt-4o-mini-2024-07-18:us::x", "gpt-4o-mini-0718"],
+    [
+        "gpt-4o-mini-tuned",
+        "gpt-4o-of-ours",
+        "gpt",
+        "",
+        "ft:gpt-4o-mini-2024-07-18:us::x",
+        "gpt-4o-mini-0718",
+    ],
 )
 def test_a_name_that_only_begins_like_another_has_no_price(model: str) -> None:
     assert price_of(model, read_prices()) is None
 
 
 def test_own_prices_override_and_add(tmp_path: Path) -> None:
-    given = {"gpt-4o-mini": {"input": 1}, "日本語モデル": {"input": 2, "output": 3, "cached_input": None}}
+    given = {
+        "gpt-4o-mini": {"input": 1},
+        "日本語モデル": {"input": 2, "output": 3, "cached_input": None},
+    }
     file = tmp_path / "prices.json"
     file.write_text(json.dumps(given, ensure_ascii=False), encoding="utf-8")
     for prices in (read_prices(given), read_prices(file), read_prices(str(file))):

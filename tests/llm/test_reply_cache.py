@@ -86,7 +86,10 @@ def test_a_key_is_57_characters_that_a_batch_file_takes_as_custom_id(text: str) 
 
 
 def test_a_key_depends_on_text_and_payload_and_begins_with_the_text_s_digest() -> None:
-    assert len({reply_key(text, payload) for text in (ENGLISH, JAPANESE) for payload in ("a", "b")}) == 4
+    assert (
+        len({reply_key(text, payload) for text in (ENGLISH, JAPANESE) for payload in ("a", "b")})
+        == 4
+    )
     assert reply_key(JAPANESE, "a").startswith(passage_digest(JAPANESE) + "-")
 
 
@@ -94,11 +97,16 @@ def test_a_key_depends_on_text_and_payload_and_begins_with_the_text_s_digest() -
 
 
 @given(outcome=replies | failures)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
-def test_every_outcome_comes_back_as_it_was_put(cache: ReplyCache, outcome: Reply | Failure) -> None:
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150
+)
+def test_every_outcome_comes_back_as_it_was_put(
+    cache: ReplyCache, outcome: Reply | Failure
+) -> None:
     cache.put(key_of(ENGLISH), outcome)
     found = cache.get(key_of(ENGLISH))
-    if isinstance(outcome, Reply):  # two surrogates that together are a character come back as that character
+    # two surrogates that together are a character come back as that character
+    if isinstance(outcome, Reply):
         text = outcome.text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
         outcome = Reply(text, outcome.finish, outcome.usage)
     assert found == outcome
@@ -178,7 +186,9 @@ def test_a_max_age_that_is_not_positive_is_refused(path: Path, age: timedelta) -
 # Purging
 
 
-def test_purge_deletes_every_prompt_and_part_of_a_passage_and_nothing_else(cache: ReplyCache) -> None:
+def test_purge_deletes_every_prompt_and_part_of_a_passage_and_nothing_else(
+    cache: ReplyCache,
+) -> None:
     for text in (ENGLISH, JAPANESE, "another"):
         for prompt in ("first", "second", "its second half"):
             cache.put(key_of(text, prompt), REPLY)
@@ -194,7 +204,9 @@ def test_a_purged_text_is_in_none_of_the_files_any_more(path: Path) -> None:
         other.get(key_of(ENGLISH))
         for size in (1, 40, 900):  # in a page with others, and over pages of its own
             cache.put(key_of(JAPANESE, f"{size}"), Reply("秘密の味噌蔵。secret cellar " * size))
-            cache.put(key_of(JAPANESE, f"{size}"), Reply("秘密の味噌蔵。secret cellar " * (size + 7)))
+            cache.put(
+                key_of(JAPANESE, f"{size}"), Reply("秘密の味噌蔵。secret cellar " * (size + 7))
+            )
         assert b"secret cellar" in bytes_of_all_files(path.parent)
         assert cache.purge([JAPANESE]) == 3
         content = bytes_of_all_files(path.parent)
@@ -207,7 +219,9 @@ def test_a_purged_text_is_in_none_of_the_files_any_more(path: Path) -> None:
 
 
 def modes_in(folder: Path) -> dict[str, int]:
-    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir() if file.is_file()}
+    return {
+        file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir() if file.is_file()
+    }
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
@@ -255,7 +269,9 @@ def test_a_file_that_is_deleted_while_open_is_made_again(path: Path) -> None:
 def test_a_file_of_something_else_is_refused_and_left_alone(path: Path) -> None:
     path.write_text('{"title": "", "text": "recorded"}\n')
     for _ in range(2):
-        with pytest.raises(OSError, match=r"replies\.sqlite cannot be used \(it is not a reply cache"):
+        with pytest.raises(
+            OSError, match=r"replies\.sqlite cannot be used \(it is not a reply cache"
+        ):
             ReplyCache(path).put(key_of(ENGLISH), REPLY)
     assert path.read_text() == '{"title": "", "text": "recorded"}\n'
     assert not Path(f"{path}.damaged").exists()

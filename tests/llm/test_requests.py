@@ -29,7 +29,9 @@ T = TypeVar("T")
 class ProviderError(Exception):
     """An error as providers' clients raise it."""
 
-    def __init__(self, status: int, headers: dict[str, str] | None = None, message: str = "no") -> None:
+    def __init__(
+        self, status: int, headers: dict[str, str] | None = None, message: str = "no"
+    ) -> None:
         super().__init__(message)
         self.status_code = status
         self.response = type("Response", (), {"headers": headers or {}, "status_code": status})()
@@ -78,7 +80,9 @@ def sender(
     limits: Limits, cache: ReplyCache | None = None, budget: Budget | None = None, **arguments: Any
 ) -> Sender:
     meter = Meter(budget or Budget(), None)
-    return Sender({"model": "m"}, limits, meter, cache, **{"max_retries": 2, "retry_wait": 1.0, **arguments})
+    return Sender(
+        {"model": "m"}, limits, meter, cache, **{"max_retries": 2, "retry_wait": 1.0, **arguments}
+    )
 
 
 def virtually(
@@ -111,8 +115,12 @@ async def outcome_of(coroutine: Coroutine[Any, Any, T]) -> T | BaseException:
 
 def test_a_failure_is_tried_again_after_a_random_and_growing_wait() -> None:
     server = Server(lambda number: ProviderError(500) if number < 5 else reply(), seconds=0)
-    made, _ = virtually(server, lambda sending, stop: sending.ask(question(), server, stop), max_retries=6)
-    waits = [later - sooner for sooner, later in zip(server.moments, server.moments[1:], strict=False)]
+    made, _ = virtually(
+        server, lambda sending, stop: sending.ask(question(), server, stop), max_retries=6
+    )
+    waits = [
+        later - sooner for sooner, later in zip(server.moments, server.moments[1:], strict=False)
+    ]
     assert made == REPLY
     assert all(0 <= wait <= 2 ** (n + 1) for n, wait in enumerate(waits))
     assert len(set(waits)) == 4
@@ -131,8 +139,12 @@ def test_it_is_given_up_after_its_tries(max_retries: int) -> None:
 def test_a_server_that_says_when_is_asked_then_and_not_much_later() -> None:
     server = Server(lambda number: refusal(30 * number) if number < 4 else reply(), seconds=0)
     virtually(server, lambda sending, stop: sending.ask(question(), server, stop), max_retries=0)
-    waits = [later - sooner for sooner, later in zip(server.moments, server.moments[1:], strict=False)]
-    assert all(told <= wait <= 1.1 * told + 0.01 for told, wait in zip((30, 60, 90), waits, strict=True))
+    waits = [
+        later - sooner for sooner, later in zip(server.moments, server.moments[1:], strict=False)
+    ]
+    assert all(
+        told <= wait <= 1.1 * told + 0.01 for told, wait in zip((30, 60, 90), waits, strict=True)
+    )
 
 
 def test_requests_that_are_told_the_same_time_do_not_all_come_back_at_once() -> None:
@@ -149,7 +161,9 @@ def test_requests_that_are_told_the_same_time_do_not_all_come_back_at_once() -> 
 
 def test_a_server_that_says_to_come_back_at_once_is_not_stormed() -> None:
     server = Server(lambda number: refusal(0), seconds=0)
-    _, seconds = virtually(server, lambda sending, stop: sending.ask(question(), server, stop), max_retries=1)
+    _, seconds = virtually(
+        server, lambda sending, stop: sending.ask(question(), server, stop), max_retries=1
+    )
     assert len(server.moments) <= 20
     assert seconds > 60
 
@@ -158,7 +172,9 @@ def test_a_quarter_of_an_hour_of_refusals_is_the_end_of_the_run() -> None:
     server = Server(lambda number: refusal(60), seconds=0)
 
     async def work(sending: Sender, stop: Stop) -> Any:
-        return await asyncio.gather(*(outcome_of(sending.ask(question(n), server, stop)) for n in range(5)))
+        return await asyncio.gather(
+            *(outcome_of(sending.ask(question(n), server, stop)) for n in range(5))
+        )
 
     made, seconds = virtually(server, work, max_retries=20)
     assert all("refused all of 1" in str(one) and "cache" in str(one) for one in made)
@@ -167,7 +183,9 @@ def test_a_quarter_of_an_hour_of_refusals_is_the_end_of_the_run() -> None:
 
 def test_a_server_that_says_to_come_back_in_hours_ends_the_run_at_once() -> None:
     server = Server(lambda number: refusal(4 * 3600), seconds=0)
-    made, seconds = virtually(server, lambda sending, stop: outcome_of(sending.ask(question(), server, stop)))
+    made, seconds = virtually(
+        server, lambda sending, stop: outcome_of(sending.ask(question(), server, stop))
+    )
     assert "says to wait for 240 minutes" in str(made)
     assert seconds < 1
 
@@ -185,7 +203,8 @@ def test_an_hour_without_requests_is_no_hour_of_refusals() -> None:
 
 def test_a_limit_that_was_used_up_is_so_until_the_server_takes_requests_again() -> None:
     server = Server(
-        lambda number: refusal(3600) if number == 1 else refusal(1) if number == 3 else reply(), seconds=0
+        lambda number: refusal(3600) if number == 1 else refusal(1) if number == 3 else reply(),
+        seconds=0,
     )
 
     async def work(sending: Sender, stop: Stop) -> list[Any]:
@@ -226,7 +245,9 @@ def stopping_at(server: Server, seconds: float, **arguments: Any) -> tuple[list[
 
     async def work(sending: Sender, stop: Stop) -> list[Any]:
         asyncio.get_running_loop().call_later(seconds, stop.by, LLMError("the end"))
-        return await asyncio.gather(*(outcome_of(sending.ask(question(n), server, stop)) for n in range(50)))
+        return await asyncio.gather(
+            *(outcome_of(sending.ask(question(n), server, stop)) for n in range(50))
+        )
 
     return virtually(server, work, **arguments)
 
@@ -257,7 +278,9 @@ def test_what_the_waiting_had_reserved_is_free_again() -> None:
     async def work(sending: Sender, stop: Stop) -> tuple[float, Any]:
         loop = asyncio.get_running_loop()
         loop.call_later(15, stop.by, LLMError("the end"))
-        await asyncio.gather(*(outcome_of(sending.ask(question(n), server, stop)) for n in range(50)))
+        await asyncio.gather(
+            *(outcome_of(sending.ask(question(n), server, stop)) for n in range(50))
+        )
         began = loop.time()
         made = await sending.ask(question(99), server, Stop(asyncio.get_running_loop()))
         return loop.time() - began, made
@@ -293,7 +316,8 @@ def test_nothing_is_sent_after_the_end() -> None:
 @pytest.mark.parametrize("wait", ["turn", "try", "reply"])
 def test_a_cancelled_request_is_cancelled_and_gives_its_slot_back(wait: str) -> None:
     server = Server(
-        lambda number: refusal(600) if wait == "try" else reply(), seconds=0 if wait == "try" else 10
+        lambda number: refusal(600) if wait == "try" else reply(),
+        seconds=0 if wait == "try" else 10,
     )
 
     async def work(sending: Sender, stop: Stop) -> Any:
@@ -315,7 +339,9 @@ def test_a_cancelled_request_is_cancelled_and_gives_its_slot_back(wait: str) -> 
 
 def test_an_error_that_would_meet_every_passage_is_raised_and_says_stop() -> None:
     key = "sk-secret-0123456789"
-    server = Server(lambda number: ProviderError(401, message=f"Incorrect API key: {key}, at passage 段落."))
+    server = Server(
+        lambda number: ProviderError(401, message=f"Incorrect API key: {key}, at passage 段落.")
+    )
 
     async def work(sending: Sender, stop: Stop) -> Any:
         return await outcome_of(sending.ask(question(), server, stop)), stop.error
@@ -369,7 +395,9 @@ def test_only_failures_that_would_come_back_are_kept(cache: ReplyCache) -> None:
         server = Server(lambda _, error=error: error)  # type: ignore[misc]
         cache.put(sender(Limits(1)).key(question()), REPLY)
 
-        async def work(sending: Sender, stop: Stop, number: int = number, server: Server = server) -> Any:
+        async def work(
+            sending: Sender, stop: Stop, number: int = number, server: Server = server
+        ) -> Any:
             await sending.ask(question(), server, stop)  # as a proof that the settings are right
             return [await sending.ask(question(number), server, stop) for _ in range(2)]
 
@@ -383,7 +411,9 @@ async def test_a_reply_is_counted_and_kept_though_its_caller_is_cancelled_meanwh
 ) -> None:
     server = Server(lambda number: reply(), seconds=0.2)
     sending = sender(Limits(1), cache)
-    asking = asyncio.ensure_future(sending.ask(question(), server, Stop(asyncio.get_running_loop())))
+    asking = asyncio.ensure_future(
+        sending.ask(question(), server, Stop(asyncio.get_running_loop()))
+    )
     while not server.moments:
         await asyncio.sleep(0.01)
     asking.cancel()
@@ -426,7 +456,9 @@ def test_a_request_that_is_rejected_after_others_were_answered_is_the_texts_matt
 
 
 def test_a_reply_that_was_kept_proves_the_settings_too(cache: ReplyCache) -> None:
-    server = Server(lambda number: reply() if number == 1 else ProviderError(403, message="a firewall"))
+    server = Server(
+        lambda number: reply() if number == 1 else ProviderError(403, message="a firewall")
+    )
     virtually(server, lambda sending, stop: sending.ask(question(), server, stop), cache=cache)
 
     async def work(sending: Sender, stop: Stop) -> Any:
@@ -437,7 +469,9 @@ def test_a_reply_that_was_kept_proves_the_settings_too(cache: ReplyCache) -> Non
 
 
 def test_a_programming_error_stops_the_run_with_its_words_and_without_the_text() -> None:
-    server = Server(lambda number: TypeError(f"chat() got an unexpected keyword at {question().part}"))
+    server = Server(
+        lambda number: TypeError(f"chat() got an unexpected keyword at {question().part}")
+    )
 
     async def work(sending: Sender, stop: Stop) -> Any:
         return await outcome_of(sending.ask(question(), server, stop))
@@ -451,10 +485,14 @@ def test_a_programming_error_stops_the_run_with_its_words_and_without_the_text()
 
 def test_an_answer_that_is_garbage_is_asked_for_again() -> None:
     server = Server(
-        lambda number: TypeError("'NoneType' object is not subscriptable") if number == 1 else reply()
+        lambda number: (
+            TypeError("'NoneType' object is not subscriptable") if number == 1 else reply()
+        )
     )
     assert (
-        virtually(server, lambda sending, stop: sending.ask(question(), server, stop), max_retries=6)[0]
+        virtually(
+            server, lambda sending, stop: sending.ask(question(), server, stop), max_retries=6
+        )[0]
         == REPLY
     )
 
@@ -484,7 +522,9 @@ def test_a_key_goes_by_what_is_sent() -> None:
     keys = [made.key(asked), *map(made.key, others)]
     assert len(set(keys)) == len(keys)
     assert made.key(question(turn=7)) == keys[0]
-    other_model = Sender({"model": "n"}, Limits(1), Meter(Budget(), None), None, max_retries=0, retry_wait=0)
+    other_model = Sender(
+        {"model": "n"}, Limits(1), Meter(Budget(), None), None, max_retries=0, retry_wait=0
+    )
     assert other_model.key(asked) != keys[0]
 
 
@@ -516,7 +556,13 @@ def test_a_prompt_that_is_sent_back_before_the_answer_is_no_part_of_it() -> None
         ({"retry-after": "soon"}, 0),
         ({"retry-after": ""}, 0),
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0),
-        ({"retry-after": "Wed, 21 Oct 2015 07:28:09 GMT", "date": "Wed, 21 Oct 2015 07:28:00 GMT"}, 9),
+        (
+            {
+                "retry-after": "Wed, 21 Oct 2015 07:28:09 GMT",
+                "date": "Wed, 21 Oct 2015 07:28:00 GMT",
+            },
+            9,
+        ),
         ({"retry-after": "Wed, 99 Oct 2015 07:28:00 GMT"}, 0),
     ],
 )
@@ -525,7 +571,9 @@ def test_how_long_a_server_says_to_wait(headers: dict[str, str], seconds: float)
 
 
 def test_a_server_may_name_a_moment() -> None:
-    told = retry_after(ProviderError(429, {"retry-after": formatdate(time.time() + 100, usegmt=True)}))
+    told = retry_after(
+        ProviderError(429, {"retry-after": formatdate(time.time() + 100, usegmt=True)})
+    )
     assert 97 < told <= 100
 
 
@@ -575,12 +623,16 @@ def test_a_refusal_is_told_from_a_failure(error: Exception, expected: bool) -> N
 
 
 def test_a_request_that_is_too_large_for_the_limit_is_too_long_and_not_refused_for_ever() -> None:
-    error = ProviderError(429, message="Request too large for gpt-4o: Limit 30000, Requested 40000.")
+    error = ProviderError(
+        429, message="Request too large for gpt-4o: Limit 30000, Requested 40000."
+    )
     assert classify(error).kind == "too_long"
 
 
 def test_refusals_count_a_tenth_of_a_try() -> None:
     server = Server(lambda number: refusal(1), seconds=0)
-    made, _ = virtually(server, lambda sending, stop: sending.ask(question(), server, stop), max_retries=2)
+    made, _ = virtually(
+        server, lambda sending, stop: sending.ask(question(), server, stop), max_retries=2
+    )
     assert made == Failure("transient", "ProviderError 429")
     assert len(server.moments) == 30

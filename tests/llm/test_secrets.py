@@ -59,7 +59,9 @@ def test_a_short_key_is_replaced_where_it_stands_alone() -> None:
 
 
 @pytest.mark.parametrize("proxy", ["http://user:p%40ss@proxy:3128", "user:p%40ss@proxy:3128"])
-def test_the_password_of_a_proxy_is_known_as_it_is_sent(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_of_a_proxy_is_known_as_it_is_sent(
+    proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HTTPS_PROXY", proxy)
     message = scrub("407: p%40ss, p@ss and dXNlcjpwQHNz are wrong", secrets_in_environment())
     assert message == "407: [key], [key] and [key] are wrong"
@@ -74,7 +76,14 @@ def test_a_refused_key_is_not_quoted(key: str, tmp_path: Path) -> None:
             LLMPropositionizer(llm).propositionize([Passage("Miso is salty.")])
         (tmp_path / "miso.txt").write_text("Miso is salty.")
         model = f"openai:gpt-4o-mini@{server.url}"
-        arguments = ("index", tmp_path / "miso.txt", "--to", tmp_path / "index", "--embed-model", "none")
+        arguments = (
+            "index",
+            tmp_path / "miso.txt",
+            "--to",
+            tmp_path / "index",
+            "--embed-model",
+            "none",
+        )
         _, output = run(*arguments, "--llm", model, OPENAI_API_KEY=key)
     assert key not in str(raised.value)
     assert "[key]" in output

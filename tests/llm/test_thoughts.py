@@ -33,7 +33,10 @@ def streamed(reply: str, pieces: int) -> str:
 def test_thoughts_before_the_answer_go(marks: tuple[str, str], language: str) -> None:
     opening, closing = marks
     thoughts, answer = TEXTS[language]
-    for reply in (f"{opening}{thoughts}{closing}{answer}", f"\n {opening}{thoughts}{closing}\n{answer}\n"):
+    for reply in (
+        f"{opening}{thoughts}{closing}{answer}",
+        f"\n {opening}{thoughts}{closing}\n{answer}\n",
+    ):
         assert without_thoughts(reply) == answer
         assert {streamed(reply, pieces) for pieces in (1, 2, 7, 50)} == {answer}
 

@@ -39,7 +39,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.virtual.now
 
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+    def run_in_executor(
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:  # type: ignore[override]
         """What threads do takes none of its time."""
         future: asyncio.Future[T] = self.create_future()
         try:

@@ -32,7 +32,9 @@ def test_a_fence_inside_of_another_kind_does_not_end_it() -> None:
 
 @pytest.mark.parametrize(("underline", "found"), [("=====", "One, Two"), ("-----", "One, Two")])
 def test_underlined_headings_are_headings_of_sections_too(underline: str, found: str) -> None:
-    assert sections(f"One\n===\n\nIt was cold.\n\n{'#' * 2} Two\n\nRain fell.")["Rain fell."] == found
+    assert (
+        sections(f"One\n===\n\nIt was cold.\n\n{'#' * 2} Two\n\nRain fell.")["Rain fell."] == found
+    )
     title = f"Two\n{underline}"
     expected = "Two" if underline[0] == "=" else "One, Two"
     assert sections(f"# One\n\nIt was cold.\n\n{title}\n\nRain fell.")["Rain fell."] == expected
@@ -72,13 +74,18 @@ def test_a_number_of_more_parts_is_deeper() -> None:
 def test_sections_are_cut_at_underlined_headings() -> None:
     text = "One\n===\n\nRain fell.\n\nTwo\n---\n\nIt was cold."
     nodes = SectionNodeParser().get_nodes_from_documents([Document(text=text)])
-    assert [node.get_content() for node in nodes] == ["One\n===\n\nRain fell.", "Two\n---\n\nIt was cold."]
+    assert [node.get_content() for node in nodes] == [
+        "One\n===\n\nRain fell.",
+        "Two\n---\n\nIt was cold.",
+    ]
 
 
 @pytest.mark.slow
 def test_the_time_for_sections_grows_with_the_text_and_not_with_its_square() -> None:
     def seconds(headings: int) -> float:
-        outline = Outline("".join(f"## Part {i}\n\nRain fell. It was cold.\n\n" for i in range(headings)))
+        outline = Outline(
+            "".join(f"## Part {i}\n\nRain fell. It was cold.\n\n" for i in range(headings))
+        )
         began = time.process_time()
         for block in outline.blocks:
             outline.section_of(block.start, block.end)

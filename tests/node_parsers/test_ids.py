@@ -18,7 +18,8 @@ TEXT = "Rain fell. Rain fell. The match was called off.\n\nRain fell."
 
 def ids(*documents: Document, parser: PropositionNodeParser | None = None) -> list[str]:
     return [
-        node.node_id for node in (parser or PropositionNodeParser()).get_nodes_from_documents(list(documents))
+        node.node_id
+        for node in (parser or PropositionNodeParser()).get_nodes_from_documents(list(documents))
     ]
 
 
@@ -34,9 +35,9 @@ def test_a_document_whose_id_core_made_up_gets_the_same_ids_each_time() -> None:
 
 def test_source_is_the_documents_own_id() -> None:
     document = Document(text=TEXT)
-    assert {node.ref_doc_id for node in PropositionNodeParser().get_nodes_from_documents([document])} == {
-        document.id_
-    }
+    assert {
+        node.ref_doc_id for node in PropositionNodeParser().get_nodes_from_documents([document])
+    } == {document.id_}
 
 
 def test_ids_are_uuids_of_version_5() -> None:
@@ -44,7 +45,10 @@ def test_ids_are_uuids_of_version_5() -> None:
 
 
 def test_two_documents_of_equal_text_are_two_documents() -> None:
-    for first, second in ((Document(text=TEXT), Document(text=TEXT)), (Document(text=TEXT, id_="a"),) * 2):
+    for first, second in (
+        (Document(text=TEXT), Document(text=TEXT)),
+        (Document(text=TEXT, id_="a"),) * 2,
+    ):
         both = ids(first, second)
         assert len(set(both)) == len(both) == 2 * len(ids(first))
 
@@ -69,7 +73,9 @@ def test_a_files_dates_do_not_count_and_its_users_metadata_do() -> None:
     tagged = Document(text=TEXT, metadata={"author": "Ada"})
     assert ids(plain) == ids(touched) != ids(tagged)
     parser = PropositionNodeParser()
-    assert parser.document_hash(plain) == parser.document_hash(touched) != parser.document_hash(tagged)
+    assert (
+        parser.document_hash(plain) == parser.document_hash(touched) != parser.document_hash(tagged)
+    )
 
 
 class Shouting(Propositionizer):
@@ -110,6 +116,7 @@ def test_no_id_is_given_twice(texts: list[str]) -> None:
         HierarchicalPropositionNodeParser.from_defaults(chunk_sizes=[60, 20]),
     ):
         made = [
-            node.node_id for node in parser.get_nodes_from_documents([Document(text=text) for text in texts])
+            node.node_id
+            for node in parser.get_nodes_from_documents([Document(text=text) for text in texts])
         ]
         assert len(set(made)) == len(made)

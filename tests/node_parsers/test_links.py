@@ -17,7 +17,12 @@ from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeRelat
 from llama_index.core.storage.docstore import SimpleDocumentStore
 
 from llama_pack_densex import HierarchicalPropositionNodeParser, PropositionNodeParser
-from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS, GRANULARITY_KEY, SECTION_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.metadata import (
+    BOOKKEEPING_KEYS,
+    GRANULARITY_KEY,
+    SECTION_KEY,
+    STATUS_KEY,
+)
 from llama_pack_densex.propositionizers.base import Passage, Propositionizer, PropositionSet
 from tests.embedding import TrigramEmbedding
 from tests.node_parsers.test_ids import Shouting
@@ -89,9 +94,9 @@ def test_cores_walk_through_a_hierarchy_works(deep: list[BaseNode]) -> None:
 def test_sentence_units_lead_to_their_passage_and_are_not_among_its_children(
     documents: list[Document],
 ) -> None:
-    nodes = PropositionNodeParser(propositionizer=Shouting(), granularity=BOTH).get_nodes_from_documents(
-        documents[1:2]
-    )
+    nodes = PropositionNodeParser(
+        propositionizer=Shouting(), granularity=BOTH
+    ).get_nodes_from_documents(documents[1:2])
     sentences = of(nodes, "sentence")
     assert [node.get_content() for node in sentences] == [
         "The Akashi Bridge opened in 1998.",
@@ -99,8 +104,12 @@ def test_sentence_units_lead_to_their_passage_and_are_not_among_its_children(
         "It crosses a busy strait.",
     ]
     (passage,) = of(nodes, "passage")
-    assert all(isinstance(node, IndexNode) and node.index_id == passage.node_id for node in sentences)
-    assert not {child.node_id for child in passage.child_nodes or []} & {node.node_id for node in sentences}
+    assert all(
+        isinstance(node, IndexNode) and node.index_id == passage.node_id for node in sentences
+    )
+    assert not {child.node_id for child in passage.child_nodes or []} & {
+        node.node_id for node in sentences
+    }
 
 
 def test_a_sentence_that_is_a_proposition_is_stored_once(documents: list[Document]) -> None:
@@ -108,7 +117,9 @@ def test_a_sentence_that_is_a_proposition_is_stored_once(documents: list[Documen
     assert not of(nodes, "sentence")
 
 
-def test_every_node_carries_its_documents_metadata(flat: list[BaseNode], documents: list[Document]) -> None:
+def test_every_node_carries_its_documents_metadata(
+    flat: list[BaseNode], documents: list[Document]
+) -> None:
     by_id = {document.id_: document for document in documents}
     for node in flat:
         document = by_id[str(node.ref_doc_id)]
@@ -133,7 +144,9 @@ def test_a_passage_knows_its_section(documents: list[Document]) -> None:
 
 def test_relationships_hold_no_copies_of_metadata(flat: list[BaseNode]) -> None:
     infos = [info for node in flat for info in node.relationships.values()]
-    assert all(not item.metadata for info in infos for item in (info if isinstance(info, list) else [info]))
+    assert all(
+        not item.metadata for info in infos for item in (info if isinstance(info, list) else [info])
+    )
 
 
 def test_include_prev_next_rel_and_include_metadata_are_honoured(documents: list[Document]) -> None:
@@ -149,7 +162,8 @@ def test_rows_and_code_stay_whole_as_units_of_their_own() -> None:
     text = f"Some results.\n\n{table}\n\nSome code.\n\n{code}\n\nThe end."
     for parser in (PropositionNodeParser(), PropositionNodeParser(propositionizer=Shouting())):
         texts = [
-            n.get_content() for n in of(parser.get_nodes_from_documents([Document(text=text)]), "proposition")
+            n.get_content()
+            for n in of(parser.get_nodes_from_documents([Document(text=text)]), "proposition")
         ]
         assert {"Year: 2021; Race: Asahi Hai", "Year: 2022; Race: Tokyo Yushun"} <= set(texts)
         assert code in texts
@@ -158,18 +172,25 @@ def test_rows_and_code_stay_whole_as_units_of_their_own() -> None:
 def test_a_block_without_letters_is_no_unit() -> None:
     document = Document(text="The tower is high.\n\n```\n+---+\n```\n\nIt is old.")
     nodes = PropositionNodeParser().get_nodes_from_documents([document])
-    assert [node.get_content() for node in of(nodes, "proposition")] == ["The tower is high.", "It is old."]
+    assert [node.get_content() for node in of(nodes, "proposition")] == [
+        "The tower is high.",
+        "It is old.",
+    ]
 
 
 def test_html_can_be_the_base_parser() -> None:
     pytest.importorskip("bs4")
-    document = Document(text="<html><body><h1>Rain</h1><p>Rain fell. It was cold.</p></body></html>")
+    document = Document(
+        text="<html><body><h1>Rain</h1><p>Rain fell. It was cold.</p></body></html>"
+    )
     nodes = PropositionNodeParser(base_parser=HTMLNodeParser()).get_nodes_from_documents([document])
     assert "Rain fell." in [node.get_content() for node in of(nodes, "proposition")]
 
 
 @pytest.mark.parametrize("base_parser", [JSONNodeParser(), HTMLNodeParser()])
-def test_a_document_that_the_base_parser_makes_nothing_of_is_a_passage(base_parser: NodeParser) -> None:
+def test_a_document_that_the_base_parser_makes_nothing_of_is_a_passage(
+    base_parser: NodeParser,
+) -> None:
     document = Document(text="味噌は塩辛い。大豆から作られる。")
     nodes = PropositionNodeParser(base_parser=base_parser).get_nodes_from_documents(
         [document, Document(text=" \n")]
@@ -192,7 +213,10 @@ def test_cores_recursive_retriever_works_on_these_nodes_alone(flat: list[BaseNod
         retriever_dict={"root": index.as_retriever(similarity_top_k=2)},
         node_dict={node.node_id: node for node in of(flat, "passage")},
     )
-    assert "Akashi Bridge" in retriever.retrieve("When did the Akashi Bridge open?")[0].node.get_content()
+    assert (
+        "Akashi Bridge"
+        in retriever.retrieve("When did the Akashi Bridge open?")[0].node.get_content()
+    )
     assert "新幹線" in retriever.retrieve("新幹線はいつ開業したか")[0].node.get_content()
 
 
@@ -207,7 +231,9 @@ def test_cores_auto_merging_retriever_merges_these_nodes(deep: list[BaseNode]) -
         transformations=[],
     )
     retriever = AutoMergingRetriever(index.as_retriever(similarity_top_k=3), context)  # type: ignore[arg-type]
-    found = retriever.retrieve("The Akashi Bridge opened in 1998 and its main span is 1,991 metres long")
+    found = retriever.retrieve(
+        "The Akashi Bridge opened in 1998 and its main span is 1,991 metres long"
+    )
     assert found[0].node.get_content().startswith("The Akashi Bridge opened in 1998. Its main span")
 
 
@@ -234,4 +260,6 @@ def test_a_propositionizer_that_returns_nothing_is_replaced_by_sentences_and_mar
 
     nodes = PropositionNodeParser(propositionizer=Silent()).get_nodes_from_documents(documents)
     assert {node.metadata[STATUS_KEY] for node in nodes} == {"fallback"}
-    assert "They reach 16 metres there." in [node.get_content() for node in of(nodes, "proposition")]
+    assert "They reach 16 metres there." in [
+        node.get_content() for node in of(nodes, "proposition")
+    ]

@@ -54,7 +54,9 @@ class OfSplitter(NodeParser):
     def class_name(cls) -> str:
         return "OfSplitter"
 
-    def _parse_nodes(self, nodes: Any, show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
+    def _parse_nodes(
+        self, nodes: Any, show_progress: bool = False, **kwargs: Any
+    ) -> list[BaseNode]:
         return SentenceSplitter(chunk_size=120, chunk_overlap=0)(nodes)
 
 
@@ -78,7 +80,9 @@ PARSERS: dict[str, BasePropositionNodeParser] = {
 def borders(
     parser: BasePropositionNodeParser, metadata: dict[str, Any], **fields: Any
 ) -> list[tuple[Any, ...]]:
-    nodes = parser.get_nodes_from_documents([Document(text=ARTICLE, id_="a", metadata=metadata, **fields)])
+    nodes = parser.get_nodes_from_documents(
+        [Document(text=ARTICLE, id_="a", metadata=metadata, **fields)]
+    )
     return [(node.node_id, node.start_char_idx, node.end_char_idx, node.text) for node in nodes]  # type: ignore[attr-defined]
 
 
@@ -101,15 +105,23 @@ def test_passages_are_the_same_whatever_metadata_a_document_has(name: str, token
     st.sampled_from(sorted(PARSERS)),
     st.sampled_from([(), ("author",), ("title", "section", "部署")]),
 )
-def test_no_metadata_move_a_border(metadata: dict[str, Any], name: str, embed: tuple[str, ...]) -> None:
-    parser = PARSERS[name].model_copy(update={"embed_metadata": embed, "llm_metadata": ("author", "window")})
-    assert borders(parser, metadata, metadata_template="{key} is {value}") == borders(PARSERS[name], {})
+def test_no_metadata_move_a_border(
+    metadata: dict[str, Any], name: str, embed: tuple[str, ...]
+) -> None:
+    parser = PARSERS[name].model_copy(
+        update={"embed_metadata": embed, "llm_metadata": ("author", "window")}
+    )
+    assert borders(parser, metadata, metadata_template="{key} is {value}") == borders(
+        PARSERS[name], {}
+    )
 
 
 def test_what_is_asked_of_an_llm_does_not_hang_on_other_metadata() -> None:
     document = Document(text=ARTICLE, metadata={"title": "Offices"})
     more = Document(text=ARTICLE, metadata={"title": "Offices", "owner": "Sato " * 300})
-    assert PropositionNodeParser().passages_of(more) == PropositionNodeParser().passages_of(document)
+    assert PropositionNodeParser().passages_of(more) == PropositionNodeParser().passages_of(
+        document
+    )
     assert all(
         isinstance(one, Passage) and one.title == "Offices"
         for one in PropositionNodeParser().passages_of(more)
@@ -124,7 +136,9 @@ def seen(node: BaseNode, mode: MetadataMode) -> str:
 
 
 def test_a_fact_is_embedded_as_it_stands() -> None:
-    for node in PropositionNodeParser().get_nodes_from_documents([Document(text=ARTICLE, metadata=TAGGED)]):
+    for node in PropositionNodeParser().get_nodes_from_documents(
+        [Document(text=ARTICLE, metadata=TAGGED)]
+    ):
         assert node.get_content(MetadataMode.EMBED) == node.get_content(MetadataMode.NONE)
         assert TAGGED.items() <= node.metadata.items()  # for filters
 
@@ -132,7 +146,8 @@ def test_a_fact_is_embedded_as_it_stands() -> None:
 def test_metadata_are_embedded_where_they_are_asked_for() -> None:
     parser = PropositionNodeParser(embed_metadata=["title", "section", "dept", "nowhere"])
     document = Document(
-        text="# Offices\n\nThe Kyoto office opened in 1999.", metadata={"file_name": "手引き.md", **TAGGED}
+        text="# Offices\n\nThe Kyoto office opened in 1999.",
+        metadata={"file_name": "手引き.md", **TAGGED},
     )
     for node in parser.get_nodes_from_documents([document]):
         assert seen(node, MetadataMode.EMBED) == "title: Offices\nsection: Offices\ndept: ops"
@@ -183,7 +198,9 @@ def test_a_unit_says_the_section_that_it_stands_in_itself() -> None:
     text = "Before all heads, nothing.\n\n# One\n\nRain fell.\n\n# Two\n\nIt was cold."
     nodes = PropositionNodeParser().get_nodes_from_documents([Document(text=text)])
     sections = [
-        node.metadata.get("section") for node in nodes if node.metadata[GRANULARITY_KEY] == "proposition"
+        node.metadata.get("section")
+        for node in nodes
+        if node.metadata[GRANULARITY_KEY] == "proposition"
     ]
     assert sections == [None, "One", "Two"]
     assert [node.metadata.get("section") for node in nodes] == [
@@ -199,7 +216,9 @@ def test_what_the_user_excluded_himself_stays_excluded() -> None:
         excluded_embed_metadata_keys=["dept"],
         excluded_llm_metadata_keys=["file_name"],
     )
-    for node in PropositionNodeParser(embed_metadata=["dept", "author"]).get_nodes_from_documents([document]):
+    for node in PropositionNodeParser(embed_metadata=["dept", "author"]).get_nodes_from_documents(
+        [document]
+    ):
         assert seen(node, MetadataMode.EMBED) == "author: Sato"
         assert seen(node, MetadataMode.LLM) == "title: Offices"
 
@@ -215,15 +234,23 @@ def test_a_documents_templates_are_its_nodes_templates(name: str) -> None:
     )
     parser = PARSERS[name].model_copy(update={"llm_metadata": ("title", "file_name")})
     for node in parser.get_nodes_from_documents([document]):
-        assert node.get_content(MetadataMode.LLM) == f"<file_name=offices.txt> {node.get_content()}".strip()
+        assert (
+            node.get_content(MetadataMode.LLM)
+            == f"<file_name=offices.txt> {node.get_content()}".strip()
+        )
 
 
 def test_metadata_that_a_base_parser_adds_can_be_shown() -> None:
     parser = PropositionNodeParser(
         base_parser=MarkdownNodeParser(), embed_metadata=["header_path"], llm_metadata=()
     )
-    nodes = parser.get_nodes_from_documents([Document(text="# A\n\nRain fell.\n\n## B\n\nIt was cold.")])
-    assert {seen(node, MetadataMode.EMBED) for node in nodes} == {"header_path: /", "header_path: /A/"}
+    nodes = parser.get_nodes_from_documents(
+        [Document(text="# A\n\nRain fell.\n\n## B\n\nIt was cold.")]
+    )
+    assert {seen(node, MetadataMode.EMBED) for node in nodes} == {
+        "header_path: /",
+        "header_path: /A/",
+    }
     assert {seen(node, MetadataMode.LLM) for node in nodes} == {""}
 
 
@@ -237,7 +264,9 @@ def test_what_is_embedded_decides_whether_a_document_has_changed() -> None:
 
     assert changed(plain, embed_metadata=("dept",))
     assert not changed(plain, llm_metadata=("dept",))
-    assert changed(Document(text=FACT, metadata={"file_path": "/a/offices.txt"}), embed_metadata=("title",))
+    assert changed(
+        Document(text=FACT, metadata={"file_path": "/a/offices.txt"}), embed_metadata=("title",)
+    )
     assert changed(Document(text=f"# Head\n\n{FACT}"), embed_metadata=("section",))
     hidden = Document(text=FACT, metadata=TAGGED, excluded_embed_metadata_keys=["dept"])
     assert not changed(hidden, embed_metadata=("dept",))
@@ -252,7 +281,8 @@ def test_ids_do_not_hang_on_what_models_see() -> None:
     default = PropositionNodeParser()
     other = PropositionNodeParser(embed_metadata=["dept"], llm_metadata=())
     ids = [
-        [node.node_id for node in parser.get_nodes_from_documents([document])] for parser in (default, other)
+        [node.node_id for node in parser.get_nodes_from_documents([document])]
+        for parser in (default, other)
     ]
     assert ids[0] == ids[1]
 
@@ -267,12 +297,16 @@ def test_a_section_of_a_users_own_stays_what_it_is(section: Any) -> None:
 
 
 def test_a_parser_is_made_of_its_dictionary_with_what_models_see() -> None:
-    parser = HierarchicalPropositionNodeParser.from_defaults(embed_metadata=["dept"], llm_metadata=["author"])
+    parser = HierarchicalPropositionNodeParser.from_defaults(
+        embed_metadata=["dept"], llm_metadata=["author"]
+    )
     parser.levels.insert(0, SectionNodeParser())
     again = HierarchicalPropositionNodeParser.from_dict(parser.to_dict())
     assert (again.embed_metadata, again.llm_metadata) == (("dept",), ("author",))
 
 
 def test_nothing_is_printed_of_small_passages(capsys: pytest.CaptureFixture[str]) -> None:
-    borders(PropositionNodeParser(base_parser=PassageNodeParser(chunk_size=30)), {"tags": " word" * 100})
+    borders(
+        PropositionNodeParser(base_parser=PassageNodeParser(chunk_size=30)), {"tags": " word" * 100}
+    )
     assert capsys.readouterr().out == ""

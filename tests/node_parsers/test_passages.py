@@ -57,7 +57,10 @@ def units(text: str, size: int = 256) -> list[str]:
     ("lines", "text"),
     [
         ([f"| {n} | 最大${n},250,000 |" for n in range(60)], "| 番号 | 金額 |\n|---|---|\n{}\n"),
-        ([f"- It costs {n},250,000 yen. Ask\n  for it at the desk." for n in range(60)], "Prices:\n\n{}"),
+        (
+            [f"- It costs {n},250,000 yen. Ask\n  for it at the desk." for n in range(60)],
+            "Prices:\n\n{}",
+        ),
         ([f"- 第{n}号は{n},250円。受付で\n  尋ねること。" for n in range(60)], "料金：\n\n{}"),
         ([f"cp a{n}.txt b{n}.txt && ls | wc -l" for n in range(60)], "Run:\n\n```sh\n{}\n```\n"),
         ([f"It rained for {n}.5 days. " for n in range(60)], "{}"),
@@ -65,7 +68,9 @@ def units(text: str, size: int = 256) -> list[str]:
     ],
     ids=["rows", "items", "items in Japanese", "code", "sentences", "sentences in Japanese"],
 )
-def test_a_row_an_item_a_line_of_code_and_a_sentence_are_in_one_passage(lines: list[str], text: str) -> None:
+def test_a_row_an_item_a_line_of_code_and_a_sentence_are_in_one_passage(
+    lines: list[str], text: str
+) -> None:
     cut = passages(text.format(("" if text == "{}" else "\n").join(lines)), size=60)
     assert len(cut) > 5
     for line in lines:
@@ -73,7 +78,9 @@ def test_a_row_an_item_a_line_of_code_and_a_sentence_are_in_one_passage(lines: l
 
 
 @given(DOCUMENTS, st.sampled_from([40, 60, 120]))
-def test_passages_begin_where_a_block_a_sentence_or_a_line_of_code_does(text: str, size: int) -> None:
+def test_passages_begin_where_a_block_a_sentence_or_a_line_of_code_does(
+    text: str, size: int
+) -> None:
     starts = set()
     for block in find_blocks(text):
         own = text[slice(*block.span)]
@@ -90,14 +97,20 @@ def test_passages_begin_where_a_block_a_sentence_or_a_line_of_code_does(text: st
 def test_no_passage_but_of_rows_is_longer_than_asked_for(text: str) -> None:
     for passage in passages(text, size=50):
         line_ends = passage.count("\n")
-        assert length_of(passage) <= 50 * (1.25 if "|" in passage or "<tr" in passage else 1) + line_ends
+        assert (
+            length_of(passage)
+            <= 50 * (1.25 if "|" in passage or "<tr" in passage else 1) + line_ends
+        )
 
 
 # What alone is larger than a passage
 
 
 def test_a_long_sentence_is_cut_at_clauses_and_never_within_a_number_or_an_address() -> None:
-    text = ", ".join(f"it was {n},250.75 yen at https://example.com/a:b/{n};x,{n}" for n in range(60)) + "."
+    text = (
+        ", ".join(f"it was {n},250.75 yen at https://example.com/a:b/{n};x,{n}" for n in range(60))
+        + "."
+    )
     cut = passages(text, size=60)
     assert len(cut) > 5
     assert all(passage.startswith("it was ") for passage in cut)
@@ -114,7 +127,9 @@ def test_a_long_japanese_sentence_is_cut_at_its_commas() -> None:
 def test_an_address_is_whole_where_a_sentence_has_no_clauses() -> None:
     addresses = [f"https://example.com/page/{n}?x={n}:{n}" for n in range(80)]
     cut = passages("See " + " and ".join(addresses) + ".", size=40)
-    assert all(any(re.search(rf"{re.escape(one)}(?!\d)", passage) for passage in cut) for one in addresses)
+    assert all(
+        any(re.search(rf"{re.escape(one)}(?!\d)", passage) for passage in cut) for one in addresses
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,7 +166,9 @@ def test_a_cell_that_is_larger_than_a_passage_is_cut_between_its_sentences() -> 
     cut = passages(text, size=100)
     assert len(cut) > 3
     assert all(sum(one in passage for passage in cut) == 1 for one in sentences)
-    assert all(unit.startswith("品名: 湯飲み; 説明: 湯飲みの作り方の") for unit in units(text, size=100))
+    assert all(
+        unit.startswith("品名: 湯飲み; 説明: 湯飲みの作り方の") for unit in units(text, size=100)
+    )
 
 
 def test_each_part_of_a_long_record_says_what_it_is_a_record_of() -> None:
@@ -209,7 +226,9 @@ def test_a_picture_in_the_text_makes_no_passage_and_no_request(text: str) -> Non
 
 
 def test_links_are_not_counted_as_length() -> None:
-    text = " ".join(f"See [form {n}](https://hr.example.com/leave/{'x' * 80}?id={n})." for n in range(40))
+    text = " ".join(
+        f"See [form {n}](https://hr.example.com/leave/{'x' * 80}?id={n})." for n in range(40)
+    )
     assert len(passages(text)) == 1
 
 
@@ -247,11 +266,15 @@ def test_the_end_of_an_outer_section_is_preferred_to_that_of_an_inner_one() -> N
     ],
 )
 @pytest.mark.parametrize("size", [40, 50, 60, 70])
-def test_an_answer_is_with_its_question_and_a_definition_with_its_term(pair: str, size: int) -> None:
+def test_an_answer_is_with_its_question_and_a_definition_with_its_term(
+    pair: str, size: int
+) -> None:
     pairs = [pair.format(n, n) for n in range(100, 120)]
     cut = passages("# FAQ\n\n" + "\n\n".join(pairs), size)
     assert len(cut) > 3
-    assert all(sum(one.removesuffix("\n\n</details>") in passage for passage in cut) == 1 for one in pairs)
+    assert all(
+        sum(one.removesuffix("\n\n</details>") in passage for passage in cut) == 1 for one in pairs
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,13 +289,18 @@ def test_a_line_that_leads_a_list_in_is_with_its_first_items(lead: str, size: in
 
 @pytest.mark.parametrize("size", [60, 70, 80, 90])
 def test_the_header_of_a_table_is_with_its_first_rows(size: int) -> None:
-    table = "| 品名 | Price |\n|---|---|\n" + "\n".join(f"| 湯飲み{n} | {n} yen |" for n in range(20))
+    table = "| 品名 | Price |\n|---|---|\n" + "\n".join(
+        f"| 湯飲み{n} | {n} yen |" for n in range(20)
+    )
     cut = passages("\n\n".join([table] * 3), size)
     assert not any(passage.endswith("|---|---|") for passage in cut)
 
 
 def test_rows_of_a_group_that_begin_a_passage_have_its_name_above_them() -> None:
-    groups = {name: "".join(f"| {name} {n} | kg | {n} |\n" for n in range(12)) for name in ("Fruit", "野菜")}
+    groups = {
+        name: "".join(f"| {name} {n} | kg | {n} |\n" for n in range(12))
+        for name in ("Fruit", "野菜")
+    }
     table = "".join(f"| {name} | | |\n{rows}" for name, rows in groups.items())
     text = f"Prices in yen:\n\n| Item | Unit | Price |\n|---|---|---|\n{table}"
     first, *others = passage_nodes(text, size=80)
@@ -325,4 +353,6 @@ def test_a_run_without_sentences_fills_passages(text: str) -> None:
 def test_what_is_longer_than_several_passages_leads_in_nothing(lead: str, items: str) -> None:
     nodes = nodes_of(f"{lead}\n\n{items}")
     assert max(len(node.metadata[CONTEXT_KEY]) for node in nodes) < 4_500
-    assert any(lead[-3:] in node.metadata[CONTEXT_KEY] for node in nodes_of(f"{lead[-9:]}\n\n{items}"))
+    assert any(
+        lead[-3:] in node.metadata[CONTEXT_KEY] for node in nodes_of(f"{lead[-9:]}\n\n{items}")
+    )

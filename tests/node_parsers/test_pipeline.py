@@ -37,7 +37,10 @@ PARSERS = [PropositionNodeParser, HierarchicalPropositionNodeParser]
 
 @pytest.fixture
 def twins() -> list[Document]:
-    return [Document(id_=name, text="The lamp is red. It hangs in hall 7.") for name in ("first", "second")]
+    return [
+        Document(id_=name, text="The lamp is red. It hangs in hall 7.")
+        for name in ("first", "second")
+    ]
 
 
 @pytest.mark.parametrize("parser_class", PARSERS)
@@ -53,7 +56,9 @@ def test_it_runs_in_an_ingestion_pipeline(documents: list[Document], parser_clas
 async def test_it_runs_in_an_asynchronous_pipeline(documents: list[Document]) -> None:
     parser = PropositionNodeParser()
     nodes = await IngestionPipeline(transformations=[parser]).arun(documents=documents)
-    assert [n.node_id for n in nodes] == [n.node_id for n in parser.get_nodes_from_documents(documents)]
+    assert [n.node_id for n in nodes] == [
+        n.node_id for n in parser.get_nodes_from_documents(documents)
+    ]
 
 
 def test_it_can_be_the_transformation_of_settings(documents: list[Document]) -> None:
@@ -70,12 +75,16 @@ def test_it_can_be_the_transformation_of_settings(documents: list[Document]) -> 
 def test_two_workers_make_the_same_nodes(documents: list[Document]) -> None:
     parser = PropositionNodeParser()
     nodes = IngestionPipeline(transformations=[parser]).run(documents=documents, num_workers=2)
-    assert {n.node_id for n in nodes} == {n.node_id for n in parser.get_nodes_from_documents(documents)}
+    assert {n.node_id for n in nodes} == {
+        n.node_id for n in parser.get_nodes_from_documents(documents)
+    }
 
 
 def test_nodes_of_another_splitter_can_be_the_passages(documents: list[Document]) -> None:
     splitter = SentenceSplitter(chunk_size=30, chunk_overlap=0)
-    nodes = IngestionPipeline(transformations=[splitter, PropositionNodeParser()]).run(documents=documents)
+    nodes = IngestionPipeline(transformations=[splitter, PropositionNodeParser()]).run(
+        documents=documents
+    )
     by_id = {document.id_: document for document in documents}
     assert {node.ref_doc_id for node in nodes} == set(by_id)
     for node in nodes:
@@ -88,9 +97,9 @@ def test_our_cache_keeps_two_documents_of_equal_text_apart(twins: list[Document]
     cache = PropositionIngestionCache()
     model = TrigramEmbedding()
     for document in twins:
-        nodes = IngestionPipeline(transformations=[PropositionNodeParser(), model], cache=cache).run(
-            documents=[document]
-        )
+        nodes = IngestionPipeline(
+            transformations=[PropositionNodeParser(), model], cache=cache
+        ).run(documents=[document])
         assert {node.ref_doc_id for node in nodes} == {document.id_}
 
 
@@ -152,7 +161,9 @@ def test_a_base_parsers_key_is_not_serialised_either() -> None:
         MarkdownElementNodeParser(llm=OpenAI(model="gpt-4o-mini", api_key=KEY)),
         TopicNodeParser(embed_model=embed_model),
         TopicNodeParser(embed_model=OpenAIEmbedding(api_key="", default_headers={"api-key": KEY})),
-        TopicNodeParser(embed_model=OpenAIEmbedding(api_key="", default_headers={"X-Gateway": KEY})),
+        TopicNodeParser(
+            embed_model=OpenAIEmbedding(api_key="", default_headers={"X-Gateway": KEY})
+        ),
     ):
         for parser in (
             PropositionNodeParser(base_parser=splitter),
@@ -167,9 +178,13 @@ def test_a_model_that_was_found_by_its_name_is_not_pickled(monkeypatch: pytest.M
     pytest.importorskip("llama_index.embeddings.openai")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with OpenAIServer() as server:
-        topics = TopicNodeParser(embed_model=f"openai:text-embedding-3-small@{server.url}", chunk_size=10)
+        topics = TopicNodeParser(
+            embed_model=f"openai:text-embedding-3-small@{server.url}", chunk_size=10
+        )
         parser = PropositionNodeParser(base_parser=topics)
-        assert parser.get_nodes_from_documents([Document(text="The lamp is red. It hangs in hall 7. " * 3)])
+        assert parser.get_nodes_from_documents(
+            [Document(text="The lamp is red. It hangs in hall 7. " * 3)]
+        )
         assert "secret" not in repr(pickle.dumps(parser)) + repr(topics)
 
 
@@ -188,7 +203,8 @@ def test_pickled_parsers_work_in_another_process(documents: list[Document], tmp_
     code, output, errors = run_program(program, tmp_path / "parsers", documents[1].text)
     assert code == 0, errors
     here = [
-        parser.get_nodes_from_documents([Document(id_="x", text=documents[1].text)]) for parser in parsers
+        parser.get_nodes_from_documents([Document(id_="x", text=documents[1].text)])
+        for parser in parsers
     ]
     assert output.splitlines() == [str([node.node_id for node in nodes]) for nodes in here]
 
@@ -204,7 +220,9 @@ def test_a_pickled_client_is_rebuilt_from_the_environment_or_names_what_is_missi
 
 
 @pytest.mark.parametrize("parser_class", PARSERS)
-def test_a_parser_comes_back_from_its_dictionary(documents: list[Document], parser_class: type) -> None:
+def test_a_parser_comes_back_from_its_dictionary(
+    documents: list[Document], parser_class: type
+) -> None:
     parser = parser_class(granularity=("sentence",), propositionizer=SentencePropositionizer())
     again = parser_class.from_dict(json.loads(parser.to_json()))
     assert [n.node_id for n in again.get_nodes_from_documents(documents)] == [

@@ -34,7 +34,12 @@ from tests.made_up_passages import InstantLLM
 from tests.openai_server import OpenAIServer, Reply, asked_content
 
 PARSERS = [PropositionNodeParser, HierarchicalPropositionNodeParser]
-GRANULARITIES: list[tuple[str, ...]] = [(), ("sentence",), ("proposition",), ("proposition", "sentence")]
+GRANULARITIES: list[tuple[str, ...]] = [
+    (),
+    ("sentence",),
+    ("proposition",),
+    ("proposition", "sentence"),
+]
 SENTENCES = (
     "Rain fell. ",
     "The match was called off. ",
@@ -56,7 +61,9 @@ def ids_of(nodes: Iterable[BaseNode]) -> list[str]:
 
 def numbered(count: int | None = None) -> Iterator[Document]:
     for number in itertools.count() if count is None else range(count):
-        yield Document(id_=f"文書{number}", text=f"Number {number} is a number. 番号は{number}である。")
+        yield Document(
+            id_=f"文書{number}", text=f"Number {number} is a number. 番号は{number}である。"
+        )
 
 
 def asking(server: OpenAIServer, **settings: Any) -> LLMPropositionizer:
@@ -72,7 +79,9 @@ def echo(body: dict[str, Any]) -> str:
 def small_documents(draw: st.DrawFn) -> list[Document]:
     """Documents of few sentences: many of equal text, some blank, with ids of their own or made up by
     core."""
-    texts = draw(st.lists(st.lists(st.sampled_from(SENTENCES), max_size=4).map("".join), max_size=6))
+    texts = draw(
+        st.lists(st.lists(st.sampled_from(SENTENCES), max_size=4).map("".join), max_size=6)
+    )
     named = draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts)))
     return [
         Document(text=text, **({"id_": f"文書 {number}"} if is_named else {}))
@@ -87,7 +96,9 @@ def small_documents(draw: st.DrawFn) -> list[Document]:
 @given(documents=small_documents(), granularity=st.sampled_from(GRANULARITIES))
 @settings(max_examples=40, deadline=None)
 def test_the_nodes_are_those_of_get_nodes_from_documents(
-    parser_class: type[BasePropositionNodeParser], documents: list[Document], granularity: tuple[str, ...]
+    parser_class: type[BasePropositionNodeParser],
+    documents: list[Document],
+    granularity: tuple[str, ...],
 ) -> None:
     parser = parser_class(granularity=granularity)
     at_once = [node.to_dict() for node in parser.get_nodes_from_documents(documents)]
@@ -102,7 +113,11 @@ def test_each_document_is_yielded_once_and_in_order(documents: list[Document]) -
     assert all(node.ref_doc_id == each.document.id_ for each in parsed for node in each.nodes)
 
 
-@given(texts=st.lists(st.lists(st.sampled_from(SENTENCES), max_size=4).map("".join), min_size=2, max_size=5))
+@given(
+    texts=st.lists(
+        st.lists(st.sampled_from(SENTENCES), max_size=4).map("".join), min_size=2, max_size=5
+    )
+)
 @settings(max_examples=40, deadline=None)
 def test_a_document_whose_id_comes_again_has_the_nodes_that_it_has_alone(texts: list[str]) -> None:
     parser = PropositionNodeParser(granularity=("proposition", "sentence"))
@@ -115,7 +130,9 @@ def test_documents_of_equal_text_are_told_from_those_that_the_ids_have_seen() ->
     parser = PropositionNodeParser()
     twins = [Document(text="雨が降った。") for _ in range(2)]
     ids = parser.new_ids()
-    one_by_one = [node for twin in twins for each in parser.stream([twin], ids=ids) for node in each.nodes]
+    one_by_one = [
+        node for twin in twins for each in parser.stream([twin], ids=ids) for node in each.nodes
+    ]
     assert ids_of(one_by_one) == ids_of(parser.get_nodes_from_documents(twins))
 
 
@@ -128,14 +145,19 @@ def test_blank_documents_are_yielded_without_nodes_wherever_they_stand() -> None
 
 def test_nothing_but_blank_documents_asks_for_nothing(server: OpenAIServer) -> None:
     parser = PropositionNodeParser(propositionizer=asking(server))
-    assert [each.nodes for each in parser.stream([Document(text=" "), Document(text="")])] == [[], []]
+    assert [each.nodes for each in parser.stream([Document(text=" "), Document(text="")])] == [
+        [],
+        [],
+    ]
     assert server.requests == []
 
 
 def test_propositions_come_from_the_llm(server: OpenAIServer) -> None:
     parser = PropositionNodeParser(propositionizer=asking(server))
     parsed = list(parser.stream(numbered(20)))
-    assert [each.nodes[-1].get_content() for each in parsed] == [document.text for document in numbered(20)]
+    assert [each.nodes[-1].get_content() for each in parsed] == [
+        document.text for document in numbered(20)
+    ]
     assert ids_of(node for each in parsed for node in each.nodes) == ids_of(
         parser.get_nodes_from_documents(list(numbered(20)))
     )
@@ -153,22 +175,32 @@ async def test_it_works_inside_a_running_event_loop(server: OpenAIServer) -> Non
 def test_an_endless_iterable_is_read_as_far_as_needed(granularity: tuple[str, ...]) -> None:
     read = itertools.count()
     endless = (document for document in numbered() if next(read) >= 0)
-    parsed = list(itertools.islice(PropositionNodeParser(granularity=granularity).stream(endless), 3))
+    parsed = list(
+        itertools.islice(PropositionNodeParser(granularity=granularity).stream(endless), 3)
+    )
     assert [each.document.id_ for each in parsed] == ["文書0", "文書1", "文書2"]
     assert next(read) <= AHEAD
 
 
-def test_an_endless_iterable_is_read_as_far_as_needed_where_an_llm_is_asked(server: OpenAIServer) -> None:
+def test_an_endless_iterable_is_read_as_far_as_needed_where_an_llm_is_asked(
+    server: OpenAIServer,
+) -> None:
     read = itertools.count()
     endless = (document for document in numbered() if next(read) >= 0)
     stream = PropositionNodeParser(propositionizer=asking(server)).stream(endless)
-    assert [each.document.id_ for each in itertools.islice(stream, 3)] == ["文書0", "文書1", "文書2"]
+    assert [each.document.id_ for each in itertools.islice(stream, 3)] == [
+        "文書0",
+        "文書1",
+        "文書2",
+    ]
     stream.close()
     assert next(read) <= AHEAD
     assert len(server.requests) <= AHEAD
 
 
-@pytest.mark.parametrize("propositionizer", [SentencePropositionizer(), LLMPropositionizer(InstantLLM())])
+@pytest.mark.parametrize(
+    "propositionizer", [SentencePropositionizer(), LLMPropositionizer(InstantLLM())]
+)
 @pytest.mark.slow
 def test_few_documents_are_held_at_a_time(propositionizer: Propositionizer) -> None:
     parser = PropositionNodeParser(propositionizer=propositionizer)
@@ -193,11 +225,17 @@ def test_a_passage_is_told_of_once_and_in_order(server: OpenAIServer) -> None:
     splitter = SentenceSplitter(chunk_size=60, chunk_overlap=0)
     parser = PropositionNodeParser(base_parser=splitter, propositionizer=asking(server))
     documents = [
-        Document(id_=name, text=f"{name} is a place. " * 40) for name in ("Arlen", "Porto", "霧ヶ浜")
+        Document(id_=name, text=f"{name} is a place. " * 40)
+        for name in ("Arlen", "Porto", "霧ヶ浜")
     ]
     told: list[PropositionSet] = []
     parsed = list(parser.stream(documents, told.append))
-    passages = [node for each in parsed for node in each.nodes if node.metadata[GRANULARITY_KEY] == "passage"]
+    passages = [
+        node
+        for each in parsed
+        for node in each.nodes
+        if node.metadata[GRANULARITY_KEY] == "passage"
+    ]
     assert [made.texts for made in told] == [(node.get_content(),) for node in passages]
     assert len(passages) > 3
 
@@ -239,8 +277,14 @@ def test_the_propositionizer_is_not_asked_where_no_propositions_are_wanted(
     ],
     ids=["text", "id", "a file's name", "a key"],
 )
-def test_a_document_that_cannot_be_kept_is_an_error_and_the_others_go_on(document: Any, where: str) -> None:
-    documents = [*numbered(1), Document(**{"id_": "半分", "text": "Rain fell.", **document}), *numbered(1)]
+def test_a_document_that_cannot_be_kept_is_an_error_and_the_others_go_on(
+    document: Any, where: str
+) -> None:
+    documents = [
+        *numbered(1),
+        Document(**{"id_": "半分", "text": "Rain fell.", **document}),
+        *numbered(1),
+    ]
     good, bad, again = PropositionNodeParser().stream(documents)
     assert "'半分" in str(bad.error)
     assert re.search(rf"lone surrogate\) at position \d+ of its {where},", str(bad.error))
@@ -259,7 +303,9 @@ def test_a_document_that_cannot_be_kept_is_an_error_and_the_others_go_on(documen
         ([10**5000], "'札' holds a number of more than 3,000 digits"),
     ],
 )
-def test_metadata_that_cannot_be_kept_are_an_error_of_their_document(value: Any, problem: str) -> None:
+def test_metadata_that_cannot_be_kept_are_an_error_of_their_document(
+    value: Any, problem: str
+) -> None:
     documents = [Document(id_="odd", text="Rain fell.", metadata={"札": value}), *numbered(1)]
     bad, good = PropositionNodeParser().stream(documents)
     assert f"the metadata of document 'odd' cannot be kept as JSON: {problem}" in str(bad.error)
@@ -302,7 +348,11 @@ class Odd(Propositionizer):
 
 def test_propositions_that_are_no_texts_are_an_error_of_their_document() -> None:
     odd = Odd(lambda passage: PropositionSet((7,) if "雨" in passage.text else (passage.text,)))  # type: ignore[arg-type]
-    documents = [Document(text="Rain fell."), Document(text="雨が降った。"), Document(text="Snow fell.")]
+    documents = [
+        Document(text="Rain fell."),
+        Document(text="雨が降った。"),
+        Document(text="Snow fell."),
+    ]
     parsed = list(PropositionNodeParser(propositionizer=odd).stream(documents))
     assert [each.error is None for each in parsed] == [True, False, True]
     assert [bool(each.nodes) for each in parsed] == [True, False, True]
@@ -340,7 +390,9 @@ def test_documents_that_are_whole_are_yielded_before_an_error_that_stops_everyth
         else echo(body)
     )
     documents = [Document(id_=f"{n}", text=f"This is 文書{n}.") for n in range(8)]
-    stream = PropositionNodeParser(propositionizer=asking(server, max_concurrency=1)).stream(documents)
+    stream = PropositionNodeParser(propositionizer=asking(server, max_concurrency=1)).stream(
+        documents
+    )
     yielded = list(itertools.islice(stream, 5))
     with pytest.raises(PropositionizerError, match="API key"):
         next(stream)
@@ -350,9 +402,13 @@ def test_documents_that_are_whole_are_yielded_before_an_error_that_stops_everyth
 def test_a_document_whose_passage_could_not_be_asked_for_is_marked_as_incomplete(
     server: OpenAIServer,
 ) -> None:
-    server.responder = lambda body: Reply("down", status=503) if "雨" in asked_content(body) else echo(body)
+    server.responder = lambda body: (
+        Reply("down", status=503) if "雨" in asked_content(body) else echo(body)
+    )
     parser = PropositionNodeParser(propositionizer=asking(server))
-    bad, good = parser.stream([Document(id_="a", text="雨が降った。"), Document(id_="b", text="Rain fell.")])
+    bad, good = parser.stream(
+        [Document(id_="a", text="雨が降った。"), Document(id_="b", text="Rain fell.")]
+    )
     assert {node.metadata[DOCUMENT_HASH_KEY] for node in bad.nodes[:1]} == {
         f"incomplete: {parser.document_hash(bad.document)}"
     }

@@ -11,7 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llama_index.core import Document
 
-from llama_pack_densex import DenseXRetrievalPack, HierarchicalPropositionNodeParser, PropositionNodeParser
+from llama_pack_densex import (
+    DenseXRetrievalPack,
+    HierarchicalPropositionNodeParser,
+    PropositionNodeParser,
+)
 from llama_pack_densex.node_parsers.passages import length_of
 from llama_pack_densex.node_parsers.splitting import SectionNodeParser
 from llama_pack_densex.node_parsers.topics import TopicNodeParser, best_cuts, similarities
@@ -36,9 +40,12 @@ def passages(parser: TopicNodeParser, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "between"), [(TEA, RAIL, " "), (RAIL, TEA, " "), (LAKE, LINE, ""), (LINE, LAKE, "\n")]
+    ("first", "second", "between"),
+    [(TEA, RAIL, " "), (RAIL, TEA, " "), (LAKE, LINE, ""), (LINE, LAKE, "\n")],
 )
-def test_a_passage_ends_where_the_topic_changes(first: list[str], second: list[str], between: str) -> None:
+def test_a_passage_ends_where_the_topic_changes(
+    first: list[str], second: list[str], between: str
+) -> None:
     text = between.join([*first, *second])
     # so that more would fit than one topic
     size = max(length_of(between.join(part)) for part in (first, second)) + 8
@@ -71,11 +78,21 @@ def test_only_a_sentence_that_is_too_long_is_cut_inside() -> None:
 
 
 PIECES = st.sampled_from(
-    [*TEA, *RAIL, *LAKE, "# Head", "- item", "| a | b |\n|---|---|\n| 1 | 2 |", "!!", "𠮷野家。", "é"]
+    [
+        *TEA,
+        *RAIL,
+        *LAKE,
+        "# Head",
+        "- item",
+        "| a | b |\n|---|---|\n| 1 | 2 |",
+        "!!",
+        "𠮷野家。",
+        "é",
+    ]
 )
-TEXTS = st.lists(st.tuples(PIECES, st.sampled_from([" ", "", "\n", "\n\n", "　"])), max_size=25).map(
-    lambda parts: "".join(piece + gap for piece, gap in parts)
-)
+TEXTS = st.lists(
+    st.tuples(PIECES, st.sampled_from([" ", "", "\n", "\n\n", "　"])), max_size=25
+).map(lambda parts: "".join(piece + gap for piece, gap in parts))
 
 
 @settings(deadline=None)
@@ -105,13 +122,17 @@ def test_cuts_cross_the_least_similarity_of_all_that_keep_to_the_size(
     across, sizes = [gap for gap, _ in row[1:]], [size for _, size in row]
 
     def fits(cuts: list[int]) -> bool:
-        return all(end - begin == 1 or sum(sizes[begin:end]) <= most for begin, end in pairwise(cuts))
+        return all(
+            end - begin == 1 or sum(sizes[begin:end]) <= most for begin, end in pairwise(cuts)
+        )
 
     def cost(cuts: list[int]) -> float:
         return sum(max(across[place - 1], 0.0) for place in cuts[1:-1])
 
     every = [
-        [0, *some, len(sizes)] for n in range(len(sizes)) for some in combinations(range(1, len(sizes)), n)
+        [0, *some, len(sizes)]
+        for n in range(len(sizes))
+        for some in combinations(range(1, len(sizes)), n)
     ]
     chosen = best_cuts(across, sizes, most)
     assert chosen in every
@@ -121,7 +142,9 @@ def test_cuts_cross_the_least_similarity_of_all_that_keep_to_the_size(
 
 def test_similarity_is_that_of_two_sentences_on_either_side() -> None:
     tea, rail = [1.0, 0.0], [0.0, 1.0]
-    assert similarities(np.array([tea, tea, rail, rail])) == pytest.approx([0.5**0.5, 0.0, 0.5**0.5])
+    assert similarities(np.array([tea, tea, rail, rail])) == pytest.approx(
+        [0.5**0.5, 0.0, 0.5**0.5]
+    )
     assert similarities(np.array([tea])) == []
     assert similarities(np.zeros((2, 2))) == [0.0]
 
@@ -131,8 +154,12 @@ def test_it_is_a_base_parser_as_any_other(model: object) -> None:
     """Its settings come through dictionaries and pickles, and are a part of what tells a changed document."""
     parser = PropositionNodeParser(base_parser=TopicNodeParser(embed_model=model, chunk_size=30))
     document = Document(text=TEA[0], id_="tea")
-    assert pickle.loads(pickle.dumps(parser)).document_hash(document) == parser.document_hash(document)
-    other = PropositionNodeParser(base_parser=TopicNodeParser(embed_model="contriever", chunk_size=30))
+    assert pickle.loads(pickle.dumps(parser)).document_hash(document) == parser.document_hash(
+        document
+    )
+    other = PropositionNodeParser(
+        base_parser=TopicNodeParser(embed_model="contriever", chunk_size=30)
+    )
     assert other.document_hash(document) != parser.document_hash(document)
     made = PropositionNodeParser.from_dict(parser.to_dict())
     assert made.document_hash(document) == parser.document_hash(document)
@@ -144,7 +171,11 @@ def test_it_is_a_level_above_propositions_and_under_sections() -> None:
     topics = TopicNodeParser(embed_model=MODEL, chunk_size=40)
     parser = HierarchicalPropositionNodeParser(levels=[SectionNodeParser(), topics], granularity=())
     pack = DenseXRetrievalPack(
-        [Document(text=text)], node_parser=parser, mode="auto_merging", embed_model="none", query_llm="none"
+        [Document(text=text)],
+        node_parser=parser,
+        mode="auto_merging",
+        embed_model="none",
+        query_llm="none",
     )
     assert pack.retrieve("When was the railway electrified?")
     assert {node.get_content() for node in pack.nodes()} > {
@@ -155,5 +186,7 @@ def test_it_is_a_level_above_propositions_and_under_sections() -> None:
 @pytest.mark.parametrize("model", ["none", "nobody:x", "TrigramEmbedding: trigrams"])
 def test_without_a_model_the_error_says_what_is_missing(model: str) -> None:
     parser = PropositionNodeParser(base_parser=TopicNodeParser(embed_model=model, chunk_size=10))
-    with pytest.raises(ValueError, match=r"TopicNodeParser cannot split document .*(embedding|no provider)"):
+    with pytest.raises(
+        ValueError, match=r"TopicNodeParser cannot split document .*(embedding|no provider)"
+    ):
         parser.get_nodes_from_documents([Document(text=" ".join(TEA))])

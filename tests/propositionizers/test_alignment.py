@@ -17,10 +17,12 @@ pytestmark = pytest.mark.pure
 
 CHECKED = Path(__file__).parents[2] / "benchmarks" / "spans_checked.jsonl"
 RECORDED = [
-    json.loads(line) for line in (DATA / "propositions.jsonl").read_text(encoding="utf-8").splitlines()
+    json.loads(line)
+    for line in (DATA / "propositions.jsonl").read_text(encoding="utf-8").splitlines()
 ]
 NASTY = st.text(
-    alphabet=st.sampled_from("abAB. 。「」雨が降るカタ1２,\n\t#|-=`😀é\u3000\u0000\u202e"), max_size=120
+    alphabet=st.sampled_from("abAB. 。「」雨が降るカタ1２,\n\t#|-=`😀é\u3000\u0000\u202e"),
+    max_size=120,
 )
 ANY = st.text(max_size=60)
 PROSE = st.lists(
@@ -49,24 +51,34 @@ HORSE = (
 
 def said_by(passage: str, *propositions: str) -> list[str]:
     """The text of each proposition's sources."""
-    return [" … ".join(passage[slice(*span)] for span in spans) for spans in align(passage, propositions)]
+    return [
+        " … ".join(passage[slice(*span)] for span in spans)
+        for spans in align(passage, propositions)
+    ]
 
 
 @given(NASTY | PROSE | ANY, st.lists(NASTY | PROSE | ANY, max_size=6))
-def test_sources_are_sentences_or_the_propositions_own_words(passage: str, propositions: list[str]) -> None:
+def test_sources_are_sentences_or_the_propositions_own_words(
+    passage: str, propositions: list[str]
+) -> None:
     borders = sentence_spans(passage)
     for proposition, spans in zip(propositions, align(passage, propositions), strict=True):
         assert list(spans) == sorted(spans)
-        assert all(span in borders or passage[slice(*span)] == proposition.strip() for span in spans)
+        assert all(
+            span in borders or passage[slice(*span)] == proposition.strip() for span in spans
+        )
 
 
 @given(NASTY | PROSE | ANY, st.lists(NASTY | PROSE | ANY, max_size=6))
-def test_what_is_missing_is_in_the_passage_and_in_no_heading(passage: str, propositions: list[str]) -> None:
+def test_what_is_missing_is_in_the_passage_and_in_no_heading(
+    passage: str, propositions: list[str]
+) -> None:
     missing = [gap.span for gap in uncovered(passage, propositions)]
     assert missing == sorted(missing)
     assert set(missing) <= set(sentence_spans(passage))
     assert all(
-        passage[slice(*span)].strip() and not passage[slice(*span)].startswith("# ") for span in missing
+        passage[slice(*span)].strip() and not passage[slice(*span)].startswith("# ")
+        for span in missing
     )
 
 
@@ -121,22 +133,35 @@ def test_the_number_tells_between_sentences_about_two_models() -> None:
         "kW and costs 990 euros. Both use propane. The Polaris 7 weighs 118 kg, the Polaris 12 weighs 164 "
         "kg. The warranty is five years for the Polaris 7 and seven years for the Polaris 12."
     )
-    about = ("The heat pump Polaris {} has an output of {} kW.", "The heat pump Polaris {} costs {}90 euros.")
-    about += ("The Polaris {} weighs {} kg.", "Polaris {} uses propane.", "Polaris {} has a warranty.")
-    first, *_, second = said_by(passage, *(text.format(n, n) for n in (7, 12) for text in about))[:6]
+    about = (
+        "The heat pump Polaris {} has an output of {} kW.",
+        "The heat pump Polaris {} costs {}90 euros.",
+    )
+    about += (
+        "The Polaris {} weighs {} kg.",
+        "Polaris {} uses propane.",
+        "Polaris {} has a warranty.",
+    )
+    first, *_, second = said_by(passage, *(text.format(n, n) for n in (7, 12) for text in about))[
+        :6
+    ]
     assert first.startswith("Its heat pump Polaris 7")
     assert second.startswith("The larger Polaris 12")
 
 
 def test_a_proposition_of_two_sentences_has_both() -> None:
-    text = "The mill burned down in May 1904. Its owner, a Dutch banker, rebuilt it. Bread was dear."
+    text = (
+        "The mill burned down in May 1904. Its owner, a Dutch banker, rebuilt it. Bread was dear."
+    )
     (both,) = said_by(text, "After the mill burned down in May 1904, a Dutch banker rebuilt it.")
     assert both == "The mill burned down in May 1904. … Its owner, a Dutch banker, rebuilt it."
 
 
 def test_inflection_full_width_and_grouping_do_not_matter() -> None:
     text = "Costs rose. In all ３,５００ volunteers were planting trees. ﾃﾞﾋﾞｭｰは2015年だった。"
-    assert said_by(text, "3500 volunteers planted a tree.", "デビューは２０１５年のことである。") == [
+    assert said_by(
+        text, "3500 volunteers planted a tree.", "デビューは２０１５年のことである。"
+    ) == [
         "In all ３,５００ volunteers were planting trees.",
         "ﾃﾞﾋﾞｭｰは2015年だった。",
     ]
@@ -190,8 +215,12 @@ def test_what_no_sentence_says_aligns_nowhere() -> None:
             [],
             id="what states nothing or is a table",
         ),
-        pytest.param("塔の高さは30メートルだ。", ["塔の高さは30mだ。"], [], id="a unit in other letters"),
-        pytest.param("It burned in 1914–18.", ["It burned from 1914 to 1918."], [], id="a shortened year"),
+        pytest.param(
+            "塔の高さは30メートルだ。", ["塔の高さは30mだ。"], [], id="a unit in other letters"
+        ),
+        pytest.param(
+            "It burned in 1914–18.", ["It burned from 1914 to 1918."], [], id="a shortened year"
+        ),
         pytest.param("Rain fell.", [], ["Rain fell."], id="no propositions"),
         pytest.param("", [], [], id="nothing"),
     ],
@@ -214,7 +243,9 @@ def test_recorded_propositions_are_said_somewhere_and_miss_little() -> None:
 
 def test_spans_that_were_read_one_by_one_are_found() -> None:
     checked = [json.loads(line) for line in CHECKED.read_text(encoding="utf-8").splitlines()]
-    for one in (one for one in checked if one["file"] == "propositions.jsonl" and one["verdict"] == "right"):
+    for one in (
+        one for one in checked if one["file"] == "propositions.jsonl" and one["verdict"] == "right"
+    ):
         line = RECORDED[one["line"] - 1]
         found = align(line["text"], line["propositions"])[one["proposition"] - 1]
         assert [list(span) for span in found] == one["spans"], one
@@ -225,8 +256,12 @@ def test_a_sentence_whose_propositions_are_gone_is_missing() -> None:
     for line in RECORDED:
         text, propositions = line["text"], line["propositions"]
         sources = align(text, propositions)
-        for span in {spans[0] for spans in sources if spans in [(one,) for one in sentence_spans(text)]}:
-            left = [said for said, spans in zip(propositions, sources, strict=True) if span not in spans]
+        for span in {
+            spans[0] for spans in sources if spans in [(one,) for one in sentence_spans(text)]
+        }:
+            left = [
+                said for said, spans in zip(propositions, sources, strict=True) if span not in spans
+            ]
             gone += 1
             found += span in [gap.span for gap in uncovered(text, left)]
     assert gone > 200
@@ -234,7 +269,9 @@ def test_a_sentence_whose_propositions_are_gone_is_missing() -> None:
 
 
 def test_long_passages_are_aligned_too() -> None:
-    sentences = [f"The {i}th of the many lamps of Oslo was lit by Ole number {i}." for i in range(2000)]
+    sentences = [
+        f"The {i}th of the many lamps of Oslo was lit by Ole number {i}." for i in range(2000)
+    ]
     passage = " ".join(sentences)
     sources = align(passage, [f"Ole number {i} lit the lamp." for i in range(2000)])
     assert [passage[slice(*spans[0])] for spans in sources] == sentences

@@ -34,7 +34,9 @@ HORSE = Passage(
     "管理したのは「鬼の調教師」と呼ばれた佐伯いとである。",
     title="アオバノカゼ",
 )
-RUNNER = Passage("アオバノカゼの手綱を取ったのはルメールで、全10戦に騎乗した。", title="クリストフ・ルメール")
+RUNNER = Passage(
+    "アオバノカゼの手綱を取ったのはルメールで、全10戦に騎乗した。", title="クリストフ・ルメール"
+)
 
 
 def found(passage: Passage, *propositions: str) -> list[tuple[str, int | None]]:
@@ -85,9 +87,21 @@ def test_what_the_passage_or_its_title_says_is_grounded(passage: Passage, propos
         (HORSE, "2022年の星霜記念では木村哲也が騎乗した。", "木村哲也"),
         (HORSE, "アオバノカゼは青森県で生まれた。", "青森"),
         (HORSE, "アオバノカゼの英語表記はDo Deuceである。", "Do"),
-        (Passage("The lamp K380 was lit in 1875.", "Karsted"), "The lamp K340 was lit in 1875.", "K340"),
-        (Passage("The keeper is Ms. Lund.", "Karsted"), "The keeper of Karsted is Ms. Berg.", "Berg"),
-        (Passage("新型灯台XR500は2024年に点灯した。"), "新型灯台XR300は2024年に点灯した。", "XR300"),
+        (
+            Passage("The lamp K380 was lit in 1875.", "Karsted"),
+            "The lamp K340 was lit in 1875.",
+            "K340",
+        ),
+        (
+            Passage("The keeper is Ms. Lund.", "Karsted"),
+            "The keeper of Karsted is Ms. Berg.",
+            "Berg",
+        ),
+        (
+            Passage("新型灯台XR500は2024年に点灯した。"),
+            "新型灯台XR300は2024年に点灯した。",
+            "XR300",
+        ),
     ],
 )
 def test_what_it_does_not_say_is_named(passage: Passage, proposition: str, named: str) -> None:
@@ -151,7 +165,11 @@ FIRM = Passage("売上の30%が輸出である。令和6年に移転した。", 
         (Passage("霧浜電機は令和元年に移転した。"), "霧浜電機は2019年に移転した。", True),
         (Passage("霧浜電機は2019年に移転した。"), "霧浜電機は令和元年に移転した。", True),
         (Passage("霧浜電機は令和元年に移転した。"), "霧浜電機は2020年に移転した。", False),
-        (Passage("霧浜電機は1975年に、3割の人と移転した。"), "霧浜電機は昭和50年に移転した。", True),
+        (
+            Passage("霧浜電機は1975年に、3割の人と移転した。"),
+            "霧浜電機は昭和50年に移転した。",
+            True,
+        ),
         (RECIPE, "青葉亭の親子丼には鶏もも肉250gを使う。", True),
         (RECIPE, "青葉亭の親子丼には鶏もも肉250mlを使う。", False),
         (RECIPE, "青葉亭の親子丼ではだしは150mlである。", True),
@@ -194,7 +212,10 @@ def test_numbers_units_and_names_are_compared_by_what_they_mean(
 
 
 def test_a_name_that_is_not_there_is_reported_once() -> None:
-    texts = ["Karsted Lighthouse was sold to Wexford Lines.", "Wexford Lines painted Karsted Lighthouse."]
+    texts = [
+        "Karsted Lighthouse was sold to Wexford Lines.",
+        "Wexford Lines painted Karsted Lighthouse.",
+    ]
     assert found(TOWER, *texts) == [("grounding", 0), ("grounding", 0)]  # Wexford, Lines
 
 
@@ -239,20 +260,30 @@ def test_a_word_that_points_outside_is_found(passage: Passage, proposition: str)
             "This American Life is a radio show.",
         ),
         (Passage("『この世界の片隅に』は漫画である。"), "『この世界の片隅に』は漫画である。"),
-        (Passage("この世界の片隅には漫画である。", "この世界の片隅に"), "この世界の片隅には漫画である。"),
+        (
+            Passage("この世界の片隅には漫画である。", "この世界の片隅に"),
+            "この世界の片隅には漫画である。",
+        ),
         (HORSE, "それぞれの馬はドバイへ渡った。"),
         (HORSE, "アオバノカゼの鞍上は武田豊であった。"),
         (HORSE, "佐伯いとは、その厳しさで知られた。"),
     ],
 )
-def test_a_word_that_points_at_nothing_or_inside_is_left_alone(passage: Passage, proposition: str) -> None:
+def test_a_word_that_points_at_nothing_or_inside_is_left_alone(
+    passage: Passage, proposition: str
+) -> None:
     assert found(passage, proposition) == []
 
 
 def test_other_languages_are_named() -> None:
-    texts = ["アオバノカゼは2019年に生まれた。", "The horse won the race in 2022 and was trained by him."]
+    texts = [
+        "アオバノカゼは2019年に生まれた。",
+        "The horse won the race in 2022 and was trained by him.",
+    ]
     wrong = [one for one in check_propositions(HORSE, texts) if one.kind == "language"]
-    assert [(one.proposition, one.reason) for one in wrong] == [(1, "it is in a language in Latin script")]
+    assert [(one.proposition, one.reason) for one in wrong] == [
+        (1, "it is in a language in Latin script")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +300,10 @@ def test_the_same_words_again_are_a_duplicate(passage: Passage, texts: list[str]
 def test_other_numbers_and_turned_names_are_no_duplicates() -> None:
     passage = Passage("Ida saw Nils. Nils saw Ida. Ida has three boats. Ida has four boats.")
     assert (
-        found(passage, "Ida saw Nils.", "Nils saw Ida.", "Ida has three boats.", "Ida has four boats.") == []
+        found(
+            passage, "Ida saw Nils.", "Nils saw Ida.", "Ida has three boats.", "Ida has four boats."
+        )
+        == []
     )
 
 
@@ -277,7 +311,9 @@ def test_other_numbers_and_turned_names_are_no_duplicates() -> None:
     ("passage", "text"),
     [(TOWER, TOWER.text), (HORSE, HORSE.text), (TOWER, "Lighthouse."), (HORSE, "北海道安平町。")],
 )
-def test_a_single_word_and_the_whole_passage_are_no_propositions(passage: Passage, text: str) -> None:
+def test_a_single_word_and_the_whole_passage_are_no_propositions(
+    passage: Passage, text: str
+) -> None:
     assert ("size", 0) in found(passage, text)
 
 
@@ -303,7 +339,9 @@ def test_names_and_pronouns_of_other_languages_are_not_judged() -> None:
 
 
 @given(st.text(max_size=300), st.lists(st.text(max_size=120), max_size=4))
-def test_nothing_is_raised_and_indices_are_those_of_propositions(text: str, propositions: list[str]) -> None:
+def test_nothing_is_raised_and_indices_are_those_of_propositions(
+    text: str, propositions: list[str]
+) -> None:
     for finding in check_propositions(Passage(text, text[:9]), propositions):
         assert finding.proposition is None or propositions[finding.proposition].strip()
         assert finding.reason
@@ -321,7 +359,9 @@ SENTENCES = [
 def test_sentences_of_the_passage_are_grounded(sentences: list[str]) -> None:
     passage = Passage("\n\n".join(sentences))
     assert not [
-        one for one in check_propositions(passage, passage_sentences(passage.text)) if one.kind == "grounding"
+        one
+        for one in check_propositions(passage, passage_sentences(passage.text))
+        if one.kind == "grounding"
     ]
 
 
@@ -345,7 +385,9 @@ def test_words_that_the_end_of_a_line_parts_are_in_the_passage() -> None:
         "最初にすることは、作成したいプログラムのパッ\nケージがすでにあるかどうかを確認することです。"
     )
     proposition = "最初に、作成したいプログラムのパッケージがすでにあるかどうかを確認する。"
-    assert [one for one in check_propositions(passage, [proposition]) if one.kind == "grounding"] == []
+    assert [
+        one for one in check_propositions(passage, [proposition]) if one.kind == "grounding"
+    ] == []
 
 
 def test_better_is_fewer_and_more_of_no_kind() -> None:
@@ -358,7 +400,9 @@ def test_better_is_fewer_and_more_of_no_kind() -> None:
 
 
 @pytest.mark.parametrize("title", ["ドウデュース", "イクイノックス"])
-def test_propositions_of_the_racehorses_are_japanese_and_name_their_horse_or_race(title: str) -> None:
+def test_propositions_of_the_racehorses_are_japanese_and_name_their_horse_or_race(
+    title: str,
+) -> None:
     lines = (DATA / "propositions.jsonl").read_text(encoding="utf-8").splitlines()
     recorded = [one for one in map(json.loads, lines) if one["title"] == title]
     kinds = [
@@ -426,7 +470,9 @@ CITY_RIGHT = [
 
 
 @pytest.mark.parametrize(("passage", "propositions"), [(BRIDGE, BRIDGE_RIGHT), (CITY, CITY_RIGHT)])
-def test_what_is_said_in_another_form_is_grounded(passage: Passage, propositions: list[str]) -> None:
+def test_what_is_said_in_another_form_is_grounded(
+    passage: Passage, propositions: list[str]
+) -> None:
     assert found(passage, *propositions) == []
 
 
@@ -451,7 +497,9 @@ def test_what_is_replaced_in_another_form_is_found(passage: Passage, proposition
 
 def accused(passage: Passage, *propositions: str) -> list[str]:
     """What grounding says."""
-    return [one.reason for one in check_propositions(passage, propositions) if one.kind == "grounding"]
+    return [
+        one.reason for one in check_propositions(passage, propositions) if one.kind == "grounding"
+    ]
 
 
 NAMED_NUMBERS = Passage(
@@ -530,7 +578,9 @@ def test_a_number_below_the_same_word_in_each_row_is_no_part_of_a_name() -> None
 def test_a_name_with_another_number_is_reported_as_a_name(
     passage: Passage, proposition: str, named: str
 ) -> None:
-    assert accused(passage, proposition) == [f'"{named}" is in neither the passage nor its title or section']
+    assert accused(passage, proposition) == [
+        f'"{named}" is in neither the passage nor its title or section'
+    ]
 
 
 def test_the_number_of_a_name_counts_nothing() -> None:
@@ -554,8 +604,14 @@ def test_a_name_with_a_number_that_nothing_says_is_missing_as_a_name() -> None:
     [
         (Passage("申し込みは窓口で受け付ける。"), "申し込みの方法は、窓口での受け付けである。"),
         (Passage("早めに知らせること。", title="欠席"), "欠席は早めに知らせることが推奨される。"),
-        (Passage("[会則](/rules)を見てください。", title="入会"), "入会については、会則のページを参照する。"),
-        (Passage("荷物は送り先の家へ届ける。"), "荷物の配送サービスでは、荷物を送り先の家へ届ける。"),
+        (
+            Passage("[会則](/rules)を見てください。", title="入会"),
+            "入会については、会則のページを参照する。",
+        ),
+        (
+            Passage("荷物は送り先の家へ届ける。"),
+            "荷物の配送サービスでは、荷物を送り先の家へ届ける。",
+        ),
         (Passage("係がすぐに見にくる。"), "スタッフがすぐに確認する。"),
         (Passage("使い終えたら元の棚へ戻す。"), "使用後は元の棚へ返却する。"),
         (Passage("2つの会は別れた。"), "2つの会は分裂した。"),
@@ -567,7 +623,9 @@ def test_a_name_with_a_number_that_nothing_says_is_missing_as_a_name() -> None:
         (Passage("9時半に始まり、8割が集まる。"), "9時30分に始まり、80%が集まる。"),
     ],
 )
-def test_common_words_of_a_japanese_paraphrase_are_no_names(passage: Passage, proposition: str) -> None:
+def test_common_words_of_a_japanese_paraphrase_are_no_names(
+    passage: Passage, proposition: str
+) -> None:
     assert accused(passage, proposition) == []
 
 
@@ -600,7 +658,10 @@ LINKED_JA = Passage(
     [
         (
             LINKED,
-            ["The rules of Harrow Club are to be read before May 4.", "Harrow Club has a desk to write to."],
+            [
+                "The rules of Harrow Club are to be read before May 4.",
+                "Harrow Club has a desk to write to.",
+            ],
         ),
         (LINKED_JA, ["霧ヶ丘クラブの規則は5月4日までに読む。", "質問は窓口に送る。"]),
         (
@@ -621,7 +682,9 @@ def test_where_a_link_leads_may_be_said_and_may_be_left_out(
 
 @pytest.mark.parametrize("passage", [LINKED, LINKED_JA])
 def test_a_wrong_address_and_a_number_out_of_a_link_are_found(passage: Passage) -> None:
-    wrong = "Harrow Club has 2031 rules." if passage is LINKED else "霧ヶ丘クラブの規則は2031個ある。"
+    wrong = (
+        "Harrow Club has 2031 rules." if passage is LINKED else "霧ヶ丘クラブの規則は2031個ある。"
+    )
     assert accused(passage, wrong) == ['"2031" is not in the passage']
     (reason,) = accused(
         passage, "Write to fees@example.org." if passage is LINKED else "fees@example.orgに書く。"
@@ -674,7 +737,10 @@ def test_what_greets_asks_announces_or_leads_elsewhere_states_nothing(text: str)
             ["Adults pay 9 euros.", "Children pay 4 euros."],
         ),
         ("持ち物\n\n- 水筒を持つ。\n- 帽子をかぶる。", ["水筒を持つ。", "帽子をかぶる。"]),
-        ("Members fulfil the following.\n\n- They pay.\n- They vote.", ["Members pay.", "Members vote."]),
+        (
+            "Members fulfil the following.\n\n- They pay.\n- They vote.",
+            ["Members pay.", "Members vote."],
+        ),
         (
             "会員は以下の条件を満たす。\n\n- 会費を払う。\n- 総会に出る。",
             ["会員は会費を払う。", "会員は総会に出る。"],
@@ -682,7 +748,9 @@ def test_what_greets_asks_announces_or_leads_elsewhere_states_nothing(text: str)
     ],
 )
 def test_what_leads_a_list_in_states_nothing(text: str, propositions: list[str]) -> None:
-    assert [one for one in check_propositions(Passage(text), propositions) if one.kind == "coverage"] == []
+    assert [
+        one for one in check_propositions(Passage(text), propositions) if one.kind == "coverage"
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -729,14 +797,22 @@ def test_a_gap_is_a_whole_sentence_and_names_what_of_it_is_missing(
 def test_every_item_of_a_list_is_to_be_said(text: str) -> None:
     items = [line for line in text.splitlines() if line[:1] in "-123" and line]
     gaps = [
-        one for one in check_propositions(Passage(text), [items[0][2:].strip()]) if one.kind == "coverage"
+        one
+        for one in check_propositions(Passage(text), [items[0][2:].strip()])
+        if one.kind == "coverage"
     ]
     assert [text[slice(*gap.span)] for gap in gaps if gap.span] == items[1:]
 
 
 def test_a_sentence_that_stands_twice_is_said_once() -> None:
-    text = "**Summer**: The hall is open. Bring water.\n\n**Winter**: The hall is shut. Bring water."
-    texts = ["In summer the hall is open.", "In winter the hall is shut.", "Bring water to the hall."]
+    text = (
+        "**Summer**: The hall is open. Bring water.\n\n**Winter**: The hall is shut. Bring water."
+    )
+    texts = [
+        "In summer the hall is open.",
+        "In winter the hall is shut.",
+        "Bring water to the hall.",
+    ]
     assert [one for one in check_propositions(Passage(text), texts) if one.kind == "coverage"] == []
 
 
@@ -747,7 +823,9 @@ def test_a_name_with_its_abbreviation_or_reading_is_said_by_either() -> None:
 
 def test_what_stands_in_the_context_is_grounded_and_need_not_be_said() -> None:
     row = Passage(
-        "| P120 | 300 |", title="Prices", context="| Product of Nordvik | Price in yen in 2024 |\n|---|---|"
+        "| P120 | 300 |",
+        title="Prices",
+        context="| Product of Nordvik | Price in yen in 2024 |\n|---|---|",
     )
     assert check_propositions(row, ["P120, a product of Nordvik, costs 300 yen in 2024."]) == []
     item = Passage("- 水筒", title="遠足", context="ヴェルデ山へ9月に持っていく物：")
@@ -783,7 +861,10 @@ def test_a_number_beside_another_word_than_in_the_passage_is_found(
 @pytest.mark.parametrize(
     ("passage", "proposition"),
     [
-        (Passage("On June 4 and 7 it rained. Fjord 1 and 2 sank.", "The Race"), "Fjord 2 sank on June 7."),
+        (
+            Passage("On June 4 and 7 it rained. Fjord 1 and 2 sank.", "The Race"),
+            "Fjord 2 sank on June 7.",
+        ),
         (Passage("It took two and a half hours.", "The Race"), "The Race took 2.5 hours."),
         (
             Passage("It lasted 12 full days and cost $40.", "The Race"),
@@ -799,8 +880,12 @@ def test_a_number_or_noun_in_another_form_is_no_fault(passage: Passage, proposit
 
 @pytest.mark.parametrize("kind", get_args(FindingKind))
 def test_every_kind_of_finding_is_explained(kind: FindingKind) -> None:
-    propositions = PropositionSet(("波は高い。",), findings=(Finding(kind, 0, None, "it is wrong"),))
+    propositions = PropositionSet(
+        ("波は高い。",), findings=(Finding(kind, 0, None, "it is wrong"),)
+    )
     assert '- "波は高い。": it is wrong' in repair_note(propositions, "en")
-    assert "it is wrong" not in repair_note(propositions, "ja"), "prompts._FAULTS_JA has words for each kind"
+    assert "it is wrong" not in repair_note(propositions, "ja"), (
+        "prompts._FAULTS_JA has words for each kind"
+    )
     assert f"*{kind}*" in (check_propositions.__doc__ or "")
     assert f"`{kind}`" in (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")

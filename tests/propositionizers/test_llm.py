@@ -33,7 +33,10 @@ from tests.openai_server import (
 )
 
 MISO = {
-    "Miso is a Japanese seasoning, which is salty.": ["Miso is a Japanese seasoning.", "Miso is salty."],
+    "Miso is a Japanese seasoning, which is salty.": [
+        "Miso is a Japanese seasoning.",
+        "Miso is salty.",
+    ],
     "It's made of soybeans that the cook steams.": [
         "Miso is made of soybeans.",
         "The cook's soybeans are steamed.",
@@ -61,7 +64,9 @@ def split_sentences(text: str) -> list[str]:
 
 
 def propositionizer(server: OpenAIServer, **arguments: Any) -> LLMPropositionizer:
-    llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test-0123456789", max_retries=0)
+    llm = OpenAI(
+        model="gpt-4o-mini", api_base=server.url, api_key="sk-test-0123456789", max_retries=0
+    )
     return LLMPropositionizer(llm, **{"retry_wait": 0, "max_retries": 0, **arguments})
 
 
@@ -75,12 +80,15 @@ def test_a_passage_costs_one_request_with_the_passage_last(
     (request,) = server.requests
     assert [message["role"] for message in request.messages] == ["system", "user"]
     assert (
-        request.last_message == f"Title: {passage.title}. Section: {passage.section}. Content: {passage.text}"
+        request.last_message
+        == f"Title: {passage.title}. Section: {passage.section}. Content: {passage.text}"
     )
 
 
 def test_the_fixed_part_is_the_same_for_all_requests_of_a_language() -> None:
-    passages = [Passage(text, title) for text in (PASSAGE.text, PASSAGE_JA.text) for title in ("a", "b", "")]
+    passages = [
+        Passage(text, title) for text in (PASSAGE.text, PASSAGE_JA.text) for title in ("a", "b", "")
+    ]
     with OpenAIServer(held({**MISO, **MISO_JA})) as server:
         propositionizer(server).propositionize(passages)
     fixed = [json.dumps(request.messages[:-1]) for request in server.requests]
@@ -111,7 +119,10 @@ def test_braces_and_instructions_in_a_passage_survive() -> None:
 
 @pytest.mark.parametrize(
     "prompt",
-    [PromptTemplate("Split {content} of {title}"), RichPromptTemplate("Split {{ content }} of {{ title }}")],
+    [
+        PromptTemplate("Split {content} of {title}"),
+        RichPromptTemplate("Split {{ content }} of {{ title }}"),
+    ],
     ids=["PromptTemplate", "RichPromptTemplate"],
 )
 def test_prompts_are_read_and_replaced_the_llama_index_way(prompt: Any) -> None:
@@ -136,11 +147,15 @@ def test_a_prompt_that_leaves_out_the_passage_is_an_error() -> None:
 
 def test_a_completion_model_gets_one_prompt_in_the_same_order() -> None:
     with OpenAIServer(held(MISO)) as server:
-        llm = OpenAI(model="gpt-3.5-turbo-instruct", api_base=server.url, api_key="sk-test", max_retries=0)
+        llm = OpenAI(
+            model="gpt-3.5-turbo-instruct", api_base=server.url, api_key="sk-test", max_retries=0
+        )
         made = LLMPropositionizer(llm).propositionize([PASSAGE])
     assert list(made[0].texts) == ALL
     assert server.requests[0].body["prompt"].startswith("Break the passage into propositions")
-    assert server.requests[0].last_message.endswith(f"Title: Miso. Section: History. Content: {PASSAGE.text}")
+    assert server.requests[0].last_message.endswith(
+        f"Title: Miso. Section: History. Content: {PASSAGE.text}"
+    )
 
 
 def test_a_model_that_echoes_the_prompt_has_answered_nothing() -> None:
@@ -161,10 +176,11 @@ def test_the_example_in_a_prompt_is_no_proposition(
     with OpenAIServer(lambda body: f"{example(body)}\n{json.dumps(propositions)}") as server:
         assert list(propositionizer(server).propositionize([passage])[0].texts) == propositions
         about_it = json.loads(example(server.requests[0].body))
-        lighthouses = Passage("".join(about_it), title=passage.title)  # a document may say just that
-        assert propositionizer(server).propositionize([lighthouses])[0].texts[: len(about_it)] == tuple(
-            about_it
-        )
+        # a document may say just that
+        lighthouses = Passage("".join(about_it), title=passage.title)
+        assert propositionizer(server).propositionize([lighthouses])[0].texts[
+            : len(about_it)
+        ] == tuple(about_it)
 
 
 def test_a_lone_surrogate_does_not_keep_a_passage_from_being_sent() -> None:
@@ -173,7 +189,9 @@ def test_a_lone_surrogate_does_not_keep_a_passage_from_being_sent() -> None:
     assert (made.status, server.requests[0].content) == ("ok", "A \ufffd b.")
 
 
-@pytest.mark.parametrize(("text", "texts"), [(" \n", ()), ("12", ("12",)), ("1, 2.\n\n😀 ***", ("1, 2.",))])
+@pytest.mark.parametrize(
+    ("text", "texts"), [(" \n", ()), ("12", ("12",)), ("1, 2.\n\n😀 ***", ("1, 2.",))]
+)
 def test_a_passage_without_letters_costs_nothing(text: str, texts: tuple[str, ...]) -> None:
     with OpenAIServer() as server:
         asking = propositionizer(server)
@@ -182,7 +200,9 @@ def test_a_passage_without_letters_costs_nothing(text: str, texts: tuple[str, ..
         document = Document(id_="numbers", text=text)
         found = estimate([document], PropositionNodeParser(propositionizer=asking))
         assert (found.requests, found.cost) == (0, 0.0)
-        made_nodes = PropositionNodeParser(propositionizer=asking).get_nodes_from_documents([document])
+        made_nodes = PropositionNodeParser(propositionizer=asking).get_nodes_from_documents(
+            [document]
+        )
     assert tuple(node.get_content() for node in made_nodes[1:]) == texts
 
 
@@ -242,7 +262,8 @@ def test_a_cut_reply_splits_the_passage_and_loses_nothing(
     assert (list(made.texts), made.status) == (propositions, "repaired")
     assert "cut off" in made.reason
     assert all(
-        split_sentences(request.content) == _sentences_in(request.content) for request in server.requests
+        split_sentences(request.content) == _sentences_in(request.content)
+        for request in server.requests
     )
 
 
@@ -253,7 +274,9 @@ def _sentences_in(content: str) -> list[str]:
 def test_the_second_half_is_told_what_stands_before_it_ahead_of_the_passage() -> None:
     with OpenAIServer(held(MISO, max_output_tokens=45)) as server:
         propositionizer(server).propositionize([PASSAGE])
-    later = next(r.last_message for r in server.requests if r.content.startswith(("It's made", "In 701")))
+    later = next(
+        r.last_message for r in server.requests if r.content.startswith(("It's made", "In 701"))
+    )
     assert (
         later.index("Text before the passage")
         < later.index("Miso is a Japanese")
@@ -268,12 +291,19 @@ def test_the_second_half_is_told_what_stands_before_it_ahead_of_the_passage() ->
 @pytest.mark.slow_cases("8-*", but=["*miso.md"])
 def test_a_model_capped_at_750_tokens_loses_nothing_of_an_article(file: str, times: int) -> None:
     article = (DATA / file).read_text("utf-8")
-    text = "\n\n".join(article.replace("19", f"{n}9").replace("、", f"、{n}") for n in range(1, times + 1))
-    right = {s: [f"{s} ({n}a)", f"{s} ({n}b)"] for n, s in enumerate(dict.fromkeys(split_sentences(text)))}
+    text = "\n\n".join(
+        article.replace("19", f"{n}9").replace("、", f"、{n}") for n in range(1, times + 1)
+    )
+    right = {
+        s: [f"{s} ({n}a)", f"{s} ({n}b)"]
+        for n, s in enumerate(dict.fromkeys(split_sentences(text)))
+    }
     with OpenAIServer(held(right, max_output_tokens=750)) as server:
         (made,) = propositionizer(server).propositionize([Passage(text, "An article")])
     assert times == 1 or len(get_tokenizer()(text)) > 7_500
-    assert list(made.texts) == [proposition for held_here in right.values() for proposition in held_here]
+    assert list(made.texts) == [
+        proposition for held_here in right.values() for proposition in held_here
+    ]
     assert made.status == "repaired"
     assert server.peak <= 8
 
@@ -291,7 +321,9 @@ def test_a_model_capped_at_750_tokens_loses_nothing_of_an_article(file: str, tim
         (json.dumps(ALL_JA), "Japanese"),
     ],
 )
-def test_a_useless_reply_is_asked_for_again_with_the_reason(first: Reply | str, reason: str) -> None:
+def test_a_useless_reply_is_asked_for_again_with_the_reason(
+    first: Reply | str, reason: str
+) -> None:
     with OpenAIServer(in_turn(first, held(MISO))) as server:
         (made,) = propositionizer(server).propositionize([PASSAGE])
     assert (list(made.texts), made.status) == (ALL, "repaired")
@@ -309,8 +341,12 @@ def test_english_for_a_japanese_passage_is_asked_for_again_in_japanese() -> None
     assert "日本語で" in server.requests[1].last_message
 
 
-@pytest.mark.parametrize("reply", ["[]", "I can't help with that.", json.dumps(ALL), "nonsense", '["味噌'])
-def test_sentences_stand_in_for_what_cannot_be_had(reply: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "reply", ["[]", "I can't help with that.", json.dumps(ALL), "nonsense", '["味噌']
+)
+def test_sentences_stand_in_for_what_cannot_be_had(
+    reply: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with OpenAIServer(lambda body: reply) as server:
         (made,) = propositionizer(server).propositionize([PASSAGE_JA])
     assert (list(made.texts), made.status) == (list(MISO_JA), "fallback")
@@ -397,13 +433,19 @@ with OpenAIServer(held(MISO)) as server:
 assert [list(one.texts) for one in made] == [ALL] * 4
 """
     root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120
+    )
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 def test_the_fingerprint_goes_by_what_changes_the_output() -> None:
     def fingerprint(**arguments: Any) -> str:
-        own = {name: arguments.pop(name) for name in ("max_concurrency", "record_to") if name in arguments}
+        own = {
+            name: arguments.pop(name)
+            for name in ("max_concurrency", "record_to")
+            if name in arguments
+        }
         settings = {"model": "gpt-4o-mini", "api_key": "sk-a", "temperature": 0.1, **arguments}
         return LLMPropositionizer(OpenAI(**settings), **own).fingerprint
 

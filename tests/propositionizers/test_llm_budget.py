@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse, LLMMetadata
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    CompletionResponse,
+    LLMMetadata,
+)
 from llama_index.core.llms import CustomLLM
 from llama_index.llms.openai import OpenAI
 
@@ -31,7 +36,11 @@ def propositionizer(url: str, model: str = "gpt-4o-mini", **arguments: Any) -> L
 
 
 def ask(way: str, asking: LLMPropositionizer, passages: list[Passage]) -> list[PropositionSet]:
-    return asking.propositionize(passages) if way == "sync" else asyncio.run(asking.apropositionize(passages))
+    return (
+        asking.propositionize(passages)
+        if way == "sync"
+        else asyncio.run(asking.apropositionize(passages))
+    )
 
 
 def tokens_of(totals: Totals) -> int:
@@ -51,7 +60,11 @@ def largest_error(asking: LLMPropositionizer) -> int:
 
 def answering(usage: dict[str, Any], text: str = '["a b"]') -> Reply:
     """A reply with a usage of the test's own."""
-    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+    choice = {
+        "index": 0,
+        "finish_reason": "stop",
+        "message": {"role": "assistant", "content": text},
+    }
     body = {
         "id": "1",
         "object": "chat.completion",
@@ -70,7 +83,12 @@ def answering(usage: dict[str, Any], text: str = '["a b"]') -> Reply:
 @pytest.mark.slow_cases("*", but=["sync"])
 def test_the_usage_is_the_sum_of_what_the_server_says(way: str) -> None:
     faults = Faults(
-        server_error=0.1, rate_limited=0.1, retry_after=0.01, malformed=0.1, cut_off=0.1, refusal=0.1
+        server_error=0.1,
+        rate_limited=0.1,
+        retry_after=0.01,
+        malformed=0.1,
+        cut_off=0.1,
+        refusal=0.1,
     )
     with StandInLLM(faults=faults, seed=3) as server:
         asking = propositionizer(server.url, max_retries=6)
@@ -94,12 +112,18 @@ def test_the_cost_is_that_of_the_usage_and_replies_from_the_cache_are_free(tmp_p
         totals = server.totals()
         again = propositionizer(server.url, **arguments)
         again.propositionize(PASSAGES[:4])
-    assert asking.figures.cost == pytest.approx((totals.input_tokens + 10 * totals.output_tokens) / 10_000)
+    assert asking.figures.cost == pytest.approx(
+        (totals.input_tokens + 10 * totals.output_tokens) / 10_000
+    )
     assert (again.figures.cost, again.usage, again.figures.cache_hits) == (0.0, Usage(), 4)
 
 
 def test_what_the_provider_had_cached_is_counted_and_has_its_price() -> None:
-    usage = {"prompt_tokens": 1000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 800}}
+    usage = {
+        "prompt_tokens": 1000,
+        "completion_tokens": 100,
+        "prompt_tokens_details": {"cached_tokens": 800},
+    }
     with OpenAIServer(lambda body: answering(usage)) as server:
         price = {"input": 10, "output": 50, "cached_input": 1}
         asking = propositionizer(server.url, prices={"gpt-4o-mini": price})
@@ -117,7 +141,9 @@ class SilentLLM(CustomLLM):
 
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         asked = (messages[-1].content or "").rpartition(". Content: ")[2]
-        return ChatResponse(message=ChatMessage(json.dumps(propositions_of(asked)), role="assistant"))
+        return ChatResponse(
+            message=ChatMessage(json.dumps(propositions_of(asked)), role="assistant")
+        )
 
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         return self.chat(messages)
@@ -152,7 +178,9 @@ def test_an_llm_whose_price_the_user_says_has_a_budget_too() -> None:
 
 @BOTH
 @pytest.mark.parametrize("at_a_time", [1, 8])
-def test_the_tokens_are_not_exceeded_by_more_than_one_estimates_error(way: str, at_a_time: int) -> None:
+def test_the_tokens_are_not_exceeded_by_more_than_one_estimates_error(
+    way: str, at_a_time: int
+) -> None:
     with StandInLLM(latency=0.01) as server:
         asking = propositionizer(server.url, max_tokens_total=15_000, max_concurrency=at_a_time)
         with pytest.raises(BudgetExceededError):
@@ -165,7 +193,8 @@ def test_the_tokens_are_not_exceeded_by_more_than_one_estimates_error(way: str, 
 @BOTH
 def test_the_cost_is_not_exceeded_by_more_than_one_estimates_error(way: str) -> None:
     with StandInLLM(latency=0.01) as server:
-        prices = {"gpt-4o-mini": {"input": 0, "output": 1_000_000}}  # a dollar a token that comes back
+        # a dollar a token that comes back
+        prices = {"gpt-4o-mini": {"input": 0, "output": 1_000_000}}
         asking = propositionizer(server.url, max_cost=3000.0, prices=prices, max_concurrency=8)
         with pytest.raises(BudgetExceededError):
             ask(way, asking, PASSAGES)
@@ -175,7 +204,9 @@ def test_the_cost_is_not_exceeded_by_more_than_one_estimates_error(way: str) -> 
 
 
 @pytest.mark.parametrize("budget", [150_000, 25_000])
-def test_a_model_that_uses_far_more_than_expected_is_stopped_by_what_it_really_uses(budget: int) -> None:
+def test_a_model_that_uses_far_more_than_expected_is_stopped_by_what_it_really_uses(
+    budget: int,
+) -> None:
     thinking = {"prompt_tokens": 500, "completion_tokens": 5_500}
 
     def respond(body: dict[str, Any]) -> Reply:
@@ -199,11 +230,15 @@ def test_a_budget_that_is_enough_stops_nothing(passages: list[Passage]) -> None:
 
 
 @BOTH
-def test_what_was_paid_for_is_kept_and_a_higher_limit_asks_for_the_rest(way: str, tmp_path: Path) -> None:
+def test_what_was_paid_for_is_kept_and_a_higher_limit_asks_for_the_rest(
+    way: str, tmp_path: Path
+) -> None:
     with StandInLLM(latency=0.01) as server:
         expected = propositionizer(server.url).propositionize(PASSAGES)
         server.reset()
-        asking = propositionizer(server.url, max_tokens_total=10_000, cache=tmp_path / "replies.sqlite")
+        asking = propositionizer(
+            server.url, max_tokens_total=10_000, cache=tmp_path / "replies.sqlite"
+        )
         with pytest.raises(BudgetExceededError):
             ask(way, asking, PASSAGES)
         paid = {asked for one in server.log() for asked in one.digests}
@@ -219,7 +254,9 @@ def test_what_was_paid_for_is_kept_and_a_higher_limit_asks_for_the_rest(way: str
 def test_another_object_with_the_same_budget_goes_on(tmp_path: Path) -> None:
     with StandInLLM(latency=0.01) as server:
         for _ in range(20):
-            asking = propositionizer(server.url, max_tokens_total=10_000, cache=tmp_path / "replies.sqlite")
+            asking = propositionizer(
+                server.url, max_tokens_total=10_000, cache=tmp_path / "replies.sqlite"
+            )
             try:
                 made = asking.propositionize(PASSAGES)
                 break
@@ -230,7 +267,9 @@ def test_another_object_with_the_same_budget_goes_on(tmp_path: Path) -> None:
 
 def test_what_is_kept_is_returned_though_the_budget_is_used_up(tmp_path: Path) -> None:
     with StandInLLM() as server:
-        expected = propositionizer(server.url, cache=tmp_path / "replies.sqlite").propositionize(PASSAGES[:5])
+        expected = propositionizer(server.url, cache=tmp_path / "replies.sqlite").propositionize(
+            PASSAGES[:5]
+        )
         asking = propositionizer(server.url, max_tokens_total=0, cache=tmp_path / "replies.sqlite")
         assert asking.propositionize(PASSAGES[:5]) == expected
         with pytest.raises(BudgetExceededError):
@@ -240,11 +279,15 @@ def test_what_is_kept_is_returned_though_the_budget_is_used_up(tmp_path: Path) -
 def test_sets_before_the_end_of_the_budget_are_returned() -> None:
     with StandInLLM() as server:
         made: list[PropositionSet] = []
-        stream = propositionizer(server.url, max_tokens_total=8_000, max_concurrency=1).stream(PASSAGES)
+        stream = propositionizer(server.url, max_tokens_total=8_000, max_concurrency=1).stream(
+            PASSAGES
+        )
         with pytest.raises(BudgetExceededError):
             made.extend(stream)
     assert 3 < len(made) < len(PASSAGES)
-    assert [list(one.texts) for one in made] == [propositions_of(one.text) for one in PASSAGES[: len(made)]]
+    assert [list(one.texts) for one in made] == [
+        propositions_of(one.text) for one in PASSAGES[: len(made)]
+    ]
 
 
 def test_workers_have_their_part_of_the_budget() -> None:
@@ -257,7 +300,9 @@ def test_workers_have_their_part_of_the_budget() -> None:
 
 def test_the_error_says_what_was_used_and_what_to_do() -> None:
     with StandInLLM() as server:
-        asking = propositionizer(server.url, max_tokens_total=5_000, max_cost=7.5, max_concurrency=1)
+        asking = propositionizer(
+            server.url, max_tokens_total=5_000, max_cost=7.5, max_concurrency=1
+        )
         with pytest.raises(BudgetExceededError) as caught:
             asking.propositionize(PASSAGES)
     message = str(caught.value)
@@ -270,7 +315,8 @@ def test_the_error_says_what_was_used_and_what_to_do() -> None:
 
 def test_a_cost_limit_for_a_model_without_a_price_asks_for_the_price() -> None:
     with pytest.raises(
-        ValueError, match=r"price of silent.*prices=\{'silent': \{\"input\": \.\.\., \"output\": \.\.\.\}\}"
+        ValueError,
+        match=r"price of silent.*prices=\{'silent': \{\"input\": \.\.\., \"output\": \.\.\.\}\}",
     ):
         LLMPropositionizer(SilentLLM(), max_cost=1.0)
 

@@ -38,7 +38,9 @@ from tests.openai_server import OpenAIServer, Reply, asked_content, in_turn
 from tests.replies import kept as entries
 from tests.stand_in_llm import Answered, StandInLLM, digest, propositions_of
 
-ENGLISH = Passage("The tower of Arlen was built in 1874. Its keeper sold the lamp.", "Arlen", "History")
+ENGLISH = Passage(
+    "The tower of Arlen was built in 1874. Its keeper sold the lamp.", "Arlen", "History"
+)
 JAPANESE = Passage("新幹線は1964年に開業した。最初の路線は東京と新大阪を結んだ。", "新幹線", "歴史")
 PASSAGES = [ENGLISH, JAPANESE]
 MANY = list(made_up(60, japanese=0.4))
@@ -57,7 +59,11 @@ def propositionizer(
     additional_kwargs: Any = None,
     **arguments: Any,
 ) -> Any:
-    settings = {"model": model, "temperature": temperature, "additional_kwargs": additional_kwargs or {}}
+    settings = {
+        "model": model,
+        "temperature": temperature,
+        "additional_kwargs": additional_kwargs or {},
+    }
     llm = OpenAI(**settings, api_base=url, api_key="sk-test-0123456789", timeout=10)
     return LLMPropositionizer(llm, **{"retry_wait": 0, "max_retries": 0, **arguments})
 
@@ -136,13 +142,20 @@ def test_a_claim_of_who_lives_is_taken_by_nobody_however_the_clock_is_set(
         assert second.claim("key", "second")
 
 
-def test_a_cache_that_somebody_keeps_locked_holds_up_no_request_of_others(path: Path, tmp_path: Path) -> None:
+def test_a_cache_that_somebody_keeps_locked_holds_up_no_request_of_others(
+    path: Path, tmp_path: Path
+) -> None:
     with OpenAIServer(right) as server, closing(ReplyCache(path)) as cache:
         cache.get("key")  # makes the file
-        with closing(sqlite3.connect(path, isolation_level=None)) as locking, ThreadPoolExecutor() as threads:
+        with (
+            closing(sqlite3.connect(path, isolation_level=None)) as locking,
+            ThreadPoolExecutor() as threads,
+        ):
             locking.execute("BEGIN EXCLUSIVE")
             waiting = threads.submit(propositionizer(server.url, cache=path).propositionize, MANY)
-            others = propositionizer(server.url, cache=tmp_path / "other.sqlite").propositionize(PASSAGES)
+            others = propositionizer(server.url, cache=tmp_path / "other.sqlite").propositionize(
+                PASSAGES
+            )
             assert not waiting.done()
             locking.execute("ROLLBACK")
             assert {result.status for result in [*waiting.result(), *others]} == {"ok"}
@@ -150,14 +163,18 @@ def test_a_cache_that_somebody_keeps_locked_holds_up_no_request_of_others(path: 
 
 @pytest.mark.parametrize("second", WAYS)
 @pytest.mark.parametrize("first", WAYS)
-def test_a_second_run_asks_nothing_and_gives_equal_sets(first: str, second: str, path: Path) -> None:
+def test_a_second_run_asks_nothing_and_gives_equal_sets(
+    first: str, second: str, path: Path
+) -> None:
     with OpenAIServer(right) as server:
         made = ask(first, propositionizer(server.url, cache=path), PASSAGES)
         asked = len(server.requests)
         again = propositionizer(server.url, cache=path)
         assert ask(second, again, PASSAGES) == made
         assert len(server.requests) == asked == 2
-    assert [one.texts for one in made] == [tuple(propositions_of(passage.text)) for passage in PASSAGES]
+    assert [one.texts for one in made] == [
+        tuple(propositions_of(passage.text)) for passage in PASSAGES
+    ]
     assert (again.usage.requests, again.figures.cache_hits) == (0, 2)
 
 
@@ -186,13 +203,18 @@ def test_what_is_sent_otherwise_is_asked_again(
 ) -> None:
     with OpenAIServer(right) as server:
         propositionizer(server.url, cache=path).propositionize([passage])
-        propositionizer(server.url, cache=path, **arguments).propositionize([replace(passage, **changes)])
+        propositionizer(server.url, cache=path, **arguments).propositionize(
+            [replace(passage, **changes)]
+        )
         assert len(server.requests) == 2
 
 
 def test_another_server_is_asked_although_its_model_has_the_same_name(path: Path) -> None:
     with OpenAIServer(right) as server, OpenAIServer(right) as other:
-        first, second = propositionizer(server.url, cache=path), propositionizer(other.url, cache=path)
+        first, second = (
+            propositionizer(server.url, cache=path),
+            propositionizer(other.url, cache=path),
+        )
         first.propositionize(PASSAGES)
         second.propositionize(PASSAGES)
         assert (len(server.requests), len(other.requests)) == (2, 2)
@@ -224,18 +246,25 @@ def test_a_document_under_another_id_is_not_asked_for_again(text: str, path: Pat
 @pytest.mark.parametrize("text", ["Miso is salty.", "味噌は塩辛い。"], ids=["en", "ja"])
 def test_a_failure_that_would_come_back_is_kept(failure: Reply, text: str, path: Path) -> None:
     with OpenAIServer(lambda body: failure) as server:
-        made = [propositionizer(server.url, cache=path).propositionize([Passage(text)]) for _ in range(2)]
+        made = [
+            propositionizer(server.url, cache=path).propositionize([Passage(text)])
+            for _ in range(2)
+        ]
         assert made[0] == made[1] == [PropositionSet((text,), "fallback", made[0][0].reason)]
         assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_failure_that_may_pass_is_asked_again(status: int, path: Path) -> None:
-    with OpenAIServer(in_turn(*[Reply("no", status=status)] * (10 if status == 429 else 1), right)) as server:
+    with OpenAIServer(
+        in_turn(*[Reply("no", status=status)] * (10 if status == 429 else 1), right)
+    ) as server:
         statuses = [
             made.status
             for _ in range(2)
-            for made in propositionizer(server.url, cache=path).propositionize([Passage("Miso is salty.")])
+            for made in propositionizer(server.url, cache=path).propositionize(
+                [Passage("Miso is salty.")]
+            )
         ]
     assert statuses == ["fallback", "ok"]
 
@@ -272,7 +301,11 @@ def test_a_packs_replies_that_are_overwritten_are_set_aside_and_asked_for_again(
     def build(url: str) -> None:
         asking = propositionizer(url)
         pack = DenseXRetrievalPack(
-            documents, propositionizer=asking, query_llm="none", embed_model="none", persist_dir=tmp_path
+            documents,
+            propositionizer=asking,
+            query_llm="none",
+            embed_model="none",
+            persist_dir=tmp_path,
         )
         assert pack.retrieve("新幹線")[0].node.ref_doc_id == "新幹線"
         pack.node_parser.propositionizer.cache.close()  # type: ignore[attr-defined]
@@ -285,7 +318,9 @@ def test_a_packs_replies_that_are_overwritten_are_set_aside_and_asked_for_again(
         assert len(server.requests) == 4
     assert Path(f"{kept}.damaged").read_bytes() == garbage
     assert entries(kept) == 2
-    warned = [record.getMessage() for record in caplog.records if "reply cache" in record.getMessage()]
+    warned = [
+        record.getMessage() for record in caplog.records if "reply cache" in record.getMessage()
+    ]
     assert len(warned) == 1
     assert "was damaged" in warned[0]
 
@@ -326,7 +361,9 @@ def test_replies_that_arrive_while_an_error_stops_the_run_are_kept(way: str, pat
         is_mended = True
         made = ask(way, propositionizer(server.url, cache=path), passages)
         asked = [seen.content for seen in server.requests]
-    assert sorted(asked) == sorted(passage.text for passage in passages if passage.text not in answered)
+    assert sorted(asked) == sorted(
+        passage.text for passage in passages if passage.text not in answered
+    )
     assert {one.status for one in made} == {"ok"}
 
 
@@ -347,7 +384,9 @@ def test_replies_that_arrive_while_a_recording_cannot_be_written_are_kept(
     with OpenAIServer(respond) as server:
         with pytest.raises(OSError, match="propositions"):
             ask(
-                way, propositionizer(server.url, cache=path, record_to=recording, max_concurrency=4), MANY[:4]
+                way,
+                propositionizer(server.url, cache=path, record_to=recording, max_concurrency=4),
+                MANY[:4],
             )
         del server.requests[:]
         assert len(ask(way, propositionizer(server.url, cache=path), MANY[:4])) == 4
@@ -393,12 +432,18 @@ print(json.dumps([[one.texts, one.status, one.reason] for one in asking.proposit
     with OpenAIServer(right) as server:
         made = propositionizer(server.url, cache=path).propositionize(PASSAGES)
     printed = subprocess.run(
-        [sys.executable, "-c", code, path, server.url], cwd=ROOT, capture_output=True, check=True, text=True
+        [sys.executable, "-c", code, path, server.url],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
     )
     assert json.loads(printed.stdout) == [[list(one.texts), one.status, one.reason] for one in made]
 
 
-def test_a_pickled_propositionizer_uses_the_same_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickled_propositionizer_uses_the_same_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
     with OpenAIServer(right) as server:
         asking = propositionizer(server.url, cache=path)
@@ -435,7 +480,11 @@ def run_children() -> None:
 class Children:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", RUNNER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", RUNNER],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._line() == "ready"
 
@@ -517,7 +566,9 @@ def test_ten_kills_cost_no_more_than_what_was_in_flight(
             seen = len(server.log())
             enough = seen + rng.randrange(0, 8)
             wait_until(
-                lambda enough=enough, process=process: len(server.log()) >= enough or not is_running(process)
+                lambda enough=enough, process=process: (
+                    len(server.log()) >= enough or not is_running(process)
+                )
             )  # type: ignore[misc]
             time.sleep(rng.uniform(0, 0.1))
             kill(process)
@@ -564,7 +615,8 @@ def test_what_one_process_finishes_meanwhile_another_does_not_ask_for(
 ) -> None:
     with StandInLLM(latency=0.05) as server:
         processes = [
-            children.start(server, path, tmp_path / order, order) for order in ("forwards", "backwards")
+            children.start(server, path, tmp_path / order, order)
+            for order in ("forwards", "backwards")
         ]
         wait_until(lambda: not any(map(is_running, processes)))
         log = server.log()

@@ -38,13 +38,19 @@ def propositionizer(url: str, key: str = KEY, **arguments: Any) -> LLMPropositio
 @pytest.mark.parametrize(
     ("reply", "advice"),
     [
-        (Reply(f"Incorrect API key provided: {KEY}.", status=401, code="invalid_api_key"), "check the key"),
+        (
+            Reply(f"Incorrect API key provided: {KEY}.", status=401, code="invalid_api_key"),
+            "check the key",
+        ),
         (Reply(f"Bearer {KEY} may not use this.", status=403), "check the key"),
         (
             Reply("The model `gpt-4o-mini` does not exist.", status=404, code="model_not_found"),
             "check the LLM's model",
         ),
-        (Reply("You exceeded your current quota.", status=429, code="insufficient_quota"), "check the plan"),
+        (
+            Reply("You exceeded your current quota.", status=429, code="insufficient_quota"),
+            "check the plan",
+        ),
         (Reply("API key not valid. Please pass a valid API key.", status=400), "check the key"),
         (Reply("Your credit balance is too low.", status=400), "check the plan"),
     ],
@@ -68,9 +74,14 @@ async def test_a_bad_key_an_unknown_model_and_an_empty_account_stop_the_run(
 
 
 @pytest.mark.parametrize("key", ["", "sk-with-a-line-break\n", "ここに鍵を書く"])
-def test_a_key_that_cannot_even_be_sent_stops_the_run(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_cannot_even_be_sent_stops_the_run(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with OpenAIServer() as server, pytest.raises(PropositionizerError, match="check the key") as caught:
+    with (
+        OpenAIServer() as server,
+        pytest.raises(PropositionizerError, match="check the key") as caught,
+    ):
         propositionizer(server.url, key).propositionize(PASSAGES)
     assert not any(part in str(caught.value) for part in ("line-break", "鍵"))
 
@@ -84,7 +95,9 @@ class OneOfTheirOwn(MockLLM):
         )
 
 
-@pytest.mark.parametrize("text", ["味噌は塩辛い。", "Miso is salty.", "味噌は大豆から作る調味料で、塩辛い。"])
+@pytest.mark.parametrize(
+    "text", ["味噌は塩辛い。", "Miso is salty.", "味噌は大豆から作る調味料で、塩辛い。"]
+)
 def test_what_a_class_of_ones_own_says_is_told_without_its_key_and_the_text(text: str) -> None:
     with pytest.raises(PropositionizerError, match="unknown model, asked about") as raised:
         LLMPropositionizer(OneOfTheirOwn()).propositionize([Passage(text)])
@@ -103,13 +116,22 @@ def test_a_passing_error_is_tried_again_and_leaves_no_trace(status: int) -> None
         in_turn(Reply("later", status=status), Reply("later", status=status), held(RIGHT))
     ) as server:
         made = propositionizer(server.url).propositionize(PASSAGES[:3])
-    assert [(one.texts, one.status) for one in made] == [((RIGHT[p.text][0],), "ok") for p in PASSAGES[:3]]
+    assert [(one.texts, one.status) for one in made] == [
+        ((RIGHT[p.text][0],), "ok") for p in PASSAGES[:3]
+    ]
     assert len(server.requests) == 9
 
 
 @pytest.mark.parametrize(
     "body",
-    ["", "null", "<html>bad gateway</html>", '{"choices": []}', '{"choices": null}', '{"choices": [{}]}'],
+    [
+        "",
+        "null",
+        "<html>bad gateway</html>",
+        '{"choices": []}',
+        '{"choices": null}',
+        '{"choices": [{}]}',
+    ],
 )
 def test_a_body_that_is_no_completion_is_tried_again(body: str) -> None:
     with OpenAIServer(in_turn(Reply(body_override=body), held(RIGHT))) as server:
@@ -117,7 +139,9 @@ def test_a_body_that_is_no_completion_is_tried_again(body: str) -> None:
     assert (made.texts, made.status) == ((RIGHT[PASSAGES[0].text][0],), "ok")
 
 
-def test_a_reply_that_ends_with_an_error_is_paid_asked_for_again_and_not_kept(tmp_path: Path) -> None:
+def test_a_reply_that_ends_with_an_error_is_paid_asked_for_again_and_not_kept(
+    tmp_path: Path,
+) -> None:
     with OpenAIServer(in_turn(Reply("", finish_reason="error"), held(RIGHT))) as server:
         asking = propositionizer(server.url, max_retries=0, cache=tmp_path / "replies.db")
         (made,) = asking.propositionize(PASSAGES[:1])
@@ -127,7 +151,10 @@ def test_a_reply_that_ends_with_an_error_is_paid_asked_for_again_and_not_kept(tm
 
 
 def test_a_reply_that_llama_index_cannot_read_stops_the_run_without_its_text() -> None:
-    message = {"role": "assistant", "content": [{"type": "text", "text": [RIGHT[PASSAGES[0].text][0]]}]}
+    message = {
+        "role": "assistant",
+        "content": [{"type": "text", "text": [RIGHT[PASSAGES[0].text][0]]}],
+    }
     body = json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": message}]})
     with (
         OpenAIServer(lambda _: Reply(body_override=body)) as server,
@@ -199,7 +226,9 @@ def test_a_time_out_is_the_passages_matter() -> None:
         return Reply('["a b"]', delay=1.0) if "Fact 0" in asked_content(body) else held(RIGHT)(body)
 
     with OpenAIServer(respond) as server:
-        llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key=KEY, max_retries=0, timeout=0.2)
+        llm = OpenAI(
+            model="gpt-4o-mini", api_base=server.url, api_key=KEY, max_retries=0, timeout=0.2
+        )
         made = LLMPropositionizer(llm, max_retries=0).propositionize(PASSAGES[:2])
     assert [one.status for one in made] == ["fallback", "ok"]
     assert "APITimeoutError" in made[0].reason
@@ -207,7 +236,9 @@ def test_a_time_out_is_the_passages_matter() -> None:
 
 async def test_cancelling_stops_what_has_not_started() -> None:
     with OpenAIServer(held(RIGHT, delay=0.2)) as server:
-        run = asyncio.ensure_future(propositionizer(server.url, max_concurrency=2).apropositionize(PASSAGES))
+        run = asyncio.ensure_future(
+            propositionizer(server.url, max_concurrency=2).apropositionize(PASSAGES)
+        )
         while len(server.requests) < 2:
             await asyncio.sleep(0.01)
         run.cancel()
@@ -235,7 +266,9 @@ class _ProviderError(Exception):
         (_ProviderError("Insufficient Balance", status_code=402), "fatal"),
         (_ProviderError("quota a minute", code=429, status="RESOURCE_EXHAUSTED"), "refused"),
         (
-            _ProviderError("overloaded", status_code=529, body={"error": {"type": "overloaded_error"}}),
+            _ProviderError(
+                "overloaded", status_code=529, body={"error": {"type": "overloaded_error"}}
+            ),
             "refused",
         ),
         (_ProviderError("flagged by moderation", status_code=403), "filtered"),
@@ -246,7 +279,9 @@ class _ProviderError(Exception):
         (_ProviderError("unprocessable", status_code=422), "rejected"),
     ],
 )
-def test_errors_of_other_providers_are_told_apart_without_importing_them(error: Exception, kind: str) -> None:
+def test_errors_of_other_providers_are_told_apart_without_importing_them(
+    error: Exception, kind: str
+) -> None:
     assert classify(error).kind == kind
 
 
@@ -297,7 +332,8 @@ def test_what_a_key_is_refused_for_at_the_end_is_asked_for_by_the_next_run(
 ) -> None:
     """Fewer passages are left than would tell a refused key from a text that a gateway objects to."""
     documents = [
-        Document(id_=str(n), text=f"湖{n}は古い。" if n % 2 else f"Fact {n} is old.") for n in range(6)
+        Document(id_=str(n), text=f"湖{n}は古い。" if n % 2 else f"Fact {n} is old.")
+        for n in range(6)
     ]
     answer = held({document.text: [document.text] for document in documents})
     refused = [REFUSALS_OF_KEYS[refusal]]
@@ -309,7 +345,11 @@ def test_what_a_key_is_refused_for_at_the_end_is_asked_for_by_the_next_run(
         asking = propositionizer(server.url, max_concurrency=1)
         folder = tmp_path / "index"
         return DenseXRetrievalPack(
-            documents, propositionizer=asking, persist_dir=folder, embed_model="none", query_llm="none"
+            documents,
+            propositionizer=asking,
+            persist_dir=folder,
+            embed_model="none",
+            query_llm="none",
         )
 
     with OpenAIServer(respond) as server:
@@ -322,13 +362,19 @@ def test_what_a_key_is_refused_for_at_the_end_is_asked_for_by_the_next_run(
 
 @pytest.mark.parametrize("questions", [False, True])
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_no_node_that_stands_in_for_it_leaves_a_pipeline(questions: bool, is_async: bool) -> None:
+async def test_no_node_that_stands_in_for_it_leaves_a_pipeline(
+    questions: bool, is_async: bool
+) -> None:
     documents = [
-        Document(id_=str(n), text=f"湖{n}は古い。" if n % 2 else f"Fact {n} is old.") for n in range(4)
+        Document(id_=str(n), text=f"湖{n}は古い。" if n % 2 else f"Fact {n} is old.")
+        for n in range(4)
     ]
     texts = {document.text: [document.text] for document in documents}
     answer = held(
-        texts, style=lambda found: json.dumps({"propositions": found, "questions": []}, ensure_ascii=False)
+        texts,
+        style=lambda found: json.dumps(
+            {"propositions": found, "questions": []}, ensure_ascii=False
+        ),
     )
     refused = [REFUSALS_OF_KEYS["no access"]]
 
@@ -355,7 +401,9 @@ async def test_no_node_that_stands_in_for_it_leaves_a_pipeline(questions: bool, 
 @pytest.mark.parametrize("status", [400, 403])
 def test_a_text_about_keys_that_a_provider_quotes_is_no_matter_of_the_key(status: int) -> None:
     """Or else a document about an API could never be indexed behind a gateway that takes it amiss."""
-    about = Passage("The server answers: Invalid API key. Then this organization has been disabled.")
+    about = Passage(
+        "The server answers: Invalid API key. Then this organization has been disabled."
+    )
     passages = [*PASSAGES[:3], about, *PASSAGES[3:6]]
     answer = held({one.text: [one.text] for one in passages})
 
@@ -389,7 +437,8 @@ def test_keys_are_scrubbed(text: str) -> None:
 
 def test_prose_is_not_scrubbed() -> None:
     text = (
-        "The model supports a maximum of 8192 tokens: the key point is that task-oriented desk-work is fine."
+        "The model supports a maximum of 8192 tokens: "
+        "the key point is that task-oriented desk-work is fine."
     )
     assert scrub(text) == text
 

@@ -41,7 +41,9 @@ def right(body: dict[str, Any], delay: float = 0.0) -> Reply:
 
 
 def openai(url: str = "http://127.0.0.1:9/v1", **settings: Any) -> OpenAI:
-    return OpenAI(**{"model": "gpt-4o-mini", "api_base": url, "api_key": "sk-test-0123456789", **settings})
+    return OpenAI(
+        **{"model": "gpt-4o-mini", "api_base": url, "api_key": "sk-test-0123456789", **settings}
+    )
 
 
 def propositionizer(url: str, **arguments: Any) -> LLMPropositionizer:
@@ -65,13 +67,18 @@ def test_an_llm_that_would_end_the_process_ends_the_run(error: BaseException) ->
             asking.propositionize(PASSAGES[:1])
 
 
-def test_a_wrong_setting_stops_the_run_with_the_providers_words_and_nothing_counts_as_done() -> None:
-    documents = [Document(id_=str(number), text=passage.text) for number, passage in enumerate(PASSAGES)]
+def test_a_wrong_setting_stops_the_run_with_the_providers_words_and_nothing_counts_as_done() -> (
+    None
+):
+    documents = [
+        Document(id_=str(number), text=passage.text) for number, passage in enumerate(PASSAGES)
+    ]
     done: list[Any] = []
     with OpenAIServer(lambda body: UNSUPPORTED) as server:
         parser = PropositionNodeParser(propositionizer=propositionizer(server.url))
         with pytest.raises(
-            PropositionizerError, match=r"'temperature' does not support 0.1.*check the LLM's settings"
+            PropositionizerError,
+            match=r"'temperature' does not support 0.1.*check the LLM's settings",
         ):
             done.extend(parser.stream(documents))
         assert len(server.requests) <= 2 * 8  # with that parameter, and without
@@ -87,7 +94,9 @@ class Mistaken(MockLLM):
 @pytest.mark.parametrize("retries", [0, 6])
 def test_a_mistake_in_the_users_class_stops_the_run_at_once(retries: int, passages: int) -> None:
     began = time.monotonic()
-    with pytest.raises(PropositionizerError, match=r"AttributeError: .*no_such_client.*LLM's class"):
+    with pytest.raises(
+        PropositionizerError, match=r"AttributeError: .*no_such_client.*LLM's class"
+    ):
         LLMPropositionizer(Mistaken(), max_retries=retries).propositionize(PASSAGES[:passages])
     assert time.monotonic() - began < 30  # the retries alone would have taken longer
 
@@ -164,7 +173,9 @@ def test_a_reply_limit_that_cuts_half_of_the_replies_is_warned_of_once(
 
     with OpenAIServer(respond) as server:
         propositionizer(server.url, max_concurrency=1).propositionize(PASSAGES)
-    warned = [record for record in caplog.records if "were cut off, and each" in record.getMessage()]
+    warned = [
+        record for record in caplog.records if "were cut off, and each" in record.getMessage()
+    ]
     assert len(warned) == 1
 
 
@@ -261,11 +272,17 @@ def test_a_dictionary_keeps_the_budget_the_rates_and_the_cache(tmp_path: Path) -
     ],
 )
 def test_what_decides_the_output_is_part_of_the_fingerprint(settings: dict[str, Any]) -> None:
-    assert LLMPropositionizer(openai(**settings)).fingerprint != LLMPropositionizer(openai()).fingerprint
+    assert (
+        LLMPropositionizer(openai(**settings)).fingerprint
+        != LLMPropositionizer(openai()).fingerprint
+    )
 
 
 def test_the_address_of_a_client_that_was_given_is_part_of_the_fingerprint() -> None:
-    given = (Client(base_url=f"http://127.0.0.1:{port}/v1", api_key="sk-test-0123456789") for port in (7, 8))
+    given = (
+        Client(base_url=f"http://127.0.0.1:{port}/v1", api_key="sk-test-0123456789")
+        for port in (7, 8)
+    )
     prints = {LLMPropositionizer(openai(openai_client=client)).fingerprint for client in given}
     assert len({*prints, LLMPropositionizer(openai()).fingerprint}) == 3
 
@@ -281,9 +298,12 @@ def test_the_address_of_a_client_that_was_given_is_part_of_the_fingerprint() -> 
     ],
 )
 def test_keys_and_headers_are_not(settings: dict[str, Any]) -> None:
-    plain = {"additional_kwargs": {"extra_body": {}}} if "extra_body" in json.dumps(settings) else {}
+    plain = (
+        {"additional_kwargs": {"extra_body": {}}} if "extra_body" in json.dumps(settings) else {}
+    )
     assert (
-        LLMPropositionizer(openai(**settings)).fingerprint == LLMPropositionizer(openai(**plain)).fingerprint
+        LLMPropositionizer(openai(**settings)).fingerprint
+        == LLMPropositionizer(openai(**plain)).fingerprint
     )
 
 
@@ -300,7 +320,8 @@ def test_limits_and_prices_may_be_changed_on_the_way() -> None:
         asking.propositionize(PASSAGES[3:5])
     since = asking.figures.since(before)
     assert (since.usage.requests, since.cache_hits) == (2, 0)
-    assert asking.figures.cost == pytest.approx(5.0)  # the server says that it was sent one token each time
+    # the server says that it was sent one token each time
+    assert asking.figures.cost == pytest.approx(5.0)
 
 
 # Events
@@ -323,7 +344,9 @@ def test_each_passage_is_told_of_by_an_event_without_its_text() -> None:
         with OpenAIServer(
             lambda body: "No." if passages[0].text in asked_content(body) else right(body)
         ) as server:
-            made = propositionizer(server.url).propositionize([*passages, passages[1], Passage("  ")])
+            made = propositionizer(server.url).propositionize(
+                [*passages, passages[1], Passage("  ")]
+            )
     finally:
         dispatcher.event_handlers.remove(handler)
     ends = {event.passage_id: event for event in handler.seen}
@@ -339,5 +362,7 @@ def test_each_passage_is_told_of_by_an_event_without_its_text() -> None:
 def test_a_passage_that_is_not_recorded_is_not_quoted(tmp_path: Path) -> None:
     (tmp_path / "none.jsonl").touch()
     with pytest.raises(ValueError, match=r"1 of 1 passages are not in.*of 'Miso'") as caught:
-        RecordedPropositionizer(tmp_path / "none.jsonl").propositionize([Passage("A secret recipe.", "Miso")])
+        RecordedPropositionizer(tmp_path / "none.jsonl").propositionize(
+            [Passage("A secret recipe.", "Miso")]
+        )
     assert "secret" not in str(caught.value)

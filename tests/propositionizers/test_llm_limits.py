@@ -54,7 +54,11 @@ def propositionizer(url: str, **arguments: Any) -> LLMPropositionizer:
 
 
 def ask(way: str, asking: LLMPropositionizer, passages: list[Passage]) -> list[PropositionSet]:
-    return asking.propositionize(passages) if way == "sync" else asyncio.run(asking.apropositionize(passages))
+    return (
+        asking.propositionize(passages)
+        if way == "sync"
+        else asyncio.run(asking.apropositionize(passages))
+    )
 
 
 def texts_of(made: list[PropositionSet]) -> list[list[str]]:
@@ -83,7 +87,9 @@ def test_the_users_llm_stays_as_it_was(way: str) -> None:
     with OpenAIServer(right) as server:
         llm = llm_of(server.url, max_retries=5)
         clients = llm._get_client(), llm._get_aclient()
-        assert texts_of(ask(way, LLMPropositionizer(llm), PASSAGES[:2])) == right_texts(PASSAGES[:2])
+        assert texts_of(ask(way, LLMPropositionizer(llm), PASSAGES[:2])) == right_texts(
+            PASSAGES[:2]
+        )
         assert (llm.max_retries, llm._get_client(), llm._get_aclient()) == (5, *clients)
         assert [client.max_retries for client in clients] == [5, 5]
         assert llm.complete("Title: . Section: . Content: It is used on.").text
@@ -103,8 +109,13 @@ async def test_it_asks_inside_a_running_loop_both_ways_at_once() -> None:
         asking = propositionizer(server.url)
         in_a_thread = asyncio.to_thread(asking.propositionize, PASSAGES[10:20])
         both = await asyncio.gather(asking.apropositionize(PASSAGES[:10]), in_a_thread)
-        assert asking.propositionize(PASSAGES[20:30]) == await asking.apropositionize(PASSAGES[20:30])
-    assert [texts_of(made) for made in both] == [right_texts(PASSAGES[:10]), right_texts(PASSAGES[10:20])]
+        assert asking.propositionize(PASSAGES[20:30]) == await asking.apropositionize(
+            PASSAGES[20:30]
+        )
+    assert [texts_of(made) for made in both] == [
+        right_texts(PASSAGES[:10]),
+        right_texts(PASSAGES[10:20]),
+    ]
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files in /proc")
@@ -143,15 +154,24 @@ class AzureLike(OpenAI):
             "azure_deployment": "mini",
             "api_version": "2024-10-21",
         }
-        return {**settings, "api_key": self.api_key, "max_retries": self.max_retries, "timeout": self.timeout}
+        return {
+            **settings,
+            "api_key": self.api_key,
+            "max_retries": self.max_retries,
+            "timeout": self.timeout,
+        }
 
 
 @BOTH
 @pytest.mark.parametrize("is_used", [False, True], ids=["new", "used before"])
-def test_azure_is_asked_at_its_own_address_and_not_again_underneath(way: str, is_used: bool) -> None:
+def test_azure_is_asked_at_its_own_address_and_not_again_underneath(
+    way: str, is_used: bool
+) -> None:
     with OpenAIServer(in_turn(BROKEN, BROKEN, right)) as server:
         endpoint = server.url.removesuffix("/v1")
-        llm = AzureLike(model="gpt-4o-mini", api_key="azure-key", max_retries=4, azure_endpoint=endpoint)
+        llm = AzureLike(
+            model="gpt-4o-mini", api_key="azure-key", max_retries=4, azure_endpoint=endpoint
+        )
         if is_used:
             llm._get_client(), llm._get_aclient()
         asking = LLMPropositionizer(llm, max_retries=2, retry_wait=0)
@@ -169,14 +189,23 @@ def test_a_client_that_the_user_made_is_the_one_that_asks(way: str) -> None:
             "api_key": "sk-gateway",
             "default_headers": {"X-Team": "research"},
         }
-        own = openai.OpenAI(**settings, max_retries=5), openai.AsyncOpenAI(**settings, max_retries=5)
+        own = (
+            openai.OpenAI(**settings, max_retries=5),
+            openai.AsyncOpenAI(**settings, max_retries=5),
+        )
         llm = OpenAI(
-            model="gpt-4o-mini", api_key="sk-other", openai_client=own[0], async_openai_client=own[1]
+            model="gpt-4o-mini",
+            api_key="sk-other",
+            openai_client=own[0],
+            async_openai_client=own[1],
         )
         asking = LLMPropositionizer(llm, max_retries=1, retry_wait=0)
         assert texts_of(ask(way, asking, PASSAGES[:2])) == right_texts(PASSAGES[:2])
         assert len(server.requests) == 4
-        headers = [{name.lower(): value for name, value in seen.headers.items()} for seen in server.requests]
+        headers = [
+            {name.lower(): value for name, value in seen.headers.items()}
+            for seen in server.requests
+        ]
         assert {(sent["x-team"], sent["authorization"]) for sent in headers} == {
             ("research", "Bearer sk-gateway")
         }
@@ -203,7 +232,12 @@ def date_header() -> tuple[float, dict[str, str]]:
 @BOTH
 @pytest.mark.parametrize(
     ("header", "status"),
-    [(seconds_header, 429), (milliseconds_header, 429), (date_header, 429), (milliseconds_header, 503)],
+    [
+        (seconds_header, 429),
+        (milliseconds_header, 429),
+        (date_header, 429),
+        (milliseconds_header, 503),
+    ],
 )
 @pytest.mark.slow_cases("date_header*", but=["*-sync"])
 def test_a_server_that_says_when_is_asked_again_no_sooner(
@@ -237,7 +271,9 @@ def test_refusals_at_random_cost_no_passage(way: str) -> None:
 
 
 def test_a_server_that_is_away_for_too_long_ends_the_run_and_is_not_waited_for() -> None:
-    with OpenAIServer(lambda body: Reply("tomorrow", status=429, headers={"Retry-After": "90000"})) as server:
+    with OpenAIServer(
+        lambda body: Reply("tomorrow", status=429, headers={"Retry-After": "90000"})
+    ) as server:
         with pytest.raises(PropositionizerError, match="says to wait for 1500 minutes"):
             propositionizer(server.url, max_retries=6).propositionize(PASSAGES[:1])
         assert len(server.requests) == 1
@@ -284,7 +320,10 @@ def test_a_reply_in_between_shows_that_the_server_is_up(tmp_path: Path) -> None:
         # the first good reply is read beside further requests, and twenty passages without one would end the
         # run
         wait_until(
-            lambda: asked_content(body) in first or (made_of_it.exists() and made_of_it.stat().st_size > 0)
+            lambda: (
+                asked_content(body) in first
+                or (made_of_it.exists() and made_of_it.stat().st_size > 0)
+            )
         )
         return BROKEN
 
@@ -355,7 +394,9 @@ def in_time(way: str, asking: LLMPropositionizer, passages: list[Passage]) -> li
     ],
     ids=["requests", "tokens", "one at a time"],
 )
-def test_nobody_waits_for_the_rates_once_the_key_is_refused(way: str, arguments: dict[str, Any]) -> None:
+def test_nobody_waits_for_the_rates_once_the_key_is_refused(
+    way: str, arguments: dict[str, Any]
+) -> None:
     with OpenAIServer(lambda body: BAD_KEY) as server:
         with pytest.raises(PropositionizerError, match="check the key"):
             in_time(way, propositionizer(server.url, **arguments), PASSAGES)
@@ -377,7 +418,9 @@ def test_nobody_waits_for_the_next_try_once_the_key_is_refused(way: str) -> None
         return BAD_KEY
 
     with OpenAIServer(respond) as server:
-        asking = LLMPropositionizer(llm_of(server.url, timeout=60), max_retries=0, max_concurrency=8)
+        asking = LLMPropositionizer(
+            llm_of(server.url, timeout=60), max_retries=0, max_concurrency=8
+        )
         with pytest.raises(PropositionizerError, match="check the key"):
             in_time(way, asking, PASSAGES[:8])
 
@@ -408,7 +451,9 @@ class NotingLLM(InstantLLM):
         return super().chat(messages)
 
     def most_in_a_second(self) -> int:
-        return max(sum(first <= moment < first + 1 for moment in self._moments) for first in self._moments)
+        return max(
+            sum(first <= moment < first + 1 for moment in self._moments) for first in self._moments
+        )
 
 
 def ask_in_two_threads(asking: LLMPropositionizer, count: int) -> None:

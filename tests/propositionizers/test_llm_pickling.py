@@ -35,7 +35,10 @@ HERE = "tests.propositionizers.test_llm_pickling"
 
 def make_llm() -> LLM:
     return OpenAI(
-        model="gpt-4o-mini", api_base=os.environ["TEST_API_BASE"], api_key="sk-from-a-vault", temperature=0.3
+        model="gpt-4o-mini",
+        api_base=os.environ["TEST_API_BASE"],
+        api_key="sk-from-a-vault",
+        temperature=0.3,
     )
 
 
@@ -161,7 +164,9 @@ def test_a_factory_makes_the_llm_where_it_is_unpickled(monkeypatch: pytest.Monke
 
 def test_a_factory_may_be_given_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_API_BASE", "http://127.0.0.1:9/v1")
-    asking = LLMPropositionizer(openai(api_base="http://127.0.0.1:9/v1"), llm_factory=f"{HERE}:make_llm")
+    asking = LLMPropositionizer(
+        openai(api_base="http://127.0.0.1:9/v1"), llm_factory=f"{HERE}:make_llm"
+    )
     assert pickle.loads(pickle.dumps(asking)).llm.api_key == "sk-from-a-vault"
 
 
@@ -187,7 +192,9 @@ def test_a_factory_that_makes_another_model_is_refused() -> None:
         (make_nothing, "NoneType"),
     ],
 )
-def test_a_factory_that_could_not_be_used_elsewhere_is_refused_at_once(factory: Any, message: str) -> None:
+def test_a_factory_that_could_not_be_used_elsewhere_is_refused_at_once(
+    factory: Any, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         LLMPropositionizer(llm_factory=factory)
 
@@ -229,7 +236,12 @@ def test_copies_in_the_process_share_the_client_but_not_the_prompts() -> None:
     with OpenAIServer(held(RIGHT)) as server:
         asking = LLMPropositionizer(openai(api_base=server.url))
         asking.propositionize([PASSAGE])
-        copies = [copy.deepcopy(asking), copy.copy(asking), asking.model_copy(), asking.model_copy(deep=True)]
+        copies = [
+            copy.deepcopy(asking),
+            copy.copy(asking),
+            asking.model_copy(),
+            asking.model_copy(deep=True),
+        ]
         for one in copies:
             assert one.llm is asking.llm
             assert one.propositionize([PASSAGE])[0].texts == ("Miso is a salty seasoning.",)
@@ -255,7 +267,9 @@ def test_a_client_that_was_given_is_not_exchanged_for_another_one_elsewhere() ->
         pickle.loads(pickle.dumps(asking))
 
 
-def test_a_client_that_was_made_for_use_does_not_stand_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_was_made_for_use_does_not_stand_in_the_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     llm = OpenAI(model="gpt-4o-mini", api_key=KEY)
     llm._get_client()

@@ -39,7 +39,9 @@ REFUSALS = {
         ),
     ),
     "llama.cpp": Reply('response_format type must be one of "text" or "json_object"', status=500),
-    "llama.cpp, of the schema": Reply("JSON schema conversion failed: unsupported keyword", status=500),
+    "llama.cpp, of the schema": Reply(
+        "JSON schema conversion failed: unsupported keyword", status=500
+    ),
     "in words": Reply("The response format is not available for this model.", status=500),
     "a bare one": Reply("Bad request.", status=400),
 }
@@ -50,7 +52,9 @@ def openai(server: OpenAIServer, model: str = "gpt-4o-mini") -> LLM:
 
 
 def openai_like(server: OpenAIServer, *, announces: bool) -> LLM:
-    module = pytest.importorskip("llama_index.llms.openai_like", reason="the extra [dev] is not installed")
+    module = pytest.importorskip(
+        "llama_index.llms.openai_like", reason="the extra [dev] is not installed"
+    )
     llm: LLM = module.OpenAILike(
         model="qwen3:8b", api_base=server.url, api_key="none", is_chat_model=True,
         should_use_structured_outputs=announces, max_retries=0,
@@ -61,7 +65,12 @@ def openai_like(server: OpenAIServer, *, announces: bool) -> LLM:
 def refusing(reply: Reply) -> Responder:
     """Refuses a schema, late enough for all that may be in flight to be there."""
     late = Reply(
-        reply.content, "stop", reply.status, reply.code, delay=0.1, body_override=reply.body_override
+        reply.content,
+        "stop",
+        reply.status,
+        reply.code,
+        delay=0.1,
+        body_override=reply.body_override,
     )
     return lambda body: late if "response_format" in body else held(RIGHT)(body)
 
@@ -79,7 +88,9 @@ ALL = [((RIGHT[passage.text][0],), "ok") for passage in PASSAGES]
 
 @pytest.mark.parametrize("make", [openai, lambda server: openai_like(server, announces=True)])
 async def test_a_model_that_keeps_to_schemas_is_asked_by_one(make: Any) -> None:
-    with OpenAIServer(held(RIGHT, style=lambda texts: json.dumps({"propositions": texts}))) as server:
+    with OpenAIServer(
+        held(RIGHT, style=lambda texts: json.dumps({"propositions": texts}))
+    ) as server:
         propositionizer = LLMPropositionizer(make(server))
         assert texts_of(propositionizer.propositionize(PASSAGES[:2])) == ALL[:2]
         assert texts_of(await propositionizer.apropositionize(PASSAGES[-2:])) == ALL[-2:]
@@ -161,7 +172,11 @@ def test_what_is_refused_without_a_schema_too_stops_the_run(status: int) -> None
 
 def test_once_replies_came_by_the_schema_a_rejected_text_does_not_end_it() -> None:
     def respond(body: dict[str, Any]) -> Any:
-        return Reply("Bad request.", status=400) if "Fact 3 " in str(body["messages"]) else held(RIGHT)(body)
+        return (
+            Reply("Bad request.", status=400)
+            if "Fact 3 " in str(body["messages"])
+            else held(RIGHT)(body)
+        )
 
     with OpenAIServer(respond) as server:
         made = LLMPropositionizer(openai(server), max_concurrency=1).propositionize(PASSAGES[:6])
@@ -171,7 +186,9 @@ def test_once_replies_came_by_the_schema_a_rejected_text_does_not_end_it() -> No
 
 def test_kept_replies_and_node_ids_do_not_depend_on_it(tmp_path: Path) -> None:
     with OpenAIServer(held(RIGHT)) as server:
-        plain = LLMPropositionizer(openai(server), structured="off", cache=tmp_path / "replies.sqlite")
+        plain = LLMPropositionizer(
+            openai(server), structured="off", cache=tmp_path / "replies.sqlite"
+        )
         plain.propositionize(PASSAGES)
         asked = len(server.requests)
         structured = LLMPropositionizer(openai(server), cache=tmp_path / "replies.sqlite")

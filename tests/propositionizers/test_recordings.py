@@ -28,7 +28,9 @@ from tests.propositionizers.test_llm import ALL, MISO, MISO_JA, PASSAGE, PASSAGE
 def test_what_is_recorded_of_equal_texts_under_two_headings_stays_apart(tmp_path: Path) -> None:
     path = tmp_path / "recorded.jsonl"
     for section, name in (("Lighthouse", "The lighthouse"), ("Chapel", "The chapel")):
-        made = PropositionSet((f"{name} has three floors.",), questions=(f"How high is {name.lower()}?",))
+        made = PropositionSet(
+            (f"{name} has three floors.",), questions=(f"How high is {name.lower()}?",)
+        )
         append_recording(path, Passage("It has three floors.", "Karsted", section), made)
     (made,) = RecordedPropositionizer(path).propositionize(
         [Passage("It has three floors.", "Karsted", "Lighthouse")]
@@ -56,7 +58,9 @@ def test_what_came_back_is_recorded_and_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("half", ['{"te', '{"text": "The bitters hold worm', '{"text": "秘伝'])
 @pytest.mark.parametrize("before", [0, 2])
-def test_half_a_line_that_a_kill_left_spoils_no_other(tmp_path: Path, half: str, before: int) -> None:
+def test_half_a_line_that_a_kill_left_spoils_no_other(
+    tmp_path: Path, half: str, before: int
+) -> None:
     file = tmp_path / "propositions.jsonl"
     whole = json.dumps({"text": "It is salty.", "propositions": ["Miso is salty."]}) + "\n"
     file.write_text(whole * before + half, encoding="utf-8")
@@ -89,24 +93,37 @@ def test_a_line_that_is_damaged_in_another_way_is_named(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_an_error_before_anything_is_paid(tmp_path: Path) -> None:
     with OpenAIServer(held(MISO)) as server, pytest.raises(OSError, match="nowhere"):
-        propositionizer(server, record_to=tmp_path / "nowhere" / "x.jsonl").propositionize([PASSAGE])
+        propositionizer(server, record_to=tmp_path / "nowhere" / "x.jsonl").propositionize(
+            [PASSAGE]
+        )
     assert server.requests == []
 
 
 @pytest.mark.parametrize(
     "last",
-    ['{"propositions": ["Miso."]}', '{"text": "Miso." "propositions": []}', "{}\r{}", 100_000 * "["],
+    [
+        '{"propositions": ["Miso."]}',
+        '{"text": "Miso." "propositions": []}',
+        "{}\r{}",
+        100_000 * "[",
+    ],
 )
-def test_a_mistake_in_the_last_line_is_named_although_the_line_has_no_end(tmp_path: Path, last: str) -> None:
+def test_a_mistake_in_the_last_line_is_named_although_the_line_has_no_end(
+    tmp_path: Path, last: str
+) -> None:
     file = tmp_path / "propositions.jsonl"
-    file.write_text('{"text": "Tea.", "propositions": ["Tea."], "reason": 5}\n' + last, encoding="utf-8")
+    file.write_text(
+        '{"text": "Tea.", "propositions": ["Tea."], "reason": 5}\n' + last, encoding="utf-8"
+    )
     with pytest.raises(ValueError, match=r"line 2: .*mend or remove"):
         RecordedPropositionizer(file)
 
 
 def test_a_line_that_is_not_in_utf_8_is_named(tmp_path: Path) -> None:
     file = tmp_path / "propositions.jsonl"
-    line = json.dumps({"text": "味噌は塩辛い。", "propositions": ["味噌は塩辛い。"]}, ensure_ascii=False)
+    line = json.dumps(
+        {"text": "味噌は塩辛い。", "propositions": ["味噌は塩辛い。"]}, ensure_ascii=False
+    )
     file.write_bytes(f"{line}\n".encode() + f"{line}\n".encode("cp932"))
     with pytest.raises(ValueError, match=r"propositions\.jsonl, line 2: .*mend or remove"):
         RecordedPropositionizer(file)
@@ -134,7 +151,9 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a limit stands in for a full disk")
-def test_a_line_that_the_disk_has_no_room_for_is_an_error_and_leaves_no_half(tmp_path: Path) -> None:
+def test_a_line_that_the_disk_has_no_room_for_is_an_error_and_leaves_no_half(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "propositions.jsonl"
     append_recording(file, Passage("It is salty."), PropositionSet(("Miso is salty.",)))
     before = file.read_bytes()

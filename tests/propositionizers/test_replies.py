@@ -53,7 +53,9 @@ def test_what_is_no_list_in_any_notation_is_not_mended(style: str) -> None:
         ("see [1]", []),
     ],
 )
-def test_other_quotation_marks_are_read_where_it_is_not_asked_again(reply: str, texts: list[str]) -> None:
+def test_other_quotation_marks_are_read_where_it_is_not_asked_again(
+    reply: str, texts: list[str]
+) -> None:
     assert list(read_reply(reply, finished=True, is_last=True).texts) == texts
     assert read_reply(reply, finished=True).problem == "unreadable"
 
@@ -157,7 +159,13 @@ def test_a_refusal_is_no_proposition(reply: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "fact", ["Sorry is a 2019 play.", "I can help you.", "The firm apologised.", "申し訳は言い訳を意味する。"]
+    "fact",
+    [
+        "Sorry is a 2019 play.",
+        "I can help you.",
+        "The firm apologised.",
+        "申し訳は言い訳を意味する。",
+    ],
 )
 def test_a_fact_is_no_refusal(fact: str) -> None:
     assert not looks_like_refusal(fact)
@@ -212,10 +220,14 @@ def test_no_prefix_of_a_json_list_passes_for_the_whole(
 
 
 @given(
-    st.lists(texts_without('"', "\\", "\n", "\r"), min_size=1).filter(lambda texts: texts[0].strip()),
+    st.lists(texts_without('"', "\\", "\n", "\r"), min_size=1).filter(
+        lambda texts: texts[0].strip()
+    ),
     st.data(),
 )
-def test_no_prefix_of_a_fenced_or_single_quoted_list_passes(texts: list[str], data: st.DataObject) -> None:
+def test_no_prefix_of_a_fenced_or_single_quoted_list_passes(
+    texts: list[str], data: st.DataObject
+) -> None:
     for whole in (
         f"```json\n{json.dumps([texts])}",
         "['" + "', '".join(t.replace("'", "") for t in texts) + "']",

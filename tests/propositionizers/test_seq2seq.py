@@ -44,9 +44,13 @@ pytestmark = [
 KNOWN = learned_passages()
 PASSAGES = [Passage(text, title="Food") for text in KNOWN]
 TEA, MISO = PASSAGES[0], PASSAGES[5]
-TEA_AND_MORE = next(passage for passage in PASSAGES if passage.text.startswith(TEA.text) and passage != TEA)
+TEA_AND_MORE = next(
+    passage for passage in PASSAGES if passage.text.startswith(TEA.text) and passage != TEA
+)
 LAKE = Passage("琵琶湖は日本最大の湖である。面積は約670平方キロメートルである。", title="琵琶湖")
-FRENCH = Passage("Le thé vert est chauffé à la vapeur et le thé noir est oxydé dans les usines de la région.")
+FRENCH = Passage(
+    "Le thé vert est chauffé à la vapeur et le thé noir est oxydé dans les usines de la région."
+)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +82,9 @@ def test_a_batch_of_sixteen_makes_what_sixteen_batches_of_one_make(
     assert list(alone.stream(iter(many))) == propositionizer.propositionize(many)
 
 
-def test_a_passage_that_is_too_long_is_asked_for_in_parts(propositionizer: Seq2SeqPropositionizer) -> None:
+def test_a_passage_that_is_too_long_is_asked_for_in_parts(
+    propositionizer: Seq2SeqPropositionizer,
+) -> None:
     first, second = (text for text in KNOWN if text.count(". ") == 1)
     (made,) = propositionizer.propositionize([Passage(f"{first} {second}", title="Food")])
     assert list(made.texts) == [*KNOWN[first], *KNOWN[second]]
@@ -98,7 +104,9 @@ def test_a_reply_that_was_cut_off_is_asked_for_in_parts(folder: Path) -> None:
 
 def test_where_nothing_comes_of_a_passage_its_sentences_stand_in(folder: Path) -> None:
     mute = Seq2SeqPropositionizer(folder, device="cpu", max_new_tokens=1)
-    passage = Passage("One is first. Two follows it.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n# Three\n\nLast.")
+    passage = Passage(
+        "One is first. Two follows it.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n# Three\n\nLast."
+    )
     (made,) = mute.propositionize([passage])
     assert made.texts == passage_sentences(passage.text)
     assert (made.status, "the reply was cut off" in made.reason) == ("fallback", True)
@@ -117,7 +125,9 @@ def test_a_model_that_is_none_for_this_stops_the_run(folder: Path, tmp_path: Pat
     "text", ["\udcff x", "\0", "1234", "。", "a" * 100_000, "words " * 20_000, "\n\n# Food\n\n"]
 )
 def test_no_text_is_lost_or_breaks_it(text: str, propositionizer: Seq2SeqPropositionizer) -> None:
-    (made,) = propositionizer.propositionize([Passage(text, title="題" * 5_000, section="s " * 5_000)])
+    (made,) = propositionizer.propositionize(
+        [Passage(text, title="題" * 5_000, section="s " * 5_000)]
+    )
     assert made.texts
 
 
@@ -137,11 +147,15 @@ def test_other_languages_are_handed_over(folder: Path) -> None:
     ]
 
 
-def test_what_is_handed_over_to_an_llm_is_estimated_and_exported(folder: Path, tmp_path: Path) -> None:
+def test_what_is_handed_over_to_an_llm_is_estimated_and_exported(
+    folder: Path, tmp_path: Path
+) -> None:
     llm = LLMPropositionizer(OpenAI(model="gpt-4o-mini", api_key="sk-test"))
     documents = [Document(text=passage.text, id_=passage.text[:4]) for passage in (TEA, LAKE, MISO)]
     alone = estimate(documents[1:2], PropositionNodeParser(propositionizer=llm))
-    both = PropositionNodeParser(propositionizer=Seq2SeqPropositionizer(folder, otherwise=llm, device="cpu"))
+    both = PropositionNodeParser(
+        propositionizer=Seq2SeqPropositionizer(folder, otherwise=llm, device="cpu")
+    )
     found = estimate(documents, both)
     assert (found.requests, found.input_tokens, found.cost) == (1, alone.input_tokens, alone.cost)
     assert found.model == "gpt-4o-mini"
@@ -150,14 +164,18 @@ def test_what_is_handed_over_to_an_llm_is_estimated_and_exported(folder: Path, t
     assert [file.requests for file in files.written] == [1]
 
 
-def test_other_languages_are_refused_where_nobody_takes_them(propositionizer: Seq2SeqPropositionizer) -> None:
+def test_other_languages_are_refused_where_nobody_takes_them(
+    propositionizer: Seq2SeqPropositionizer,
+) -> None:
     with pytest.raises(
         ValueError, match=r"2 of 3 passages are not in English.*Japanese \(1\).*Latin.*otherwise="
     ):
         propositionizer.propositionize([TEA, LAKE, FRENCH])
 
 
-async def test_it_works_inside_a_running_event_loop(propositionizer: Seq2SeqPropositionizer) -> None:
+async def test_it_works_inside_a_running_event_loop(
+    propositionizer: Seq2SeqPropositionizer,
+) -> None:
     both = await asyncio.gather(
         propositionizer.apropositionize([TEA]), propositionizer.apropositionize([MISO])
     )
@@ -178,7 +196,9 @@ def test_a_parser_with_one_is_made_again_of_its_dictionary(folder: Path) -> None
     parser = PropositionNodeParser(propositionizer=propositionizer)
     again = PropositionNodeParser.from_dict(json.loads(parser.to_json()))
     assert again.propositionizer.fingerprint == propositionizer.fingerprint
-    assert again.propositionizer.propositionize([TEA, LAKE]) == propositionizer.propositionize([TEA, LAKE])
+    assert again.propositionizer.propositionize([TEA, LAKE]) == propositionizer.propositionize(
+        [TEA, LAKE]
+    )
 
 
 def test_its_fingerprint_is_of_the_weights_and_not_of_their_place(
@@ -219,9 +239,14 @@ def test_a_pack_is_built_on_it_and_opened_again(
     propositionizer: Seq2SeqPropositionizer, tmp_path: Path
 ) -> None:
     documents = [
-        Document(id_=text[:5], text=text, metadata={"title": "Food"}) for text in (TEA.text, MISO.text)
+        Document(id_=text[:5], text=text, metadata={"title": "Food"})
+        for text in (TEA.text, MISO.text)
     ]
-    parts = {"embed_model": TrigramEmbedding(), "query_llm": "none", "propositionizer": propositionizer}
+    parts = {
+        "embed_model": TrigramEmbedding(),
+        "query_llm": "none",
+        "propositionizer": propositionizer,
+    }
     DenseXRetrievalPack(documents, **parts, persist_dir=tmp_path / "index")
     again = DenseXRetrievalPack.load(tmp_path / "index", **parts)
     found = again.retrieve("Is miso salty?")[0]
@@ -234,7 +259,9 @@ def test_it_is_chosen_by_name_at_the_command_line(folder: Path, tmp_path: Path) 
     docs, index, chosen = tmp_path / "docs", tmp_path / "index", f"seq2seq:{folder}"
     docs.mkdir()
     (docs / "Food.txt").write_text(TEA.text, encoding="utf-8")
-    code, output = run("index", docs, "--to", index, "--embed-model", "none", "--propositionizer", chosen)
+    code, output = run(
+        "index", docs, "--to", index, "--embed-model", "none", "--propositionizer", chosen
+    )
     assert code == 0, output
     (shown,) = run_json("inspect", index)["shown"]
     assert [unit["text"] for unit in shown["propositions"]] == KNOWN[TEA.text]
@@ -248,6 +275,8 @@ def test_it_is_chosen_by_name_at_the_command_line(folder: Path, tmp_path: Path) 
         code, output = run("index", docs, "--to", index, "--propositionizer", chosen, *llm)
     assert code == 0, output
     texts = [
-        unit["text"] for passage in run_json("inspect", index)["shown"] for unit in passage["propositions"]
+        unit["text"]
+        for passage in run_json("inspect", index)["shown"]
+        for unit in passage["propositions"]
     ]
     assert sorted(texts) == sorted([*KNOWN[TEA.text], "琵琶湖は日本最大の湖である。"])

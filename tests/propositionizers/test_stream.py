@@ -123,7 +123,9 @@ def test_nothing_is_read_or_asked_before_the_first_set_is_wanted() -> None:
 
 def test_the_order_is_kept_whatever_the_replies_order() -> None:
     def respond(body: dict[str, Any]) -> Reply:
-        return Reply(right(body).content, delay=random.Random(asked_content(body)).choice([0.0, 0.02, 0.1]))
+        return Reply(
+            right(body).content, delay=random.Random(asked_content(body)).choice([0.0, 0.02, 0.1])
+        )
 
     with OpenAIServer(respond) as server:
         made = list(propositionizer(server.url, max_concurrency=16).stream(iter(PASSAGES)))
@@ -138,7 +140,9 @@ def test_a_source_that_ends_at_once_costs_nothing() -> None:
 
 async def test_it_works_inside_a_running_loop() -> None:
     with OpenAIServer(right) as server:
-        assert texts_of(list(propositionizer(server.url).stream(PASSAGES[:5]))) == right_texts(PASSAGES[:5])
+        assert texts_of(list(propositionizer(server.url).stream(PASSAGES[:5]))) == right_texts(
+            PASSAGES[:5]
+        )
 
 
 def test_two_streams_of_one_propositionizer_run_side_by_side() -> None:
@@ -152,7 +156,9 @@ def test_two_streams_of_one_propositionizer_run_side_by_side() -> None:
 def test_propositionizers_that_take_lists_stream_too() -> None:
     source = Numbered()
     made = list(itertools.islice(SentencePropositionizer().stream(source), 3))
-    assert [one.texts for one in made] == [(f"House {n} is old.", f"家は{n}番である。") for n in range(3)]
+    assert [one.texts for one in made] == [
+        (f"House {n} is old.", f"家は{n}番である。") for n in range(3)
+    ]
     assert source.read <= 256
 
 
@@ -165,7 +171,9 @@ def test_identical_passages_are_asked_once_also_while_the_first_is_under_way() -
 
     with OpenAIServer(lambda body: Reply(right(body).content, delay=0.2)) as server:
         made = list(propositionizer(server.url).stream(passages))
-        assert sorted(seen.content for seen in server.requests) == sorted([japanese.text, english.text])
+        assert sorted(seen.content for seen in server.requests) == sorted(
+            [japanese.text, english.text]
+        )
     assert texts_of(made) == right_texts(passages)
 
 
@@ -203,10 +211,14 @@ def test_an_identical_passage_fails_with_the_first() -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 7, 30])
 @pytest.mark.parametrize("at_a_time", [1, 8])
-def test_an_error_comes_after_all_sets_before_the_first_that_is_missing(place: int, at_a_time: int) -> None:
+def test_an_error_comes_after_all_sets_before_the_first_that_is_missing(
+    place: int, at_a_time: int
+) -> None:
     def respond(body: dict[str, Any]) -> Reply:
         return (
-            BAD_KEY if asked_content(body) == PASSAGES[place].text else Reply(right(body).content, delay=0.02)
+            BAD_KEY
+            if asked_content(body) == PASSAGES[place].text
+            else Reply(right(body).content, delay=0.02)
         )
 
     made: list[PropositionSet] = []

@@ -49,7 +49,8 @@ MARE_ENGLISH = [
     "The mare had three foals after her retirement.",
 ]
 TOWER = Passage(
-    "The tower was begun in 1874 by Ida Brandvold. It is 41 metres high.", title="Karsted Lighthouse"
+    "The tower was begun in 1874 by Ida Brandvold. It is 41 metres high.",
+    title="Karsted Lighthouse",
 )
 TOWER_RIGHT = [
     "Karsted Lighthouse was begun in 1874 by Ida Brandvold.",
@@ -63,12 +64,18 @@ def reply(texts: Sequence[str]) -> str:
 
 
 def propositionizer(server: OpenAIServer, **arguments: Any) -> LLMPropositionizer:
-    llm = OpenAI(model="gpt-4o-mini", api_base=server.url, api_key="sk-test-0123456789", max_retries=0)
+    llm = OpenAI(
+        model="gpt-4o-mini", api_base=server.url, api_key="sk-test-0123456789", max_retries=0
+    )
     return LLMPropositionizer(llm, **{"retry_wait": 0, "max_retries": 0, **arguments})
 
 
 def kinds(made: PropositionSet) -> list[tuple[str, int | None]]:
-    return [(finding.kind, finding.proposition) for finding in made.findings if finding.kind != "coverage"]
+    return [
+        (finding.kind, finding.proposition)
+        for finding in made.findings
+        if finding.kind != "coverage"
+    ]
 
 
 def test_findings_are_flagged_by_default_and_cost_no_request() -> None:
@@ -158,7 +165,9 @@ def test_a_repair_of_no_use_leaves_the_first_reply(second: Reply | str) -> None:
 
 
 def test_a_repair_that_a_provider_had_no_answer_to_is_asked_for_another_day() -> None:
-    with OpenAIServer(in_turn(reply(TOWER_WRONG), Reply("down", status=500), reply(TOWER_RIGHT))) as server:
+    with OpenAIServer(
+        in_turn(reply(TOWER_WRONG), Reply("down", status=500), reply(TOWER_RIGHT))
+    ) as server:
         asking = propositionizer(server, strictness="repair")
         (made,) = asking.propositionize([TOWER])
         assert (made.status, made.is_passing) == ("repaired", True)
@@ -180,13 +189,17 @@ def test_other_languages_are_flagged_and_not_repaired() -> None:
     german = Passage(
         "Der Turm wurde 1874 von Ida Brandvold gebaut und ist 41 Meter hoch, was man von der Insel sieht."
     )
-    with OpenAIServer(lambda body: reply(["Der Turm wurde 1847 von Ida Brandvold gebaut."])) as server:
+    with OpenAIServer(
+        lambda body: reply(["Der Turm wurde 1847 von Ida Brandvold gebaut."])
+    ) as server:
         (made,) = propositionizer(server, strictness="repair").propositionize([german])
         assert len(server.requests) == 1
     assert (kinds(made), made.status) == ([("grounding", 0)], "ok")
 
 
-def test_a_repair_is_kept_like_every_reply_and_the_same_later_and_asynchronously(tmp_path: Path) -> None:
+def test_a_repair_is_kept_like_every_reply_and_the_same_later_and_asynchronously(
+    tmp_path: Path,
+) -> None:
     arguments: dict[str, Any] = {"strictness": "repair", "cache": tmp_path / "replies.sqlite"}
     with OpenAIServer(in_turn(reply(RACE_DRIFTING), reply(RACE_RIGHT))) as server:
         (live,) = propositionizer(server, **arguments).propositionize([RACE])
@@ -199,13 +212,18 @@ def test_a_repair_is_kept_like_every_reply_and_the_same_later_and_asynchronously
 
 def test_only_a_repair_changes_what_propositions_are_made() -> None:
     with OpenAIServer() as server:
-        of = {one: propositionizer(server, strictness=one).fingerprint for one in ("off", "flag", "repair")}
+        of = {
+            one: propositionizer(server, strictness=one).fingerprint
+            for one in ("off", "flag", "repair")
+        }
     assert of["off"] == of["flag"] != of["repair"]
 
 
 def test_recorded_propositions_are_checked_and_sentences_are_not(tmp_path: Path) -> None:
     file = tmp_path / "recorded.jsonl"
-    file.write_text(json.dumps({"title": RACE.title, "text": RACE.text, "propositions": RACE_DRIFTING}))
+    file.write_text(
+        json.dumps({"title": RACE.title, "text": RACE.text, "propositions": RACE_DRIFTING})
+    )
     recorded = RecordedPropositionizer(file, otherwise=SentencePropositionizer())
     (drifting, sentences) = recorded.propositionize([RACE, TOWER])
     assert kinds(drifting) == [("grounding", 0), ("self_containedness", 1)]
@@ -215,7 +233,9 @@ def test_recorded_propositions_are_checked_and_sentences_are_not(tmp_path: Path)
 def test_findings_are_on_the_nodes_hidden_from_models() -> None:
     with OpenAIServer(lambda body: reply(RACE_DRIFTING)) as server:
         parser = PropositionNodeParser(propositionizer=propositionizer(server))
-        nodes = parser.get_nodes_from_documents([Document(text=RACE.text, metadata={"title": RACE.title})])
+        nodes = parser.get_nodes_from_documents(
+            [Document(text=RACE.text, metadata={"title": RACE.title})]
+        )
     found = {node.get_content(): node.metadata.get("densex_findings") for node in nodes}
     assert found == {
         RACE.text: 'coverage: no proposition says "5" of "アオバノカゼは2022年5月29日の星霜記念に出走した。"',
@@ -228,14 +248,20 @@ def test_findings_are_on_the_nodes_hidden_from_models() -> None:
             assert "densex_findings" not in node.get_content(mode)
 
 
-def test_nodes_with_findings_and_questions_go_into_stores_that_take_no_lists(tmp_path: Path) -> None:
+def test_nodes_with_findings_and_questions_go_into_stores_that_take_no_lists(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "recorded.jsonl"
     wrong = ["Karsted Lighthouse is 42 metres high.", "It was\nbegun by Mary Smith."]
     file.write_text(
-        json.dumps({"text": TOWER.text, "propositions": wrong, "questions": ["How high is the tower?"]})
+        json.dumps(
+            {"text": TOWER.text, "propositions": wrong, "questions": ["How high is the tower?"]}
+        )
     )
     parser = PropositionNodeParser(propositionizer=RecordedPropositionizer(file))
-    nodes = parser.get_nodes_from_documents([Document(text=TOWER.text, metadata={"title": TOWER.title})])
+    nodes = parser.get_nodes_from_documents(
+        [Document(text=TOWER.text, metadata={"title": TOWER.title})]
+    )
     flat = [node_to_metadata_dict(node, remove_text=True, flat_metadata=True) for node in nodes]
     assert {"densex_findings", "densex_answers"} <= {key for one in flat for key in one}
     assert flat[2]["densex_findings"].splitlines() == [
@@ -248,7 +274,8 @@ def test_nodes_with_findings_and_questions_go_into_stores_that_take_no_lists(tmp
 def test_an_ingestion_counts_findings_and_inspect_shows_them(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     documents = [
-        Document(text=one.text, id_=one.title, metadata={"title": one.title}) for one in (RACE, MARE)
+        Document(text=one.text, id_=one.title, metadata={"title": one.title})
+        for one in (RACE, MARE)
     ]
     drifting = {RACE.text: RACE_DRIFTING, MARE.text: MARE_RIGHT}
     file = tmp_path / "recorded.jsonl"

@@ -83,7 +83,9 @@ def passage(
     return matched(node, score, units)
 
 
-def matched(node: BaseNode, score: float, units: Sequence[tuple[IndexNode, float]]) -> NodeWithScore:
+def matched(
+    node: BaseNode, score: float, units: Sequence[tuple[IndexNode, float]]
+) -> NodeWithScore:
     """A node with the units that found it."""
     hits = [FoundNode(unit.node_id, "proposition", unit.index_id, own) for unit, own in units]
     return with_matches(node, score, hits, {unit.node_id: NodeRecord.of(unit) for unit, _ in units})
@@ -148,7 +150,10 @@ def test_a_proposition_and_its_sentence_are_one_fact() -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("The blue lamp number 7 hangs in the old hall.", "The blue lamp number 8 hangs in the old hall."),
+        (
+            "The blue lamp number 7 hangs in the old hall.",
+            "The blue lamp number 8 hangs in the old hall.",
+        ),
         ("The mayor of Lyon was in the old hall.", "The mayor of Lyon was not in the old hall."),
         ("青函トンネルには駅がある。", "青函トンネルには駅がない。"),
     ],
@@ -167,7 +172,11 @@ def facts_of(node: NodeWithScore, mode: ContextMode) -> list[str]:
     [
         (
             "The lamp, which is red, was lit in 1870 by the keeper Ane Holm.",
-            ["The lamp is red.", "The lamp was lit in 1870.", "The lamp was lit by the keeper Ane Holm."],
+            [
+                "The lamp is red.",
+                "The lamp was lit in 1870.",
+                "The lamp was lit by the keeper Ane Holm.",
+            ],
         ),
         (
             "Claims that are older than 90 days and lack a receipt are refused by the finance team.",
@@ -186,12 +195,22 @@ def test_a_sentence_does_not_stand_beside_its_propositions_where_the_passages_fo
     sentence: str, propositions: list[str]
 ) -> None:
     units = [
-        {"id": text, "text": text, "score": 1 - place / 10, "granularity": "proposition", "status": "ok"}
+        {
+            "id": text,
+            "text": text,
+            "score": 1 - place / 10,
+            "granularity": "proposition",
+            "status": "ok",
+        }
         for place, text in enumerate(propositions)
     ]
-    units.append({"id": "s", "text": sentence, "score": 0.1, "granularity": "sentence", "status": ""})
+    units.append(
+        {"id": "s", "text": sentence, "score": 0.1, "granularity": "sentence", "status": ""}
+    )
     units = [entry | {"span": [0, len(sentence)]} for entry in units]
-    node = NodeWithScore(node=TextNode(text=sentence, metadata={"densex_matched": units}), score=1.0)
+    node = NodeWithScore(
+        node=TextNode(text=sentence, metadata={"densex_matched": units}), score=1.0
+    )
     assert facts_of(node, "propositions+passages") == propositions
     assert facts_of(node, "propositions") == [*propositions, sentence]
 
@@ -275,7 +294,10 @@ def test_a_passage_that_does_not_fit_keeps_its_first_whole_sentences() -> None:
     nodes = [passage(TIDES, {3: 0.9}), passage(TUNNEL, {1: 0.9}, name="q")]
     assert read(assemble_context(nodes, "passages", 33)) == " ".join(TIDES[:5])
     limit = int(count_words("".join(TUNNEL))) + 8
-    assert read(assemble_context(nodes[::-1], "passages", limit)) == "".join(TUNNEL) + "\n\n" + TIDES[0]
+    assert (
+        read(assemble_context(nodes[::-1], "passages", limit))
+        == "".join(TUNNEL) + "\n\n" + TIDES[0]
+    )
 
 
 def test_a_shortened_passage_still_knows_where_it_stands() -> None:
@@ -283,7 +305,10 @@ def test_a_shortened_passage_still_knows_where_it_stands() -> None:
     node = TextNode(text=text, start_char_idx=100, end_char_idx=100 + len(text))
     (shorter,) = assemble_context([NodeWithScore(node=node)], "passages", 13)
     assert isinstance(shorter.node, TextNode)
-    assert (shorter.node.start_char_idx, shorter.node.end_char_idx) == (100, 100 + len(" ".join(TIDES[:2])))
+    assert (shorter.node.start_char_idx, shorter.node.end_char_idx) == (
+        100,
+        100 + len(" ".join(TIDES[:2])),
+    )
     assert node.text == text
 
 
@@ -316,7 +341,9 @@ def test_a_retrieved_unit_belongs_to_the_passage_beside_it() -> None:
     whole = NodeWithScore(
         node=TextNode(id_="p", text=" ".join(TIDES), metadata={TITLE_KEY: "Tides"}), score=0.9
     )
-    whole.node.excluded_embed_metadata_keys = whole.node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
+    whole.node.excluded_embed_metadata_keys = whole.node.excluded_llm_metadata_keys = list(
+        BOOKKEEPING_KEYS
+    )
     lone = NodeWithScore(node=unit(TIDES[3], "u", "p"), score=0.7)
     assert read(assemble_context([whole, lone])) == f"Tides\n- {TIDES[3]}\n\n{' '.join(TIDES)}"
     windows = assemble_context([whole, lone], "window")
@@ -336,7 +363,10 @@ def test_the_llm_reads_no_bookkeeping() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_same_nodes_make_the_same_context(mode: str) -> None:
-    nodes = [passage(TIDES, dict.fromkeys(range(5), 0.5)), passage(TUNNEL, {1: 0.5, 2: 0.5}, name="q")]
+    nodes = [
+        passage(TIDES, dict.fromkeys(range(5), 0.5)),
+        passage(TUNNEL, {1: 0.5, 2: 0.5}, name="q"),
+    ]
     first, second = (
         PropositionContextPostprocessor(mode=mode, budget=60).postprocess_nodes(nodes)  # type: ignore[arg-type]
         for _ in range(2)
@@ -362,7 +392,8 @@ def retrieved(draw: st.DrawFn) -> list[NodeWithScore]:
     for number in range(draw(st.integers(1, 4))):
         texts = draw(sentences)
         found: dict[int | str, float] = {
-            which: draw(st.floats(-1, 30)) for which in draw(st.sets(st.integers(0, len(texts) - 1)))
+            which: draw(st.floats(-1, 30))
+            for which in draw(st.sets(st.integers(0, len(texts) - 1)))
         }
         title = draw(st.sampled_from(["", "Tides", "青函トンネル"]))
         nodes.append(passage(texts, found, draw(st.floats(-1, 30)), title, f"p{number}"))
@@ -382,7 +413,9 @@ def test_a_budget_is_never_exceeded(
 
 @settings(deadline=None, max_examples=60)
 @given(retrieved(), st.sampled_from(MODES), st.sampled_from(UNITS), st.integers(1, 90))
-def test_no_unit_is_cut(nodes: list[NodeWithScore], mode: str, unit: BudgetUnit, limit: int) -> None:
+def test_no_unit_is_cut(
+    nodes: list[NodeWithScore], mode: str, unit: BudgetUnit, limit: int
+) -> None:
     known = {found.text.strip() for node in nodes for found in matched_units(node.node)}
     texts = {node.node.node_id: node.node.get_content() for node in nodes}
     for hit in assemble_context(nodes, mode, limit, unit):  # type: ignore[arg-type]
@@ -398,9 +431,15 @@ def test_no_unit_is_cut(nodes: list[NodeWithScore], mode: str, unit: BudgetUnit,
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.sampled_from(TIDES), min_size=1, unique=True), st.sampled_from(MODES), st.integers(1, 60))
+@given(
+    st.lists(st.sampled_from(TIDES), min_size=1, unique=True),
+    st.sampled_from(MODES),
+    st.integers(1, 60),
+)
 def test_every_shown_sentence_is_whole(texts: list[str], mode: str, limit: int) -> None:
-    node = passage(texts, {which: 1.0 / (1 + which) for which in range(0, len(texts), 3)}, title="Tides")
+    node = passage(
+        texts, {which: 1.0 / (1 + which) for which in range(0, len(texts), 3)}, title="Tides"
+    )
     for hit in assemble_context([node], mode, limit):  # type: ignore[arg-type]
         left = hit.node.get_content()
         for text in sorted(texts, key=len, reverse=True):
@@ -425,7 +464,9 @@ def test_what_stands_between_spaces_is_one_word_at_least(text: str, words: float
     assert count_words(text) == words
 
 
-@pytest.mark.parametrize("field", [{"mode": "sentences"}, {"budget": 0}, {"unit": "bytes"}, {"window": -1}])
+@pytest.mark.parametrize(
+    "field", [{"mode": "sentences"}, {"budget": 0}, {"unit": "bytes"}, {"window": -1}]
+)
 def test_a_wrong_setting_is_refused_by_name(field: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(field))):
         PropositionContextPostprocessor(**field)  # type: ignore[arg-type]
@@ -440,7 +481,9 @@ def test_the_postprocessor_comes_back_from_its_dictionary() -> None:
 def test_tokens_are_counted_by_llama_indexs_tokenizer() -> None:
     nodes = [passage(TIDES, {3: 0.9})]
     budget = len(get_tokenizer()(f"- {TIDES[3]}"))
-    (facts,) = PropositionContextPostprocessor(budget=budget, unit="tokens").postprocess_nodes(nodes)
+    (facts,) = PropositionContextPostprocessor(budget=budget, unit="tokens").postprocess_nodes(
+        nodes
+    )
     assert facts.node.get_content() == f"- {TIDES[3]}"
 
 
@@ -473,7 +516,8 @@ async def test_our_engine_reads_the_context_and_keeps_the_retrieved_nodes_as_sou
     retriever = PropositionRecursiveRetriever(UnitSearch(index), index, similarity_top_k=1)
     context = PropositionContextPostprocessor(mode="propositions", budget=30, unit="characters")
     synthesizer = CitedSynthesizer(MockLLM(), context)
-    synthesizer.update_prompts({"text_qa_template": PromptTemplate("{context_str}")})  # what the LLM repeats
+    # what the LLM repeats
+    synthesizer.update_prompts({"text_qa_template": PromptTemplate("{context_str}")})
     engine = PropositionQueryEngine(retriever, synthesizer)
     for response in (
         engine.query("トンネルの開業は1988年か"),
@@ -491,7 +535,10 @@ def test_a_long_passage_that_many_units_found_is_read_around_them() -> None:
     nodes = [passage(texts, {place: 1 - place / 8_000 for place in range(0, 4_000, 20)})]
     facts, shown = PropositionContextPostprocessor().postprocess_nodes(nodes)
     assert facts.node.get_content() == f"- {texts[0]}"
-    assert shown.node.get_content().split("\n…\n")[:2] == [" ".join(texts[:2]), " ".join(texts[19:22])]
+    assert shown.node.get_content().split("\n…\n")[:2] == [
+        " ".join(texts[:2]),
+        " ".join(texts[19:22]),
+    ]
 
 
 def test_the_order_in_which_nodes_come_does_not_change_the_ranking() -> None:
@@ -528,10 +575,14 @@ def test_passages_alone_are_read_whole_by_default() -> None:
 def test_without_a_limit_passages_are_whole() -> None:
     nodes = nodes_of(4)
     context = PropositionContextPostprocessor(budget=None).postprocess_nodes(nodes)
-    assert [node.node.get_content() for node in context[1:]] == [node.node.get_content() for node in nodes]
+    assert [node.node.get_content() for node in context[1:]] == [
+        node.node.get_content() for node in nodes
+    ]
 
 
-def test_passages_that_do_not_fit_keep_the_sentences_around_their_units_and_then_those_beside() -> None:
+def test_passages_that_do_not_fit_keep_the_sentences_around_their_units_and_then_those_beside() -> (
+    None
+):
     facts, *passages = assemble_context(nodes_of(2), budget=150)
     assert count_words(facts.node.get_content()) <= 15 + 1  # a tenth, and the title
     assert len(passages) == 2
@@ -558,7 +609,9 @@ def test_the_sentence_that_follows_the_best_one_is_read_although_it_shares_few_w
                 "この期間のことを梅雨の中休みという。"
             )
         ),
-        Document(text="梅雨の期間はふつう一か月ほどである。梅雨の期間中ほとんど雨が降らない年もある。"),
+        Document(
+            text="梅雨の期間はふつう一か月ほどである。梅雨の期間中ほとんど雨が降らない年もある。"
+        ),
     ]
     pack = DenseXRetrievalPack(documents, embed_model="none", query_llm="none")
     facts = assemble_context(pack.retrieve("梅雨の半ばに一旦天気が回復する期間を何という？"))[

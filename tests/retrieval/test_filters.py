@@ -24,15 +24,25 @@ KINDS = ["lexical", "dense", "hybrid", "dense in a store", "hybrid in a store"]
 QUESTION = "Where is the lamp of the 灯台?"
 
 CORPUS = [
-    Document(id_="a", text="The red lamp hangs in the hall.", metadata={"year": 1990, "place": "hall"}),
-    Document(id_="b", text="The lamp of the ship is green.", metadata={"year": 2001, "tags": ["ship", "灯"]}),
+    Document(
+        id_="a", text="The red lamp hangs in the hall.", metadata={"year": 1990, "place": "hall"}
+    ),
+    Document(
+        id_="b",
+        text="The lamp of the ship is green.",
+        metadata={"year": 2001, "tags": ["ship", "灯"]},
+    ),
     Document(
         id_="c",
         text="灯台のlampは白い。海から見える。",
         metadata={"year": 2010, "place": "海岸", "tags": ["灯"]},
     ),
-    Document(id_="d", text="灯台は古い。石でできている。", metadata={"year": 1880, "place": "海岸"}),
-    Document(id_="e", text="A lamp needs oil. Oil is dear.", metadata={"year": "unknown", "tags": []}),
+    Document(
+        id_="d", text="灯台は古い。石でできている。", metadata={"year": 1880, "place": "海岸"}
+    ),
+    Document(
+        id_="e", text="A lamp needs oil. Oil is dear.", metadata={"year": "unknown", "tags": []}
+    ),
 ]
 
 
@@ -56,7 +66,10 @@ FLAT = {
     "contains any": (all_of(where("tags", ["ship", "x"], FilterOperator.ANY)), "b"),
     "text": (all_of(where("place", "岸", FilterOperator.TEXT_MATCH)), "cd"),
     "both": (all_of(where("place", "海岸"), where("tags", "灯", FilterOperator.CONTAINS)), "c"),
-    "either": (any_of(where("place", "hall"), where("tags", "ship", FilterOperator.CONTAINS)), "ab"),
+    "either": (
+        any_of(where("place", "hall"), where("tags", "ship", FilterOperator.CONTAINS)),
+        "ab",
+    ),
     "no filter": (all_of(), "abcde"),
 }
 # core's SimpleVectorStore refuses nested filters and values that cannot be compared; before 0.14.20 it finds
@@ -66,7 +79,8 @@ EMBEDDED_ONLY = {
     "greater": (all_of(where("year", 1995, FilterOperator.GT)), "bc"),
     "nested": (
         all_of(
-            where("year", 1900, FilterOperator.GTE), any_of(where("place", "hall"), where("place", "海岸"))
+            where("year", 1900, FilterOperator.GTE),
+            any_of(where("place", "hall"), where("place", "海岸")),
         ),
         "ac",
     ),
@@ -93,7 +107,10 @@ def build(kind: str, documents: list[Document] = CORPUS, **options: Any) -> Dens
 
 @pytest.mark.parametrize(
     ("kind", "mode"),
-    [*((kind, "recursive") for kind in KINDS), *((kind, "auto_merging") for kind in ("lexical", "hybrid"))],
+    [
+        *((kind, "recursive") for kind in KINDS),
+        *((kind, "auto_merging") for kind in ("lexical", "hybrid")),
+    ],
 )
 async def test_only_documents_whose_metadata_pass_are_found(kind: str, mode: str) -> None:
     pack = build(kind, mode=mode)
@@ -115,8 +132,13 @@ async def test_filters_that_nothing_passes_give_nothing(kind: str, mode: str) ->
     for filters in (all_of(where("place", "nowhere")), all_of(where("no such key", "x"))):
         assert pack.retrieve(QUESTION, filters=filters) == []
         assert await pack.aretrieve(QUESTION, filters=filters) == []
-        assert str(pack.run(QUESTION, filters=filters)) == "The answer was not found in the documents."
-        assert str(await pack.arun(QUESTION, filters=filters)) == "The answer was not found in the documents."
+        assert (
+            str(pack.run(QUESTION, filters=filters)) == "The answer was not found in the documents."
+        )
+        assert (
+            str(await pack.arun(QUESTION, filters=filters))
+            == "The answer was not found in the documents."
+        )
 
 
 @pytest.mark.parametrize("kind", ["lexical", "dense", "hybrid"])
@@ -141,12 +163,16 @@ def numbered(count: int, even: int) -> list[Document]:
 @pytest.mark.slow_cases("*", but=["lexical-501", "dense-3"])
 @pytest.mark.parametrize("even", [3, 499, 501])
 @pytest.mark.parametrize("kind", ["dense", "lexical"])
-def test_a_filtered_ranking_is_the_whole_one_without_what_does_not_pass(kind: str, even: int) -> None:
+def test_a_filtered_ranking_is_the_whole_one_without_what_does_not_pass(
+    kind: str, even: int
+) -> None:
     pack = build(kind, numbered(700, even), granularity=("passage",))
     filters = all_of(where("kind", "偶"))
     for question in ("Lamp number 3", "灯は何番目に点いたか"):
         whole = pack.retrieve(question, similarity_top_k=700)
-        expected = [(hit.node.node_id, hit.score) for hit in whole if hit.node.metadata["kind"] == "偶"]
+        expected = [
+            (hit.node.node_id, hit.score) for hit in whole if hit.node.metadata["kind"] == "偶"
+        ]
         for top_k in (1, 5, even + 10):
             found = identity(pack, question, similarity_top_k=top_k, filters=filters)
             assert [score for _, score in found] == pytest.approx(
@@ -159,7 +185,9 @@ def test_a_filtered_ranking_is_the_whole_one_without_what_does_not_pass(kind: st
 @pytest.mark.slow
 def test_a_filtered_hybrid_search_goes_on_until_there_are_enough() -> None:
     pack = build("hybrid", numbered(700, 650))
-    found = pack.retrieve("Lamp number 690", similarity_top_k=640, filters=all_of(where("kind", "偶")))
+    found = pack.retrieve(
+        "Lamp number 690", similarity_top_k=640, filters=all_of(where("kind", "偶"))
+    )
     assert len(set(sources(found))) == 640
     assert {hit.node.metadata["kind"] for hit in found} == {"偶"}
 
@@ -170,7 +198,9 @@ def test_changes_of_the_index_reach_the_filters(kind: str) -> None:
     assert sources(pack.retrieve("lamp", filters=filters)) == ["a"]
     pack.insert(Document(id_="new", text="A lamp of brass.", metadata={"place": "hall"}))
     assert sorted(sources(pack.retrieve("lamp", filters=filters))) == ["a", "new"]
-    pack.insert(Document(id_="a", text="The red lamp hangs in the hall.", metadata={"place": "cellar"}))
+    pack.insert(
+        Document(id_="a", text="The red lamp hangs in the hall.", metadata={"place": "cellar"})
+    )
     assert sources(pack.retrieve("lamp", filters=filters)) == ["new"]
     pack.delete("new")
     assert pack.retrieve("lamp", filters=filters) == []
@@ -217,7 +247,9 @@ def test_units_of_filtered_passages_match_as_without_filters(kind: str) -> None:
 
     def texts(found: list[NodeWithScore]) -> list[set[str]]:
         return [
-            {unit.text for unit in matched_units(hit.node)} for hit in found if hit.node.ref_doc_id == "c"
+            {unit.text for unit in matched_units(hit.node)}
+            for hit in found
+            if hit.node.ref_doc_id == "c"
         ]
 
     assert texts(pack.retrieve(QUESTION, filters=all_of(where("place", "海岸")))) == texts(
@@ -227,9 +259,10 @@ def test_units_of_filtered_passages_match_as_without_filters(kind: str) -> None:
 
 def test_ids_and_values_with_quotes_are_safe() -> None:
     pack = build(
-        "dense", [Document(id_="it's", text="A lamp.", metadata={"owner": 'O\'Brien "x" OR 1=1 --'})]
+        "dense",
+        [Document(id_="it's", text="A lamp.", metadata={"owner": 'O\'Brien "x" OR 1=1 --'})],
     )
-    assert sources(pack.retrieve("lamp", filters=all_of(where("owner", 'O\'Brien "x" OR 1=1 --')))) == [
-        "it's"
-    ]
+    assert sources(
+        pack.retrieve("lamp", filters=all_of(where("owner", 'O\'Brien "x" OR 1=1 --')))
+    ) == ["it's"]
     assert pack.retrieve("lamp", filters=all_of(where("owner", "' OR '1'='1"))) == []

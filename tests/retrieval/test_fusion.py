@@ -56,7 +56,10 @@ def scores(side: Side) -> dict[str, float]:
 @given(dense_sides(), lexical_sides(), WEIGHTS)
 def test_scores_are_shares_and_fall(dense: Side, lexical: Side, weight: float) -> None:
     fused = fuse(dense, lexical, weight)
-    for ranking in ([hit.score for hit in fused], *([unit.score for unit in hit.units] for hit in fused)):
+    for ranking in (
+        [hit.score for hit in fused],
+        *([unit.score for unit in hit.units] for hit in fused),
+    ):
         assert ranking == sorted(ranking, reverse=True)
         assert all(0 <= score <= 1 for score in ranking)
 
@@ -89,7 +92,9 @@ def test_both_sides_are_treated_alike(dense: Side, lexical: Side, weight: float)
 
 
 @given(dense_sides(), lexical_sides())
-def test_with_the_whole_weight_the_order_is_that_of_the_dense_side(dense: Side, lexical: Side) -> None:
+def test_with_the_whole_weight_the_order_is_that_of_the_dense_side(
+    dense: Side, lexical: Side
+) -> None:
     fused = [hit.passage_id for hit in fuse(dense, lexical, 1.0)]
     assert fused[: len(dense)] == [hit.passage_id for hit in dense]
 
@@ -104,16 +109,26 @@ def test_with_no_weight_the_order_is_that_of_the_words(dense: Side, lexical: Sid
 
 @settings(max_examples=50)
 @given(
-    st.permutations(range(60)), st.permutations(range(60)), st.integers(0, 30), st.integers(0, 30), WEIGHTS
+    st.permutations(range(60)),
+    st.permutations(range(60)),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    WEIGHTS,
 )
 def test_fetching_more_than_the_head_changes_no_score(
     by_meaning: list[int], by_words: list[int], more_dense: int, more_lexical: int, weight: float
 ) -> None:
-    dense = dense_side({f"{passage}.0": 0.9 - place / 100 for place, passage in enumerate(by_meaning)})
+    dense = dense_side(
+        {f"{passage}.0": 0.9 - place / 100 for place, passage in enumerate(by_meaning)}
+    )
     lexical = lexical_side({str(passage): 30 - place / 3 for place, passage in enumerate(by_words)})
-    part = fuse(dense[: HEAD_PASSAGES + more_dense], lexical[: HEAD_PASSAGES + more_lexical], weight)
+    part = fuse(
+        dense[: HEAD_PASSAGES + more_dense], lexical[: HEAD_PASSAGES + more_lexical], weight
+    )
     everything = scores(fuse(dense, lexical, weight))
-    assert scores(part) == pytest.approx({passage_id: everything[passage_id] for passage_id in scores(part)})
+    assert scores(part) == pytest.approx(
+        {passage_id: everything[passage_id] for passage_id in scores(part)}
+    )
 
 
 def test_passages_and_units_of_one_score_stay_apart() -> None:
@@ -125,7 +140,9 @@ def test_passages_and_units_of_one_score_stay_apart() -> None:
 
 
 def test_a_hit_of_both_sides_comes_before_hits_of_one() -> None:
-    fused = fuse(dense_side({"1.0": 0.9, "2.0": 0.89, "3.0": 0.1}), lexical_side({"4": 9.0, "2": 8.9}), 0.5)
+    fused = fuse(
+        dense_side({"1.0": 0.9, "2.0": 0.89, "3.0": 0.1}), lexical_side({"4": 9.0, "2": 8.9}), 0.5
+    )
     assert fused[0].passage_id == "2"
 
 
@@ -134,7 +151,9 @@ def test_of_passages_with_the_same_words_that_which_has_them_in_one_unit_comes_f
     better: float, worse: float
 ) -> None:
     units = {"apart": worse, "together": better}
-    lexical = [PassageHit(name, 6.0, (found(f"{name}.0", name, score),)) for name, score in units.items()]
+    lexical = [
+        PassageHit(name, 6.0, (found(f"{name}.0", name, score),)) for name, score in units.items()
+    ]
     without_unit = PassageHit("title", 6.0, ())
     fused = fuse((), [*lexical, without_unit], 0.5)
     assert [hit.passage_id for hit in fused] == ["together", "apart", "title"]
@@ -142,7 +161,9 @@ def test_of_passages_with_the_same_words_that_which_has_them_in_one_unit_comes_f
 
 def test_a_question_that_a_passage_answers_is_not_its_best_unit_by_words() -> None:
     question = FoundNode("asking.0", "question", "asking", 9.0)
-    stated = {name: found(f"{name}.1", name, score) for name, score in (("asking", 1.0), ("stating", 2.0))}
+    stated = {
+        name: found(f"{name}.1", name, score) for name, score in (("asking", 1.0), ("stating", 2.0))
+    }
     lexical = [
         PassageHit("asking", 6.0, (question, stated["asking"])),
         PassageHit("stating", 6.0, (stated["stating"],)),
@@ -180,7 +201,10 @@ def test_relative_scores_keep_the_order(cosines: dict[str, float], head: int) ->
     assert max(relative.values(), default=1.0) == 1.0
     ranked = sorted(cosines, key=lambda name: cosines[name])
     assert [relative[name] for name in ranked] == sorted(relative.values())
-    assert sum(place > 0 for place in relative.values()) <= max(head, 1) or len(set(relative.values())) == 1
+    assert (
+        sum(place > 0 for place in relative.values()) <= max(head, 1)
+        or len(set(relative.values())) == 1
+    )
 
 
 def test_a_passage_scores_as_its_best_unit() -> None:

@@ -27,7 +27,19 @@ CHAINS = {
         "The Journal of Tidal Studies is a quarterly of the Harrowgate Fellowship.",
         "Ada Lindqvist presided over the Harrowgate Fellowship when it began in a tea room.",
         "The first president of the {} body publishes a report on studies each year.",
-        ("Ashby", "Birch", "Calder", "Denby", "Elmet", "Farley", "Garth", "Hexham", "Ilkley", "Keld", "Lund"),
+        (
+            "Ashby",
+            "Birch",
+            "Calder",
+            "Denby",
+            "Elmet",
+            "Farley",
+            "Garth",
+            "Hexham",
+            "Ilkley",
+            "Keld",
+            "Lund",
+        ),
     ),
     "ja": (
         "潮汐学報を発行する団体の初代会長は誰ですか。",
@@ -59,7 +71,9 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 def chain(language: str) -> list[Document]:
     _, first, second, other, names = CHAINS[language]
-    others = [Document(text=other.format(name), id_=name, metadata={"kind": "other"}) for name in names]
+    others = [
+        Document(text=other.format(name), id_=name, metadata={"kind": "other"}) for name in names
+    ]
     return [Document(text=first, id_=FIRST), *others, Document(text=second, id_=SECOND)]
 
 
@@ -136,14 +150,19 @@ def test_it_goes_on_asynchronously(language: str) -> None:
 def test_a_question_that_a_passage_answers_is_left_as_it_is(language: str, question: str) -> None:
     before = pack_of(language, hops=1).retrieve(question)
     after = pack_of(language).retrieve(question)
-    assert [(node.node_id, node.score) for node in after] == [(node.node_id, node.score) for node in before]
+    assert [(node.node_id, node.score) for node in after] == [
+        (node.node_id, node.score) for node in before
+    ]
     assert not led_by(after)
 
 
 def test_nothing_is_led_to_that_does_not_pass_the_filters() -> None:
     others = MetadataFilter(key="kind", value="other", operator=FilterOperator.NE)
     question = CHAINS["en"][0]
-    documents = [*chain("en"), Document(text=CHAINS["en"][2], id_="copy", metadata={"kind": "other"})]
+    documents = [
+        *chain("en"),
+        Document(text=CHAINS["en"][2], id_="copy", metadata={"kind": "other"}),
+    ]
     pack = DenseXRetrievalPack(
         documents, proposition_llm="none", query_llm="none", embed_model="none", hops=2
     )
@@ -156,7 +175,9 @@ def test_a_citation_says_what_led_there() -> None:
     response = pack_of("en").run(question)
     citations = (response.metadata or {})["citations"]
     assert {citation["led_by"] for citation in citations if citation["document"] != SECOND} <= {""}
-    assert all(citation["led_by"] == first for citation in citations if citation["document"] == SECOND)
+    assert all(
+        citation["led_by"] == first for citation in citations if citation["document"] == SECOND
+    )
 
 
 def test_an_index_keeps_how_many_hops_its_questions_take(tmp_path: Path) -> None:

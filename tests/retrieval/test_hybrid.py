@@ -66,7 +66,9 @@ def mostly_japanese() -> list[Document]:
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What was logged about languages that an embedding model does not know."""
-    return [record.getMessage() for record in caplog.records if "may not know" in record.getMessage()]
+    return [
+        record.getMessage() for record in caplog.records if "may not know" in record.getMessage()
+    ]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -97,8 +99,13 @@ def test_a_question_none_of_whose_words_occurs_is_answered_by_meaning(
 async def test_asynchronous_search_finds_the_same(mode: str, search: str) -> None:
     pack = DenseXRetrievalPack(mixed(), mode=mode, **SEARCHES[search])
     for question in (*QUESTIONS, "Xylophonists?", "the lamp of the bridge"):
-        found = [(hit.node.node_id, hit.score, hit.node.metadata) for hit in await pack.aretrieve(question)]
-        assert found == [(hit.node.node_id, hit.score, hit.node.metadata) for hit in pack.retrieve(question)]
+        found = [
+            (hit.node.node_id, hit.score, hit.node.metadata)
+            for hit in await pack.aretrieve(question)
+        ]
+        assert found == [
+            (hit.node.node_id, hit.score, hit.node.metadata) for hit in pack.retrieve(question)
+        ]
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -132,7 +139,9 @@ async def test_a_lone_surrogate_in_a_question_does_no_harm(search: str) -> None:
             query.encode("utf-8")  # as tokenizers and servers do
             return super()._get_query_embedding(query)
 
-    options = SEARCHES[search] if search == "lexical" else {**SEARCHES[search], "embed_model": Strict()}
+    options = (
+        SEARCHES[search] if search == "lexical" else {**SEARCHES[search], "embed_model": Strict()}
+    )
     pack = DenseXRetrievalPack(mixed(), **options)
     assert sources(pack.retrieve("琵琶湖は滋賀県にある。\ud800"))[0] == "琵琶湖"
     assert sources(await pack.aretrieve("琵琶湖は滋賀県にある。\ud800"))[0] == "琵琶湖"
@@ -187,7 +196,9 @@ def test_what_was_found_out_about_a_model_can_be_asked() -> None:
     assert pack.languages["en"].known  # there are too few passages to say otherwise
     assert pack.languages["en"].first is None
     assert pack.languages["ja"].passages == len(JAPANESE) + len(MORE_JAPANESE)
-    assert DenseXRetrievalPack(mostly_japanese(), embed_model=ShortEmbedding()).languages["ja"].known
+    assert (
+        DenseXRetrievalPack(mostly_japanese(), embed_model=ShortEmbedding()).languages["ja"].known
+    )
 
 
 def test_a_language_that_the_user_says_it_knows_is_searched_by_meaning_too() -> None:
@@ -212,7 +223,9 @@ def test_few_passages_are_no_evidence(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_passages_that_are_too_much_alike_are_no_evidence(caplog: pytest.LogCaptureFixture) -> None:
-    alike = {f"品{number}": f"この品の値段は{number}円である。色は赤い。" for number in range(100, 140)}
+    alike = {
+        f"品{number}": f"この品の値段は{number}円である。色は赤い。" for number in range(100, 140)
+    }
     pack = DenseXRetrievalPack(documents(alike), embed_model=EnglishEmbedding())
     assert pack.languages["ja"] == LanguageTrust("ja", 40)
     assert warnings(caplog) == []
@@ -225,7 +238,9 @@ def test_a_language_that_it_knows_is_still_searched_by_meaning_in_the_same_corpu
     assert model.asked == 1
 
 
-def test_questions_in_no_language_are_searched_by_words_where_the_model_knows_none_of_the_documents() -> None:
+def test_questions_in_no_language_are_searched_by_words_where_the_model_knows_none_of_the_documents() -> (
+    None
+):
     model = EnglishEmbedding()
     pack = DenseXRetrievalPack(documents(JAPANESE, MORE_JAPANESE), embed_model=model)
     assert sources(pack.retrieve("1964")) == ["新幹線"]
@@ -254,7 +269,9 @@ def test_an_unknown_language_is_warned_of_once_when_it_is_indexed(
 
 
 def test_what_is_known_of_the_model_survives_loading(tmp_path: Path) -> None:
-    DenseXRetrievalPack(mostly_japanese(), embed_model=EnglishEmbedding(), persist_dir=tmp_path / "index")
+    DenseXRetrievalPack(
+        mostly_japanese(), embed_model=EnglishEmbedding(), persist_dir=tmp_path / "index"
+    )
     model = EnglishEmbedding()
     loaded = DenseXRetrievalPack.load(tmp_path / "index", embed_model=model)
     by_words = DenseXRetrievalPack(mostly_japanese(), embed_model="none")
@@ -270,7 +287,9 @@ def test_passages_that_come_one_by_one_are_judged_together(
 ) -> None:
     folder, texts = tmp_path / "index", {**JAPANESE, **MORE_JAPANESE}
     options: dict[str, Any] = {"granularity": granularity}
-    DenseXRetrievalPack(documents(ENGLISH), embed_model=EnglishEmbedding(), persist_dir=folder, **options)
+    DenseXRetrievalPack(
+        documents(ENGLISH), embed_model=EnglishEmbedding(), persist_dir=folder, **options
+    )
     for start in range(0, len(texts), 5):  # as a new process each day
         more = dict(list(texts.items())[start : start + 5])
         loaded = DenseXRetrievalPack.load(folder, embed_model=EnglishEmbedding())
@@ -280,17 +299,26 @@ def test_passages_that_come_one_by_one_are_judged_together(
             break
     assert len(warnings(caplog)) == 1
     assert loaded.languages["ja"].passages == 15
-    assert DenseXRetrievalPack.load(folder, embed_model=EnglishEmbedding()).languages == loaded.languages
+    assert (
+        DenseXRetrievalPack.load(folder, embed_model=EnglishEmbedding()).languages
+        == loaded.languages
+    )
     assert loaded.languages["ja"].unrelated is not None
 
 
 @pytest.mark.parametrize(
-    "options", [{"hybrid": False}, {"dense_weight": 0.5}, {"hybrid": "store", "vector_store": HybridStore()}]
+    "options",
+    [{"hybrid": False}, {"dense_weight": 0.5}, {"hybrid": "store", "vector_store": HybridStore()}],
 )
-def test_the_warning_says_what_helps(options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_says_what_helps(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     DenseXRetrievalPack(mostly_japanese(), embed_model=EnglishEmbedding(), **options)
     (warning,) = warnings(caplog)
-    assert "where hybrid is on and dense_weight left open; pass an embedding model that knows it" in warning
+    assert (
+        "where hybrid is on and dense_weight left open; pass an embedding model that knows it"
+        in warning
+    )
 
 
 def test_the_users_weight_holds_for_languages_that_the_model_does_not_know_too() -> None:
@@ -300,7 +328,8 @@ def test_the_users_weight_holds_for_languages_that_the_model_does_not_know_too()
     by_words = DenseXRetrievalPack(documents(JAPANESE), embed_model="none")
     found = {
         weight: identity(
-            DenseXRetrievalPack(documents(JAPANESE), embed_model=model, dense_weight=weight), question
+            DenseXRetrievalPack(documents(JAPANESE), embed_model=model, dense_weight=weight),
+            question,
         )
         for weight in (0.0, 0.7, 1.0)
     }
@@ -316,7 +345,9 @@ def test_without_weight_the_question_is_not_embedded() -> None:
 
 
 def test_the_stores_own_hybrid_search_is_not_the_embedded_stores() -> None:
-    with pytest.raises(ValueError, match=r'hybrid="store" is for a vector_store of your own.*hybrid=True'):
+    with pytest.raises(
+        ValueError, match=r'hybrid="store" is for a vector_store of your own.*hybrid=True'
+    ):
         DenseXRetrievalPack(mixed(), embed_model=ShortEmbedding(), hybrid="store")
 
 
@@ -334,7 +365,8 @@ async def test_the_stores_own_hybrid_search_gets_the_whole_question(mode: str) -
     assert asked.mode == VectorStoreQueryMode.HYBRID
     assert asked.alpha == 0.3
     assert asked.query_str == question
-    assert {hit.node.metadata["kind"] for hit in found} == {"文"}  # evaluated here, alike for all stores
+    # evaluated here, alike for all stores
+    assert {hit.node.metadata["kind"] for hit in found} == {"文"}
     assert asked.query_embedding == ShortEmbedding()._embed(question)
     assert sources(found)[0] == "新幹線"
     assert set(sources(found)) <= set(JAPANESE)
@@ -345,9 +377,9 @@ async def test_the_stores_own_hybrid_search_gets_the_whole_question(mode: str) -
 
 def test_without_the_users_weight_the_store_decides() -> None:
     store = HybridStore()
-    DenseXRetrievalPack(mixed(), embed_model=ShortEmbedding(), vector_store=store, hybrid="store").retrieve(
-        "lamp"
-    )
+    DenseXRetrievalPack(
+        mixed(), embed_model=ShortEmbedding(), vector_store=store, hybrid="store"
+    ).retrieve("lamp")
     assert store.questions[-1].alpha is None
 
 
@@ -369,26 +401,41 @@ class ChangedWhileEmbedding(ShortEmbedding):
 
 @pytest.mark.parametrize("store", [None, SimpleVectorStore])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_document_that_is_replaced_in_the_middle_of_a_question_is_found(mode: str, store: Any) -> None:
+def test_a_document_that_is_replaced_in_the_middle_of_a_question_is_found(
+    mode: str, store: Any
+) -> None:
     model = ChangedWhileEmbedding()
     pack = DenseXRetrievalPack(
-        mixed(), embed_model=model, languages=["en", "ja"], mode=mode, vector_store=store and store()
+        mixed(),
+        embed_model=model,
+        languages=["en", "ja"],
+        mode=mode,
+        vector_store=store and store(),
     )
-    model._change = lambda: pack.insert(Document(id_="lighthouse", text="The lamp of the lighthouse is new."))
+    model._change = lambda: pack.insert(
+        Document(id_="lighthouse", text="The lamp of the lighthouse is new.")
+    )
     found = identity(pack, "the lamp of the lighthouse")
     model._change = lambda: None
     assert found == identity(pack, "the lamp of the lighthouse")
     assert pack.missing_links == 0
 
 
-ROWS = "".join(f"| Ada Byron {number} | Berlin | 55{number} | Senior engineer |\n" for number in range(40))
-STAFF = f"| Name | Office | Extension | Grade |\n|---|---|---|---|\n{ROWS}\n- Blue pen\n- Paper, A4\n"
+ROWS = "".join(
+    f"| Ada Byron {number} | Berlin | 55{number} | Senior engineer |\n" for number in range(40)
+)
+STAFF = (
+    f"| Name | Office | Extension | Grade |\n|---|---|---|---|\n{ROWS}\n- Blue pen\n- Paper, A4\n"
+)
 
 
 @pytest.mark.parametrize(
     ("prose", "language"),
     [
-        ("The staff of the company work in three offices, and each of them has an extension.", "en"),
+        (
+            "The staff of the company work in three offices, and each of them has an extension.",
+            "en",
+        ),
         (
             "Die Mitarbeiter der Firma arbeiten in drei Büros, und jeder von ihnen hat eine Durchwahl.",
             "latin",
@@ -397,7 +444,10 @@ STAFF = f"| Name | Office | Extension | Grade |\n|---|---|---|---|\n{ROWS}\n- Bl
             "Les employés de la société travaillent dans trois bureaux, et chacun a un numéro de poste.",
             "latin",
         ),
-        ("Nhân viên của công ty làm việc tại ba văn phòng và mỗi người có một số máy lẻ riêng.", "latin"),
+        (
+            "Nhân viên của công ty làm việc tại ba văn phòng và mỗi người có một số máy lẻ riêng.",
+            "latin",
+        ),
         ("社員は三つの事務所で働いており、それぞれに内線番号があります。", "ja"),
     ],
 )

@@ -15,7 +15,15 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 from llama_pack_densex.retrieval.hits import matched_units
-from tests.searching import ENGLISH, JAPANESE, ShortEmbedding, documents, identity, passage_of, sources
+from tests.searching import (
+    ENGLISH,
+    JAPANESE,
+    ShortEmbedding,
+    documents,
+    identity,
+    passage_of,
+    sources,
+)
 
 pytestmark = pytest.mark.together("torch")
 
@@ -46,7 +54,9 @@ class LettersRerank(BaseNodePostprocessor):
             self.seen.append(node.node.get_content())
             node.node.metadata["retrieval_score"] = node.score
             node.score = float(node.node.get_content().count(self.letter))
-        kept = [node for node in nodes if not self.drops or self.drops not in node.node.get_content()]
+        kept = [
+            node for node in nodes if not self.drops or self.drops not in node.node.get_content()
+        ]
         return sorted(kept, key=lambda node: -(node.score or 0.0))[: self.top_n]
 
 
@@ -90,7 +100,9 @@ def test_scored_by_propositions_a_passage_counts_as_its_best_one(letter: str) ->
 
 
 @pytest.mark.parametrize("drops", ["", "は"])
-async def test_auto_merging_returns_the_proposition_that_the_reranker_likes_best(drops: str) -> None:
+async def test_auto_merging_returns_the_proposition_that_the_reranker_likes_best(
+    drops: str,
+) -> None:
     pack = DenseXRetrievalPack(
         documents(ENGLISH, JAPANESE), embed_model="none", mode="auto_merging", simple_ratio_thresh=0.9,
         reranker=LettersRerank(drops=drops), rerank="proposition",
@@ -103,7 +115,9 @@ async def test_auto_merging_returns_the_proposition_that_the_reranker_likes_best
         assert hit.node.get_content() == matched_units(hit.node)[0].text
         assert hit.score == letters(hit, "e")
         assert passage_of(hit.node) != hit.node.node_id
-    assert [hit.node.node_id for hit in await pack.aretrieve(question)] == [hit.node.node_id for hit in found]
+    assert [hit.node.node_id for hit in await pack.aretrieve(question)] == [
+        hit.node.node_id for hit in found
+    ]
 
 
 @pytest.mark.parametrize("rerank", UNITS)
@@ -191,7 +205,9 @@ def test_one_passage_takes_one_place_whatever_the_reranker_likes(rerank: str) ->
         corpus, embed_model=ShortEmbedding(), reranker=LettersRerank(), rerank=rerank,  # type: ignore[arg-type]
         text_splitter=whole_documents(),
     )  # fmt: skip
-    assert sorted(sources(pack.retrieve("eel bridge lamp", similarity_top_k=7))) == sorted(["many", *ENGLISH])
+    assert sorted(sources(pack.retrieve("eel bridge lamp", similarity_top_k=7))) == sorted(
+        ["many", *ENGLISH]
+    )
 
 
 def whole_documents() -> Any:
@@ -227,12 +243,25 @@ def cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("sentence_transformers", reason=reason)
     folder = tmp_path_factory.mktemp("cross-encoder")
     characters = sorted(set("".join((ENGLISH | JAPANESE).values()).lower()) - set(" "))
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *(f"##{c}" for c in characters)]
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *characters,
+        *(f"##{c}" for c in characters),
+    ]
     (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
     tokenizer = transformers.BertTokenizer(str(folder / "vocab.txt"), tokenize_chinese_chars=True)
     tokenizer.save_pretrained(folder)
     torch.manual_seed(1)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
     config = transformers.BertConfig(
         vocab_size=len(words), max_position_embeddings=512, num_labels=1, **shape
     )
@@ -257,9 +286,11 @@ async def test_a_cross_encoder_reranks(cross_encoder: Path, rerank: str, mode: s
         assert len(set(scores)) > 1
         assert scores == sorted(scores, reverse=True)
         assert identity(pack, question, similarity_top_k=5) == [
-            (hit.node.node_id, hit.score) for hit in await pack.aretrieve(question, similarity_top_k=5)
+            (hit.node.node_id, hit.score)
+            for hit in await pack.aretrieve(question, similarity_top_k=5)
         ]
-        assert all(json.loads(hit.node.to_json()) for hit in found)  # numpy's numbers would not be JSON
+        # numpy's numbers would not be JSON
+        assert all(json.loads(hit.node.to_json()) for hit in found)
         if rerank == "passage" and mode == "recursive":
             pairs = [(question, hit.node.get_content()) for hit in found]
             assert scores == pytest.approx(reranker._model.predict(pairs).tolist(), abs=1e-4)

@@ -8,7 +8,11 @@ from llama_index.core import Document
 from llama_index.core.retrievers import AutoMergingRetriever, RecursiveRetriever
 from llama_index.core.schema import BaseNode, QueryBundle
 
-from llama_pack_densex import DenseXRetrievalPack, HierarchicalPropositionNodeParser, PropositionNodeParser
+from llama_pack_densex import (
+    DenseXRetrievalPack,
+    HierarchicalPropositionNodeParser,
+    PropositionNodeParser,
+)
 from llama_pack_densex.index.node_index import NodeIndex
 from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.index.words import Words
@@ -34,7 +38,8 @@ def many_documents() -> list[Document]:
     """Forty passages in four documents; each passage has its own colour and number."""
     colours = ["red", "green", "blue", "white"]
     paragraph = (
-        "The {c} lamp number {n} hangs in hall {n}. It was lit in {y}. Its keeper wears {c} boots.\n\n\n"
+        "The {c} lamp number {n} hangs in hall {n}. It was lit in {y}. "
+        "Its keeper wears {c} boots.\n\n\n"
     )
     return [
         Document(id_=c, text="".join(paragraph.format(c=c, n=n, y=1900 + n) for n in range(10)))
@@ -52,7 +57,9 @@ def build(
     )
     if not hierarchy:
         parser.base_parser.chunk_size = 35
-    index = NodeIndex(embed_model=TrigramEmbedding() if kind == "dense" else None, words=Words.by("bigrams"))
+    index = NodeIndex(
+        embed_model=TrigramEmbedding() if kind == "dense" else None, words=Words.by("bigrams")
+    )
     index.replace([], parser.get_nodes_from_documents(documents or many_documents()))
     index.store.commit()
     return UnitSearch(index), index
@@ -80,7 +87,9 @@ def test_top_k_counts_distinct_passages(kind: str, top_k: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_ends_where_nothing_is_left(kind: str) -> None:
-    found = PropositionRecursiveRetriever(*built(kind), similarity_top_k=1000).retrieve("lamp keeper")
+    found = PropositionRecursiveRetriever(*built(kind), similarity_top_k=1000).retrieve(
+        "lamp keeper"
+    )
     assert len(found) == 40
 
 
@@ -88,7 +97,9 @@ def test_it_ends_where_nothing_is_left(kind: str) -> None:
 def test_scores_fall(kind: str) -> None:
     scores = [
         hit.score
-        for hit in PropositionRecursiveRetriever(*built(kind), similarity_top_k=20).retrieve("lamp 3")
+        for hit in PropositionRecursiveRetriever(*built(kind), similarity_top_k=20).retrieve(
+            "lamp 3"
+        )
     ]
     assert scores == sorted(scores, reverse=True)
 
@@ -108,7 +119,9 @@ def test_a_passage_carries_the_units_that_found_it(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("hierarchy", [False, True])
 async def test_asynchronous_retrieval_finds_the_same(kind: str, hierarchy: bool) -> None:
-    retriever_class = PropositionAutoMergingRetriever if hierarchy else PropositionRecursiveRetriever
+    retriever_class = (
+        PropositionAutoMergingRetriever if hierarchy else PropositionRecursiveRetriever
+    )
     retriever = retriever_class(*built(kind, hierarchy), similarity_top_k=5)
     for query in ("white lamp 4", "boots", "nothing of this kind"):
         blocking, waiting = retriever.retrieve(query), await retriever.aretrieve(query)
@@ -135,7 +148,9 @@ async def test_an_embedding_of_a_question_that_is_no_number_is_told() -> None:
         await pack.aretrieve("blue lamp number 7")
 
 
-def test_a_missing_passage_costs_its_hit_and_not_the_query(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_passage_costs_its_hit_and_not_the_query(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     units, index = build("dense")
     retriever = PropositionRecursiveRetriever(units, index, similarity_top_k=3)
     before = retriever.retrieve("red lamp number 2")
@@ -150,7 +165,9 @@ def test_a_missing_passage_costs_its_hit_and_not_the_query(caplog: pytest.LogCap
 
 def test_nearer_base_nodes_do_not_crowd_out_the_units() -> None:
     units, _ = built("dense", hierarchy=True)
-    whole_passage = "The blue lamp number 7 hangs in hall 7. It was lit in 1907. Its keeper wears blue boots."
+    whole_passage = (
+        "The blue lamp number 7 hangs in hall 7. It was lit in 1907. Its keeper wears blue boots."
+    )
     result = units.search(QueryBundle(whole_passage), 5)
     assert sum(len(hit.units) for hit in result.passages) == 5
 
@@ -166,7 +183,9 @@ def test_a_lexical_question_without_a_known_word_finds_nothing() -> None:
 def test_a_question_of_one_japanese_character_finds_words_with_it() -> None:
     documents = [Document(text="琵琶湖は日本最大である。"), Document(text="富士山は高い。")]
     retriever = PropositionRecursiveRetriever(*build("lexical", documents=documents))
-    assert [hit.node.get_content() for hit in retriever.retrieve("湖")] == ["琵琶湖は日本最大である。"]
+    assert [hit.node.get_content() for hit in retriever.retrieve("湖")] == [
+        "琵琶湖は日本最大である。"
+    ]
 
 
 def test_the_retrievers_are_cores() -> None:
@@ -176,7 +195,9 @@ def test_the_retrievers_are_cores() -> None:
 
 def test_cores_retrieve_all_follows_links_through_the_store() -> None:
     units, index = build("dense")
-    nodes, _ = PropositionRecursiveRetriever(units, index).retrieve_all(QueryBundle("blue lamp number 7"))
+    nodes, _ = PropositionRecursiveRetriever(units, index).retrieve_all(
+        QueryBundle("blue lamp number 7")
+    )
     assert nodes[0].node.get_content().startswith("The blue lamp number 7")
 
 
@@ -195,7 +216,9 @@ def test_auto_merging_returns_a_passage_where_most_of_its_propositions_were_foun
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_auto_merging_returns_a_lone_proposition_as_it_is(kind: str) -> None:
-    retriever = PropositionAutoMergingRetriever(*build(kind, hierarchy=True), similarity_top_k=1, fetch_k=1)
+    retriever = PropositionAutoMergingRetriever(
+        *build(kind, hierarchy=True), similarity_top_k=1, fetch_k=1
+    )
     (found,) = retriever.retrieve("lit in 1903")
     assert found.node.metadata[GRANULARITY_KEY] == "proposition"
     assert "1903" in found.node.get_content()
@@ -205,7 +228,9 @@ def test_auto_merging_returns_a_lone_proposition_as_it_is(kind: str) -> None:
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("top_k", [1, 3, 8])
 @pytest.mark.slow_cases("*", but=["3-*"])
-def test_no_node_is_returned_together_with_one_above_it(kind: str, threshold: float, top_k: int) -> None:
+def test_no_node_is_returned_together_with_one_above_it(
+    kind: str, threshold: float, top_k: int
+) -> None:
     units, index = built(kind, hierarchy=True)
     by_id = index.fetch([record.id for record in index.records()])
     retriever = PropositionAutoMergingRetriever(units, index, top_k, threshold, fetch_k=30)
@@ -228,9 +253,9 @@ def ancestors(node: BaseNode, by_id: dict[str, BaseNode]) -> list[str]:
 
 def test_a_low_threshold_merges_up_to_the_section() -> None:
     units, index = built("dense", hierarchy=True)
-    (found,) = PropositionAutoMergingRetriever(units, index, 1, simple_ratio_thresh=0.0, fetch_k=5).retrieve(
-        "red lamp"
-    )
+    (found,) = PropositionAutoMergingRetriever(
+        units, index, 1, simple_ratio_thresh=0.0, fetch_k=5
+    ).retrieve("red lamp")
     assert found.node.metadata[GRANULARITY_KEY] == "section"
     assert matched_units(found.node)
 
@@ -250,21 +275,26 @@ def test_verbose_prints_what_was_merged_once_and_no_text_is_logged(
 
 
 def test_the_context_has_the_facts_first_and_then_the_passages() -> None:
-    found = PropositionRecursiveRetriever(*build("dense"), similarity_top_k=2).retrieve("blue lamp number 7")
+    found = PropositionRecursiveRetriever(*build("dense"), similarity_top_k=2).retrieve(
+        "blue lamp number 7"
+    )
     facts, *passages = PropositionContextPostprocessor(budget=None).postprocess_nodes(found)
     assert facts.node.get_content().splitlines()[0] == "- The blue lamp number 7 hangs in hall 7."
     assert [hit.node.node_id for hit in passages] == [hit.node.node_id for hit in found]
 
 
 def test_facts_fit_into_their_budget_and_none_is_there_twice() -> None:
-    found = PropositionRecursiveRetriever(*build("dense"), similarity_top_k=20).retrieve("lamp boots")
+    found = PropositionRecursiveRetriever(*build("dense"), similarity_top_k=20).retrieve(
+        "lamp boots"
+    )
     facts = [fact.unit.text for fact in choose_facts(rank_facts(found), 50)]
     assert 30 < sum(map(count_words, facts)) <= 50
     assert len(facts) == len(set(facts))
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("one two", 2), ("don't 3.5", 2), ("雨が降った。", 2.5), ("GIを8勝", 3), ("", 0)]
+    ("text", "words"),
+    [("one two", 2), ("don't 3.5", 2), ("雨が降った。", 2.5), ("GIを8勝", 3), ("", 0)],
 )
 def test_words_are_counted_in_both_languages(text: str, words: float) -> None:
     assert count_words(text) == words

@@ -19,10 +19,14 @@ from llama_pack_densex.serving.app import listen, make_app
 
 
 @contextmanager
-def served(pack: DenseXRetrievalPack, token: str | None = None, **settings: Any) -> Iterator[httpx.Client]:
+def served(
+    pack: DenseXRetrievalPack, token: str | None = None, **settings: Any
+) -> Iterator[httpx.Client]:
     """Serve a pack until the block ends; gives a client that knows the address."""
     app = make_app(pack, token, **{"requests_per_minute": 0, **settings})
-    server = Server(Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1))
+    server = Server(
+        Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1)
+    )
     with listen("127.0.0.1", 0, token) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -46,7 +50,11 @@ class SlowProvider:
     """
 
     def __init__(self, first: str = "", rest: str = "") -> None:
-        self.asked, self.go_on, self.hung_up = threading.Event(), threading.Event(), threading.Event()
+        self.asked, self.go_on, self.hung_up = (
+            threading.Event(),
+            threading.Event(),
+            threading.Event(),
+        )
         provider = self
 
         class Handler(BaseHTTPRequestHandler):

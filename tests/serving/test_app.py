@@ -47,8 +47,13 @@ def test_retrieve_gives_passages_with_what_found_them_and_where(
     server: httpx.Client, documents: list[Document]
 ) -> None:
     texts = {document.id_: document.text for document in documents}
-    for question, top_k, document in ((QUESTION, 1, "bridges"), ("新幹線はいつ開業した？", 1.0, "鉄道")):
-        passages = server.post("/retrieve", json={"question": question, "top_k": top_k}).json()["passages"]
+    for question, top_k, document in (
+        (QUESTION, 1, "bridges"),
+        ("新幹線はいつ開業した？", 1.0, "鉄道"),
+    ):
+        passages = server.post("/retrieve", json={"question": question, "top_k": top_k}).json()[
+            "passages"
+        ]
         assert [passage["document"] for passage in passages] == [document]
         for place in (*passages, *passages[0]["propositions"]):
             assert texts[document][place["start"] : place["end"]] == place["text"]
@@ -83,9 +88,12 @@ def test_what_is_not_in_the_documents_is_said_so(server: httpx.Client, question:
 
 
 @pytest.mark.parametrize(
-    ("question", "outcome"), [("Hello!", "small_talk"), ("ありがとう", "small_talk"), ("it?", "vague")]
+    ("question", "outcome"),
+    [("Hello!", "small_talk"), ("ありがとう", "small_talk"), ("it?", "vague")],
 )
-def test_what_is_no_question_is_answered_too(server: httpx.Client, question: str, outcome: str) -> None:
+def test_what_is_no_question_is_answered_too(
+    server: httpx.Client, question: str, outcome: str
+) -> None:
     kind, ended = _events(server.post("/chat", json={"question": question}).text)[-1]
     assert (kind, ended["outcome"], ended["citations"]) == ("answer", outcome, [])
     assert ended["answer"]
@@ -100,7 +108,9 @@ def test_a_conversation_streams_and_ends_with_what_it_was_made_of(server: httpx.
     assert response.headers["Content-Type"].startswith("text/event-stream")
     events = _events(response.text)
     assert [kind for kind, _ in events] == ["delta"] * (len(events) - 1) + ["answer"]
-    assert "".join(data["text"] for kind, data in events if kind == "delta") == events[-1][1]["answer"]
+    assert (
+        "".join(data["text"] for kind, data in events if kind == "delta") == events[-1][1]["answer"]
+    )
     assert events[-1][1]["citations"][0]["document"] == "bridges"
 
 
@@ -172,7 +182,10 @@ def test_a_model_that_cannot_be_asked_is_said_without_keys_or_texts(
     documents: list[Document], path: str
 ) -> None:
     llm = OpenAI(
-        model="gpt-4o-mini", api_base="http://127.0.0.1:9/v1", api_key="sk-very-secret", max_retries=0
+        model="gpt-4o-mini",
+        api_base="http://127.0.0.1:9/v1",
+        api_key="sk-very-secret",
+        max_retries=0,
     )
     with served(DenseXRetrievalPack(documents, "none", llm, "none")) as client:
         response = client.post(path, json={"question": QUESTION})
@@ -197,8 +210,12 @@ def test_a_fault_of_ours_is_no_failure_of_the_provider(
         assert client.post("/query", json={"question": QUESTION}).status_code == 500
 
 
-def test_an_error_in_place_of_a_reply_is_a_failure_of_the_provider(documents: list[Document]) -> None:
-    with OpenAIServer(lambda body: Reply(body_override='{"error": {"message": "Overloaded."}}')) as provider:
+def test_an_error_in_place_of_a_reply_is_a_failure_of_the_provider(
+    documents: list[Document],
+) -> None:
+    with OpenAIServer(
+        lambda body: Reply(body_override='{"error": {"message": "Overloaded."}}')
+    ) as provider:
         llm = OpenAI(model="gpt-4o-mini", api_base=provider.url, api_key="sk-test", max_retries=0)
         with served(DenseXRetrievalPack(documents, "none", llm, "none")) as client:
             assert client.post("/query", json={"question": QUESTION}).status_code == 502
@@ -255,14 +272,18 @@ def test_densex_serve_serves_until_it_is_stopped(
             assert "<h1>index</h1>" in client.get("/").text
             body = {"question": QUESTION}
             assert client.post("/retrieve", json=body).status_code == 401
-            found = client.post("/retrieve", json=body, headers={"Authorization": "Bearer open-sesame"})
+            found = client.post(
+                "/retrieve", json=body, headers={"Authorization": "Bearer open-sesame"}
+            )
             assert found.json()["passages"]
         process.send_signal(stop)
         rest, errors = process.communicate(timeout=120)
         assert (process.returncode, rest, errors) == (128 + stop, "", "")
 
 
-def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "fastapi", None)
     monkeypatch.delitem(sys.modules, "llama_pack_densex.serving.app")
     result = invoke("serve", tmp_path)

@@ -27,7 +27,9 @@ JSON_TYPE = {"Content-Type": "application/json"}
 
 def _pack() -> DenseXRetrievalPack:
     text = "The Akashi Bridge opened in 1998. Its main span is 1,991 metres long."
-    return DenseXRetrievalPack([Document(id_="bridges", text=text)], embed_model="none", query_llm="none")
+    return DenseXRetrievalPack(
+        [Document(id_="bridges", text=text)], embed_model="none", query_llm="none"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,8 @@ def test_who_is_refused_before_all_is_sent_reads_why(locked: httpx.Client) -> No
     with socket.create_connection((locked.base_url.host, locked.base_url.port)) as connection:
         connection.sendall(head)
         for part in (b'{"question":', b' "Rain?"}'):
-            time.sleep(0.2)  # a server that did not wait for it would have closed the connection by now
+            # a server that did not wait for it would have closed the connection by now
+            time.sleep(0.2)
             connection.sendall(part)
         told = b"".join(iter(lambda: connection.recv(4096), b""))
     assert told.startswith(b"HTTP/1.1 401 ")
@@ -86,7 +89,9 @@ def _refused(response: httpx.Response, status: int) -> str:
         ({**QUESTION, "padding": "橋" * MAX_BODY}, 413),
     ],
 )
-def test_what_is_no_question_is_refused(server: httpx.Client, path: str, body: Any, status: int) -> None:
+def test_what_is_no_question_is_refused(
+    server: httpx.Client, path: str, body: Any, status: int
+) -> None:
     _refused(server.post(path, content=json.dumps(body), headers=JSON_TYPE), status)
 
 
@@ -125,13 +130,20 @@ def test_what_is_no_history_is_refused(server: httpx.Client, history: Any) -> No
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters()),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False)
+        | st.text(st.characters()),
         lambda inner: (
-            st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["question", "top_k", "x"]), inner)
+            st.lists(inner, max_size=4)
+            | st.dictionaries(st.sampled_from(["question", "top_k", "x"]), inner)
         ),
     )
 )
-def test_whatever_json_comes_there_is_an_answer_or_a_refusal(server: httpx.Client, body: Any) -> None:
+def test_whatever_json_comes_there_is_an_answer_or_a_refusal(
+    server: httpx.Client, body: Any
+) -> None:
     response = server.post("/retrieve", content=json.dumps(body), headers=JSON_TYPE)
     if response.status_code != 200:
         _refused(response, 422)
@@ -143,13 +155,18 @@ def test_whatever_json_comes_there_is_an_answer_or_a_refusal(server: httpx.Clien
      ("GET", "/page/../app.py", 404), ("GET", "/page/%2e%2e/app.py", 404),
      ("POST", "/query/", 404), ("DELETE", "/", 405)],
 )  # fmt: skip
-def test_what_is_not_there_is_refused(server: httpx.Client, method: str, path: str, status: int) -> None:
+def test_what_is_not_there_is_refused(
+    server: httpx.Client, method: str, path: str, status: int
+) -> None:
     _refused(server.request(method, path), status)
 
 
 def test_a_body_that_is_not_declared_as_json_is_refused(server: httpx.Client) -> None:
     _refused(
-        server.post("/retrieve", content=json.dumps(QUESTION), headers={"Content-Type": "text/plain"}), 422
+        server.post(
+            "/retrieve", content=json.dumps(QUESTION), headers={"Content-Type": "text/plain"}
+        ),
+        422,
     )
 
 
@@ -171,7 +188,8 @@ def test_a_name_that_is_not_the_servers_is_refused(server: httpx.Client, host: s
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "LOCALHOST:8000", "127.0.0.1", "[::1]:8000", "192.168.1.5", "search.example"]
+    "host",
+    ["localhost", "LOCALHOST:8000", "127.0.0.1", "[::1]:8000", "192.168.1.5", "search.example"],
 )
 def test_localhost_addresses_and_named_hosts_are_answered(locked: httpx.Client, host: str) -> None:
     assert locked.get("/healthz", headers={"Host": host}).json() == {"status": "ok"}
@@ -185,7 +203,9 @@ def test_another_sites_page_is_refused(server: httpx.Client) -> None:
         f"{server.base_url}".replace("127.0.0.1", "localhost"),
     ):
         _refused(server.post("/retrieve", json=QUESTION, headers={"Origin": origin}), 403)
-    ours = server.post("/retrieve", json=QUESTION, headers={"Origin": str(server.base_url).rstrip("/")})
+    ours = server.post(
+        "/retrieve", json=QUESTION, headers={"Origin": str(server.base_url).rstrip("/")}
+    )
     assert ours.status_code == 200
     assert "Access-Control-Allow-Origin" not in ours.headers
 
@@ -203,12 +223,21 @@ def test_without_the_token_nothing_is_answered(locked: httpx.Client, given: str 
 
 def test_with_the_token_questions_are_answered(locked: httpx.Client) -> None:
     for kind in ("Bearer", "bearer"):
-        answer = locked.post("/retrieve", json=QUESTION, headers={"Authorization": f"{kind} {TOKEN}"})
+        answer = locked.post(
+            "/retrieve", json=QUESTION, headers={"Authorization": f"{kind} {TOKEN}"}
+        )
         assert answer.json()["passages"][0]["document"] == "bridges"
 
 
 def test_the_page_and_its_files_need_no_token_and_do_not_hold_it(locked: httpx.Client) -> None:
-    for path in ("/", "/page/page.js", "/page/page.css", "/page/icon.svg", "/healthz", "/openapi.json"):
+    for path in (
+        "/",
+        "/page/page.js",
+        "/page/page.css",
+        "/page/icon.svg",
+        "/healthz",
+        "/openapi.json",
+    ):
         response = locked.get(path)
         assert response.status_code == 200
         assert TOKEN not in response.text
@@ -242,7 +271,9 @@ def test_a_rate_is_kept_for_each_client() -> None:
 
 
 @given(st.lists(st.floats(0, 30), max_size=60), st.integers(1, 600))
-def test_no_client_passes_more_often_than_its_rate_and_burst(pauses: list[float], per_minute: int) -> None:
+def test_no_client_passes_more_often_than_its_rate_and_burst(
+    pauses: list[float], per_minute: int
+) -> None:
     now = 0.0
     limit = RateLimit(per_minute, lambda: now)
     passed = 0
@@ -294,7 +325,8 @@ def test_what_no_host_header_can_say_is_refused(host: str) -> None:
 def test_one_host_is_one_name() -> None:
     with served(_pack(), hosts="search.example") as client:
         statuses = [
-            client.get("/healthz", headers={"Host": host}).status_code for host in ("search.example", "s")
+            client.get("/healthz", headers={"Host": host}).status_code
+            for host in ("search.example", "s")
         ]
     assert statuses == [200, 421]
 

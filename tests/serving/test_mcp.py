@@ -84,8 +84,13 @@ class Agent:
 
 @pytest.fixture(scope="module")
 def agent(index: Path) -> Iterator[Agent]:
-    process = StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], str(index)], env=dict(os.environ))
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(Client(process)) as client:
+    process = StdioServerParameters(
+        command=COMMAND[0], args=[*COMMAND[1:], str(index)], env=dict(os.environ)
+    )
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(Client(process)) as client,
+    ):
         yield Agent(portal, client)
 
 
@@ -97,7 +102,9 @@ def test_a_model_is_told_what_the_tools_are_for_and_that_texts_are_data(agent: A
         assert tool.output_schema
         assert tool.annotations
         assert tool.annotations.read_only_hint
-        assert all(f"    {argument}: " in tool.description for argument in tool.input_schema["properties"])
+        assert all(
+            f"    {argument}: " in tool.description for argument in tool.input_schema["properties"]
+        )
     assert "they are data" in str(agent.client.instructions)
 
 
@@ -106,7 +113,12 @@ def test_a_model_is_told_what_the_tools_are_for_and_that_texts_are_data(agent: A
     [
         (
             "How high are the tides in the Bay of Fundy?",
-            {"document": "notes/tides.md", "title": "Tides", "section": "Tides, Records", "page": "7"},
+            {
+                "document": "notes/tides.md",
+                "title": "Tides",
+                "section": "Tides, Records",
+                "page": "7",
+            },
             "16 metres",
         ),
         (
@@ -138,7 +150,9 @@ def test_where_nothing_is_found_it_says_what_to_do(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("document", ["notes/tides.md", "鉄道.txt", "' OR 1=1 --"])
-def test_a_document_is_read_from_its_beginning_passage_by_passage(agent: Agent, document: str) -> None:
+def test_a_document_is_read_from_its_beginning_passage_by_passage(
+    agent: Agent, document: str
+) -> None:
     passages = agent.read("read_passage", id=document, neighbours=0)["passages"]
     assert passages[0]["previous"] is None
     while passages[-1]["next"]:
@@ -156,7 +170,9 @@ def test_a_huge_passage_comes_in_parts_that_are_the_whole(agent: Agent) -> None:
     assert len(json.dumps(found)) < 40_000
     parts, offset = [], 0
     while offset is not None:
-        (part,) = agent.read("read_passage", id=found["id"], neighbours=0, offset=offset)["passages"]
+        (part,) = agent.read("read_passage", id=found["id"], neighbours=0, offset=offset)[
+            "passages"
+        ]
         assert TABLE[slice(*part["span"])] == part["text"]
         parts.append(part["text"])
         offset = part["next_offset"]
@@ -174,7 +190,11 @@ def test_documents_are_listed_page_by_page_each_once(agent: Agent) -> None:
         titles |= page["titles"]
         start = page["next_start"]
     assert [*titles] == sorted(TEXTS)
-    assert (titles["notes/tides.md"], titles["鉄道.txt"], titles["troughs"]) == ("Tides", "鉄道", "T" * 200)
+    assert (titles["notes/tides.md"], titles["鉄道.txt"], titles["troughs"]) == (
+        "Tides",
+        "鉄道",
+        "T" * 200,
+    )
     assert agent.read("list_documents", start=10**30)["titles"] == {}
 
 
@@ -227,7 +247,9 @@ def test_what_documents_say_stands_in_no_other_part_of_a_result(agent: Agent) ->
         assert words not in json.dumps(found, ensure_ascii=False)
 
 
-async def test_a_failure_says_what_to_do_and_quotes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_says_what_to_do_and_quotes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     key = "sk-proj-abcdefghijklmnopqrstuvwxyz012345"
 
     class Unreachable(TrigramEmbedding):
@@ -248,7 +270,9 @@ async def test_a_failure_says_what_to_do_and_quotes_nothing(caplog: pytest.LogCa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", [None, signal.SIGINT, signal.SIGTERM])
-def test_nothing_but_the_protocol_is_on_standard_output(index: Path, ending: signal.Signals | None) -> None:
+def test_nothing_but_the_protocol_is_on_standard_output(
+    index: Path, ending: signal.Signals | None
+) -> None:
     about = {
         "protocolVersion": "2025-06-18",
         "capabilities": {},
@@ -262,7 +286,11 @@ def test_nothing_but_the_protocol_is_on_standard_output(index: Path, ending: sig
         *("no JSON", "\x00\udcff", "[]", "{}", "[" * 10_000),
         json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": asked}),
     ]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
     with subprocess.Popen(
         [*COMMAND, str(index)], encoding="utf-8", errors="surrogateescape", **pipes
     ) as process:

@@ -41,14 +41,21 @@ def _axe() -> Path | None:
 def pack() -> DenseXRetrievalPack:
     files = sorted([*DATA.glob("en/*"), *DATA.glob("ja/*")])
     documents = [Document(id_=file.name, text=file.read_text(encoding="utf-8")) for file in files]
-    documents.append(Document(id_="hostile", text=f"Zyzzyva is {HOSTILE}.", metadata={"title": HOSTILE}))
+    documents.append(
+        Document(id_="hostile", text=f"Zyzzyva is {HOSTILE}.", metadata={"title": HOSTILE})
+    )
     documents.append(
         Document(
-            id_="tower", text=f"Its sign is \N{ROCKET}\N{GRINNING FACE}. {SENTENCE} It was built in 2011."
+            id_="tower",
+            text=f"Its sign is \N{ROCKET}\N{GRINNING FACE}. {SENTENCE} It was built in 2011.",
         )
     )
-    facts = RecordedPropositionizer(DATA / "propositions.jsonl", otherwise=SentencePropositionizer())
-    return DenseXRetrievalPack(documents, propositionizer=facts, embed_model="none", query_llm="none")
+    facts = RecordedPropositionizer(
+        DATA / "propositions.jsonl", otherwise=SentencePropositionizer()
+    )
+    return DenseXRetrievalPack(
+        documents, propositionizer=facts, embed_model="none", query_llm="none"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +114,9 @@ def test_a_citation_opens_its_source_and_the_place_that_says_it(page: Page) -> N
     assert page.run("document.getElementById('source').open")
     assert _focused(page) == "source-title"
     assert "eiffel-tower" in page.run("document.getElementById('source').textContent")
-    marked = page.run("[...document.querySelectorAll('#source mark')].map((mark) => mark.textContent)")
+    marked = page.run(
+        "[...document.querySelectorAll('#source mark')].map((mark) => mark.textContent)"
+    )
     text = (DATA / "en" / "eiffel-tower.md").read_text(encoding="utf-8")
     assert marked
     assert all(place in text for place in marked)
@@ -139,7 +148,10 @@ def test_a_follow_up_goes_on_with_the_conversation(page: Page) -> None:
 def test_japanese_is_typed_with_an_input_method(page: Page) -> None:
     page.run("document.getElementById('question').focus()")
     page.send(
-        "Input.imeSetComposition", text="せいかんとんねるのながさは", selectionStart=13, selectionEnd=13
+        "Input.imeSetComposition",
+        text="せいかんとんねるのながさは",
+        selectionStart=13,
+        selectionEnd=13,
     )
     page.press("Enter")  # takes what the input method offers
     assert page.run("document.querySelectorAll('.turn').length") == 0
@@ -189,8 +201,13 @@ def test_places_are_right_after_characters_beyond_the_basic_plane(page: Page) ->
 def test_a_search_shows_passages_and_what_found_them(page: Page) -> None:
     _search(page, "琵琶湖の深さ")
     assert page.run("document.getElementById('count').textContent").endswith(" passages found.")
-    assert "104" in page.run("document.querySelector('.result mark').closest('.result').textContent")
-    assert page.run("document.querySelectorAll('.result:first-child .facts li:not([hidden])').length") <= 4
+    assert "104" in page.run(
+        "document.querySelector('.result mark').closest('.result').textContent"
+    )
+    assert (
+        page.run("document.querySelectorAll('.result:first-child .facts li:not([hidden])').length")
+        <= 4
+    )
     hidden = page.run("document.querySelectorAll('.facts li[hidden]').length")
     page.click(".more")
     assert page.run("document.querySelectorAll('.facts li[hidden]').length") < hidden
@@ -217,7 +234,9 @@ def test_an_answer_is_shown_as_it_is_written(chromium: Page, documents: list[Doc
         chromium.open(f"{client.base_url}/?lang=en")
         chromium.type("#question", "What of the Akashi Bridge and its main span?")
         chromium.press("Enter")
-        chromium.wait_for("document.querySelector('.answer')?.textContent.includes('opened in 1998')")
+        chromium.wait_for(
+            "document.querySelector('.answer')?.textContent.includes('opened in 1998')"
+        )
         assert chromium.run("document.getElementById('send').textContent") == "Stop"
         assert chromium.run("document.querySelector('.footnote:not([aria-disabled])')") is None
         assert "1,991" not in chromium.run("document.querySelector('.answer').textContent")
@@ -238,9 +257,13 @@ def test_an_answer_that_is_stopped_ends_the_request_to_the_model(
         chromium.open(f"{client.base_url}/?lang=en")
         chromium.type("#question", "When did the Akashi Bridge open?")
         chromium.press("Enter")
-        chromium.wait_for("document.querySelector('.answer')?.textContent.includes('opened in 1998')")
+        chromium.wait_for(
+            "document.querySelector('.answer')?.textContent.includes('opened in 1998')"
+        )
         chromium.click("#send")
-        chromium.wait_for(f"document.querySelector('.turn').textContent.includes('Stopped.') && {IDLE}")
+        chromium.wait_for(
+            f"document.querySelector('.turn').textContent.includes('Stopped.') && {IDLE}"
+        )
         assert provider.hung_up.wait(120)
         assert "opened in 1998" in chromium.run("told[1].content")
 
@@ -270,7 +293,9 @@ def test_a_problem_is_told_in_the_pages_language_and_not_tried_again_beside_anot
         served(DenseXRetrievalPack(documents, "none", provider.llm(), "none")) as client,
     ):
         chromium.open(f"{client.base_url}/?lang=ja")
-        chromium.run("window.real = fetch; window.fetch = async () => new Response('{}', { status: 503 }); 0")
+        chromium.run(
+            "window.real = fetch; window.fetch = async () => new Response('{}', { status: 503 }); 0"
+        )
         chromium.type("#question", "When did the Akashi Bridge open?")
         chromium.press("Enter")
         chromium.wait_for("document.querySelector('.problem button')")
@@ -302,13 +327,16 @@ def test_a_server_that_is_gone_is_said_and_can_be_tried_again(
 
 
 @pytest.mark.skipif(
-    _axe() is None, reason="no axe-core here: pip install axe-core-python, or set AXE_CORE to its file"
+    _axe() is None,
+    reason="no axe-core here: pip install axe-core-python, or set AXE_CORE to its file",
 )
 @pytest.mark.parametrize(
     ("language", "width", "dark"),
     [("en", 1200, False), ("ja", 1200, True), ("en", 390, True), ("ja", 390, False)],
 )
-def test_axe_finds_nothing_serious(page: Page, address: str, language: str, width: int, dark: bool) -> None:
+def test_axe_finds_nothing_serious(
+    page: Page, address: str, language: str, width: int, dark: bool
+) -> None:
     page.open(f"{address}/?lang={language}", width=width, dark=dark)
     found = _faults(page)
     _ask(page, "How tall is the Eiffel Tower?")

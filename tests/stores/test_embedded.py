@@ -30,7 +30,9 @@ def node(
 @pytest.fixture
 def store() -> EmbeddedVectorStore:
     store = EmbeddedVectorStore()
-    store.add([node("east", [1, 0], n=1), node("north", [0, 1], n=2), node("north-east", [1, 1], n=3)])
+    store.add(
+        [node("east", [1, 0], n=1), node("north", [0, 1], n=2), node("north-east", [1, 1], n=3)]
+    )
     return store
 
 
@@ -59,7 +61,9 @@ def test_an_empty_list_of_ids_means_no_node(store: EmbeddedVectorStore) -> None:
     assert len(store.get_nodes()) == 3
 
 
-@pytest.mark.parametrize("text", ["it's", 'say "hi"', "日本語", "a\\b", "x' OR '1'='1", "nul\x00", "😀"])
+@pytest.mark.parametrize(
+    "text", ["it's", 'say "hi"', "日本語", "a\\b", "x' OR '1'='1", "nul\x00", "😀"]
+)
 def test_any_id_and_any_text_survive(text: str) -> None:
     store = EmbeddedVectorStore()
     store.add([node(text, [1, 0], document=text), node("other", [0, 1])])
@@ -108,14 +112,22 @@ def test_embeddings_of_two_dimensions_are_refused(store: EmbeddedVectorStore) ->
         store.add([node("x")])
 
 
-def test_a_query_of_another_dimension_says_that_the_model_differs(store: EmbeddedVectorStore) -> None:
+def test_a_query_of_another_dimension_says_that_the_model_differs(
+    store: EmbeddedVectorStore,
+) -> None:
     with pytest.raises(ValueError, match="another embedding model"):
         store.query(VectorStoreQuery(query_embedding=[1, 2, 3], similarity_top_k=1))
 
 
-def test_filtered_nodes_are_replaced_by_others_until_there_are_enough(store: EmbeddedVectorStore) -> None:
-    filters = MetadataFilters(filters=[MetadataFilter(key="n", operator=FilterOperator.GT, value=1)])
-    result = store.query(VectorStoreQuery(query_embedding=[1, 0], similarity_top_k=2, filters=filters))
+def test_filtered_nodes_are_replaced_by_others_until_there_are_enough(
+    store: EmbeddedVectorStore,
+) -> None:
+    filters = MetadataFilters(
+        filters=[MetadataFilter(key="n", operator=FilterOperator.GT, value=1)]
+    )
+    result = store.query(
+        VectorStoreQuery(query_embedding=[1, 0], similarity_top_k=2, filters=filters)
+    )
     assert result.ids == ["north-east", "north"]
 
 
@@ -124,7 +136,9 @@ def test_nested_filters_work(store: EmbeddedVectorStore) -> None:
         filters=[MetadataFilter(key="n", value=1), MetadataFilter(key="n", value=3)],
         condition=FilterCondition.OR,
     )
-    not_three = MetadataFilters(filters=[MetadataFilter(key="n", value=3)], condition=FilterCondition.NOT)
+    not_three = MetadataFilters(
+        filters=[MetadataFilter(key="n", value=3)], condition=FilterCondition.NOT
+    )
     found = store.get_nodes(filters=MetadataFilters(filters=[one_or_three, not_three]))
     assert [n.node_id for n in found] == ["east"]
 

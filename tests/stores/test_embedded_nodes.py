@@ -73,7 +73,9 @@ def many(start: int, stop: int) -> list[BaseNode]:
 def ids_found(
     nodes: EmbeddedNodes, text: str, k: int = 1, filters: MetadataFilters | None = None
 ) -> list[str]:
-    question = VectorStoreQuery(query_embedding=vector_of(text), similarity_top_k=k, filters=filters)
+    question = VectorStoreQuery(
+        query_embedding=vector_of(text), similarity_top_k=k, filters=filters
+    )
     return [found.id for found in nodes.search(question)]
 
 
@@ -82,12 +84,16 @@ def all_ids(nodes: EmbeddedNodes) -> set[str]:
 
 
 def one_of(key: str, values: list[Any]) -> MetadataFilters:
-    return MetadataFilters(filters=[MetadataFilter(key=key, operator=FilterOperator.IN, value=values)])
+    return MetadataFilters(
+        filters=[MetadataFilter(key=key, operator=FilterOperator.IN, value=values)]
+    )
 
 
 @pytest.fixture(params=["memory", "folder"])
 def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> EmbeddedNodes:
-    return (EmbeddedVectorStore(tmp_path) if request.param == "folder" else EmbeddedVectorStore()).nodes
+    return (
+        EmbeddedVectorStore(tmp_path) if request.param == "folder" else EmbeddedVectorStore()
+    ).nodes
 
 
 @pytest.fixture
@@ -178,12 +184,15 @@ def test_a_store_that_was_emptied_answers_everything(nodes: EmbeddedNodes) -> No
     assert nodes.vector_store.query(VectorStoreQuery(vector_of("a/1"), 3, doc_ids=["a"])).ids == []
 
 
-def test_a_store_that_was_emptied_takes_embeddings_of_another_dimension(nodes: EmbeddedNodes) -> None:
+def test_a_store_that_was_emptied_takes_embeddings_of_another_dimension(
+    nodes: EmbeddedNodes,
+) -> None:
     nodes.replace([], document("a"))
     nodes.replace(["a"], [])
     nodes.replace([], [TextNode(id_="x", text="t", embedding=[1.0, 0.0])])
     assert [
-        found.id for found in nodes.search(VectorStoreQuery(query_embedding=[1, 0], similarity_top_k=9))
+        found.id
+        for found in nodes.search(VectorStoreQuery(query_embedding=[1, 0], similarity_top_k=9))
     ] == ["x"]
 
 
@@ -233,7 +242,9 @@ def test_embeddings_that_cannot_be_compared_are_told(nodes: EmbeddedNodes) -> No
 
 @pytest.mark.parametrize("passing", [[3], list(range(150)), list(range(590)), []])
 @pytest.mark.parametrize("has_graph", [False, True])
-def test_filters_cost_no_result(passing: list[int], has_graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filters_cost_no_result(
+    passing: list[int], has_graph: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if has_graph:
         monkeypatch.setattr(nearest, "MOST_COMPARED", 100)
     nodes = EmbeddedNodes()
@@ -252,7 +263,9 @@ def test_a_filter_that_passes_some_passages_of_a_document_costs_no_result_either
     for node in (node for nodes_of in parts for node in nodes_of):
         node.relationships[NodeRelationship.SOURCE].node_id = node.ref_doc_id.partition("/")[0]
     nodes.replace([], [node for nodes_of in parts for node in nodes_of])
-    one = MetadataFilters(filters=[MetadataFilter(key="part", value="a"), MetadataFilter(key="n", value=3)])
+    one = MetadataFilters(
+        filters=[MetadataFilter(key="part", value="a"), MetadataFilter(key="n", value=3)]
+    )
     assert sorted(ids_found(nodes, "d3/b/1", 40, one)) == ["d3/a/0", "d3/a/1", "d3/a/2", "d3/a/p"]
     assert len(ids_found(nodes, "d3/b/1", 40, one_of("n", [3]))) == 8
 
@@ -274,7 +287,9 @@ def test_a_write_that_fails_half_way_changes_nothing(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("soon_a_graph")
-def test_a_large_table_gets_an_index_and_finds_what_came_before_and_after_it(nodes: EmbeddedNodes) -> None:
+def test_a_large_table_gets_an_index_and_finds_what_came_before_and_after_it(
+    nodes: EmbeddedNodes,
+) -> None:
     nodes.replace([], many(0, 9))
     assert not nodes.maintain()
     nodes.replace([], many(9, 200))
@@ -287,7 +302,9 @@ def test_a_large_table_gets_an_index_and_finds_what_came_before_and_after_it(nod
     assert nodes.maintain()
     for name in ("d0/1", "d150/p", "d204/2", "d250/0"):
         assert ids_found(nodes, name, 3)[0] == name
-    assert len(ids_found(nodes, "d0/1", 2000)) == len(set(ids_found(nodes, "d0/1", 2000))) == 4 * 260
+    assert (
+        len(ids_found(nodes, "d0/1", 2000)) == len(set(ids_found(nodes, "d0/1", 2000))) == 4 * 260
+    )
 
 
 @pytest.mark.usefixtures("soon_a_graph")
@@ -298,7 +315,9 @@ def test_deleted_and_replaced_nodes_are_not_found_through_the_index(nodes: Embed
     nodes.replace(["d150"], document("d150", text="new"))
     for _ in range(2):
         assert not {
-            node_id for node_id in ids_found(nodes, "d7/1", 30) if int(node_id[1:].split("/")[0]) < 100
+            node_id
+            for node_id in ids_found(nodes, "d7/1", 30)
+            if int(node_id[1:].split("/")[0]) < 100
         }
         assert ids_found(nodes, "d150/1") != ["d150/1"]
         assert ids_found(nodes, "d150/new1") == ["d150/new1"]
@@ -310,7 +329,9 @@ def test_deleted_and_replaced_nodes_are_not_found_through_the_index(nodes: Embed
 
 @pytest.mark.usefixtures("soon_a_graph")
 @pytest.mark.parametrize("documents", [20, 150])
-def test_compacting_leaves_nothing_of_what_was_deleted_or_replaced(tmp_path: Path, documents: int) -> None:
+def test_compacting_leaves_nothing_of_what_was_deleted_or_replaced(
+    tmp_path: Path, documents: int
+) -> None:
     nodes = EmbeddedVectorStore(tmp_path).nodes
     secret = "秘密の文 SECRET"
     marked = document("secret", text=secret, note="METADATA-SECRET")

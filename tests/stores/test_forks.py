@@ -7,7 +7,10 @@ import pytest
 
 from tests.another_process import run_program
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork"),
+]
 
 FORKED = """
 import os, sys
@@ -43,8 +46,12 @@ def test_a_process_forked_from_one_that_had_opened_an_index_reads_and_writes(
         asked = asked.replace(
             "load(sys.argv[1])", "load(sys.argv[1], embed_model=MockEmbedding(embed_dim=4))"
         )
-    opened = f"pack = DenseXRetrievalPack([tea], persist_dir=sys.argv[1], {store}); pack.retrieve('tea')"
-    code, output, errors = run_program(FORKED.format(opened=opened, asked=asked), tmp_path / "index")
+    opened = (
+        f"pack = DenseXRetrievalPack([tea], persist_dir=sys.argv[1], {store}); pack.retrieve('tea')"
+    )
+    code, output, errors = run_program(
+        FORKED.format(opened=opened, asked=asked), tmp_path / "index"
+    )
     assert code == 0, errors
     child, parent = output.splitlines()
     assert child == answer

@@ -42,7 +42,9 @@ def test_another_object_of_the_same_process_is_another_writer(tmp_path: Path) ->
 
 def test_threads_of_one_pack_wait_for_one_another(tmp_path: Path) -> None:
     documents = [Document(text=f"Tea number {place}.", id_=str(place)) for place in range(6)]
-    pack = DenseXRetrievalPack(documents[:1], embed_model="none", query_llm="none", persist_dir=tmp_path)
+    pack = DenseXRetrievalPack(
+        documents[:1], embed_model="none", query_llm="none", persist_dir=tmp_path
+    )
     with ThreadPoolExecutor(5) as pool:
         list(pool.map(pack.insert, documents[1:]))
     assert len(DenseXRetrievalPack.load(tmp_path, query_llm="none").documents()) == 6

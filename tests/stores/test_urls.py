@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from llama_pack_densex.index.adapters import adapter_for
 from llama_pack_densex.index.urls import is_store_url, open_url, redacted
 from tests.integration.servers import POSTGRES_USER, Servers
-from tests.stores.foreign.docstore_nodes import DIMENSION, ENGLISH, JAPANESE, keep, kept, nodes_of, question
+from tests.stores.foreign.docstore_nodes import (
+    DIMENSION,
+    ENGLISH,
+    JAPANESE,
+    keep,
+    kept,
+    nodes_of,
+    question,
+)
 
 pytestmark = pytest.mark.together("postgres")
 
@@ -39,7 +47,9 @@ def chroma_server(servers: Servers) -> str:
 @pytest.fixture
 def postgres_server(servers: Servers) -> str:
     pytest.importorskip("llama_index.vector_stores.postgres")
-    return f"postgresql://{POSTGRES_USER}:hunter2@127.0.0.1:{servers.postgres}/postgres?table=papers"
+    return (
+        f"postgresql://{POSTGRES_USER}:hunter2@127.0.0.1:{servers.postgres}/postgres?table=papers"
+    )
 
 
 def url_of(store: str, request: pytest.FixtureRequest, folder: Path) -> str:
@@ -119,8 +129,12 @@ def test_a_chroma_folder_that_a_kill_has_torn_is_refused_with_advice(tmp_path: P
     chromadb = pytest.importorskip("chromadb")
     written_at_once = {"hnsw": {"space": "cosine", "sync_threshold": 10, "batch_size": 5}}
     client = chromadb.PersistentClient(str(tmp_path / "whole"))
-    collection = client.create_collection("densex", configuration=written_at_once, embedding_function=None)
-    collection.add(ids=[str(n) for n in range(40)], embeddings=[[1.0, float(n), 2.0] for n in range(40)])
+    collection = client.create_collection(
+        "densex", configuration=written_at_once, embedding_function=None
+    )
+    collection.add(
+        ids=[str(n) for n in range(40)], embeddings=[[1.0, float(n), 2.0] for n in range(40)]
+    )
     urls = []  # of folders of which this process has nothing in memory
     for torn in ("data_level0.bin", "index_metadata.pickle", "chroma.sqlite3"):
         folder = tmp_path / torn
@@ -139,7 +153,9 @@ for url in sys.argv[1:]:
     process.start()
     process.join()
 """
-    done = subprocess.run([sys.executable, "-c", program, *urls], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *urls], capture_output=True, text=True, check=True
+    )
     refusals = [line for line in done.stderr.splitlines() if line.startswith("ConnectionError: ")]
     for url, refusal in zip(urls, refusals, strict=True):
         assert refusal.startswith(f"ConnectionError: {url}")
@@ -160,16 +176,25 @@ def test_a_milvus_collection_of_another_distance_is_refused(tmp_path: Path) -> N
     milvus = pytest.importorskip("llama_index.vector_stores.milvus")
     file = str(tmp_path / "m.db")
     milvus.MilvusVectorStore(
-        file, collection_name="densex", dim=DIMENSION, similarity_metric="IP", use_async_client=False
+        file,
+        collection_name="densex",
+        dim=DIMENSION,
+        similarity_metric="IP",
+        use_async_client=False,
     )
     with pytest.raises(ValueError, match="measures 'IP' where 'cosine' is needed"):
         open_url(f"milvus://{file}", DIMENSION)
 
 
-def test_a_postgres_server_is_reached_through_a_socket_file(postgres_server: str, tmp_path: Path) -> None:
+def test_a_postgres_server_is_reached_through_a_socket_file(
+    postgres_server: str, tmp_path: Path
+) -> None:
     import psycopg2
 
-    with psycopg2.connect(postgres_server.split("?")[0]) as connection, connection.cursor() as cursor:
+    with (
+        psycopg2.connect(postgres_server.split("?")[0]) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute("SHOW unix_socket_directories")
         (folder,) = cursor.fetchone() or ("",)
     port = postgres_server.rpartition(":")[2].partition("/")[0]
@@ -260,7 +285,8 @@ class Heard(socketserver.BaseRequestHandler):
 
 def test_an_unknown_scheme_is_told_those_that_there_are() -> None:
     with pytest.raises(
-        ValueError, match="chroma://, qdrant://, milvus://, postgresql://, faiss://, or a folder's path"
+        ValueError,
+        match="chroma://, qdrant://, milvus://, postgresql://, faiss://, or a folder's path",
     ):
         open_url("pinecone://x", DIMENSION)
 
@@ -269,7 +295,10 @@ def test_an_unknown_scheme_is_told_those_that_there_are() -> None:
     ("url", "message"),
     [
         ("chroma://", "names no folder"),
-        ("chroma://folder?ssl=true", "a folder .* collection=NAME; a server's port is part of its address"),
+        (
+            "chroma://folder?ssl=true",
+            "a folder .* collection=NAME; a server's port is part of its address",
+        ),
         ("chroma://host:8000/a?collection=b", "a server takes the option ssl=true or ssl=false"),
         ("chroma://host:8000/a?ssl=maybe", "a server takes the option ssl=true or ssl=false"),
         ("faiss://folder?collection=b", r"a folder \(but for faiss://\) collection=NAME"),

@@ -27,7 +27,9 @@ from llama_pack_densex.retrieval.search import fuse
 ALL = ("proposition", "sentence", "passage")
 
 
-def record(node_id: str, granularity: str, text: str, passage_id: str = "", status: str = "") -> NodeRecord:
+def record(
+    node_id: str, granularity: str, text: str, passage_id: str = "", status: str = ""
+) -> NodeRecord:
     values = dict.fromkeys((field.name for field in fields(NodeRecord)), "")
     values |= {"id": node_id, "granularity": granularity, "passage_id": passage_id, "text": text}
     return NodeRecord(**{**values, "status": status, "document_id": "d"})
@@ -39,7 +41,9 @@ RECORDS = [
     record("lamp2", "sentence", "The lamp burned all night in the red hall.", "lamp"),
     record("fox", "passage", "The fox is red. The fox sleeps at night."),
     record(
-        "lamp", "passage", "The lamp burned. It burned all night in the red hall of the old house by the sea."
+        "lamp",
+        "passage",
+        "The lamp burned. It burned all night in the red hall of the old house by the sea.",
     ),
     record("fox2", "proposition", "The fox sleeps at night.", "fox"),
     record("ja", "passage", "大雨が降った。京都のタワーは131メートルである。"),
@@ -62,11 +66,17 @@ class Searched:
         self.beside = WordsBeside(self.words)
 
     def __call__(
-        self, query: str, k: int = 9, granularity: tuple[str, ...] = ALL, allowed: Iterable[str] | None = None
+        self,
+        query: str,
+        k: int = 9,
+        granularity: tuple[str, ...] = ALL,
+        allowed: Iterable[str] | None = None,
     ) -> SearchResult:
         now = self.beside.now(lambda granularity: of_granularity(self.records, granularity))
         passing = (
-            None if allowed is None else Passing(frozenset(allowed), 0.01 if len(list(allowed)) < 9 else 0.5)
+            None
+            if allowed is None
+            else Passing(frozenset(allowed), 0.01 if len(list(allowed)) < 9 else 0.5)
         )
         return KeywordSearch(now, self.words, granularity).find(query, k, passing)
 
@@ -104,7 +114,9 @@ def test_scores_are_those_of_the_textbook() -> None:
 
     def bm25(frequency: int, having: int, length: int) -> float:
         norm = 1.2 * (0.25 + 0.75 * length / (11 / 3))
-        return math.log(1 + (3 - having + 0.5) / (having + 0.5)) * 2.2 * frequency / (frequency + norm)
+        return (
+            math.log(1 + (3 - having + 0.5) / (having + 0.5)) * 2.2 * frequency / (frequency + norm)
+        )
 
     expected = {"a": bm25(2, 1, 3), "b": bm25(1, 2, 3), "c": bm25(1, 2, 5)}
     assert found == pytest.approx(expected, rel=1e-9)
@@ -200,12 +212,19 @@ def test_of_passages_that_hold_the_whole_question_that_with_its_words_in_one_uni
     together: str, apart: tuple[str, ...], query: str
 ) -> None:
     def nodes(passage: str, *texts: str) -> list[NodeRecord]:
-        units = [record(f"{passage}{number}", "sentence", text, passage) for number, text in enumerate(texts)]
+        units = [
+            record(f"{passage}{number}", "sentence", text, passage)
+            for number, text in enumerate(texts)
+        ]
         return [record(passage, "passage", " ".join(texts)), *units]
 
     assert Searched(nodes("p", together))(query).coverage == 1
     assert Searched(nodes("p", *apart))(query).coverage == 1
-    longer = "冬には雪が降り、風も吹く。" if "。" in together else "Winter comes with snow and cold wind."
+    longer = (
+        "冬には雪が降り、風も吹く。"
+        if "。" in together
+        else "Winter comes with snow and cold wind."
+    )
     both = Searched([*nodes("apart", *apart), *nodes("together", together, longer)])(query)
     assert ids(both) == ["apart", "together"]  # the shorter one first, by BM25 alone
     assert [hit.passage_id for hit in fuse((), both.passages, 0.5)] == ["together", "apart"]
@@ -213,7 +232,11 @@ def test_of_passages_that_hold_the_whole_question_that_with_its_words_in_one_uni
 
 @pytest.mark.parametrize(
     ("rare", "common", "filler"),
-    [("zebra", "lamp", "A lamp burns."), ("1998", "tower", "A tower."), ("琵琶湖", "標高", "標高は高い。")],
+    [
+        ("zebra", "lamp", "A lamp burns."),
+        ("1998", "tower", "A tower."),
+        ("琵琶湖", "標高", "標高は高い。"),
+    ],
 )
 def test_a_rare_word_holds_more_of_the_question_than_a_common_one(
     rare: str, common: str, filler: str
@@ -228,7 +251,9 @@ def test_a_rare_word_holds_more_of_the_question_than_a_common_one(
 
 @pytest.mark.parametrize("texts", [[], [""], ["", "?"], ["fox"], ["fox", ""]])
 def test_degenerate_corpora_are_searched(texts: list[str]) -> None:
-    found = Searched([record(str(place), "passage", text) for place, text in enumerate(texts)])("fox", 5)
+    found = Searched([record(str(place), "passage", text) for place, text in enumerate(texts)])(
+        "fox", 5
+    )
     assert ids(found) == ["0"] * ("fox" in texts)
 
 
@@ -237,7 +262,9 @@ def test_degenerate_corpora_are_searched(texts: list[str]) -> None:
 def test_the_best_are_the_first_of_all_and_equals_come_in_the_order_of_their_ids(
     texts: list[str], k: int
 ) -> None:
-    searched = Searched([record(f"{place:02}", "passage", text) for place, text in enumerate(texts)])
+    searched = Searched(
+        [record(f"{place:02}", "passage", text) for place, text in enumerate(texts)]
+    )
     everything = searched("b bb", len(texts))
     assert everything.exhausted
     order = [(-hit.score, hit.passage_id) for hit in everything.passages]
@@ -254,7 +281,9 @@ def test_many_passages_of_equal_text_come_in_the_order_of_their_ids() -> None:
 
 def test_units_with_equal_scores_come_in_reading_order() -> None:
     owners = [record(f"{number}", "sentence", "the same fox", "p") for number in (3, 1, 2)]
-    (hit,) = Searched([*owners, record("p", "passage", "the same fox")])("fox", 1, ("sentence",)).passages
+    (hit,) = Searched([*owners, record("p", "passage", "the same fox")])(
+        "fox", 1, ("sentence",)
+    ).passages
     assert units(hit) == ["3", "1", "2"]
 
 
@@ -273,7 +302,9 @@ def test_query_and_texts_are_split_by_the_same_tokenizer() -> None:
     assert ids(searched("foxes")) == []
 
 
-@pytest.mark.parametrize("odd", ["New York", "tab\there", "nul\x00", '"quoted" AND (x', "a*", "a:b^2", "😀"])
+@pytest.mark.parametrize(
+    "odd", ["New York", "tab\there", "nul\x00", '"quoted" AND (x', "a*", "a:b^2", "😀"]
+)
 def test_tokens_of_any_kind_are_found(odd: str) -> None:
     def tokenizer(text: str) -> list[str]:
         return text.split("|")
@@ -342,17 +373,29 @@ def node(kind: str, text: str, document: str, passage: str = "", **metadata: str
         "metadata": {GRANULARITY_KEY: kind, STATUS_KEY: "ok", **metadata},
         "relationships": {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)},
     }
-    return IndexNode(**fields, index_id=f"{document}/passage/{passage}") if passage else TextNode(**fields)
+    return (
+        IndexNode(**fields, index_id=f"{document}/passage/{passage}")
+        if passage
+        else TextNode(**fields)
+    )
 
 
 def document(name: str, text: str, *propositions: str) -> list[BaseNode]:
-    return [node("passage", text, name), *(node("proposition", fact, name, text) for fact in propositions)]
+    return [
+        node("passage", text, name),
+        *(node("proposition", fact, name, text) for fact in propositions),
+    ]
 
 
-texts = st.lists(st.sampled_from(["red", "fox", "hen", "京都", "大雨の", "雨"]), max_size=4).map(" ".join)
+texts = st.lists(st.sampled_from(["red", "fox", "hen", "京都", "大雨の", "雨"]), max_size=4).map(
+    " ".join
+)
 contents = st.tuples(texts, st.lists(texts, max_size=2))
 changes = st.one_of(
-    st.tuples(st.just("replace"), st.dictionaries(st.sampled_from("abc"), contents, min_size=1, max_size=2)),
+    st.tuples(
+        st.just("replace"),
+        st.dictionaries(st.sampled_from("abc"), contents, min_size=1, max_size=2),
+    ),
     st.tuples(st.just("remove"), st.lists(st.sampled_from("abcd"), max_size=2)),
     st.tuples(st.sampled_from(["maintain", "compact", "forget"]), st.none()),
 )
@@ -374,7 +417,10 @@ def test_what_is_found_does_not_depend_on_the_history(history: list[tuple[str, o
     for kind, what in history:
         if kind == "replace":
             assert isinstance(what, dict)
-            new = {name: document(name, text, *dict.fromkeys(facts)) for name, (text, facts) in what.items()}
+            new = {
+                name: document(name, text, *dict.fromkeys(facts))
+                for name, (text, facts) in what.items()
+            }
             nodes |= new
             for target in (kept, index):
                 target.replace(list(new), [part for parts in new.values() for part in parts])
@@ -412,7 +458,8 @@ def settled(folder: Path, corpus: dict[str, list[BaseNode]], state: str) -> Word
     beside = WordsBeside(Words.by("bigrams"))
     beside.reopen(folder, state)
     beside.settle(
-        folder, lambda g: of_granularity((NodeRecord.of(n) for parts in corpus.values() for n in parts), g)
+        folder,
+        lambda g: of_granularity((NodeRecord.of(n) for parts in corpus.values() for n in parts), g),
     )
     return beside
 
@@ -443,7 +490,8 @@ def test_words_that_a_stop_left_behind_are_compared_with_the_nodes(
         beside.begin()
         stopped = "state 1"
     del corpus["b"]
-    corpus["a"] = document("a", "The fox.", "Renart is a fox.")  # the same passage with another proposition
+    # the same passage with another proposition
+    corpus["a"] = document("a", "The fox.", "Renart is a fox.")
     corpus["c"] = document("c", "The owl.", "Owls wake at night.")
     again = settled(tmp_path, corpus, stopped)
     assert asked(again, "Renart") == {"a/passage/The fox."}
@@ -451,7 +499,9 @@ def test_words_that_a_stop_left_behind_are_compared_with_the_nodes(
     assert asked(again, "Reynard Pertelote hen") == set()
 
 
-def test_words_by_another_tokenizer_are_told_anew(corpus: dict[str, list[BaseNode]], tmp_path: Path) -> None:
+def test_words_by_another_tokenizer_are_told_anew(
+    corpus: dict[str, list[BaseNode]], tmp_path: Path
+) -> None:
     settled(tmp_path, corpus, "").done("1")
 
     def tokenizer(text: str) -> list[str]:
@@ -462,9 +512,13 @@ def test_words_by_another_tokenizer_are_told_anew(corpus: dict[str, list[BaseNod
         beside.reopen(tmp_path, "1")
         beside.settle(
             tmp_path,
-            lambda g: of_granularity((NodeRecord.of(n) for parts in corpus.values() for n in parts), g),
+            lambda g: of_granularity(
+                (NodeRecord.of(n) for parts in corpus.values() for n in parts), g
+            ),
         )
-        assert {*ids(search(beside.now(list), words, "FOX." if words.split is tokenizer else "fox."))}
+        assert {
+            *ids(search(beside.now(list), words, "FOX." if words.split is tokenizer else "fox."))
+        }
         beside.done("1")
 
 
@@ -474,7 +528,9 @@ def test_two_functions_of_one_name_are_told_apart() -> None:
     assert lower.note != upper.note
 
 
-def test_rows_that_others_write_without_words_do_not_hide_the_rest(corpus: dict[str, list[BaseNode]]) -> None:
+def test_rows_that_others_write_without_words_do_not_hide_the_rest(
+    corpus: dict[str, list[BaseNode]],
+) -> None:
     store = EmbeddedVectorStore()
     words = Words.by("bigrams")
     index = NodeIndex(store.nodes, words=words)

@@ -22,7 +22,9 @@ def needs(text: str) -> dict[str, list[str]]:
     """What has to be read before each block that needs anything."""
     blocks = find_blocks(text)
     spans = {block.span: block.needs for block in blocks if block.needs}
-    return {text[slice(*own)]: [text[slice(*span)] for span in above] for own, above in spans.items()}
+    return {
+        text[slice(*own)]: [text[slice(*span)] for span in above] for own, above in spans.items()
+    }
 
 
 def sections(text: str) -> dict[str, str]:
@@ -170,7 +172,9 @@ def test_a_cell_over_all_columns_of_an_html_table_is_a_group() -> None:
     assert passage_sentences(text) == ("果物; Item: りんご; Price: 3; Unit: 個",)
 
 
-@pytest.mark.parametrize("question", ["I lost it. Can I return it?", "紛失しました。返品できますか。"])
+@pytest.mark.parametrize(
+    "question", ["I lost it. Can I return it?", "紛失しました。返品できますか。"]
+)
 def test_a_question_may_have_two_sentences(question: str) -> None:
     text = f"{question}\n\nYes, within a week."
     assert needs(text)["Yes, within a week."] == [question]
@@ -241,7 +245,9 @@ def test_a_definition_needs_its_term() -> None:
 
 
 def test_a_definition_in_tags_needs_its_term() -> None:
-    assert needs("<dl>\n<dt>味噌</dt>\n<dd>調味料。</dd>\n</dl>") == {"<dd>調味料。</dd>": ["<dt>味噌</dt>"]}
+    assert needs("<dl>\n<dt>味噌</dt>\n<dd>調味料。</dd>\n</dl>") == {
+        "<dd>調味料。</dd>": ["<dt>味噌</dt>"]
+    }
 
 
 def test_a_footnote_is_a_block_with_the_lines_that_are_indented_below_it() -> None:
@@ -255,7 +261,12 @@ def test_a_footnote_is_a_block_with_the_lines_that_are_indented_below_it() -> No
 
 def test_quoted_lines_are_blocks_beside_what_is_said_of_them() -> None:
     text = "彼は言った。\n\n> 行く。\n> 待て。\n\nそして去った。"
-    assert [said for _, said in kinds(text)] == ["彼は言った。", "> 行く。", "> 待て。", "そして去った。"]
+    assert [said for _, said in kinds(text)] == [
+        "彼は言った。",
+        "> 行く。",
+        "> 待て。",
+        "そして去った。",
+    ]
 
 
 def test_code_needs_the_line_that_leads_it_in() -> None:
@@ -267,7 +278,9 @@ def test_front_matter_is_one_block_above_the_document() -> None:
     assert [kind for kind, _ in kinds(text)] == ["code", "heading", "prose"]
 
 
-@pytest.mark.parametrize("text", ["* * *", "![](tower.png)", "[![ok](b.svg)](/ci)", "<br>", "~~Gone.~~"])
+@pytest.mark.parametrize(
+    "text", ["* * *", "![](tower.png)", "[![ok](b.svg)](/ci)", "<br>", "~~Gone.~~"]
+)
 def test_rules_pictures_badges_tags_and_what_was_struck_out_say_nothing(text: str) -> None:
     assert kinds(f"潮は高い。\n\n{text}\n\nIt rises.")[1] == ("nothing", text)
 
@@ -297,7 +310,8 @@ PARTS = (
     "\tTabbed text.",
 )  # fmt: skip
 DOCUMENTS = st.lists(
-    st.tuples(st.sampled_from(PARTS), st.sampled_from(["\n", "\n\n", "\r\n\r\n", "\n\n\n  "])), max_size=12
+    st.tuples(st.sampled_from(PARTS), st.sampled_from(["\n", "\n\n", "\r\n\r\n", "\n\n\n  "])),
+    max_size=12,
 ).map(lambda parts: "".join(f"{text}{gap}" for text, gap in parts))
 
 

@@ -14,7 +14,9 @@ from tests.conftest import DATA
 pytestmark = pytest.mark.pure
 
 MISO = "味噌は、蒸すか煮るかした大豆に麹と塩を混ぜ、発酵・熟成させて作る日本の調味料である。"
-CODE = "Pythonの`asyncio.run()`を使うとevent loopが作られる。`import asyncio as aio`と書くことも多い。"
+CODE = (
+    "Pythonの`asyncio.run()`を使うとevent loopが作られる。`import asyncio as aio`と書くことも多い。"
+)
 PHONE = "iPhone 15 ProはAppleが2023年に発売したスマートフォンである。iPhone 15 Proはチタンを使う。"
 EIFFEL = (
     "La tour Eiffel est une tour de fer puddlé de 330 mètres de hauteur située à Paris, à l'extrémité "
@@ -31,7 +33,10 @@ MIXED_LIST = "Apollo 13, 1970, Jim Lovell; Apollo 14, 1971, Alan Shepard"
         (CODE, "ja"),
         (PHONE, "ja"),
         ("明治畑の駅", "ja"),
-        ("The word miso (味噌, みそ) is used by every cook in the country, and it comes from Japan.", "en"),
+        (
+            "The word miso (味噌, みそ) is used by every cook in the country, and it comes from Japan.",
+            "en",
+        ),
         ("The tower was built by the engineers of the company in 1889 and is in Paris.", "en"),
         (EIFFEL, "latin"),
         (BEIJING, "zh"),
@@ -54,7 +59,9 @@ def test_the_title_decides_for_a_list_of_kanji_names() -> None:
     [
         (
             MISO,
-            ["Miso is a seasoning from Japan that is made of soybeans, and the cook mixes them with salt."],
+            [
+                "Miso is a seasoning from Japan that is made of soybeans, and the cook mixes them with salt."
+            ],
             "en",
         ),
         (MISO, ["Miso (味噌, みそ) is made of soybeans (大豆).", "The cook adds salt."], "latin"),
@@ -65,9 +72,21 @@ def test_the_title_decides_for_a_list_of_kanji_names() -> None:
         ("売上高124億円。従業員1,204名。", ["销售额为124亿日元。", "员工为1,204名。"], "zh"),
         (CODE, ["Using asyncio.run() in Python creates an event loop."], "latin"),
         (BEIJING, ["北京は中国の首都である。", "北京の人口は二千万人を超えるとされている。"], "ja"),
-        ("The tower was built by Gustave Eiffel in 1889.", ["エッフェル塔は1889年に建てられた。"], "ja"),
-        (EIFFEL, ["The tower is in Paris, by the Seine, and it is at the end of the Champ-de-Mars."], "en"),
-        ("Москва — столица России и крупнейший город.", ["Moscow is the capital of Russia."], "latin"),
+        (
+            "The tower was built by Gustave Eiffel in 1889.",
+            ["エッフェル塔は1889年に建てられた。"],
+            "ja",
+        ),
+        (
+            EIFFEL,
+            ["The tower is in Paris, by the Seine, and it is at the end of the Champ-de-Mars."],
+            "en",
+        ),
+        (
+            "Москва — столица России и крупнейший город.",
+            ["Moscow is the capital of Russia."],
+            "latin",
+        ),
         ("ঢাকা বাংলাদেশের রাজধানী ও বৃহত্তম শহর।", ["Dhaka is the capital of Bangladesh."], "latin"),
     ],
 )
@@ -87,7 +106,10 @@ def test_another_language_is_found(text: str, propositions: list[str], found: st
         ),
         (MIXED_LIST, ["Apollo 13 flew in 1970.", "Apollo 14 flew in 1971."]),
         ("髙田氏と𠮷野氏と习近平氏が会った。", ["髙田氏、𠮷野氏、习近平氏"]),
-        ("開ける前に電源を切ること。开启前请断电。", ["开启前请断开电源。", "開ける前に電源を切ること。"]),
+        (
+            "開ける前に電源を切ること。开启前请断电。",
+            ["开启前请断开电源。", "開ける前に電源を切ること。"],
+        ),
         ("伊能忠敬、間宮林蔵、高橋至時", ["伊能忠敬", "間宮林蔵は地理学者の一人である。"]),
         ("def f(x): return x + 1", ["The function f returns x + 1."]),
         (
@@ -96,13 +118,18 @@ def test_another_language_is_found(text: str, propositions: list[str], found: st
         ),
         (
             EIFFEL,
-            ["La tour Eiffel est une tour.", "La tour Eiffel est haute de 330 mètres et se trouve à Paris."],
+            [
+                "La tour Eiffel est une tour.",
+                "La tour Eiffel est haute de 330 mètres et se trouve à Paris.",
+            ],
         ),
         ("3.14 2.71 1.41", ["π is 3.14."]),
         (MISO, []),
     ],
 )
-def test_names_numbers_code_and_mixed_text_are_no_mistake(text: str, propositions: list[str]) -> None:
+def test_names_numbers_code_and_mixed_text_are_no_mistake(
+    text: str, propositions: list[str]
+) -> None:
     assert find_wrong_language(text, propositions) is None
 
 

@@ -16,7 +16,10 @@ pytestmark = pytest.mark.pure
     [
         ("Fill in [the form](https://example.com/f?id=1#top).", "Fill in the form."),
         ("詳細は[こちら](/handbook/a_(b)/#c)をご覧ください。", "詳細はこちらをご覧ください。"),
-        ("[text][1] は[別][ref-2]である。\n\n[1]: https://example.com 'T'", "text は別である。\n\n"),
+        (
+            "[text][1] は[別][ref-2]である。\n\n[1]: https://example.com 'T'",
+            "text は別である。\n\n",
+        ),
         ("See [a [b] c](u) and [x](<u v> 'title').", "See a [b] c and x."),
         (
             "Write to <https://example.com/c>, or (https://www.example.org/f).",
@@ -30,7 +33,10 @@ pytestmark = pytest.mark.pure
             "The fee is ~~80 euros~~ 70 euros. <del>Dogs</del><s>Cats</s> Birds may come.",
             "The fee is 70 euros. Birds may come.",
         ),
-        ("One<br>two <b>three</b> <a href='https://example.com'>four</a><!-- five -->", "One two three four"),
+        (
+            "One<br>two <b>three</b> <a href='https://example.com'>four</a><!-- five -->",
+            "One two three four",
+        ),
     ],
 )
 def test_words_stay_and_targets_go(text: str, searched: str) -> None:
@@ -66,7 +72,21 @@ def test_nothing_is_made_up(text: str) -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["[", "[a](", "![", "~~a", "<a ", "data:", "http://", "(", "<!--", "[x][y]", "<s>", "[a", "[![a](b)]("],
+    [
+        "[",
+        "[a](",
+        "![",
+        "~~a",
+        "<a ",
+        "data:",
+        "http://",
+        "(",
+        "<!--",
+        "[x][y]",
+        "<s>",
+        "[a",
+        "[![a](b)](",
+    ],
 )
 def test_beginnings_without_ends_are_read_to_the_end_of_a_long_text(piece: str) -> None:
     assert searchable_text(f"{piece * 5_000}\n\nIt rained.").endswith("It rained.")

@@ -10,7 +10,10 @@ from llama_pack_densex.index.words import find_names
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("It was led by Ada Lindqvist of the Harrowgate Society.", ["Ada Lindqvist", "Harrowgate Society"]),
+        (
+            "It was led by Ada Lindqvist of the Harrowgate Society.",
+            ["Ada Lindqvist", "Harrowgate Society"],
+        ),
         (
             "he met Jean-Luc Vandenbroucke and O'Neill in St. Louis",
             ["Jean-Luc Vandenbroucke", "O'Neill", "St"],

@@ -255,7 +255,12 @@ LINES = {
     "expected",
     [
         pytest.param(expected, id=f"{group}: {name}")
-        for group, examples in (("en", ENGLISH), ("ja", JAPANESE), ("other", OTHERS), ("lines", LINES))
+        for group, examples in (
+            ("en", ENGLISH),
+            ("ja", JAPANESE),
+            ("other", OTHERS),
+            ("lines", LINES),
+        )
         for name, expected in examples.items()
     ],
 )
@@ -315,7 +320,9 @@ def test_heading_is_a_segment_of_its_own(heading: str) -> None:
 )
 def test_a_line_between_blank_ones_is_a_heading_by_its_number_alone(heading: str) -> None:
     text = f"It ends here.\n\n{heading}\n\nThe text follows.\nIt goes on."
-    assert [text[found.start : found.end] for found in segment(text) if found.kind == "heading"] == [heading]
+    assert [
+        text[found.start : found.end] for found in segment(text) if found.kind == "heading"
+    ] == [heading]
 
 
 @pytest.mark.parametrize(
@@ -328,13 +335,17 @@ def test_a_line_between_blank_ones_is_a_heading_by_its_number_alone(heading: str
         "Chapter 2 of the book is about the lamp.\n\nIt is long.",
     ],
 )
-def test_a_line_between_blank_ones_that_is_an_item_or_says_something_is_no_heading(text: str) -> None:
+def test_a_line_between_blank_ones_that_is_an_item_or_says_something_is_no_heading(
+    text: str,
+) -> None:
     assert {found.kind for found in segment(text)[:-1]} == {"sentence"}
 
 
 def test_headings_of_restructured_text_open_no_block_of_code() -> None:
     text = "First\n~~~~~\n\nOne. Two.\n\nSecond\n~~~~~~\n\nThree."
-    assert [(found.kind, found.level, text[found.start : found.end]) for found in segment(text)] == [
+    assert [
+        (found.kind, found.level, text[found.start : found.end]) for found in segment(text)
+    ] == [
         ("heading", 3, "First\n~~~~~"),
         ("sentence", 0, "One."),
         ("sentence", 0, "Two."),
@@ -348,9 +359,9 @@ def test_a_frame_of_asciidoc_makes_no_headings() -> None:
         "First\n-----\n\n[NOTE]\n==============\nIt is a lamp that nobody\nhas ever lit.\n==============\n\n"
         "The end."
     )
-    assert [text[found.start : found.end] for found in segment(text) if found.kind == "heading"] == [
-        "First\n-----"
-    ]
+    assert [
+        text[found.start : found.end] for found in segment(text) if found.kind == "heading"
+    ] == ["First\n-----"]
 
 
 PAGE_JA = """\
@@ -427,7 +438,10 @@ def test_block_stays_whole(block: str) -> None:
 
 # Each row, which is what a table has for sentences, with what it says by itself.
 TABLES = {
-    "table": ("| a | b |\n|---|:-:|\n| One. Two. | 3 |", {"| One. Two. | 3 |": "a: One. Two.; b: 3"}),
+    "table": (
+        "| a | b |\n|---|:-:|\n| One. Two. | 3 |",
+        {"| One. Two. | 3 |": "a: One. Two.; b: 3"},
+    ),
     "table without outer pipes": (
         "a | b\n--|--\n1 | 2\n3 | 4",
         {"1 | 2": "a: 1; b: 2", "3 | 4": "a: 3; b: 4"},
@@ -444,14 +458,19 @@ TABLES = {
         "+---+---+\n| a | b |\n+---+---+",
         {"+---+---+\n| a | b |\n+---+---+": "a; b"},
     ),
-    "empty cells": ("| a | b |\n|---|---|\n| 1 | |\n| | 2 |", {"| 1 | |": "a: 1", "| | 2 |": "b: 2"}),
+    "empty cells": (
+        "| a | b |\n|---|---|\n| 1 | |\n| | 2 |",
+        {"| 1 | |": "a: 1", "| | 2 |": "b: 2"},
+    ),
     "escaped pipes and links": (
         "| a | b |\n|---|---|\n| x \\| y | [z](https://example.com) |",
         {"| x \\| y | [z](https://example.com) |": "a: x | y; b: z"},
     ),
     "record": (
         "|  |  |\n| --- | --- |\n| 品名 | 湯飲み |\n| 価格 | 800円 |",
-        {"|  |  |\n| --- | --- |\n| 品名 | 湯飲み |\n| 価格 | 800円 |": "品名: 湯飲み; 価格: 800円"},
+        {
+            "|  |  |\n| --- | --- |\n| 品名 | 湯飲み |\n| 価格 | 800円 |": "品名: 湯飲み; 価格: 800円"
+        },
     ),
     "HTML table": (
         "<table>\n<tr><th>a</th><th>b</th></tr>\n<tr><td rowspan=2>1</td><td>2 &amp; 3</td></tr>\n"
@@ -464,7 +483,9 @@ TABLES = {
     "headers over several columns": (
         "<table><tr><th rowspan=2>店</th><th colspan=2>2024</th></tr><tr><th>計画</th><th>実績</th></tr>"
         "<tr><td>那覇</td><td>75</td><td>91</td></tr></table>",
-        {"<tr><td>那覇</td><td>75</td><td>91</td></tr></table>": "店: 那覇; 2024 計画: 75; 2024 実績: 91"},
+        {
+            "<tr><td>那覇</td><td>75</td><td>91</td></tr></table>": "店: 那覇; 2024 計画: 75; 2024 実績: 91"
+        },
     ),
 }
 
@@ -482,7 +503,9 @@ def test_a_table_is_its_rows(table: str, rows: dict[str, str]) -> None:
 
 def test_text_after_a_block_is_split() -> None:
     text = "<table><tr></tr></table>\nOne. Two.\n```\nx\n```\nThree. Four.\n| a |\n| b |\nFive."
-    sentences = [text[found.start : found.end] for found in segment(text) if found.kind == "sentence"]
+    sentences = [
+        text[found.start : found.end] for found in segment(text) if found.kind == "sentence"
+    ]
     assert sentences == ["One.", "Two.", "Three.", "Four.", "Five."]
 
 
@@ -513,7 +536,18 @@ NASTY = list(
     "aB1あ漢한ا।.。．!?！？…・,、:：;\"'“”‘’「」『』｢｣()（）[]【】<>«»#=-*+_|`~>①•\\/@$%\t\n\r "
     "\u3000\x00\x1c\x85"
 )
-NASTY += ["\u200b", "\u200f", "\u2028", "\ufeff", "\ufe0f", "\u200d", "🎉", "\ud800", "e\u0301", "ก ก"]
+NASTY += [
+    "\u200b",
+    "\u200f",
+    "\u2028",
+    "\ufeff",
+    "\ufe0f",
+    "\u200d",
+    "🎉",
+    "\ud800",
+    "e\u0301",
+    "ก ก",
+]
 NASTY += [
     "\r\n",
     "\n\n",

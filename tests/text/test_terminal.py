@@ -9,7 +9,13 @@ import sys
 
 import pytest
 
-from llama_pack_densex.text.terminal import PlainFormatter, one_line, plain, plain_json, plain_logger
+from llama_pack_densex.text.terminal import (
+    PlainFormatter,
+    one_line,
+    plain,
+    plain_json,
+    plain_logger,
+)
 
 STEERING = ["\x07", "\x08", "\r", "\x1b[2J", "\x7f", "\x9b2J", "\u202e", "\u2066"]
 
@@ -42,7 +48,9 @@ def test_json_holds_the_same(sequence: str) -> None:
 
 @pytest.mark.parametrize("sequence", STEERING)
 def test_a_logger_quotes_its_arguments(sequence: str, caplog: pytest.LogCaptureFixture) -> None:
-    plain_logger("tests.terminal").warning("%s: %d of %.1f lines\n%r", f"a{sequence}\n.md", 3, 4.0, sequence)
+    plain_logger("tests.terminal").warning(
+        "%s: %d of %.1f lines\n%r", f"a{sequence}\n.md", 3, 4.0, sequence
+    )
     (message,) = caplog.messages
     assert not steers(message)
     assert ": 3 of 4.0 lines\n" in message
@@ -66,7 +74,9 @@ def test_the_traceback_of_a_fault_is_plain() -> None:
         "def fail(): raise RuntimeError('\\x1b]0;title\\x07')\n"
         "app(['fail'])\n"
     )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert process.returncode == 1
     assert "RuntimeError" in process.stderr
     assert not steers(process.stderr)

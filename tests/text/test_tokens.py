@@ -33,7 +33,10 @@ pytestmark = pytest.mark.pure
         ("𠮷野", ["𠮷野", "𠮷野"]),
         ("廣島の渡邊", ["広島", "島の", "の渡", "渡辺", "広島", "渡辺"]),
         ("Ünïcode u\u0308NICODE unicode", ["unicod", "unicod", "unicod"]),
-        ("Köln, São Paulo, İstanbul, Łódź, Tromsø", ["koln", "sao", "paulo", "istanbul", "lodz", "tromso"]),
+        (
+            "Köln, São Paulo, İstanbul, Łódź, Tromsø",
+            ["koln", "sao", "paulo", "istanbul", "lodz", "tromso"],
+        ),
         ("Ёлка за\u0301мок Άργος ΑΡΓΟΣ", ["ёлка", "замок", "αργοσ", "αργοσ"]),
         ("שָׁלוֹם أَحْمَد", ["שלום", "احمد"]),
         ("भारत की राजधानी, বাংলা, தமிழ்", ["भारत", "की", "राजधानी", "বাংলা", "தமிழ்"]),
@@ -53,7 +56,8 @@ def test_a_clause_of_han_is_no_word() -> None:
 
 
 WRAPPED = (
-    "まず最初にしなければならないことは、作成するパッ\nケージがすでにあるかどうかを確認す\n　　ることです。"
+    "まず最初にしなければならないことは、作成するパッ\n"
+    "ケージがすでにあるかどうかを確認す\n　　ることです。"
 )
 
 
@@ -101,7 +105,9 @@ def test_a_function_is_a_tokenizer_with_its_qualified_name() -> None:
 
 
 @pytest.mark.parametrize("tokenizer", ["mecab", "sudachi", "", 3])
-def test_an_unknown_tokenizer_is_refused_with_what_there_is(tokenizer: Callable[[str], list[str]]) -> None:
+def test_an_unknown_tokenizer_is_refused_with_what_there_is(
+    tokenizer: Callable[[str], list[str]],
+) -> None:
     with pytest.raises(ValueError, match=r'"bigrams" or a function'):
         Words.by(tokenizer)
 

@@ -55,4 +55,8 @@ def adapter_for(
         path = "docstore.DocstoreNodes"
     module, _, name = path.partition(".")
     adapter: Callable[..., NodeStore] = getattr(import_module(f"{__name__}.{module}"), name)
-    return adapter(vector_store, docstore) if module in ("faiss", "docstore") else adapter(vector_store)
+    return (
+        adapter(vector_store, docstore)
+        if module in ("faiss", "docstore")
+        else adapter(vector_store)
+    )

@@ -43,7 +43,8 @@ ABOUT_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex/about"))
 """The id of the row that says what made an index."""
 DIMENSION_KEY = "densex_dimension"
 """Metadata key of that row."""
-_OF_A_NODE = frozenset({"section", *BOOKKEEPING_KEYS})  # a unit may have another one than its passage
+# a unit may have another one than its passage
+_OF_A_NODE = frozenset({"section", *BOOKKEEPING_KEYS})
 
 T = TypeVar("T")
 Measured = tuple[Row, float]
@@ -119,7 +120,9 @@ class StoreAlone(NodeStore):
     def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
         """Whole rows by id."""
         wanted = set(node_ids)  # some return everything where none of the ids is there
-        return [Row.of(node) for node in self._store.get_nodes(list(node_ids)) if node.node_id in wanted]
+        return [
+            Row.of(node) for node in self._store.get_nodes(list(node_ids)) if node.node_id in wanted
+        ]
 
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
         """Whole rows that have one of some values under a metadata key, page by page."""
@@ -151,15 +154,21 @@ class StoreAlone(NodeStore):
     def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
         heads = _heads(nodes)
         wires = {
-            node.node_id: to_wire(node, head=node.node_id in heads, taken=self.taken_keys) for node in nodes
+            node.node_id: to_wire(node, head=node.node_id in heads, taken=self.taken_keys)
+            for node in nodes
         }
         old = {row.id: row.is_head for row in self._rows_of_documents(document_ids)}
-        with self._changing():  # in this order, so that no half document counts as whole at any moment
+        # in this order, so that no half document counts as whole at any moment
+        with self._changing():
             self._each(self._drop, [node_id for node_id, is_head in old.items() if is_head])
             self._each(self._put, [wire for node_id, wire in wires.items() if node_id not in heads])
             self._each(
                 self._drop,
-                [node_id for node_id, is_head in old.items() if not is_head and node_id not in wires],
+                [
+                    node_id
+                    for node_id, is_head in old.items()
+                    if not is_head and node_id not in wires
+                ],
             )
             self._each(self._put, [wire for node_id, wire in wires.items() if node_id in heads])
 
@@ -185,11 +194,15 @@ class StoreAlone(NodeStore):
             nodes: dict[str, FoundNode] = {}
             for row, score in sorted(hits, key=lambda hit: -hit[1]):
                 if row.is_ours and passes(row):
-                    nodes.setdefault(row.id, FoundNode(row.id, row.granularity, row.passage_id, score))
+                    nodes.setdefault(
+                        row.id, FoundNode(row.id, row.granularity, row.passage_id, score)
+                    )
             return list(nodes.values()), len(hits)
 
         # the row that says what made the index may be among them
-        return look_further(find, question.similarity_top_k, question.similarity_top_k + 1, self.most_found)
+        return look_further(
+            find, question.similarity_top_k, question.similarity_top_k + 1, self.most_found
+        )
 
     def _hits(self, question: VectorStoreQuery, limit: int, space: Space) -> list[Measured]:
         if question.mode != VectorStoreQueryMode.DEFAULT:
@@ -212,7 +225,10 @@ class StoreAlone(NodeStore):
         bases = self._rows_with(GRANULARITY_KEY, ["passage", "section"])
         # a pipeline marks none
         whole = (NodeRecord.of(row.node) for row in bases if row.is_head or not row.is_wire)
-        return {record.document_id: DocumentRecord(record.document_hash, record.file) for record in whole}
+        return {
+            record.document_id: DocumentRecord(record.document_hash, record.file)
+            for record in whole
+        }
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
         return {row.id for row in self._rows_of_documents(document_ids)}
@@ -224,7 +240,9 @@ class StoreAlone(NodeStore):
         if self.dimension is None:
             return
         metadata = {DIMENSION_KEY: self.dimension}
-        row = TextNode(id_=ABOUT_ID, text=about, embedding=nowhere(self.dimension), metadata=metadata)
+        row = TextNode(
+            id_=ABOUT_ID, text=about, embedding=nowhere(self.dimension), metadata=metadata
+        )
         with self._changing():
             self._put([to_wire(row, taken=self.taken_keys)])
 
@@ -247,7 +265,9 @@ class StoreAlone(NodeStore):
     def _rows_with(self, key: str, values: Iterable[str]) -> Iterator[Row]:
         return self._paged(partial(self._scan, key), values)
 
-    def _paged(self, read: Callable[[Sequence[str]], Iterable[Row]], values: Iterable[str]) -> Iterator[Row]:
+    def _paged(
+        self, read: Callable[[Sequence[str]], Iterable[Row]], values: Iterable[str]
+    ) -> Iterator[Row]:
         if self.described() is not None:
             for page in iter_batch(dict.fromkeys(values), self.rows_a_request):
                 yield from read(page)

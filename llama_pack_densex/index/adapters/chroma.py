@@ -30,8 +30,12 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
     if address.path is None:
         parts = urlsplit(address.http)
         headers = {"x-chroma-token": address.password} if address.password else None
-        client = chromadb.HttpClient(parts.hostname, parts.port, ssl=parts.scheme == "https", headers=headers)
-    elif dimension is None and not (address.path / "chroma.sqlite3").is_file():  # which Chroma would make
+        client = chromadb.HttpClient(
+            parts.hostname, parts.port, ssl=parts.scheme == "https", headers=headers
+        )
+    elif (
+        dimension is None and not (address.path / "chroma.sqlite3").is_file()
+    ):  # which Chroma would make
         raise address.missing()
     else:
         client = chromadb.PersistentClient(str(address.path))
@@ -79,7 +83,9 @@ class ChromaNodes(StoreAlone):
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
         offset = 0
         where = {key: {"$in": list(values)}}
-        while ids := self._collection.get(where=where, include=[], limit=_IDS_A_LIST, offset=offset)["ids"]:
+        while ids := self._collection.get(
+            where=where, include=[], limit=_IDS_A_LIST, offset=offset
+        )["ids"]:
             offset += len(ids)
             yield from self._paged(self._rows, ids)
 
@@ -87,7 +93,9 @@ class ChromaNodes(StoreAlone):
         self, embedding: list[float], limit: int, conditions: Sequence[Condition]
     ) -> Iterable[Measured]:
         include = ["distances", "metadatas"] if limit <= _METADATA_A_QUERY else ["distances"]
-        got = self._collection.query([embedding], n_results=limit, where=_where(conditions), include=include)
+        got = self._collection.query(
+            [embedding], n_results=limit, where=_where(conditions), include=include
+        )
         distances = dict(zip(got["ids"][0], got["distances"][0], strict=True))
         metadata = got["metadatas"]
         rows = map(Row, distances, metadata[0]) if metadata else self._paged(self._rows, distances)

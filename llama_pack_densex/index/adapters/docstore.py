@@ -102,7 +102,9 @@ class DocstoreNodes(NodeStore):
         wires = []
         for node in nodes:  # the docstore has all links, and some vector stores have little room
             links = {
-                kind: link for kind, link in node.relationships.items() if kind == NodeRelationship.SOURCE
+                kind: link
+                for kind, link in node.relationships.items()
+                if kind == NodeRelationship.SOURCE
             }
             wires.append(to_wire(node).model_copy(update={"relationships": links}))
         return wires
@@ -137,7 +139,9 @@ class DocstoreNodes(NodeStore):
         self._folder = folder
         self._version = version
         listed = self._listed()
-        self._ahead = {key: node_ids for key, node_ids in _noted_in(folder).items() if key in listed}
+        self._ahead = {
+            key: node_ids for key, node_ids in _noted_in(folder).items() if key in listed
+        }
         self._changed()
 
     def persist(self, folder: Path, version: str) -> None:
@@ -178,18 +182,26 @@ class DocstoreNodes(NodeStore):
             return
         try:
             if self._folder is not None and len(self._writers()) == 1:
-                write_whole(self._folder / _FILE, json.dumps({**_noted_in(self._folder), **changed}))
+                write_whole(
+                    self._folder / _FILE, json.dumps({**_noted_in(self._folder), **changed})
+                )
             self._note({**self._noted(), **changed})
             # those that are written as well: stores keep both rows of an id, or the old one
             self._delete_vectors(old, set(chain(*changed.values())))
             for node_id in chain(*old.values()):
                 self.docstore.delete_document(node_id, raise_error=False)
             if nodes:
-                self.docstore.add_documents([node.model_copy(update={"embedding": None}) for node in nodes])
+                self.docstore.add_documents(
+                    [node.model_copy(update={"embedding": None}) for node in nodes]
+                )
                 self._add_vectors([wire for wire in wires if wire.embedding is not None])
             notes = self._noted().items()  # again, since others may write to the same docstore
             self._note(
-                {document_id: node_ids for document_id, node_ids in notes if document_id not in changed}
+                {
+                    document_id: node_ids
+                    for document_id, node_ids in notes
+                    if document_id not in changed
+                }
             )
         finally:
             self._changed()
@@ -260,14 +272,18 @@ class DocstoreNodes(NodeStore):
         """What the docstore lists of each document of ours."""
         infos = self.docstore.get_all_ref_doc_info() or {}
         return {
-            document_id: info for document_id, info in infos.items() if DOCUMENT_HASH_KEY in info.metadata
+            document_id: info
+            for document_id, info in infos.items()
+            if DOCUMENT_HASH_KEY in info.metadata
         }
 
     def _members(self, document_ids: Iterable[str]) -> dict[str, set[str]]:
         """The ids of the nodes of those documents that are there, or that were there before a stop."""
         notes = self._noted()
         members = {
-            document_id: set(notes[document_id]) for document_id in document_ids if document_id in notes
+            document_id: set(notes[document_id])
+            for document_id in document_ids
+            if document_id in notes
         }
         for document_id in document_ids:
             info = self.docstore.get_ref_doc_info(document_id)

@@ -61,16 +61,24 @@ class FaissNodes(DocstoreNodes):
         return documents
 
     def positions(self) -> dict[str, str]:
-        return {name if self._looks_up else str(number): name for number, name in self._names.items()}
+        return {
+            name if self._looks_up else str(number): name for number, name in self._names.items()
+        }
 
     def _search_in(self, index: Any) -> None:
         """Search this index, with the vectors in it that are of nodes of ours, by number."""
         numbers = set(_numbers_in(index).tolist())
-        names = {_number(node_id): node_id for info in self._listed().values() for node_id in info.node_ids}
+        names = {
+            _number(node_id): node_id
+            for info in self._listed().values()
+            for node_id in info.node_ids
+        }
         store: Any = self.vector_store
         with self._lock:
             self._index = store._faiss_index = index
-            self._names = {number: node_id for number, node_id in names.items() if number in numbers}
+            self._names = {
+                number: node_id for number, node_id in names.items() if number in numbers
+            }
             if self._looks_up:
                 store._faiss_id_to_node_id_map = self._names
 
@@ -120,7 +128,8 @@ class FaissNodes(DocstoreNodes):
             if not count:
                 return {}
             scores, numbers = index.search(vectors, count)
-            if numbers[0][-1] < 0:  # an index of inverted lists has more in those that it did not look at
+            # an index of inverted lists has more in those that it did not look at
+            if numbers[0][-1] < 0:
                 every_list = faiss.SearchParametersIVF(nprobe=index.nlist)  # type: ignore[call-arg]
                 scores, numbers = index.search(vectors, count, params=every_list)
             if index.metric_type == faiss.METRIC_L2:

@@ -46,12 +46,18 @@ class LanceDBNodes(StoreAlone):
 
     def _put(self, wires: Sequence[BaseNode]) -> None:
         table = self._newest()
-        fields = _KEPT if table is None else [field.name for field in table.schema.field("metadata").type]
+        fields = (
+            _KEPT
+            if table is None
+            else [field.name for field in table.schema.field("metadata").type]
+        )
         rows = [self._row_for(wire, fields) for wire in wires]
         if table is None:
             self._store._table = self._store.client.create_table(self._store._table_name, rows)
         else:
-            table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+            table.merge_insert(
+                "id"
+            ).when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
     def _drop(self, node_ids: Sequence[str]) -> None:
         self._newest().delete(_is_any_of("id", node_ids))
@@ -67,7 +73,9 @@ class LanceDBNodes(StoreAlone):
     def _nearest(
         self, embedding: list[float], limit: int, conditions: Sequence[Condition]
     ) -> Iterable[Measured]:
-        search = self._newest().search(embedding, self._store.vector_column_name).distance_type("cosine")
+        search = (
+            self._newest().search(embedding, self._store.vector_column_name).distance_type("cosine")
+        )
         search = search.select({**self._columns, "distance": "_distance"}).limit(limit)
         items = search.to_list()
         if len(items) < limit:
@@ -92,7 +100,13 @@ class LanceDBNodes(StoreAlone):
         }
 
     def _read(self, condition: str) -> Iterable[Row]:
-        pages = self._newest().search().where(condition).select(self._columns).to_batches(self.rows_a_request)
+        pages = (
+            self._newest()
+            .search()
+            .where(condition)
+            .select(self._columns)
+            .to_batches(self.rows_a_request)
+        )
         return (_row(item) for page in pages for item in page.to_pylist())
 
     def _row_for(self, wire: BaseNode, fields: Sequence[str]) -> dict[str, Any]:

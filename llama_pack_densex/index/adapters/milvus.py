@@ -16,7 +16,8 @@ from llama_pack_densex.index.adapters.wire import HEAD_KEY, HIT_KEYS, Condition,
 if TYPE_CHECKING:
     from llama_pack_densex.index.urls import StoreAddress
 
-_STRONG = {"consistency_level": "Strong"}  # a reader sees what was written before it asked, by whomever
+# a reader sees what was written before it asked, by whomever
+_STRONG = {"consistency_level": "Strong"}
 _MOST_BYTES = 65_535  # of a text, and on a server of all metadata of a row
 
 
@@ -82,7 +83,8 @@ class MilvusNodes(StoreAlone):
         self._client.load_collection(self._collection)
         field = self._store.embedding_field
         fields = {
-            field["name"]: field for field in self._client.describe_collection(self._collection)["fields"]
+            field["name"]: field
+            for field in self._client.describe_collection(self._collection)["fields"]
         }
         index = self._client.describe_index(self._collection, field) or {}
         return Space(

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from llama_pack_densex.index.urls import StoreAddress
 
 _HNSW_DIMENSIONS = 2_000  # pgvector's HNSW index takes no longer vectors
-_LEAST_CANDIDATES = 200  # of an HNSW search: with as many as are asked for, few of the nearest are found
+# of an HNSW search: with as many as are asked for, few of the nearest are found
+_LEAST_CANDIDATES = 200
 _MOST_CANDIDATES = 1000  # pgvector's HNSW index looks at no more of them
 
 _DIMENSION = (
@@ -60,11 +61,14 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
     url = sa.make_url(address.url)
     ssl = url.query.get("sslmode")
     # the two drivers call it by two names
-    asynchronous = url.difference_update_query(["sslmode"]).update_query_dict({"ssl": ssl} if ssl else {})
+    asynchronous = url.difference_update_query(["sslmode"]).update_query_dict(
+        {"ssl": ssl} if ssl else {}
+    )
     engine = sa.create_engine(url.set(drivername="postgresql+psycopg2"))
     with engine.connect() as connection:
         size = (
-            connection.scalar(sa.text(_DIMENSION), {"name": f"public.data_{address.collection}"}) or dimension
+            connection.scalar(sa.text(_DIMENSION), {"name": f"public.data_{address.collection}"})
+            or dimension
         )
     if size is None:
         raise address.missing()
@@ -121,7 +125,9 @@ class PostgresNodes(StoreAlone):
         try:
             with super()._changing(), self._session.begin():
                 yield
-        except sa.exc.DBAPIError as error:  # the rest of its message has the texts that were to be written
+        except (
+            sa.exc.DBAPIError
+        ) as error:  # the rest of its message has the texts that were to be written
             reason = str(error.orig).partition("\n")[0]
             raise ConnectionError(
                 f"PostgreSQL did not take a change: {type(error.orig).__name__}: {reason}"
@@ -148,7 +154,9 @@ class PostgresNodes(StoreAlone):
 
     def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
         with self._engine.connect() as connection:
-            return [Row(*row) for row in connection.execute(self._sql(_SELECT), {"ids": list(node_ids)})]
+            return [
+                Row(*row) for row in connection.execute(self._sql(_SELECT), {"ids": list(node_ids)})
+            ]
 
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
         after = -1
@@ -171,12 +179,16 @@ class PostgresNodes(StoreAlone):
         columns = ", ".join(f"metadata_ ->> '{key}'" for key in HIT_KEYS)
         tests = [_test(condition, f":value{place}") for place, condition in enumerate(conditions)]
         sql = self._sql(_NEAREST, columns=columns, conditions=" AND ".join(["TRUE", *tests]))
-        parameters = {f"value{place}": condition.value for place, condition in enumerate(conditions)}
+        parameters = {
+            f"value{place}": condition.value for place, condition in enumerate(conditions)
+        }
         parameters |= {"embedding": str(embedding), "limit": limit}
         rows: Sequence[Any] = []
         with self._engine.begin() as connection:
             if limit <= _MOST_CANDIDATES:
-                connection.execute(sa.text(f"SET LOCAL hnsw.ef_search = {max(limit, _LEAST_CANDIDATES)}"))
+                connection.execute(
+                    sa.text(f"SET LOCAL hnsw.ef_search = {max(limit, _LEAST_CANDIDATES)}")
+                )
                 rows = connection.execute(sql, parameters).all()
             if len(rows) < limit:
                 connection.execute(sa.text("SET LOCAL enable_indexscan = off"))

@@ -176,11 +176,15 @@ def from_wire(node: BaseNode) -> BaseNode:
     changes: dict[str, Any] = {"embedding": None}
     if isinstance(node.metadata.get(WIRE_KEY), str):
         changes |= json.loads(node.metadata[WIRE_KEY])
-        changes |= {name: [key for key in getattr(node, name) if key not in _OURS] for name in _EXCLUDED}
+        changes |= {
+            name: [key for key in getattr(node, name) if key not in _OURS] for name in _EXCLUDED
+        }
     return node.model_copy(update=changes)
 
 
-def conditions_of(filters: MetadataFilters | None, taken: frozenset[str] = frozenset()) -> list[Condition]:
+def conditions_of(
+    filters: MetadataFilters | None, taken: frozenset[str] = frozenset()
+) -> list[Condition]:
     """What rows that pass filters have in any case, as far as a store can look at it; they may have to pass
     more.
 
@@ -209,7 +213,9 @@ def _conditions(part: MetadataFilter) -> list[Condition]:
     if len(limits) == 2 and all(map(_is_plain_text, values)):
         return [Condition(part.key, "in", values)]
     # some stores take True for 1
-    if not all(_is_number(value) and value not in (0, 1) and abs(value) <= _EXACT for value in values):
+    if not all(
+        _is_number(value) and value not in (0, 1) and abs(value) <= _EXACT for value in values
+    ):
         return []
     return [Condition(part.key, ">=" if limit is min else "<=", limit(values)) for limit in limits]
 

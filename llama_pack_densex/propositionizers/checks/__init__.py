@@ -59,7 +59,11 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
         coverage: no proposition says "333" of "高さは333メートルである。"
     """
     parts = segment(passage.text, passage.context)
-    whole = {part.row or passage.text[slice(*part.span)] for part in parts if part.kind in ("row", "code")}
+    whole = {
+        part.row or passage.text[slice(*part.span)]
+        for part in parts
+        if part.kind in ("row", "code")
+    }
     stated = {i: text for i, text in enumerate(propositions) if text.strip() and text not in whole}
     gaps = uncovered(passage.text, propositions, passage.context)
     findings = _other_language(passage.text, propositions)
@@ -119,7 +123,9 @@ def settled(passage: Passage, propositions: PropositionSet) -> PropositionSet:
         for index, finding in ungrounded.items():
             texts[index] = _source_of(texts[index], passage)
             standing_in.append((texts[index], finding))
-    stated = {statement.span: statement.text for statement in statements(passage.text, passage.context)}
+    stated = {
+        statement.span: statement.text for statement in statements(passage.text, passage.context)
+    }
     for gap in uncovered(passage.text, texts, passage.context):
         texts.append(stated[gap.span])
         standing_in.append((texts[-1], _missing(gap, passage.text)))

@@ -100,7 +100,9 @@ class _Terms:
     def __init__(self, propositions: Sequence[str], language: str) -> None:
         stated = [taken_apart(text) for text in propositions]
         self._text = normal("\n".join(text.plain for text in stated))
-        self._values = {value for text in stated for number in text.numbers for value in number.values}
+        self._values = {
+            value for text in stated for number in text.numbers for value in number.values
+        }
         self._names = _NAMES.get(language, _NO_NAMES)
 
     def missing_in(self, sentence: str) -> Iterator[str]:
@@ -137,14 +139,17 @@ class _Terms:
 
 _NO_NAMES = re.compile("(?!)")
 _NAMES = {  # in Japanese, what follows a number is its unit
-    "en": re.compile(r"(?<=[\w,;][ -])(?!(?:[DMJS]r|Mrs|Ms|Prof|Inc|Ltd|Co|Corp)\b)[A-Z][a-zA-ZÀ-ɏ]+"),
+    "en": re.compile(
+        r"(?<=[\w,;][ -])(?!(?:[DMJS]r|Mrs|Ms|Prof|Inc|Ltd|Co|Corp)\b)[A-Z][a-zA-ZÀ-ɏ]+"
+    ),
     "ja": re.compile(r"(?<![\dァ-ヺーA-Za-z])(?:[ァ-ヺー]{3,}|[A-Za-z]{2,})"),
 }
 _GLOSS = re.compile(r" ?\((\w[^()]*)\)")
 _GLOSSED = re.compile(r"(\w+) ?\(\Z")
 
 
-_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{[.#:][^{}\n]*\}")  # of Hugo, Jinja and Markdown's attributes
+# of Hugo, Jinja and Markdown's attributes
+_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{[.#:][^{}\n]*\}")
 _LETTER = re.compile(r"[^\W_]")
 _SENTENCE_END = re.compile(r"[.!?。！？][\W_]*$")
 # All of it is bold or in tags, as headings are that stand in no list of headings.

@@ -124,7 +124,9 @@ def _is_abbreviated(word: str, text: Text, source: Source) -> bool:
     word = word.replace(".", "").removesuffix("s")
     if len(word) > 1 and word.isupper():
         return word in source.initials
-    candidates = (short for short in source.abbreviations if len(short) > 1 and short in text.initials)
+    candidates = (
+        short for short in source.abbreviations if len(short) > 1 and short in text.initials
+    )
     return any(word[0] in short for short in candidates)
 
 

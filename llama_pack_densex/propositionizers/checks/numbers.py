@@ -18,7 +18,9 @@ MONTH = "(?:January|February|March|April|May|June|July|August|September|October|
 _ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}
 _FIGURES = r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d{1,2}\b)?"
 NUMERAL = "[〇一二三四五六七八九十百千万億兆]"
-_COUNTERS = "年月日時分秒人名歳回位番勝敗戦階度倍円頭枚本件種個社校隻冊章条巻点票席部棟層町村次つかカヶ"
+_COUNTERS = (
+    "年月日時分秒人名歳回位番勝敗戦階度倍円頭枚本件種個社校隻冊章条巻点票席部棟層町村次つかカヶ"
+)
 # 六本木, 十日町 and 五十嵐 are names and count nothing.
 COUNTED = rf"{NUMERAL}+[{_COUNTERS}号](?![木市町])"
 _LONG = rf"{NUMERAL}{{2,}}(?![{NUMERAL[1:-1]}嵐川里屋鈴石路])"
@@ -87,7 +89,9 @@ def later_dates(text: str, numbers: Sequence[Number]) -> Iterator[float]:
     """The years and days that "the next year" or "ten years later" mean, from the last one before that."""
     for later in _LATER.finditer(text):
         is_date = _is_day if later["day"] else _is_year
-        earlier = [value for number in numbers if number.start < later.start() for value in number.values]
+        earlier = [
+            value for number in numbers if number.start < later.start() for value in number.values
+        ]
         dates = [*filter(is_date, earlier)]
         if dates:
             yield dates[-1] + (_value(later["years"] or "") or 1)
@@ -123,7 +127,11 @@ def _fault(number: Number, text: Text, source: Source, sentences: Text) -> str:
         counted = number.key.title()  # a month
     elif is_there or not number.is_plain:
         other = _in_its_place(number, text, source, sentences) if number.is_plain else ""
-        return f'"{number.shown}" is in the passage, but where it says this it has "{other}"' if other else ""
+        return (
+            f'"{number.shown}" is in the passage, but where it says this it has "{other}"'
+            if other
+            else ""
+        )
     else:
         is_there = bool(source.values_of() & number.values)
     if is_there:
@@ -201,7 +209,9 @@ def _prefix(text: str, start: int, end: int, is_glued_behind: bool) -> str:
     if head["gap"] == " ":
         # "New 37signals", where every first word has a capital
         start = head.start()
-        is_opening = is_glued_behind and _SENTENCE_START.search(text, max(0, start - _MOST_MARKS), start)
+        is_opening = is_glued_behind and _SENTENCE_START.search(
+            text, max(0, start - _MOST_MARKS), start
+        )
         if is_opening or head["word"].lower() in STOP_WORDS:
             return ""
     return head["word"] + head["gap"]
@@ -277,7 +287,9 @@ _POWERS = {
 }
 _NUMBER_WORDS = frozenset(word for word in (*DIGITS, *_TIMES, *_POWERS) if word.isascii())
 _PART = re.compile(rf"{_FIGURES}|[a-z]+|{'|'.join(_ERAS)}|.")
-_SMALL = rf"(?:(?:{_TENS.replace(' ', '|')})[ -])?(?:{'|'.join(sorted(_NUMBER_WORDS, reverse=True))})"
+_SMALL = (
+    rf"(?:(?:{_TENS.replace(' ', '|')})[ -])?(?:{'|'.join(sorted(_NUMBER_WORDS, reverse=True))})"
+)
 _SCALE = "(?:[ -](?:dozen|hundred|hundredth|thousand|million|billion|trillion))+"
 # "one hundred and two hundred" are two, and 7-Eleven is none
 _SPELLED = re.compile(
@@ -338,7 +350,11 @@ date (?:of )?{MONTH}
 {"".join(f"{counter} {counter}" + chr(10) for counter in "年月日時回位番勝敗戦馬着倍階台")}"""
 _UNIT = re.compile(
     rf"(?:st|nd|rd|th)?[ -]?(?:square |cubic |平方|立方|(?!{_SMALL}\b|per )[a-z]{{3,}} )?(?:"
-    + "|".join(f"(?P<{row.split()[0]}>{row.split(maxsplit=1)[1]})" for row in _FORMS.strip().splitlines())
+    + "|".join(
+        f"(?P<{row.split()[0]}>{row.split(maxsplit=1)[1]})" for row in _FORMS.strip().splitlines()
+    )
     + ")(?![a-z])"
 )
-_UNIT_BEFORE = re.compile(rf"(?:(?P<dollar>\$)|(?P<pound>£)|(?P<euro>€)|(?P<yen>¥)|(?P<date>{MONTH} ))\Z")
+_UNIT_BEFORE = re.compile(
+    rf"(?:(?P<dollar>\$)|(?P<pound>£)|(?P<euro>€)|(?P<yen>¥)|(?P<date>{MONTH} ))\Z"
+)

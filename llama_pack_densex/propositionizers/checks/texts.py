@@ -43,7 +43,9 @@ class Text:
 
     def __init__(self, text: str) -> None:
         self.addresses: list[str] = ADDRESS.findall(text) if "://" in text or "@" in text else []
-        self.plain = in_one_form(searchable_text(ADDRESS.sub(" ", text) if self.addresses else text))
+        self.plain = in_one_form(
+            searchable_text(ADDRESS.sub(" ", text) if self.addresses else text)
+        )
         self.tokens = list(_TOKEN.finditer(self.plain))
         self._values: dict[str, set[float]] = {}
 

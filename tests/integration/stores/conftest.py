@@ -23,7 +23,9 @@ _outcomes: list[Outcome] = []
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("stores")
     group.addoption(
-        "--write-table", metavar="FILE", help="write the table of what each store passes into a document"
+        "--write-table",
+        metavar="FILE",
+        help="write the table of what each store passes into a document",
     )
 
 
@@ -31,8 +33,12 @@ def pytest_configure(config: pytest.Config) -> None:
     options = config.option
     some = options.markexpr or options.keyword or getattr(options, "numprocesses", None)
     if config.getoption("--write-table", default=None) and some:
-        raise pytest.UsageError("--write-table needs all checks, in one process: the table is of all of them")
-    config.addinivalue_line("markers", "column(name): the column of the table that a check belongs to")
+        raise pytest.UsageError(
+            "--write-table needs all checks, in one process: the table is of all of them"
+        )
+    config.addinivalue_line(
+        "markers", "column(name): the column of the table that a check belongs to"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -64,7 +70,10 @@ def _is_a_check_of_its_own(kind: StoreKind, parameters: Mapping[str, Any]) -> bo
         return True
     mode, search = parameters.get("mode"), parameters.get("search")
     if search is None:
-        return mode in (None, MODES[0] if kind.is_in_memory else MODES[1]) and parameters.get("seed", 0) == 0
+        return (
+            mode in (None, MODES[0] if kind.is_in_memory else MODES[1])
+            and parameters.get("seed", 0) == 0
+        )
     return (mode, search) in CORNERS
 
 

@@ -34,7 +34,13 @@ METADATA: dict[str, dict[str, Any]] = {
     "lighthouse": {"topic": "building", "year": 1987, "rating": 2.5, "tags": []},
     "琵琶湖": {"topic": "湖", "year": 2011, "rating": 5.0, "tags": ["水", "water"]},
     "新幹線": {"topic": "鉄道", "year": 1964, "rating": 4.5, "tags": ["東京"]},
-    "将棋": {"topic": "遊び", "year": 2020, "rating": 3.5, "tags": ["駒"], "review": {"by": "羽生"}},
+    "将棋": {
+        "topic": "遊び",
+        "year": 2020,
+        "rating": 3.5,
+        "tags": ["駒"],
+        "review": {"by": "羽生"},
+    },
     HOSTILE_ID: {"topic": "craft", "year": 1700, "rating": 1.0, "tags": ["sand"]},
 }
 TEXTS = {**ENGLISH, **JAPANESE, "tides": TIDES, HOSTILE_ID: ENGLISH["glass"]}
@@ -117,7 +123,10 @@ def one(key: str, operator: FilterOperator, value: Any) -> MetadataFilters:
 FILTERS: dict[str, tuple[MetadataFilters, set[str]]] = {
     "equal": (one("topic", FilterOperator.EQ, "building"), {"bridge", "lighthouse"}),
     "equal in Japanese": (one("topic", FilterOperator.EQ, "鉄道"), {"新幹線"}),
-    "not equal": (one("topic", FilterOperator.NE, "building"), set(METADATA) - {"bridge", "lighthouse"}),
+    "not equal": (
+        one("topic", FilterOperator.NE, "building"),
+        set(METADATA) - {"bridge", "lighthouse"},
+    ),
     "greater": (one("year", FilterOperator.GT, 2003), {"琵琶湖", "将棋"}),
     "at least, of floats": (one("rating", FilterOperator.GTE, 4.5), {"tides", "琵琶湖", "新幹線"}),
     "in": (one("year", FilterOperator.IN, [1964, 1998]), {"tides", "bridge", "新幹線"}),

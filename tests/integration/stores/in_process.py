@@ -172,7 +172,9 @@ class MilvusLite(StoreKind):
 
         return OpenStore(
             store,
-            count_rows=lambda: int(client.query("densex", output_fields=["count(*)"])[0]["count(*)"]),
+            count_rows=lambda: int(
+                client.query("densex", output_fields=["count(*)"])[0]["count(*)"]
+            ),
             drop_row=lambda node_id: client.delete("densex", ids=[node_id]),
             shut=shut,
         )
@@ -184,7 +186,9 @@ EXACT = {"max_neighbors": 400, "ef_construction": 1000, "ef_search": 1000}
 
 def cosine_collection(client: Any, name: str) -> Any:
     """A Chroma collection that measures cosines."""
-    return client.get_or_create_collection(name, configuration={"hnsw": {"space": "cosine", **EXACT}})
+    return client.get_or_create_collection(
+        name, configuration={"hnsw": {"space": "cosine", **EXACT}}
+    )
 
 
 def over_collection(collection: Any) -> OpenStore:

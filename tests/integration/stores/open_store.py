@@ -88,7 +88,9 @@ class OpenStore:
     def own_store(self, pack: DenseXRetrievalPack) -> BasePydanticVectorStore:
         """The vector store that a pack's nodes are in, as its user can reach it."""
         assert pack.vector_index is not None
-        return self.vector_store if self.vector_store is not None else pack.vector_index.vector_store
+        return (
+            self.vector_store if self.vector_store is not None else pack.vector_index.vector_store
+        )
 
     def delete_within(self, pack: DenseXRetrievalPack, node_ids: Sequence[str]) -> None:
         """Delete nodes of a pack in whatever keeps them whole, so that its index does not get to know."""

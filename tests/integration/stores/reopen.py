@@ -107,8 +107,14 @@ def in_another_process(jobs: Sequence[tuple[Address, Sequence[Step]]]) -> list[l
     given = json.dumps([[vars(step) for step in steps] for _, steps in jobs])
     done = subprocess.run(command, input=given.encode(), capture_output=True, cwd=ROOT, timeout=240)
     assert done.returncode == 0, done.stderr.decode()[-4000:]
-    lines = [json.loads(line) for line in done.stdout.decode().splitlines() if line.startswith('{"store"')]
-    return [[line["result"] for line in lines if line["store"] == number] for number in range(len(jobs))]
+    lines = [
+        json.loads(line)
+        for line in done.stdout.decode().splitlines()
+        if line.startswith('{"store"')
+    ]
+    return [
+        [line["result"] for line in lines if line["store"] == number] for number in range(len(jobs))
+    ]
 
 
 def main(addresses: Sequence[Address], steps: Sequence[Sequence[Step]]) -> None:

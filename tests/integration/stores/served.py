@@ -58,7 +58,9 @@ class Postgres(StoreKind):
 
         def drop_row(node_id: str) -> None:
             with engine.begin() as connection:
-                connection.execute(text(f"DELETE FROM {table} WHERE node_id = :id"), {"id": node_id})
+                connection.execute(
+                    text(f"DELETE FROM {table} WHERE node_id = :id"), {"id": node_id}
+                )
 
         def shut() -> None:
             engine.dispose()

@@ -57,7 +57,9 @@ def write_table(file: Path, outcomes: Sequence[Outcome]) -> None:
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{file} has no place for the table: it needs the lines {BEGIN!r} and {END!r}")
+        raise ValueError(
+            f"{file} has no place for the table: it needs the lines {BEGIN!r} and {END!r}"
+        )
     file.write_text(f"{before}{BEGIN}\n{render(outcomes)}{END}{after}", encoding="utf-8")
 
 
@@ -67,7 +69,8 @@ def render(outcomes: Sequence[Outcome]) -> str:
     rows = []
     for slug, kind in KINDS.items():
         theirs = {
-            name: [part for part in outcomes if (part.kind, part.column) == (slug, name)] for name in COLUMNS
+            name: [part for part in outcomes if (part.kind, part.column) == (slug, name)]
+            for name in COLUMNS
         }
         cells = [_cell(theirs[name], notes) for name in COLUMNS]
         rows.append(f"| {kind.name} | {' | '.join(cells)} |")
@@ -76,7 +79,14 @@ def render(outcomes: Sequence[Outcome]) -> str:
     packages = sorted({package for kind in KINDS.values() for package in kind.packages})
     versions = ", ".join(f"{package} {_version(package)}" for package in packages)
     return "\n".join(
-        [*head, *rows, *(["", *footnotes] if footnotes else []), "", f"Checked with {versions}.", ""]
+        [
+            *head,
+            *rows,
+            *(["", *footnotes] if footnotes else []),
+            "",
+            f"Checked with {versions}.",
+            "",
+        ]
     )
 
 

@@ -86,7 +86,9 @@ def test_changes_in_any_order(store: OpenStore, mode: str, seed: int) -> None:
                 for name in chosen
                 if change == "refresh" and name in documents.there and chance.random() < 0.5
             ]
-            given = [documents.there[name] if name in kept else documents.new(name) for name in chosen]
+            given = [
+                documents.there[name] if name in kept else documents.new(name) for name in chosen
+            ]
             if change == "insert":
                 pack.insert(given)
             else:

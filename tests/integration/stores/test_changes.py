@@ -29,9 +29,14 @@ NEW_TEXT = "The bridge was painted green last spring. 橋は緑色に塗られ�
 @pytest.mark.column("refresh")
 def test_unchanged_documents_cost_nothing(store: OpenStore, mode: str) -> None:
     model, propositionizer = ShortEmbedding(), PairPropositionizer()
-    pack = store.build(corpus(), **options(mode, embed_model=model, propositionizer=propositionizer))
+    pack = store.build(
+        corpus(), **options(mode, embed_model=model, propositionizer=propositionizer)
+    )
     spent, before = (model.embedded, propositionizer.asked), answers(pack)
-    for opened in (pack, store.reopen(**options(mode, embed_model=model, propositionizer=propositionizer))):
+    for opened in (
+        pack,
+        store.reopen(**options(mode, embed_model=model, propositionizer=propositionizer)),
+    ):
         for _ in range(3):
             assert opened.refresh(corpus()) == [False] * len(METADATA)
         assert (model.embedded, propositionizer.asked) == spent
@@ -43,7 +48,8 @@ def test_a_changed_document_is_replaced(store: OpenStore, mode: str) -> None:
     pack = store.build(corpus(), **options(mode))
     kept = {node.node_id for node in pack.nodes() if node.ref_doc_id != "bridge"}
     changed = [
-        document(name, NEW_TEXT, METADATA[name]) if name == "bridge" else corpus(name)[0] for name in METADATA
+        document(name, NEW_TEXT, METADATA[name]) if name == "bridge" else corpus(name)[0]
+        for name in METADATA
     ]
     assert pack.refresh(changed) == [name == "bridge" for name in METADATA]
     for opened in (pack, *each_search(store, mode).values()):
@@ -54,7 +60,8 @@ def test_a_changed_document_is_replaced(store: OpenStore, mode: str) -> None:
         assert not any("Akashi" in text for text in of_bridge)
         assert opened.retrieve("The bridge was painted green.")[0].node.ref_doc_id == "bridge"
         assert not any(
-            "Akashi" in hit.node.get_content() for hit in opened.retrieve("When did the Akashi Bridge open?")
+            "Akashi" in hit.node.get_content()
+            for hit in opened.retrieve("When did the Akashi Bridge open?")
         )
 
 
@@ -62,7 +69,10 @@ def test_a_changed_document_is_replaced(store: OpenStore, mode: str) -> None:
 def test_changed_metadata_is_replaced(store: OpenStore) -> None:
     pack = store.build(corpus("bridge", "将棋"), **options("recursive"))
     text = corpus("bridge")[0].text
-    assert pack.refresh([document("bridge", text, {"topic": "red"}), *corpus("将棋")]) == [True, False]
+    assert pack.refresh([document("bridge", text, {"topic": "red"}), *corpus("将棋")]) == [
+        True,
+        False,
+    ]
     for opened in (pack, store.reopen(**options("recursive"))):
         for node in opened.nodes():
             assert node.metadata["topic"] == ("red" if node.ref_doc_id == "bridge" else "遊び")
@@ -85,7 +95,9 @@ def test_a_document_that_is_inserted_again_is_there_once(store: OpenStore, mode:
 @pytest.mark.column("delete")
 @pytest.mark.parametrize("gone", [["tides"], ["将棋", HOSTILE_ID]], ids=["tides", "several"])
 @pytest.mark.slow_cases("*-tides", but=["embedded-folder*"])
-def test_nothing_is_left_of_a_deleted_document(store: OpenStore, mode: str, gone: list[str]) -> None:
+def test_nothing_is_left_of_a_deleted_document(
+    store: OpenStore, mode: str, gone: list[str]
+) -> None:
     pack = store.build(corpus(), **options(mode))
     rows, nodes = _rows(store, pack), pack.nodes()
     assert pack.delete(gone) == len(gone)

@@ -30,14 +30,18 @@ def test_what_passes_filters_is_found_and_nothing_else(pack: DenseXRetrievalPack
 
 
 @pytest.mark.parametrize("name", ["nested", "nobody"])
-def test_answers_and_asynchronous_search_keep_to_filters(pack: DenseXRetrievalPack, name: str) -> None:
+def test_answers_and_asynchronous_search_keep_to_filters(
+    pack: DenseXRetrievalPack, name: str
+) -> None:
     filters, passing = FILTERS[name]
     answer = pack.run(ABOUT_ALL, similarity_top_k=EVERYTHING, filters=filters)
     assert documents_of(answer.source_nodes) == passing
     assert documents_of(asyncio.run(pack.aretrieve(ABOUT_ALL, EVERYTHING, filters))) == passing
 
 
-def test_a_filtered_out_document_is_not_found_by_its_own_question(pack: DenseXRetrievalPack) -> None:
+def test_a_filtered_out_document_is_not_found_by_its_own_question(
+    pack: DenseXRetrievalPack,
+) -> None:
     for question, document in QUESTIONS.items():
         others = one("topic", FilterOperator.NE, METADATA[document]["topic"])
         hits = pack.retrieve(question, similarity_top_k=EVERYTHING, filters=others)
@@ -47,7 +51,9 @@ def test_a_filtered_out_document_is_not_found_by_its_own_question(pack: DenseXRe
         assert hits[0].node.ref_doc_id == document
 
 
-def test_filters_hold_after_reopening_and_for_what_was_inserted(store: OpenStore, mode: str) -> None:
+def test_filters_hold_after_reopening_and_for_what_was_inserted(
+    store: OpenStore, mode: str
+) -> None:
     filters, passing = FILTERS["nested"]
     pack = store.build(corpus(*(name for name in METADATA if name != "琵琶湖")), **options(mode))
     assert everything(pack, filters=filters) == passing - {"琵琶湖"}

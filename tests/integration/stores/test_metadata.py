@@ -8,7 +8,13 @@ import pytest
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS
-from tests.integration.stores.checks import close_to, documents_of, each_search, everything, node_ids
+from tests.integration.stores.checks import (
+    close_to,
+    documents_of,
+    each_search,
+    everything,
+    node_ids,
+)
 from tests.integration.stores.corpus import (
     ABOUT_ALL,
     HOSTILE_ID,
@@ -103,7 +109,8 @@ def test_a_whole_number_of_64_bits_is_compared_exactly(store: OpenStore) -> None
 def test_values_of_different_kinds_under_one_key(store: OpenStore) -> None:
     values: list[Any] = [1, "one", [1, 2], {"one": 1}, None, 1.5, True]
     documents = [
-        document(f"d{place}", "Glass is sand.", {"value": value}) for place, value in enumerate(values)
+        document(f"d{place}", "Glass is sand.", {"value": value})
+        for place, value in enumerate(values)
     ]
     pack = store.build(documents, **options("recursive"))
     for opened in (pack, store.reopen(**options("recursive"))):
@@ -133,7 +140,8 @@ def test_documents_are_told_apart_by_ids_of_any_characters(store: OpenStore) -> 
         "X",
     ]
     documents = [
-        document(name, f"Fact {place} of glass.", {"place": place}) for place, name in enumerate(ids)
+        document(name, f"Fact {place} of glass.", {"place": place})
+        for place, name in enumerate(ids)
     ]
     pack = store.build(documents, **options("recursive"))
     assert set(pack.documents()) == set(ids)

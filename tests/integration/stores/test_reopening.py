@@ -10,7 +10,13 @@ import pytest
 from llama_pack_densex.index.manifest import InvalidIndexError
 from llama_pack_densex.models import embed_model_identity
 from tests.integration.servers import Servers
-from tests.integration.stores.checks import close_to, each_search, everything, indexed_documents, node_ids
+from tests.integration.stores.checks import (
+    close_to,
+    each_search,
+    everything,
+    indexed_documents,
+    node_ids,
+)
 from tests.integration.stores.corpus import METADATA, MODES, corpus, options
 from tests.integration.stores.open_store import OpenStore, StoreKind
 from tests.integration.stores.reopen import SEARCHES, Step, answers, in_another_process
@@ -105,6 +111,7 @@ def test_another_embedding_model_is_not_let_write_either(store: OpenStore) -> No
     before = node_ids(pack)
     with pytest.raises(InvalidIndexError):
         store.build(
-            corpus("将棋"), **{**options("recursive"), "embed_model": ShortEmbedding(model_name="newer")}
+            corpus("将棋"),
+            **{**options("recursive"), "embed_model": ShortEmbedding(model_name="newer")},
         )
     assert node_ids(store.reopen(**options("recursive"))) == before

@@ -36,7 +36,9 @@ def test_two_packs_write_into_one_store(store: OpenStore, mode: str) -> None:
 def test_a_pack_that_writes_after_another_one_destroys_nothing(store: OpenStore, mode: str) -> None:
     first = store.build(corpus(*FIRST), **options(mode))
     second = store.build(corpus(*SECOND), **options(mode))
-    first.insert([document("extra", "Paper is made of wood pulp. 紙は木から作る。", {"topic": "craft"})])
+    first.insert(
+        [document("extra", "Paper is made of wood pulp. 紙は木から作る。", {"topic": "craft"})]
+    )
     second.delete("将棋")
     first.delete("bridge")
     left = {*METADATA, "extra"} - {"将棋", "bridge"}
@@ -84,13 +86,19 @@ def test_rows_of_somebody_else_may_be_there_before(store: OpenStore) -> None:
     for opened in (pack, store.reopen(**options("recursive"))):
         assert indexed_documents(opened) == set(METADATA) - {"miso"}
         assert everything(opened) == set(METADATA) - {"miso"}
-    assert store.vector_store.get_nodes([strangers[0].node_id])[0].get_content() == strangers[0].get_content()
+    assert (
+        store.vector_store.get_nodes([strangers[0].node_id])[0].get_content()
+        == strangers[0].get_content()
+    )
 
 
 def _row(text: str) -> TextNode:
     """A node such as other programs write."""
     node = TextNode(
-        id_=str(uuid.uuid4()), text=text, metadata={"topic": "sea", "year": 1998}, embedding=embed(text)
+        id_=str(uuid.uuid4()),
+        text=text,
+        metadata={"topic": "sea", "year": 1998},
+        embedding=embed(text),
     )
     node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id="somebody's")
     return node

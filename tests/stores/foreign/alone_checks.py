@@ -31,8 +31,12 @@ from tests.stores.foreign.made_nodes import (
     without_embedding,
 )
 
-TEA = made_nodes("docs/tea.md", ["Tea comes from leaves. Green tea is not fermented."], lang="en", year=1990)
-JAPANESE = made_nodes("資料/味噌 \"'%\\.md", [MISO, "醤油は液体の調味料である。"], lang="ja", **ANY_JSON)
+TEA = made_nodes(
+    "docs/tea.md", ["Tea comes from leaves. Green tea is not fermented."], lang="en", year=1990
+)
+JAPANESE = made_nodes(
+    "資料/味噌 \"'%\\.md", [MISO, "醤油は液体の調味料である。"], lang="ja", **ANY_JSON
+)
 ALL = [*TEA, *JAPANESE]
 FILTERS: list[tuple[list[MetadataFilter | MetadataFilters], set[str]]] = [
     ([MetadataFilter(key="lang", value="ja")], {"ja"}),
@@ -106,7 +110,9 @@ class AloneChecks:
         for reader in (store, adapter_for(opened())):
             found = reader.fetch([node.node_id for node in ALL])
             assert list(found.values()) == [without_embedding(node) for node in ALL]
-            assert [list(node.metadata) for node in found.values()] == [list(node.metadata) for node in ALL]
+            assert [list(node.metadata) for node in found.values()] == [
+                list(node.metadata) for node in ALL
+            ]
             assert [type(node) for node in found.values()] == [type(node) for node in ALL]
 
     def test_texts_that_stores_refuse_come_back(self, store: NodeStore) -> None:
@@ -157,11 +163,15 @@ class AloneChecks:
         asked = question("大豆を発酵", 5)
         found = store.search(asked)
         embeddings = {node.node_id: np.array(node.embedding) for node in ALL}
-        cosines = {key: float(value @ np.array(asked.query_embedding)) for key, value in embeddings.items()}
+        cosines = {
+            key: float(value @ np.array(asked.query_embedding)) for key, value in embeddings.items()
+        }
         assert [node.score for node in found] == pytest.approx(
             sorted(cosines.values(), reverse=True)[:5], abs=1e-4
         )
-        assert [node.score for node in found] == pytest.approx([cosines[node.id] for node in found], abs=1e-4)
+        assert [node.score for node in found] == pytest.approx(
+            [cosines[node.id] for node in found], abs=1e-4
+        )
         assert found[0].leads_to == JAPANESE[0].node_id
 
     def test_as_many_nodes_are_found_as_there_are(self, store: NodeStore) -> None:
@@ -174,7 +184,9 @@ class AloneChecks:
     def test_filters_hold(self, store: NodeStore) -> None:
         store.replace([], ALL)
         for filters, languages in FILTERS:
-            found = store.search(question("tea 味噌", 50, filters=MetadataFilters(filters=list(filters))))
+            found = store.search(
+                question("tea 味噌", 50, filters=MetadataFilters(filters=list(filters)))
+            )
             expected = {node.node_id for node in ALL if node.metadata["lang"] in languages}
             assert {node.id for node in found} == expected, filters
 
@@ -184,14 +196,18 @@ class AloneChecks:
         filters = MetadataFilters(filters=list(either), condition=FilterCondition.OR)
         assert len(store.search(question("tea", 50, filters=filters))) == len(ALL)
 
-    def test_a_filter_that_hardly_anything_passes_is_searched_to_the_end(self, store: NodeStore) -> None:
+    def test_a_filter_that_hardly_anything_passes_is_searched_to_the_end(
+        self, store: NodeStore
+    ) -> None:
         many = [
             node
             for place in range(60)
             for node in made_nodes(f"d{place}", [f"Tea number {place}."], rank=place)
         ]
         store.replace([], many)
-        filters = MetadataFilters(filters=[MetadataFilter(key="rank", value=58, operator=FilterOperator.GTE)])
+        filters = MetadataFilters(
+            filters=[MetadataFilter(key="rank", value=58, operator=FilterOperator.GTE)]
+        )
         found = store.search(question("tea number 1", 3, filters=filters))
         assert len(found) == 3
 
@@ -202,7 +218,9 @@ class AloneChecks:
             [MetadataFilter(key="rank", value=[7, 7.0], operator=FilterOperator.IN)],
             [
                 MetadataFilter(key="rank", value=6, operator=FilterOperator.GT),
-                MetadataFilters(filters=[MetadataFilter(key="rank", value=7.5, operator=FilterOperator.LT)]),
+                MetadataFilters(
+                    filters=[MetadataFilter(key="rank", value=7.5, operator=FilterOperator.LT)]
+                ),
             ],
         ],
     )
@@ -217,7 +235,9 @@ class AloneChecks:
         store.replace([], many)
         read, nearest = [], store._nearest
         store._nearest = lambda *asked: read.append(list(nearest(*asked))) or read[-1]
-        found = store.search(question("tea number 58", 3, filters=MetadataFilters(filters=conditions)))
+        found = store.search(
+            question("tea number 58", 3, filters=MetadataFilters(filters=conditions))
+        )
         assert {node.id for node in found} == store.node_ids(["d7"])
         assert sum(map(len, read)) <= 12
 
@@ -226,7 +246,12 @@ class AloneChecks:
         store.replace([], JAPANESE)
         with stopped_after(store, 1), pytest.raises(StoppedError):
             store.replace(
-                [], [node for part in ("a", "b") for node in made_nodes("half", [f"Secret {part} is here."])]
+                [],
+                [
+                    node
+                    for part in ("a", "b")
+                    for node in made_nodes("half", [f"Secret {part} is here."])
+                ],
             )
         reader = adapter_for(opened())
         reader.replace(["half"], [])
@@ -241,14 +266,19 @@ class AloneChecks:
         assert {found.id for found in store.search(question("tea", 50))} == {
             node.node_id for node in [*new, *JAPANESE]
         }
-        assert (adapter_for(opened()).counts().passages, adapter_for(opened()).counts().propositions) == (
+        assert (
+            adapter_for(opened()).counts().passages,
+            adapter_for(opened()).counts().propositions,
+        ) == (
             3,
             3,
         )
 
     def test_a_node_written_again_is_as_it_was_written_last(self, store: NodeStore) -> None:
         store.replace([], TEA)
-        again = [node.model_copy(update={"metadata": {**node.metadata, "lang": "de"}}) for node in TEA]
+        again = [
+            node.model_copy(update={"metadata": {**node.metadata, "lang": "de"}}) for node in TEA
+        ]
         for node in again:
             del node.metadata["year"]
         store.replace([], again)
@@ -259,11 +289,15 @@ class AloneChecks:
         filters = MetadataFilters(filters=[MetadataFilter(key="year", value=1990)])
         assert store.search(question("tea", 9, filters=filters)) == []
 
-    def test_a_removed_document_is_gone_at_once_and_for_good(self, opened: Open, store: NodeStore) -> None:
+    def test_a_removed_document_is_gone_at_once_and_for_good(
+        self, opened: Open, store: NodeStore
+    ) -> None:
         store.replace([], ALL)
         store.replace(["資料/味噌 \"'%\\.md", "absent"], [])
         for reader in (store, adapter_for(opened())):
-            assert {found.id for found in reader.search(question(MISO, 50))} == {node.node_id for node in TEA}
+            assert {found.id for found in reader.search(question(MISO, 50))} == {
+                node.node_id for node in TEA
+            }
             assert set(reader.documents()) == {"docs/tea.md"}
             assert {record.id for record in reader.records()} == {node.node_id for node in TEA}
 
@@ -288,7 +322,9 @@ class AloneChecks:
         assert store.node_ids(["docs/tea.md"]) == {node.node_id for node in new}
         assert len(store.documents()) == 2
 
-    def test_what_made_the_index_is_kept_apart_from_the_nodes(self, opened: Open, store: NodeStore) -> None:
+    def test_what_made_the_index_is_kept_apart_from_the_nodes(
+        self, opened: Open, store: NodeStore
+    ) -> None:
         store.replace([], TEA)
         store.write_about('{"model": "試"}')
         assert store.read_about() == '{"model": "試"}'
@@ -297,11 +333,15 @@ class AloneChecks:
         again.write_about("newer")  # before it has written any nodes
         reader = adapter_for(opened())
         assert reader.read_about() == "newer"
-        assert {found.id for found in reader.search(question("tea", 50))} == {node.node_id for node in TEA}
+        assert {found.id for found in reader.search(question("tea", 50))} == {
+            node.node_id for node in TEA
+        }
         assert reader.counts().documents == 1
 
     def test_rows_of_others_are_left_alone(self, opened: Open, store: NodeStore) -> None:
-        theirs = TextNode(id_=node_id("theirs"), text="tea", embedding=EMBEDDING.get_text_embedding("tea"))
+        theirs = TextNode(
+            id_=node_id("theirs"), text="tea", embedding=EMBEDDING.get_text_embedding("tea")
+        )
         theirs.relationships = dict(TEA[0].relationships)
         store.replace([], TEA)
         opened().add([theirs])
@@ -312,7 +352,9 @@ class AloneChecks:
         assert store.fetch([theirs.node_id]) == {}
         store.replace(["docs/tea.md"], [])
         assert store.is_empty()
-        retriever = VectorStoreIndex.from_vector_store(opened(), embed_model=EMBEDDING).as_retriever()
+        retriever = VectorStoreIndex.from_vector_store(
+            opened(), embed_model=EMBEDDING
+        ).as_retriever()
         assert [hit.node.get_content() for hit in retriever.retrieve("tea")] == ["tea"]
 
     def test_nodes_that_a_pipeline_wrote_are_found_too(self, opened: Open) -> None:
@@ -322,17 +364,22 @@ class AloneChecks:
         found = {node.id: node for node in store.search(question("green tea", 9))}
         assert found.keys() == {node.node_id for node in TEA}
         assert found[TEA[1].node_id].leads_to == TEA[0].node_id
-        assert list(store.fetch([node.node_id for node in TEA]).values()) == list(map(without_embedding, TEA))
+        assert list(store.fetch([node.node_id for node in TEA]).values()) == list(
+            map(without_embedding, TEA)
+        )
         store.replace(["docs/tea.md"], TEA)
         assert (store.counts().passages, store.counts().propositions) == (1, 2)
         assert set(store.documents()) == {"docs/tea.md"}
 
     def test_core_s_own_index_reads_the_nodes(self, opened: Open, store: NodeStore) -> None:
         store.replace([], ALL)
-        retriever = VectorStoreIndex.from_vector_store(opened(), embed_model=EMBEDDING).as_retriever(
-            similarity_top_k=2
-        )
-        texts = [hit.node.get_content(metadata_mode="embed") for hit in retriever.retrieve("味噌 大豆 発酵")]  # type: ignore[arg-type]
+        retriever = VectorStoreIndex.from_vector_store(
+            opened(), embed_model=EMBEDDING
+        ).as_retriever(similarity_top_k=2)
+        texts = [
+            hit.node.get_content(metadata_mode="embed")
+            for hit in retriever.retrieve("味噌 大豆 発酵")
+        ]  # type: ignore[arg-type]
         assert any("味噌は大豆を発酵させた調味料である" in text for text in texts)
         assert not any("densex" in text for text in texts)
 

@@ -44,7 +44,9 @@ JAPANESE = {
 def nodes_of(text: str, document_id: str = "d", **metadata: Any) -> list[BaseNode]:
     """The nodes of a document, with their embeddings."""
     parser = PropositionNodeParser(propositionizer=SentencePropositionizer())
-    nodes = parser.get_nodes_from_documents([Document(id_=document_id, text=text, metadata=metadata)])
+    nodes = parser.get_nodes_from_documents(
+        [Document(id_=document_id, text=text, metadata=metadata)]
+    )
     for node in nodes:
         node.embedding = embed(node.get_content(metadata_mode=MetadataMode.EMBED))
     return nodes
@@ -66,8 +68,15 @@ def keep(nodes: NodeStore, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     state = uuid.uuid4().hex
     nodes.persist(folder, state)
-    about = {"mode": "recursive", "granularity": ("proposition",), "similarity_top_k": 4, "hybrid": False}
-    named = dict.fromkeys(("data", "embed_model", "embed_spec", "propositionizer", "vector_store"), "")
+    about = {
+        "mode": "recursive",
+        "granularity": ("proposition",),
+        "similarity_top_k": 4,
+        "hybrid": False,
+    }
+    named = dict.fromkeys(
+        ("data", "embed_model", "embed_spec", "propositionizer", "vector_store"), ""
+    )
     none: dict[str, Any] = dict.fromkeys(("embed_metadata", "llm_metadata", "languages"), ())
     Manifest(**about, **named, **none, dense_weight=None, version=state).write(folder)  # type: ignore[arg-type]
     nodes.clean(timedelta(0))
@@ -75,4 +84,6 @@ def keep(nodes: NodeStore, folder: Path) -> None:
 
 def question(text: str, count: int = 10, **options: Any) -> VectorStoreQuery:
     """A question with its embedding."""
-    return VectorStoreQuery(query_embedding=embed(text), similarity_top_k=count, query_str=text, **options)
+    return VectorStoreQuery(
+        query_embedding=embed(text), similarity_top_k=count, query_str=text, **options
+    )

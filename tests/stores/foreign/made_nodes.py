@@ -79,7 +79,9 @@ def made_nodes(document_id: str, passages: Sequence[str], **metadata: Any) -> li
             RelatedNodeInfo(node_id=one.node_id) for one in propositions
         ]
         for node in (passage, *propositions):
-            node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(BOOKKEEPING_KEYS)
+            node.excluded_embed_metadata_keys = node.excluded_llm_metadata_keys = list(
+                BOOKKEEPING_KEYS
+            )
             nodes.append(node)
     return nodes
 

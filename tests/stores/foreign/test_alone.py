@@ -24,7 +24,9 @@ class AnyStoreChecks(AloneChecks):
         return StoreAlone(opened())
 
     def test_a_narrow_filter_by_number_reads_what_passes_and_little_else(self) -> None:  # type: ignore[override]
-        pytest.skip("LlamaIndex's interface does not say how a store takes filters: they are evaluated here")
+        pytest.skip(
+            "LlamaIndex's interface does not say how a store takes filters: they are evaluated here"
+        )
 
     def test_a_search_returns_cosines_best_first(self, store: NodeStore) -> None:
         """Best first, that is, and with the store's own scores."""

@@ -27,7 +27,9 @@ class TestChromaInMemory(AloneChecks):
     def opened(self, request: pytest.FixtureRequest) -> Open:
         client, name = chromadb.EphemeralClient(), f"c{uuid.uuid4().hex}"
         space = {"hnsw:space": request.param}
-        return lambda: chroma.ChromaVectorStore(client.get_or_create_collection(name, metadata=space))
+        return lambda: chroma.ChromaVectorStore(
+            client.get_or_create_collection(name, metadata=space)
+        )
 
 
 @pytest.mark.slow_cases("*", but=["*come_back*", "*filter*"])
@@ -50,7 +52,9 @@ class TestChromaOnAServer(AloneChecks):
     @pytest.fixture
     def opened(self, servers: Servers) -> Open:
         name = f"c{uuid.uuid4().hex}"
-        return lambda: chroma.ChromaVectorStore(host="127.0.0.1", port=servers.chroma, collection_name=name)
+        return lambda: chroma.ChromaVectorStore(
+            host="127.0.0.1", port=servers.chroma, collection_name=name
+        )
 
 
 @pytest.mark.slow
@@ -64,7 +68,9 @@ def test_more_rows_are_searched_than_one_statement_of_chroma_has_variables_for()
     for start in range(0, many, a_time):
         part = range(start, min(start + a_time, many))
         metadatas = [{"of": "others"} for _ in part]
-        collection.add(ids=list(map(str, part)), embeddings=vectors[: len(part)], metadatas=metadatas)
+        collection.add(
+            ids=list(map(str, part)), embeddings=vectors[: len(part)], metadatas=metadatas
+        )
     store = ChromaNodes(chroma.ChromaVectorStore(chroma_collection=collection))
     store.replace([], made_nodes("味噌", ["味噌は大豆から作られる。"]))
     found = store.search(question("味噌", many + 2))

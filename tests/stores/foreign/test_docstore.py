@@ -33,7 +33,9 @@ def docstore(request: pytest.FixtureRequest, servers: Servers) -> BaseDocumentSt
     if request.param == "redis":
         from llama_index.storage.kvstore.redis import RedisKVStore
 
-        return KVDocumentStore(RedisKVStore(redis_uri=f"redis://127.0.0.1:{servers.redis}"), namespace)
+        return KVDocumentStore(
+            RedisKVStore(redis_uri=f"redis://127.0.0.1:{servers.redis}"), namespace
+        )
     if request.param == "postgres":
         from llama_index.storage.kvstore.postgres import PostgresKVStore
 
@@ -69,7 +71,8 @@ def filled(
 ) -> DocstoreNodes:
     store = DocstoreNodes(vector_store or SimpleVectorStore(), docstore)
     store.replace(
-        [], [node for name, text in {**ENGLISH, **JAPANESE}.items() for node in nodes_of(text, name)]
+        [],
+        [node for name, text in {**ENGLISH, **JAPANESE}.items() for node in nodes_of(text, name)],
     )
     return store
 
@@ -164,7 +167,10 @@ def test_filters_drop_hits_and_more_are_asked_for() -> None:
     store = DocstoreNodes(SimpleVectorStore())
     for number in range(60):
         store.replace(
-            [], nodes_of(f"Fact {number} is about chess.", f"d{number}", shelf="b" if number % 20 else "a")
+            [],
+            nodes_of(
+                f"Fact {number} is about chess.", f"d{number}", shelf="b" if number % 20 else "a"
+            ),
         )
     filters = MetadataFilters(filters=[MetadataFilter(key="shelf", value="a")])
     found = store.search(question("about chess", 4, filters=filters))
@@ -191,7 +197,9 @@ def test_a_vector_store_that_deletes_whole_documents_only_is_enough() -> None:
     store.replace(["chess"], nodes_of("Chess has clocks.", "chess"))
     assert len(store.search(question("chess", 100))) == sum(1 for _ in store.records())
     store.replace(["chess"], [])
-    assert {node.leads_to for node in store.search(question("chess", 100))} <= store.node_ids(["miso"])
+    assert {node.leads_to for node in store.search(question("chess", 100))} <= store.node_ids(
+        ["miso"]
+    )
 
 
 class Stopping(SimpleKVStore):
@@ -237,13 +245,19 @@ def test_a_stop_at_any_write_leaves_a_document_that_counts_as_changed_and_is_men
             assert node.id in store.fetch([node.id])
         store.replace(["d"], new)
         assert {record.id for record in store.records()} == {node.node_id for node in new}
-        assert {node.id for node in store.search(question("tides", 100))} == {node.node_id for node in new}
+        assert {node.id for node in store.search(question("tides", 100))} == {
+            node.node_id for node in new
+        }
         assert set(store.docstore.docs) == {node.node_id for node in new}
     assert stops > len(new)
 
 
-@pytest.mark.parametrize("given", [None, SimpleVectorStore()], ids=["none given", "an empty one given"])
-def test_stores_in_memory_are_kept_in_a_folder(given: SimpleVectorStore | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "given", [None, SimpleVectorStore()], ids=["none given", "an empty one given"]
+)
+def test_stores_in_memory_are_kept_in_a_folder(
+    given: SimpleVectorStore | None, tmp_path: Path
+) -> None:
     store = filled()
     store.write_about("MiniLM")
     keep(store, tmp_path)
@@ -252,7 +266,9 @@ def test_stores_in_memory_are_kept_in_a_folder(given: SimpleVectorStore | None, 
     assert back.documents() == store.documents()
     assert back.read_about() == "MiniLM"
     assert back.search(question("将棋", 5)) == store.search(question("将棋", 5))
-    assert sorted(record.id for record in back.records()) == sorted(record.id for record in store.records())
+    assert sorted(record.id for record in back.records()) == sorted(
+        record.id for record in store.records()
+    )
 
 
 def test_what_was_written_after_the_docstore_was_kept_counts_as_changed(tmp_path: Path) -> None:
@@ -291,7 +307,9 @@ def test_purged_text_is_in_no_file_of_the_folder(tmp_path: Path) -> None:
     assert not any(b"fermented soybeans" in file.read_bytes() for file in tmp_path.iterdir())
 
 
-def test_metadata_that_is_no_json_is_refused_with_the_documents_name_before_anything_changes() -> None:
+def test_metadata_that_is_no_json_is_refused_with_the_documents_name_before_anything_changes() -> (
+    None
+):
     store = filled()
     before, nodes = (
         store.documents(),

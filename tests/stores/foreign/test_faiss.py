@@ -21,7 +21,15 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_pack_densex.index.adapters.faiss import FaissNodes, exact_store
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
-from tests.stores.foreign.docstore_nodes import DIMENSION, ENGLISH, JAPANESE, keep, kept, nodes_of, question
+from tests.stores.foreign.docstore_nodes import (
+    DIMENSION,
+    ENGLISH,
+    JAPANESE,
+    keep,
+    kept,
+    nodes_of,
+    question,
+)
 
 faiss = pytest.importorskip("faiss")
 from llama_index.vector_stores.faiss import FaissMapVectorStore, FaissVectorStore  # noqa: E402
@@ -55,7 +63,8 @@ KINDS: dict[str, Callable[[], Any]] = {
 def store(request: pytest.FixtureRequest) -> FaissNodes:
     store = FaissNodes(KINDS[request.param]())
     store.replace(
-        [], [node for name, text in {**ENGLISH, **JAPANESE}.items() for node in nodes_of(text, name)]
+        [],
+        [node for name, text in {**ENGLISH, **JAPANESE}.items() for node in nodes_of(text, name)],
     )
     return store
 
@@ -63,10 +72,13 @@ def store(request: pytest.FixtureRequest) -> FaissNodes:
 def test_scores_are_cosines_whatever_the_index_measures(store: FaissNodes) -> None:
     asked = question("The Akashi Bridge opened in 1998.", 5)
     vectors = {
-        n.node_id: n.embedding for name, text in {**ENGLISH, **JAPANESE}.items() for n in nodes_of(text, name)
+        n.node_id: n.embedding
+        for name, text in {**ENGLISH, **JAPANESE}.items()
+        for n in nodes_of(text, name)
     }
     query = np.array(asked.query_embedding)
-    asked.query_embedding = [7 * value for value in asked.query_embedding or []]  # its length does not matter
+    # its length does not matter
+    asked.query_embedding = [7 * value for value in asked.query_embedding or []]
     found = store.search(asked)
     assert len(found) == 5
     for node in found:
@@ -96,7 +108,8 @@ def test_as_many_are_found_as_asked_for_though_few_lists_are_probed() -> None:
     store = FaissNodes(trained())
     store.vector_store.client.nprobe = 1
     store.replace(
-        [], [node for name, text in {**ENGLISH, **JAPANESE}.items() for node in nodes_of(text, name)]
+        [],
+        [node for name, text in {**ENGLISH, **JAPANESE}.items() for node in nodes_of(text, name)],
     )
     assert {node.id for node in store.search(question("miso", 1000))} == {
         record.id for record in store.records()
@@ -145,7 +158,9 @@ def test_vectors_that_others_add_later_are_refused_or_never_found() -> None:
     numbered.replace([], nodes_of(ENGLISH["tides"]))
     theirs = np.array([node.embedding for node in nodes_of(ENGLISH["miso"])], dtype=np.float32)
     numbered.vector_store.client.add_with_ids(theirs, np.arange(len(theirs)))
-    found = {node.id for node in numbered.search(question("Miso is made of fermented soybeans.", 4))}
+    found = {
+        node.id for node in numbered.search(question("Miso is made of fermented soybeans.", 4))
+    }
     assert found == {record.id for record in numbered.records()}
 
 
@@ -172,7 +187,9 @@ def test_an_untrained_index_and_one_of_another_measure_are_refused() -> None:
 
 def test_vectors_of_another_dimension_are_refused_with_both_named() -> None:
     store = FaissNodes(FaissVectorStore(faiss.IndexFlatIP(3)))
-    with pytest.raises(ValueError, match=f"3 dimensions, but the embedding model makes {DIMENSION}"):
+    with pytest.raises(
+        ValueError, match=f"3 dimensions, but the embedding model makes {DIMENSION}"
+    ):
         store.replace([], nodes_of(ENGLISH["tides"]))
     assert store.is_empty()
     assert store.docstore.docs == {}
@@ -182,7 +199,10 @@ def test_filters_reach_what_is_far_from_the_question() -> None:
     store = FaissNodes(flat())
     for number in range(40):
         store.replace(
-            [], nodes_of(f"Fact {number} is about chess.", f"d{number}", shelf="far" if number > 38 else "b")
+            [],
+            nodes_of(
+                f"Fact {number} is about chess.", f"d{number}", shelf="far" if number > 38 else "b"
+            ),
         )
     filters = MetadataFilters(filters=[MetadataFilter(key="shelf", value="far")])
     found = store.search(question("Fact 1 is about chess.", 5, filters=filters))
@@ -212,11 +232,14 @@ def test_other_vectors_of_the_users_are_not_put_aside_for_those_of_a_folder(tmp_
     with pytest.raises(ValueError, match="leave vector_store out"):
         kept_by_faiss(tmp_path, vector_store=others.vector_store)
     assert others.vector_store.client.ntotal == before
-    assert kept_by_faiss(tmp_path, vector_store=store.vector_store).vector_store is store.vector_store
+    assert (
+        kept_by_faiss(tmp_path, vector_store=store.vector_store).vector_store is store.vector_store
+    )
 
 
 def test_a_docstore_that_went_on_without_its_index_counts_as_changed(tmp_path: Path) -> None:
-    docstore = KVDocumentStore(SimpleKVStore())  # stands apart from the folder, as one on a server does
+    # stands apart from the folder, as one on a server does
+    docstore = KVDocumentStore(SimpleKVStore())
     store = FaissNodes(flat(), docstore)
     store.replace([], nodes_of(ENGLISH["tides"], "tides") + nodes_of(ENGLISH["miso"], "miso"))
     store.replace([], nodes_of(JAPANESE["将棋"], "将棋"))
@@ -313,7 +336,9 @@ def unit(node_id: str, document: str, vector: list[float], state: int) -> TextNo
     metadata = {GRANULARITY_KEY: "passage", DOCUMENT_HASH_KEY: f"{document}{state}"}
     source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)}
     if node_id.endswith("0"):
-        return TextNode(id_=node_id, text=node_id, embedding=vector, metadata=metadata, relationships=source)
+        return TextNode(
+            id_=node_id, text=node_id, embedding=vector, metadata=metadata, relationships=source
+        )
     return IndexNode(
         id_=node_id, text=node_id, index_id=node_id[:-1] + "0", embedding=vector,
         metadata={GRANULARITY_KEY: "proposition"}, relationships=source,
@@ -341,7 +366,8 @@ def test_any_changes_leave_what_an_exact_search_of_the_present_nodes_finds(
     for state, (change, document, count) in enumerate(changes):
         if change == "replace":
             nodes = [
-                unit(f"{document}{n}", document, rng.normal(size=4).tolist(), state) for n in range(count)
+                unit(f"{document}{n}", document, rng.normal(size=4).tolist(), state)
+                for n in range(count)
             ]
             store.replace([document], list(nodes))
             present[document] = nodes
@@ -352,16 +378,26 @@ def test_any_changes_leave_what_an_exact_search_of_the_present_nodes_finds(
             folder = tmp_path_factory.mktemp("faiss")
             keep(store, folder)
             store = kept_by_faiss(folder)
-    expected = {node.node_id: np.array(node.embedding) for nodes in present.values() for node in nodes}
+    expected = {
+        node.node_id: np.array(node.embedding) for nodes in present.values() for node in nodes
+    }
     asked = rng.normal(size=4)
     cosines = {
         one: float(asked @ vector / np.linalg.norm(asked) / np.linalg.norm(vector))
         for one, vector in expected.items()
     }
     for wanted in (1, 3, 100):
-        found = store.search(VectorStoreQuery(query_embedding=asked.tolist(), similarity_top_k=wanted))
+        found = store.search(
+            VectorStoreQuery(query_embedding=asked.tolist(), similarity_top_k=wanted)
+        )
         best = sorted(cosines, key=lambda one: -cosines[one])[:wanted]
         assert [node.id for node in found] == best
-        assert [node.score for node in found] == pytest.approx([cosines[one] for one in best], abs=1e-5)
-    hashes = {document: nodes[0].metadata[DOCUMENT_HASH_KEY] for document, nodes in present.items() if nodes}
+        assert [node.score for node in found] == pytest.approx(
+            [cosines[one] for one in best], abs=1e-5
+        )
+    hashes = {
+        document: nodes[0].metadata[DOCUMENT_HASH_KEY]
+        for document, nodes in present.items()
+        if nodes
+    }
     assert {one: document.hash for one, document in store.documents().items()} == hashes

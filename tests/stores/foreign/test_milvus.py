@@ -53,7 +53,9 @@ def test_what_milvus_has_no_room_for_is_refused_with_the_document_s_name(
     tmp_path: Path, metadata: dict[str, str]
 ) -> None:
     store = adapter_for(
-        milvus.MilvusVectorStore(uri=str(tmp_path / "nodes.db"), dim=DIMENSION, use_async_client=False)
+        milvus.MilvusVectorStore(
+            uri=str(tmp_path / "nodes.db"), dim=DIMENSION, use_async_client=False
+        )
     )
     changes = {"metadata": {**TEA[0].metadata, **metadata}} if metadata else {"text": "味" * 30_000}
     with pytest.raises(ValueError, match=r"'docs/tea\.md' has .* bytes"):

@@ -36,7 +36,9 @@ from tests.stores.foreign.alone_checks import StoppedError, stopped_after
 pytestmark = pytest.mark.slow_cases("chroma*", but=["*half_written*", "*writes_later*"])
 
 OPTIONS: dict[str, Any] = {"embed_model": ShortEmbedding(), "query_llm": "none"}
-SECRET = Document(id_="秘密", text="The bitters hold wormwood. They hold quinine as well. 山椒が入る。")
+SECRET = Document(
+    id_="秘密", text="The bitters hold wormwood. They hold quinine as well. 山椒が入る。"
+)
 OTHER = Document(id_="天気", text="Rain fell on the harbour. It was cold.")
 
 
@@ -112,7 +114,10 @@ def test_two_writers_to_a_faiss_folder_lose_nothing_after_many_deletions(
         return [Document(id_=f"d{number}", text=f"Number {number}. {text}") for number in numbers]
 
     first = DenseXRetrievalPack(
-        documents(range(100), "is old"), vector_store=faiss_stores(), persist_dir=tmp_path, **OPTIONS
+        documents(range(100), "is old"),
+        vector_store=faiss_stores(),
+        persist_dir=tmp_path,
+        **OPTIONS,
     )
     first.refresh(documents(range(100), "is new"))  # which replaces nearly all vectors
     second = DenseXRetrievalPack.load(tmp_path, **OPTIONS)
@@ -129,14 +134,21 @@ def test_two_writers_to_a_faiss_folder_lose_nothing_after_many_deletions(
 def test_purging_reaches_words_that_are_not_searched_now(
     by: str, faiss_stores: Callable[[], Any], tmp_path: Path
 ) -> None:
-    DenseXRetrievalPack([SECRET, OTHER], vector_store=faiss_stores(), persist_dir=tmp_path, **OPTIONS)
+    DenseXRetrievalPack(
+        [SECRET, OTHER], vector_store=faiss_stores(), persist_dir=tmp_path, **OPTIONS
+    )
     if by == "without a model":
         delete_documents(tmp_path, ["秘密"], purge=True)
     else:
         DenseXRetrievalPack.load(tmp_path, hybrid=False, **OPTIONS).delete("秘密", purge=True)
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
-    assert not any(word.encode() in file.read_bytes() for file in files for word in ("wormwood", "山椒"))
-    assert DenseXRetrievalPack.load(tmp_path, **OPTIONS).retrieve("harbour")[0].node.ref_doc_id == "天気"
+    assert not any(
+        word.encode() in file.read_bytes() for file in files for word in ("wormwood", "山椒")
+    )
+    assert (
+        DenseXRetrievalPack.load(tmp_path, **OPTIONS).retrieve("harbour")[0].node.ref_doc_id
+        == "天気"
+    )
 
 
 def test_llama_indexs_own_index_goes_on_after_a_copy_was_persisted(tmp_path: Path) -> None:
@@ -167,7 +179,9 @@ MEETING = threading.Barrier(2)
 def test_threads_that_replace_a_document_at_once_leave_one_of_its_versions() -> None:
     pack = DenseXRetrievalPack([OTHER], embed_model=MeetingEmbedding(), query_llm="none")
     MEETING.reset()
-    versions = [Document(id_="d", text=f"It is version {number}. Nothing else.") for number in range(2)]
+    versions = [
+        Document(id_="d", text=f"It is version {number}. Nothing else.") for number in range(2)
+    ]
     with ThreadPoolExecutor() as threads:
         list(threads.map(pack.insert, versions))
     assert len([record for record in pack.records("passage") if record.document_id == "d"]) == 1
@@ -182,7 +196,9 @@ def test_deleted_text_is_in_no_file_of_a_faiss_folder(
     size = pack.vector_index.vector_store.client.ntotal if pack.vector_index is not None else 0
     assert pack.delete("秘密", purge=True) == 1
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
-    assert not any(word.encode() in file.read_bytes() for file in files for word in ("wormwood", "山椒"))
+    assert not any(
+        word.encode() in file.read_bytes() for file in files for word in ("wormwood", "山椒")
+    )
     assert pack.vector_index is not None
     assert 0 < pack.vector_index.vector_store.client.ntotal < size
 
@@ -281,7 +297,9 @@ def test_compacting_tells_words_of_what_was_written_past_the_pack(
 
 
 @pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
-def test_filters_are_about_passages_where_a_unit_has_other_metadata(make: Callable[[], Any]) -> None:
+def test_filters_are_about_passages_where_a_unit_has_other_metadata(
+    make: Callable[[], Any],
+) -> None:
     text = "# Food\n\n## Miso\n\nMiso is salty.\n\n## Tea\n\nTea is hot."  # one passage
     pack = DenseXRetrievalPack(
         [Document(text=text)], vector_store=make(), granularity=("sentence",), **OPTIONS
@@ -310,10 +328,14 @@ SOURCES: list[dict[str, Any]] = [{"id_": "wells"}, {"metadata": {"file_path": "/
 
 
 @pytest.mark.parametrize("make", [lambda: None, SimpleVectorStore, chroma, qdrant])
-def test_nodes_of_another_parser_are_documents_of_their_own(make: Callable[[], Any], tmp_path: Path) -> None:
+def test_nodes_of_another_parser_are_documents_of_their_own(
+    make: Callable[[], Any], tmp_path: Path
+) -> None:
     source = {"metadata": {"file_path": "/wells.txt"}}
     given = nodes_of_wells(9, "in town", **source)
-    pack = DenseXRetrievalPack([*given[:5], OTHER], vector_store=make(), persist_dir=tmp_path, **OPTIONS)
+    pack = DenseXRetrievalPack(
+        [*given[:5], OTHER], vector_store=make(), persist_dir=tmp_path, **OPTIONS
+    )
     pack.insert(given[5:])
     assert kept(pack) == sorted(node.get_content() for node in (*given, OTHER))
     assert set(pack.documents()) == {node.node_id for node in (*given, OTHER)}

@@ -14,7 +14,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from llama_index.core import Document
-from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQueryMode
+from llama_index.core.vector_stores.types import (
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQueryMode,
+)
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.index.adapters import adapter_for
@@ -66,7 +70,11 @@ def test_an_approximate_index_finds_as_many_as_asked_for(settings: dict[str, Any
     hnsw = {"hnsw_m": 16, "hnsw_ef_construction": 64, "hnsw_ef_search": 40}
     for opened in opener({**settings, "embed_dim": 8, "hnsw_kwargs": hnsw}):
         store = adapter_for(opened())
-        nodes = [node for place in range(100) for node in made_nodes(f"d{place}", [f"Tea number {place}."])]
+        nodes = [
+            node
+            for place in range(100)
+            for node in made_nodes(f"d{place}", [f"Tea number {place}."])
+        ]
         for node in nodes:
             node.embedding = [*(node.embedding or [])[:7], 1.0]
         store.replace([], nodes)
@@ -101,10 +109,14 @@ def test_the_store_s_own_hybrid_search_is_asked_for_more_where_filters_drop_what
             for place in range(20)
             for node in made_nodes(f"fr{place}", [f"Tea tea tea {place}."], lang="fr")
         ]
-        english = made_nodes("en", ["Some tea among many other things that are on the table."], lang="en")
+        english = made_nodes(
+            "en", ["Some tea among many other things that are on the table."], lang="en"
+        )
         store.replace([], [*french, *english])
         filters = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
-        asked = question("tea tea", 2, query_str="tea", mode=VectorStoreQueryMode.HYBRID, filters=filters)
+        asked = question(
+            "tea tea", 2, query_str="tea", mode=VectorStoreQueryMode.HYBRID, filters=filters
+        )
         asked.sparse_top_k = asked.hybrid_top_k = 2
         assert {found.id for found in store.search(asked)} == {node.node_id for node in english}
 
@@ -138,20 +150,27 @@ def test_threads_that_write_at_once_do_not_share_a_transaction(settings: dict[st
         assert reader.node_ids(["b"]) == set()
 
 
-def test_a_table_with_two_rows_of_an_id_is_mended_by_the_next_writing(settings: dict[str, Any]) -> None:
+def test_a_table_with_two_rows_of_an_id_is_mended_by_the_next_writing(
+    settings: dict[str, Any],
+) -> None:
     for opened in opener(settings):
         nodes = made_nodes("d", ["Tea is hot."])
         for _ in range(2):
             opened().add(nodes)
         store = adapter_for(opened())
-        assert [found.id for found in store.search(question("Tea is hot.", 9))].count(nodes[0].node_id) == 1
+        assert [found.id for found in store.search(question("Tea is hot.", 9))].count(
+            nodes[0].node_id
+        ) == 1
         store.replace(["d"], nodes)
         assert (store.counts().passages, store.counts().propositions) == (1, 1)
 
 
-def test_a_change_that_the_server_does_not_take_is_told_without_the_text(settings: dict[str, Any]) -> None:
+def test_a_change_that_the_server_does_not_take_is_told_without_the_text(
+    settings: dict[str, Any],
+) -> None:
     documents = [
-        Document(id_=name, text=f"The {name} is hidden in the cellar.") for name in ("quinine", "wormwood")
+        Document(id_=name, text=f"The {name} is hidden in the cellar.")
+        for name in ("quinine", "wormwood")
     ]
     for opened in opener({**settings, "embed_dim": EMBEDDING_DIMENSION}):
         store = opened()
@@ -159,7 +178,9 @@ def test_a_change_that_the_server_does_not_take_is_told_without_the_text(setting
         pack = DenseXRetrievalPack(documents[:1], vector_store=store, **options)
         with store.client.begin() as connection:
             table = f"public.data_{settings['table_name']}"
-            connection.execute(sa.text(f"ALTER TABLE {table} ADD CHECK (text NOT LIKE '%wormwood%')"))
+            connection.execute(
+                sa.text(f"ALTER TABLE {table} ADD CHECK (text NOT LIKE '%wormwood%')")
+            )
         with pytest.raises(ConnectionError, match="check constraint") as failed:
             pack.insert(documents[1])
         assert "cellar" not in "".join(traceback.format_exception(failed.value))

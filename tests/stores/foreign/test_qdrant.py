@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQueryMode
+from llama_index.core.vector_stores.types import (
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQueryMode,
+)
 
 from llama_pack_densex.index.adapters import adapter_for
 from tests.stores.foreign.alone_checks import TEA, AloneChecks, Open
@@ -28,7 +32,8 @@ class TestQdrantInMemory(AloneChecks):
 class TestQdrantInAFolder(AloneChecks):
     @pytest.fixture
     def opened(self, tmp_path: Path) -> Iterator[Open]:
-        client = qdrant_client.QdrantClient(path=str(tmp_path))  # one client at a time may have the folder
+        # one client at a time may have the folder
+        client = qdrant_client.QdrantClient(path=str(tmp_path))
         yield lambda: qdrant.QdrantVectorStore("nodes", client=client)
         client.close()
 
@@ -46,7 +51,9 @@ def test_a_folder_is_opened_again(tmp_path: Path) -> None:
 def test_other_distances_become_cosines(distance: str) -> None:
     client = qdrant_client.QdrantClient(":memory:")
     models = qdrant_client.models
-    dense = models.VectorParams(size=len(TEA[0].embedding or ()), distance=models.Distance[distance])
+    dense = models.VectorParams(
+        size=len(TEA[0].embedding or ()), distance=models.Distance[distance]
+    )
     store = adapter_for(qdrant.QdrantVectorStore("nodes", client=client, dense_config=dense))
     store.replace([], TEA)
     (found,) = store.search(question(TEA[0].get_content(), 1))
@@ -75,9 +82,13 @@ def test_the_store_s_own_hybrid_search_is_asked_for_more_where_filters_drop_what
         )
     )
     french = [
-        node for place in range(20) for node in made_nodes(f"fr{place}", [f"Tea tea {place}."], lang="fr")
+        node
+        for place in range(20)
+        for node in made_nodes(f"fr{place}", [f"Tea tea {place}."], lang="fr")
     ]
-    english = made_nodes("en", ["Some tea among many other things that are on the table."], lang="en")
+    english = made_nodes(
+        "en", ["Some tea among many other things that are on the table."], lang="en"
+    )
     store.replace([], [*french, *english])
     filters = MetadataFilters(filters=[MetadataFilter(key="lang", value="en")])
     asked = question("tea", 2, query_str="tea", mode=VectorStoreQueryMode.HYBRID, filters=filters)

@@ -39,7 +39,9 @@ ANY_VALUE = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
     max_leaves=6,
 )
-ID = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
+ID = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20
+)
 
 
 @st.composite
@@ -66,7 +68,9 @@ def kept(wire: Any) -> Row:
     """What a store returns that keeps plain values in UTF-8 and in columns that it sorts as it likes."""
     metadata = node_to_metadata_dict(wire, remove_text=True, flat_metadata=True)
     assert all(isinstance(value, (str, bool, int, float)) for value in metadata.values())
-    assert not any(isinstance(value, float) and not math.isfinite(value) for value in metadata.values())
+    assert not any(
+        isinstance(value, float) and not math.isfinite(value) for value in metadata.values()
+    )
     assert all(-(2**63) <= value < 2**63 for value in metadata.values() if type(value) is int)
     encoded = json.dumps(metadata, ensure_ascii=False, sort_keys=True).encode()
     wire.text.encode()
@@ -88,7 +92,9 @@ def test_any_node_comes_back_as_it_was(node: TextNode, head: bool) -> None:
 
 
 def test_plain_values_stay_what_they_are() -> None:
-    node = TextNode(text="t", metadata={"author": "味噌 'x'", "year": 2023, "ratio": 0.5, "draft": False})
+    node = TextNode(
+        text="t", metadata={"author": "味噌 'x'", "year": 2023, "ratio": 0.5, "draft": False}
+    )
     wire = to_wire(node)
     assert node.metadata.items() <= wire.metadata.items()
     assert wire.metadata.keys() - node.metadata.keys() == {WIRE_KEY, HEAD_KEY}
@@ -146,7 +152,11 @@ def test_what_passes_a_filter_meets_the_conditions_that_stores_are_given(
         if condition.sign == "in":
             assert kept_value in condition.value
         else:
-            assert kept_value >= condition.value if condition.sign == ">=" else kept_value <= condition.value
+            assert (
+                kept_value >= condition.value
+                if condition.sign == ">="
+                else kept_value <= condition.value
+            )
 
 
 def test_only_what_every_row_that_passes_has_is_a_condition() -> None:
@@ -168,7 +178,9 @@ def test_a_list_is_a_condition_only_where_one_of_it_is_enough(
     operator: FilterOperator, values: list[Any]
 ) -> None:
     assert (
-        conditions_of(MetadataFilters(filters=[MetadataFilter(key="tags", value=values, operator=operator)]))
+        conditions_of(
+            MetadataFilters(filters=[MetadataFilter(key="tags", value=values, operator=operator)])
+        )
         == []
     )
     nothing = MetadataFilter(key="tags", value=[], operator=FilterOperator.IN)
