@@ -424,7 +424,7 @@ def test_an_index_of_an_earlier_version_with_this_layout_opens(
     DenseXRetrievalPack(documents, persist_dir=tmp_path / "index", embed_model="none")
     file = tmp_path / "index" / "densex.json"
     current = json.loads(file.read_text(encoding="utf-8"))
-    kept = json.loads((ROOT / "tests" / "stores" / "densex-5.json").read_text(encoding="utf-8"))
+    kept = json.loads((ROOT / "tests" / "stores" / "densex-6.json").read_text(encoding="utf-8"))
     of_this_index = {name: current[name] for name in ("data", "version", "propositionizer")}
     file.write_text(json.dumps(kept | of_this_index), encoding="utf-8")
     pack = DenseXRetrievalPack.load(tmp_path / "index")

@@ -27,9 +27,8 @@ PASSAGES = 0
 UNITS = 1
 """The field of the texts of propositions, sentences and questions."""
 
-_NAMES_TABLE = "CREATE TABLE IF NOT EXISTS names (row INTEGER PRIMARY KEY, names TEXT NOT NULL);"
-SCHEMA = f"""
-{_NAMES_TABLE}
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS names (row INTEGER PRIMARY KEY, names TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS words (row INTEGER PRIMARY KEY, field INTEGER NOT NULL, words TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS postings (
     token TEXT NOT NULL,
@@ -38,8 +37,17 @@ CREATE TABLE IF NOT EXISTS postings (
     entries BLOB NOT NULL,
     PRIMARY KEY (token, field, block)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS totals (\
-field INTEGER PRIMARY KEY, texts INTEGER NOT NULL, tokens INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS frequencies (
+    token TEXT NOT NULL,
+    field INTEGER NOT NULL,
+    texts INTEGER NOT NULL,
+    PRIMARY KEY (token, field)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS totals (
+    field INTEGER PRIMARY KEY,
+    texts INTEGER NOT NULL,
+    tokens INTEGER NOT NULL
+);
 """
 
 _K1 = 1.2
@@ -66,16 +74,44 @@ class RowWords(NamedTuple):
     words: str
 
 
+class _Counts(NamedTuple):
+    """How many texts and tokens some rows have in each field, and how many texts each token is in."""
+
+    texts: Counter[int]
+    tokens: Counter[int]
+    frequencies: Counter[tuple[str, int]]
+
+    @classmethod
+    def of(cls, rows: Iterable[RowWords]) -> _Counts:
+        counts = cls(Counter(), Counter(), Counter())
+        for _, field, words in rows:
+            tokens = _tokens_in(words)
+            counts.texts[field] += 1
+            counts.tokens[field] += len(tokens)
+            counts.frequencies.update((token, field) for token in set(tokens))
+        return counts
+
+    def change(self, connection: sqlite3.Connection, by: int) -> None:
+        """Add them to those of the database, or take them away: `by` is 1 or -1."""
+        connection.executemany(
+            "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET "
+            "texts = texts + excluded.texts, tokens = tokens + excluded.tokens",
+            [(field, by * texts, by * self.tokens[field]) for field, texts in self.texts.items()],
+        )
+        connection.executemany(
+            "INSERT INTO frequencies VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET "
+            "texts = texts + excluded.texts",
+            ((*key, by * self.frequencies[key]) for key in sorted(self.frequencies)),
+        )
+
+
 def add_words(connection: sqlite3.Connection, rows: Iterable[RowWords]) -> None:
     """Add the tokens of rows that have none yet."""
     rows = list(rows)
     entries: defaultdict[Block, bytearray] = defaultdict(bytearray)
-    totals: Counter[tuple[int, str]] = Counter()
     for row, field, words in rows:
         block, place = divmod(row, _ROWS_A_BLOCK)
         tokens = _tokens_in(words)
-        totals[field, "texts"] += 1
-        totals[field, "tokens"] += len(tokens)
         length = min(len(tokens), _MOST)
         for token, count in Counter(tokens).items():
             entries[token, field, block] += _pack_entry(place, min(count, _MOST), length)
@@ -86,25 +122,25 @@ def add_words(connection: sqlite3.Connection, rows: Iterable[RowWords]) -> None:
         "entries = CAST(entries || excluded.entries AS BLOB)",
         ((*key, entries[key]) for key in sorted(entries)),
     )
-    _count(connection, totals)
+    _Counts.of(rows).change(connection, 1)
 
 
 def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
     """Remove the tokens of some rows, and their names."""
-    connection.execute(_NAMES_TABLE)  # which earlier databases lack
+    removed = [*read_words(connection, rows)]
     places: defaultdict[Block, list[int]] = defaultdict(list)
-    totals: Counter[tuple[int, str]] = Counter()
-    for row, field, words in read_words(connection, rows):
+    for row, field, words in removed:
         block, place = divmod(row, _ROWS_A_BLOCK)
-        tokens = _tokens_in(words)
-        totals[field, "texts"] -= 1
-        totals[field, "tokens"] -= len(tokens)
-        for token in set(tokens):
+        for token in set(_tokens_in(words)):
             places[token, field, block].append(place)
     _remove_entries(connection, places)
     select_by_row(connection, "DELETE FROM words WHERE row IN", rows)
     select_by_row(connection, "DELETE FROM names WHERE row IN", rows)
-    _count(connection, totals)
+    counts = _Counts.of(removed)
+    counts.change(connection, -1)
+    connection.executemany(
+        "DELETE FROM frequencies WHERE token = ? AND field = ? AND texts = 0", counts.frequencies
+    )
 
 
 def _remove_entries(connection: sqlite3.Connection, places: Mapping[Block, Sequence[int]]) -> None:
@@ -141,30 +177,30 @@ def _without(entries: npt.NDArray[Any], places: Sequence[int]) -> npt.NDArray[An
 
 def clear_words(connection: sqlite3.Connection) -> None:
     """Remove all tokens and names."""
-    connection.execute(_NAMES_TABLE)
-    for table in ("words", "names", "postings", "totals"):
+    for table in ("words", "names", "postings", "frequencies", "totals"):
         connection.execute(f"DELETE FROM {table}")
 
 
 def inconsistency(connection: sqlite3.Connection) -> str:
     """In which way the tables contradict one another; empty if they do not."""
-    texts: Counter[int] = Counter()
-    tokens: Counter[int] = Counter()
-    occurrences: Counter[int] = Counter()
-    for field, words in connection.execute("SELECT field, words FROM words"):
-        of_text = _tokens_in(words)
-        texts[field] += 1
-        tokens[field] += len(of_text)
-        occurrences[field] += len(set(of_text))
+    rows = map(RowWords._make, connection.execute("SELECT row, field, words FROM words"))
+    counts = _Counts.of(rows)
     totals = connection.execute("SELECT field, texts, tokens FROM totals").fetchall()
-    if texts != Counter({row[0]: row[1] for row in totals}) or tokens != Counter(
-        {row[0]: row[2] for row in totals}
-    ):
+    if counts.texts != Counter(
+        {field: texts for field, texts, _ in totals}
+    ) or counts.tokens != Counter({field: tokens for field, _, tokens in totals}):
         return "words are missing"
-    sizes = connection.execute(
-        "SELECT field, sum(length(entries)) FROM postings GROUP BY field"
-    ).fetchall()
-    if occurrences != Counter({field: size // _ENTRY.itemsize for field, size in sizes}):
+    frequencies = {
+        (token, field): texts
+        for token, field, texts in connection.execute("SELECT * FROM frequencies")
+    }
+    in_postings = (
+        f"SELECT token, field, sum(length(entries)) / {_ENTRY.itemsize} FROM postings "
+        "GROUP BY token, field"
+    )
+    differences = connection.execute(f"{in_postings} EXCEPT SELECT * FROM frequencies")
+    lacking = connection.execute(f"SELECT * FROM frequencies EXCEPT {in_postings}")
+    if counts.frequencies != frequencies or differences.fetchone() or lacking.fetchone():
         return "the index of words is not complete"
     return ""
 
@@ -190,30 +226,23 @@ def read_names(connection: sqlite3.Connection, rows: Collection[int]) -> dict[in
 
 
 def passages_with(
-    connection: sqlite3.Connection, tokens: Iterable[str], most: int = 2**32
+    connection: sqlite3.Connection, tokens: Iterable[str], most: int | None = None
 ) -> dict[str, Rows]:
     """Of each token the rows of the passages that have it, in order; tokens that more than `most` have are
     left out."""
-    largest = _ENTRY.itemsize * most
-    select = (
-        f"SELECT token, block, length(entries), iif(length(entries) <= {largest}, entries, NULL) "
-        f"FROM postings WHERE field = {PASSAGES} AND token IN"
-    )
-    sizes: Counter[str] = Counter()
+    frequencies = _frequencies(connection, PASSAGES, tokens)
+    rare = [token for token, texts in frequencies.items() if most is None or texts <= most]
+    select = f"SELECT token, block, entries FROM postings WHERE field = {PASSAGES} AND token IN"
     blocks: defaultdict[str, list[Rows]] = defaultdict(list)
-    for token, block, size, content in select_by_text(connection, select, tokens):
-        sizes[token] += size
-        if sizes[token] <= largest:
-            places = np.frombuffer(content, _ENTRY)["place"].astype(np.int64)
-            blocks[token].append(block * _ROWS_A_BLOCK + places)
-    rare = (token for token, size in sizes.items() if size <= largest)
-    return {token: np.sort(np.concatenate(blocks[token]), kind="stable") for token in rare}
+    for token, block, content in select_by_text(connection, select, rare):
+        places = np.frombuffer(content, _ENTRY)["place"].astype(np.int64)
+        blocks[token].append(block * _ROWS_A_BLOCK + places)
+    return {token: np.sort(np.concatenate(rows), kind="stable") for token, rows in blocks.items()}
 
 
 def count_passages(connection: sqlite3.Connection) -> int:
     """How many passages have words."""
-    total = connection.execute("SELECT texts FROM totals WHERE field = ?", (PASSAGES,)).fetchone()
-    return 0 if total is None else int(total[0])
+    return _totals(connection, PASSAGES)[0]
 
 
 def best_rows(
@@ -301,12 +330,9 @@ def _occurrences(
         weights: The tokens, and what each counts.
         wanted: Rows in whose blocks to look; None means all.
     """
-    total = connection.execute(
-        "SELECT texts, tokens FROM totals WHERE field = ?", (field,)
-    ).fetchone()
-    if total is None or not total[1]:
+    texts, all_tokens = _totals(connection, field)
+    if not all_tokens:
         return
-    texts, all_tokens = total
     in_blocks = ""
     blocks: list[str] = []
     if wanted is not None:
@@ -329,18 +355,12 @@ def _occurrences(
         yield rows, weight * counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths))
 
 
-def rarities(connection: sqlite3.Connection, tokens: Iterable[str]) -> dict[str, float]:
-    """How rare some tokens are among the passages, as BM25 counts it; those that none has are the rarest.
-
-    To tell the length of a blob, SQLite reads no more than its first page.
-    """
-    texts = count_passages(connection)
-    sizes = dict.fromkeys(tokens, 0)
-    for some in iter_batch(sizes, _TOKENS_A_QUERY):
-        condition = f"WHERE field = {PASSAGES} AND token IN ({', '.join('?' * len(some))})"
-        select = f"SELECT token, sum(length(entries)) FROM postings {condition} GROUP BY token"
-        sizes.update(connection.execute(select, some).fetchall())
-    return {token: rarity(texts, size // _ENTRY.itemsize) for token, size in sizes.items()}
+def rarities(connection: sqlite3.Connection, field: int, tokens: Iterable[str]) -> dict[str, float]:
+    """How rare some tokens are in a field, as BM25 counts it; those that are not there are the rarest."""
+    tokens = [*tokens]
+    texts, _ = _totals(connection, field)
+    frequencies = _frequencies(connection, field, tokens)
+    return {token: rarity(texts, frequencies.get(token, 0)) for token in tokens}
 
 
 def rarity(texts: int, frequency: float) -> float:
@@ -348,14 +368,19 @@ def rarity(texts: int, frequency: float) -> float:
     return math.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
 
 
+def _frequencies(
+    connection: sqlite3.Connection, field: int, tokens: Iterable[str]
+) -> dict[str, int]:
+    """In how many texts of a field each of some tokens is, those that are in any."""
+    select = f"SELECT token, texts FROM frequencies WHERE field = {field} AND token IN"
+    return dict(select_by_text(connection, select, tokens))
+
+
+def _totals(connection: sqlite3.Connection, field: int) -> tuple[int, int]:
+    """How many texts and tokens a field has."""
+    select = "SELECT texts, tokens FROM totals WHERE field = ?"
+    return connection.execute(select, (field,)).fetchone() or (0, 0)
+
+
 def _tokens_in(words: str) -> list[str]:
     return words.split(" ") if words else []
-
-
-def _count(connection: sqlite3.Connection, totals: Mapping[tuple[int, str], int]) -> None:
-    for field in {field for field, _ in totals}:
-        connection.execute(
-            "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET "
-            "texts = texts + excluded.texts, tokens = tokens + excluded.tokens",
-            (field, totals[field, "texts"], totals[field, "tokens"]),
-        )

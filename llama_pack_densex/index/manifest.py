@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 _STATE_NUMBER = re.compile(r'(?<="version": ")\d{12}(?=")')
 
-SCHEMA = 5
+SCHEMA = 6
 """The version of the layout, of folders and of what stores keep, that this code reads and writes."""
 
 FILE = "densex.json"

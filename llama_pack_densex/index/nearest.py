@@ -153,7 +153,7 @@ class VectorTable:
             allowed = np.array(
                 [row for (row,) in connection.execute("SELECT row FROM vectors")], np.int64
             )
-        return _nearest_there(connection, *self._compare(embedding, allowed), limit)
+        return _nearest_there(connection, *self._compare(connection, embedding, allowed), limit)
 
     def maintain(self, midway: bool = False) -> bool:
         """Build the graph, or add to it what came later, if that is due; whether it was done.
@@ -222,22 +222,24 @@ class VectorTable:
                 nearest = np.argpartition(-later_cosines, limit)[:limit]
                 later_rows = later_rows[nearest]
                 later_cosines = later_cosines[nearest]
-            later = (later_rows, later_cosines)
-            return (
-                later
-                if self._graph is None
-                else _joined(self._graph.nearest(embedding, limit), later)
-            )
+            parts = [(later_rows, later_cosines)]
+            if self._graph is not None:
+                parts.append(self._graph.nearest(embedding, limit))
+        return _joined(parts)
 
-    def _compare(self, embedding: Vectors, wanted: Rows) -> tuple[Rows, Cosines]:
-        """Those of some rows that can be compared, deleted ones among them, with their cosines."""
+    def _compare(
+        self, connection: sqlite3.Connection, embedding: Vectors, wanted: Rows
+    ) -> tuple[Rows, Cosines]:
+        """Those of some rows that can be compared, with their cosines."""
         with self._lock:
-            later = compare(embedding, wanted, self._rows, self._vectors)
-            return (
-                later
-                if self._graph is None
-                else _joined(self._graph.compare(embedding, wanted), later)
-            )
+            parts = [compare(embedding, wanted, self._rows, self._vectors)]
+            if self._graph is not None:
+                parts.append(self._graph.compare(embedding, wanted))
+        # others may have made another graph without what was deleted after this state
+        missing = np.setdiff1d(wanted, _joined(parts)[0])
+        if len(missing):
+            parts.append(_compare_stored(connection, embedding, missing))
+        return _joined(parts)
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
         """Bring the graph and the rows beside it up to the state that is read."""
@@ -346,6 +348,23 @@ def _nearest_there(
     return nearest[:limit]
 
 
+def _compare_stored(
+    connection: sqlite3.Connection, embedding: Vectors, wanted: Rows
+) -> tuple[Rows, Cosines]:
+    """Those of some rows that can be compared, by what the database has."""
+    select = "SELECT row, vector FROM vectors WHERE row IN"
+    pairs = select_by_row(connection, select, wanted.tolist()).fetchall()
+    if not pairs:
+        return wanted[:0], np.empty(0)
+    rows, vectors = _normalized(*_as_arrays(pairs))
+    return rows, cosines(vectors, embedding)
+
+
+def _as_arrays(pairs: Sequence[tuple[int, bytes]]) -> tuple[Rows, Vectors]:
+    vectors = np.frombuffer(b"".join(vector for _, vector in pairs), np.float32)
+    return np.array([row for row, _ in pairs], np.int64), vectors.reshape(len(pairs), -1)
+
+
 def _normalized(rows: Rows, vectors: Vectors) -> tuple[Rows, Vectors]:
     """The vectors at length 1, without those that cannot be compared."""
     lengths = np.linalg.norm(vectors, axis=1)
@@ -363,8 +382,7 @@ def _pages(connection: sqlite3.Connection, after: int) -> Iterator[tuple[Rows, V
         if not page:
             return
         after = page[-1][0]
-        vectors = np.frombuffer(b"".join(vector for _, vector in page), np.float32)
-        yield np.array([row for row, _ in page], np.int64), vectors.reshape(len(page), -1)
+        yield _as_arrays(page)
 
 
 def _checksum(file: Path, size: int) -> int:
@@ -380,7 +398,7 @@ def _last_row(connection: sqlite3.Connection) -> int:
     return int(last_row)
 
 
-def _joined(*parts: tuple[Rows, Cosines]) -> tuple[Rows, Cosines]:
+def _joined(parts: Sequence[tuple[Rows, Cosines]]) -> tuple[Rows, Cosines]:
     rows, similarities = zip(*parts, strict=True)
     return np.concatenate(rows), np.concatenate(similarities)
 

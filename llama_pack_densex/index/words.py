@@ -106,7 +106,6 @@ class Words:
             "tokenizer": self.name,
             "sample": sample,
             "propositions": self.propositions,
-            "names": True,
         }
         return json.dumps(made)
 

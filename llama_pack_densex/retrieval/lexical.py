@@ -74,12 +74,13 @@ class KeywordSearch:
         with self.database.reading() as connection:
             allowed = None if passing is None else rows_passing(passing, self.database, connection)
             searched = [*tokens, *_hiding(connection, tokens, single, allowed)]
-            rarities = keywords.rarities(connection, searched)
-            weights = _weights(searched, rarities)
-            passages, has_more = _best_passages(connection, weights, k, allowed)
+            rarities = keywords.rarities(connection, keywords.PASSAGES, searched)
+            passages, has_more = _best_passages(
+                connection, _weights(searched, rarities), k, allowed
+            )
             if not passages:
                 return NOTHING
-            units = self._matching_units(connection, weights, passages)
+            units = self._matching_units(connection, searched, passages)
             content = {token: rarities[token] for token in content_words(tokens)}
             coverage = _coverage(connection, content, single, passages[0].row.row)
         hits = tuple(
@@ -94,10 +95,7 @@ class KeywordSearch:
         return {token for token in tokens if len(token) == 1 and IS_CJK.match(token)}
 
     def _matching_units(
-        self,
-        connection: sqlite3.Connection,
-        weights: Mapping[str, float],
-        passages: Sequence[_Scored],
+        self, connection: sqlite3.Connection, tokens: Sequence[str], passages: Sequence[_Scored]
     ) -> Mapping[str, list[FoundNode]]:
         """The units of some passages that have any of some tokens, by passage, best first."""
         units: defaultdict[str, list[FoundNode]] = defaultdict(list)
@@ -105,6 +103,7 @@ class KeywordSearch:
             return units
         of_passages = units_of_passages(connection, [passage.row.id for passage in passages])
         searched = {unit.row: unit for unit in of_passages if unit.granularity in self.granularity}
+        weights = _weights(tokens, keywords.rarities(connection, keywords.UNITS, tokens))
         scores = keywords.scores_of_units(connection, weights, searched)
         for row in sorted(scores, key=lambda row: (-scores[row], row)):
             unit = searched[row]
@@ -144,7 +143,7 @@ def _hiding(
     others = [token for token in tokens if token not in single]
     if not single:
         return []
-    weights = _weights(others, keywords.rarities(connection, others))
+    weights = _weights(others, keywords.rarities(connection, keywords.PASSAGES, others))
     if _best_passages(connection, weights, 1, allowed)[0]:
         return []
     return [token for token in keywords.tokens_with(connection, single) if len(token) == 2]
