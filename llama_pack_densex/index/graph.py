@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # made-up ones; with 192 for a question to 0.96 there.
 _BUILDING = {"connectivity": 24, "expansion_add": 192}
 _LEAST_EXPANSION = 256
+_ROWS_AT_ONCE = 16_384  # that are compared: of all, a copy would take too much memory
 _LEAST_CANDIDATES = 64  # with a byte a number, the nearest is not always before the next
 
 Vectors = npt.NDArray[np.float32]
@@ -140,7 +141,8 @@ def compare(embedding: Vectors, wanted: Rows, rows: Rows, vectors: Vectors) -> t
     places = np.searchsorted(rows, wanted)
     places[places == len(rows)] = 0
     places = places[rows[places] == wanted] if len(rows) else places[:0]
-    return rows[places], cosines(vectors[places], embedding)
+    parts = np.split(places, range(_ROWS_AT_ONCE, len(places), _ROWS_AT_ONCE))
+    return rows[places], np.concatenate([cosines(vectors[part], embedding) for part in parts])
 
 
 def cosines(vectors: Vectors, embedding: Vectors) -> Cosines:
