@@ -9,7 +9,7 @@ Small World graphs", 2016; by usearch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,8 @@ _LEAST_CANDIDATES = 64  # with a byte a number, the nearest is not always before
 
 Vectors = npt.NDArray[np.float32]
 Cosines = npt.NDArray[np.float64]
+Page = tuple[Rows, Vectors]
+"""Some rows, in order, with their vectors."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,13 @@ class Graph:
         links: Has the rows as keys.
         rows: In order.
         vectors: Of the rows, of length 1.
+        file: What it is mapped from; None means that it is in memory.
     """
 
     links: Index
     rows: Rows
     vectors: Vectors
+    file: Path | None = None
 
     def nearest(self, embedding: Vectors, limit: int) -> tuple[Rows, Cosines]:
         """Rows that are likely to be the nearest, with their cosines, in any order.
@@ -69,48 +73,75 @@ class Graph:
         """
         return compare(embedding, wanted, self.rows, self.vectors)
 
-    def save(self, file: Path) -> int:
-        """Write it into a file: the links as usearch writes them, then the rows, then the vectors; return
-        where these begin, in bytes."""
+
+@dataclass(frozen=True)
+class GraphDraft:
+    """A graph whose vectors are yet to be read: a million of them are more than a gigabyte.
+
+    Args:
+        links: Of all rows.
+        rows: In order.
+        earlier: The graph that it goes on with, or None.
+    """
+
+    links: Index
+    rows: Rows
+    earlier: Graph | None
+
+    @classmethod
+    def of(cls, pages: Iterable[Page], earlier: Graph | None) -> GraphDraft | None:
+        """Link some rows, and those of an earlier graph, which stays as it is; None if there are no rows.
+
+        Args:
+            pages: Rows and their vectors, of length 1, in order; later than those of the earlier graph.
+            earlier: The graph to go on with.
+        """
+        links = None if earlier is None else _copied_links(earlier)
+        rows = [] if earlier is None else [earlier.rows]
+        for page_rows, page_vectors in pages:
+            if not len(page_rows):
+                continue
+            if links is None:
+                links = _empty_links(page_vectors.shape[1])
+            links.add(page_rows.astype(np.uint64), page_vectors)
+            rows.append(page_rows)
+        return None if links is None else cls(links, np.concatenate(rows), earlier)
+
+    def save(self, file: Path, pages: Iterable[Page]) -> int:
+        """Write the graph into a file: the links as usearch writes them, then the rows, then the vectors.
+
+        Args:
+            file: The file.
+            pages: The same as before.
+
+        Returns:
+            Where the vectors begin, in bytes.
+        """
         self.links.save(file)
         with file.open("ab") as stream:
             stream.write(bytes(-stream.tell() % self.rows.itemsize))
             self.rows.tofile(stream)
             vectors_at = stream.tell()
-            self.vectors.tofile(stream)
+            for vectors in self._vectors(pages):
+                vectors.tofile(stream)
         return vectors_at
 
+    def graph(self, pages: Iterable[Page]) -> Graph:
+        """The graph in memory; `pages` are the same as before."""
+        return Graph(self.links, self.rows, np.concatenate([*self._vectors(pages)]))
 
-def built_graph(
-    pages: Iterable[tuple[Rows, Vectors]], earlier: Graph | None = None
-) -> Graph | None:
-    """A graph of some rows, and those of an earlier one, which stays as it is; None if there are no rows.
-
-    Args:
-        pages: Rows with their vectors, of length 1, in order; later than those of the earlier graph.
-        earlier: The graph to go on with.
-    """
-    links = None if earlier is None else _copy(earlier.links)
-    rows = [] if earlier is None else [earlier.rows]
-    vectors = [] if earlier is None else [earlier.vectors]
-    for page_rows, page_vectors in pages:
-        if not len(page_rows):
-            continue
-        if links is None:
-            links = _empty_links(page_vectors.shape[1])
-        links.add(page_rows.astype(np.uint64), page_vectors)
-        rows.append(page_rows)
-        vectors.append(page_vectors)
-    if links is None:
-        return None
-    return Graph(links, np.concatenate(rows), np.concatenate(vectors))
+    def _vectors(self, pages: Iterable[Page]) -> Iterator[Vectors]:
+        if self.earlier is not None:
+            yield self.earlier.vectors
+        for _, vectors in pages:
+            yield vectors
 
 
 def mapped_graph(file: Path, vectors_at: int) -> Graph:
     """The graph in a file; of a damaged one, usearch may read what is outside.
 
     Args:
-        file: What `Graph.save` wrote.
+        file: What `GraphDraft.save` wrote.
         vectors_at: What it returned.
 
     Raises:
@@ -126,7 +157,7 @@ def mapped_graph(file: Path, vectors_at: int) -> Graph:
     rows_at = vectors_at - len(links) * np.dtype(np.int64).itemsize
     rows = np.memmap(file, np.int64, "r", rows_at, (len(links),))
     vectors = np.memmap(file, np.float32, "r", vectors_at, (len(links), links.ndim))
-    return Graph(links, rows, vectors)
+    return Graph(links, rows, vectors, file)
 
 
 def compare(embedding: Vectors, wanted: Rows, rows: Rows, vectors: Vectors) -> tuple[Rows, Cosines]:
@@ -157,7 +188,9 @@ def _empty_links(dimension: int) -> Index:
     return Index(ndim=dimension, metric="ip", dtype="i8", **_BUILDING)
 
 
-def _copy(links: Index) -> Index:
+def _copied_links(graph: Graph) -> Index:
+    """A copy in memory, to add to it."""
     from usearch.index import Index
 
-    return Index.restore(links.save(), view=False, **_BUILDING)
+    source = graph.links.save() if graph.file is None else graph.file
+    return Index.restore(source, view=False, **_BUILDING)

@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -27,8 +27,9 @@ from llama_pack_densex.index.database import Database, get_note, select_by_row, 
 from llama_pack_densex.index.graph import (
     Cosines,
     Graph,
+    GraphDraft,
+    Page,
     Vectors,
-    built_graph,
     compare,
     cosines,
     mapped_graph,
@@ -294,25 +295,27 @@ class VectorTable:
         if note is None or earlier is None:
             note = GraphNote("", 0, 0)
         with self._database.reading() as connection:
-            last_row = _last_row(connection)
-            pages = (_normalized(*page) for page in _pages(connection, note.last_row))
-            graph = built_graph(pages, earlier)
-        if graph is None:
-            return
-        note = GraphNote("", len(graph.rows), last_row, removed=note.removed)
-        if self._folder is not None:
-            note = _save(graph, self._folder, note)
+            draft = GraphDraft.of(_normalized_pages(connection, note.last_row), earlier)
+            if draft is None:
+                return
+            pages = _normalized_pages(connection, note.last_row)
+            note = GraphNote("", len(draft.rows), _last_row(connection), removed=note.removed)
+            graph = None
+            if self._folder is None:
+                graph = draft.graph(pages)
+            else:
+                note = _save(draft, pages, self._folder, note)
         set_note(self._database.writing(), _NOTE, json.dumps(asdict(note)))
         self._database.commit()
         with self._lock:
-            self._hold(graph if self._folder is None else self._mapped(note), note)
+            self._hold(graph or self._mapped(note), note)
 
 
-def _save(graph: Graph, folder: Path, note: GraphNote) -> GraphNote:
+def _save(draft: GraphDraft, pages: Iterable[Page], folder: Path, note: GraphNote) -> GraphNote:
     """Write a graph into a file of its own, and note its name and content."""
     file = folder / f"{note.last_row}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
     unfinished = file.with_suffix(f"{_SUFFIX}.unfinished")
-    vectors_at = graph.save(unfinished)
+    vectors_at = draft.save(unfinished, pages)
     os.replace(unfinished, file)
     return replace(
         note,
@@ -360,19 +363,23 @@ def _compare_stored(
     return rows, cosines(vectors, embedding)
 
 
-def _as_arrays(pairs: Sequence[tuple[int, bytes]]) -> tuple[Rows, Vectors]:
+def _normalized_pages(connection: sqlite3.Connection, after: int) -> Iterator[Page]:
+    return (_normalized(*page) for page in _pages(connection, after))
+
+
+def _as_arrays(pairs: Sequence[tuple[int, bytes]]) -> Page:
     vectors = np.frombuffer(b"".join(vector for _, vector in pairs), np.float32)
     return np.array([row for row, _ in pairs], np.int64), vectors.reshape(len(pairs), -1)
 
 
-def _normalized(rows: Rows, vectors: Vectors) -> tuple[Rows, Vectors]:
+def _normalized(rows: Rows, vectors: Vectors) -> Page:
     """The vectors at length 1, without those that cannot be compared."""
     lengths = np.linalg.norm(vectors, axis=1)
     is_comparable = np.isfinite(lengths) & (lengths > 0)
     return rows[is_comparable], vectors[is_comparable] / lengths[is_comparable, None]
 
 
-def _pages(connection: sqlite3.Connection, after: int) -> Iterator[tuple[Rows, Vectors]]:
+def _pages(connection: sqlite3.Connection, after: int) -> Iterator[Page]:
     """The embeddings of the rows after one, in order, some thousand at a time."""
     while True:
         page = connection.execute(
