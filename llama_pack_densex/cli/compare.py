@@ -45,7 +45,6 @@ from llama_pack_densex.evaluation.metrics import METRICS, kind_of, title_of
 from llama_pack_densex.evaluation.report import StrategyResult
 from llama_pack_densex.evaluation.strategies import resolve_strategies
 from llama_pack_densex.evaluation.strategy import Strategy
-from llama_pack_densex.ingestion.estimate import llm_behind
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm, with_provider
 from llama_pack_densex.llm.usage import RequestFigures, Usage, count_tokens
@@ -93,17 +92,14 @@ def compare_strategies(options: CompareCommand) -> bool:
     arguments = _arguments(options)
     if not is_agreed(_expenses_of_comparison(options, arguments), options):
         return False
+    results: dict[str | None, Any] = {}
     failed: list[str] = []
-    reports: dict[str | None, Report] = {}
     for language, folder in _languages(options, options.dataset):
         report = _compare(options, arguments, _read_dataset(options, language))
-        files = report.write(folder) if folder else []
-        reports[language] = report
-        if not options.as_json:
-            _print_report(report, files)
+        _publish(options, report, folder)
+        results[language] = report.to_dict()
         failed += report.all_failed
     if options.as_json:
-        results = {language: report.to_dict() for language, report in reports.items()}
         print_json(results.get(options.language, results))
     return not failed
 
@@ -142,7 +138,7 @@ def _expenses_of_comparison(options: CompareCommand, arguments: Mapping[str, Any
     for language, _ in _languages(options, options.dataset):
         dataset = _read_dataset(options, language)
         of_documents = _expenses_of_documents(options, arguments, dataset)
-        count = _count_usages if _keeps(options, REPLIES) and not of_documents else _guess_usages
+        count = _count_usages if _kept(options, REPLIES) and not of_documents else _guess_usages
         usages = count(options, arguments, dataset) if llms else {}
         expenses += of_documents
         for role, llm in llms.items():
@@ -150,9 +146,10 @@ def _expenses_of_comparison(options: CompareCommand, arguments: Mapping[str, Any
     return expenses
 
 
-def _keeps(options: CompareCommand, name: str) -> bool:
-    """Whether the report's folder has a file of an earlier comparison."""
-    return options.out is not None and (options.out / name).exists()
+def _kept(options: Evaluating, name: str) -> Path | None:
+    """A file that an earlier command left in the report's folder; None if there is none."""
+    file = options.out and options.out / name
+    return file if file and file.exists() else None
 
 
 def _expenses_of_documents(
@@ -162,13 +159,11 @@ def _expenses_of_documents(
     expenses = []
     propositionizer = arguments.get("propositionizer")
     if propositionizer is not None:
-        asking = llm_behind(propositionizer)
-        check_server(asking and asking.llm)
-        if options.out and (options.out / REPLIES).exists():
-            propositionizer = propositionizer.keeping_replies(options.out / REPLIES)
+        if replies := _kept(options, REPLIES):
+            propositionizer = propositionizer.keeping_replies(replies)
         parser, _ = make_node_parser(PackOptions(), Given(propositionizer=propositionizer))
-        expenses += expenses_of_indexing(dataset.documents, parser, set(), None)
-    if options.embed_model is not None and not _keeps(options, EMBEDDINGS):
+        expenses += expenses_of_indexing(dataset.documents, parser)
+    if options.embed_model is not None and not _kept(options, EMBEDDINGS):
         tokens = sum(count_tokens(document.text) for document in dataset.documents)
         # each strategy cuts the documents in its own way
         cuts = len(_strategies(arguments, dataset))
@@ -185,10 +180,9 @@ def _count_usages(
 ) -> dict[str, Usage]:
     """What LLMs are asked beyond the replies of an earlier comparison: counted by one with made-up
     replies."""
+    replies = _kept(options, REPLIES)
     llms = {
-        role: KeptLLM(
-            arguments[role], options.out and options.out / REPLIES, stand_in=_stand_in(role)
-        )
+        role: KeptLLM(arguments[role], replies, stand_in=_stand_in(role))
         for role in _TASKS
         if role in arguments
     }
@@ -245,62 +239,39 @@ def _arguments(options: CompareCommand) -> dict[str, Any]:
 
 def evaluate_index(options: EvaluateCommand) -> bool:
     """Ask an index questions, language by language; False where all of something failed."""
-    results: dict[str | None, Any] = {}
-    failed: list[str] = []
     if not options.estimate and not is_agreed(_expenses_of_evaluation(options), options):
         return False
+    results: dict[str | None, Any] = {}
+    failed: list[str] = []
     for language, folder in _languages(options, options.questions):
         if not options.as_json and language != options.language:
             print_heading(str(language))
+        report, requests = _evaluate(options, language, options.estimate)
         if options.estimate:
-            results[language] = _estimate_evaluation(options, language)
+            results[language] = requests
         else:
-            report = _evaluate_and_report(options, language, folder)
+            _publish(options, report, folder)
             results[language] = _main_figures(report)
             failed += report.all_failed
+        if not options.as_json:
+            _print_requests(requests, options.estimate)
     if options.as_json:
         print_json(results.get(options.language, results))
     return not failed
 
 
-def _estimate_evaluation(
-    options: EvaluateCommand, language: str | None
-) -> dict[str, RequestFigures]:
-    """What LLMs would be asked in a language; printed unless it is for JSON."""
-    llms = _llms(options, is_estimate=True)
-    _evaluate(options, language, llms)
-    requests = {role: llm.figures for role, llm in llms.items()}
-    if not options.as_json:
-        _print_requests(requests, is_estimate=True)
-    return requests
-
-
-def _evaluate_and_report(
-    options: EvaluateCommand, language: str | None, folder: Path | None
-) -> Report:
-    """Ask the questions in a language; the report is written, and printed unless it is for JSON."""
-    llms = _llms(options, is_estimate=False)
-    report = _evaluate(options, language, llms, options.trulens)
-    files = report.write(folder) if folder else []
-    if not options.as_json:
-        _print_report(report, files)
-        _print_requests({role: llm.figures for role, llm in llms.items()}, is_estimate=False)
-    return report
-
-
 def _evaluate(
-    options: EvaluateCommand,
-    language: str | None,
-    llms: Mapping[str, KeptLLM],
-    trulens: Path | None = None,
-) -> Report:
+    options: EvaluateCommand, language: str | None, is_estimate: bool
+) -> tuple[Report, dict[str, RequestFigures]]:
+    """Ask the questions in a language: the report, and what each LLM was asked, or would be."""
+    llms = _llms(options, is_estimate)
     pack = options.index.open(
         proposition_llm=NONE,
         query_llm=llms.get("answers", NONE),
         similarity_top_k=options.top_k,
         **options.chosen("embed_model", *PackOptions.model_fields),
     )
-    return evaluate(
+    report = evaluate(
         pack,
         options.questions,
         name=options.index.name,
@@ -308,10 +279,11 @@ def _evaluate(
         max_questions=options.limit,
         reader_llm=llms.get("reader"),
         judge_llm=llms.get("judge"),
-        trulens=trulens,
+        trulens=None if is_estimate else options.trulens,
         show_progress=is_terminal(),
         ignore_identical_ids=not options.keep_identical_ids,
     )
+    return report, {role: llm.figures for role, llm in llms.items()}
 
 
 def _expenses_of_evaluation(options: EvaluateCommand) -> list[Expense]:
@@ -324,13 +296,9 @@ def _expenses_of_evaluation(options: EvaluateCommand) -> list[Expense]:
         check_server(named_llm(name))
     expenses = []
     for language, _ in _languages(options, options.questions):
-        llms = _llms(options, is_estimate=True)
-        _evaluate(options, language, llms)
-        expenses += [
-            Expense.of(f"{costly[role]} ({role})", llm.figures)
-            for role, llm in llms.items()
-            if role in costly
-        ]
+        _, requests = _evaluate(options, language, is_estimate=True)
+        for role, name in costly.items():
+            expenses.append(Expense.of(f"{name} ({role})", requests[role]))
     return expenses
 
 
@@ -358,9 +326,7 @@ def _llm_names(options: EvaluateCommand) -> dict[str, str]:
 def _llms(options: EvaluateCommand, is_estimate: bool) -> dict[str, KeptLLM]:
     """The LLMs that are asked, by what for; for an estimate they only count what they would be asked."""
     stand_ins = _STAND_INS if is_estimate else {}
-    replies = options.out and options.out / REPLIES
-    if replies and is_estimate and not replies.exists():
-        replies = None
+    replies = _kept(options, REPLIES) if is_estimate else options.out and options.out / REPLIES
     return {
         role: KeptLLM(
             named_llm(name, asked=not is_estimate),
@@ -383,8 +349,13 @@ def _main_figures(report: Report) -> dict[str, Any]:
     }
 
 
-def _print_report(report: Report, files: Sequence[Path]) -> None:
-    """Print the main figures, what was left out, and where files were written."""
+def _publish(
+    options: CompareCommand | EvaluateCommand, report: Report, folder: Path | None
+) -> None:
+    """Write a report to its folder; print the main figures and what was left out, unless JSON is wanted."""
+    files = report.write(folder) if folder else []
+    if options.as_json:
+        return
     dataset = report.dataset
     write(
         f"{one_line(dataset.name)}: {many(dataset.questions, 'question')} about "

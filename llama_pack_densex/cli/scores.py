@@ -90,27 +90,22 @@ def _is_agreed(options: ScorePropositionsCommand, propositionizer: Propositioniz
     """Whether the models are there, and the user agrees to what they cost."""
     from llama_index.core.schema import Document
 
-    from llama_pack_densex.cli.places import check_embedding_server, check_server
     from llama_pack_densex.cli.spending import (
         expenses_of_embedding,
         expenses_of_indexing,
         is_agreed,
     )
     from llama_pack_densex.evaluation.propositions import read_recorded
-    from llama_pack_densex.ingestion.estimate import llm_behind
     from llama_pack_densex.llm.usage import count_tokens
     from llama_pack_densex.node_parsers.parsers import PropositionNodeParser
 
     reference = read_recorded(options.reference).values()
     expenses = []
     if propositionizer is not None:
-        asking = llm_behind(propositionizer)
-        check_server(asking and asking.llm)
         documents = [Document(text=passage.text) for passage, _ in reference]
         parser = PropositionNodeParser(propositionizer=propositionizer)
-        expenses += expenses_of_indexing(documents, parser, set(), None)
+        expenses += expenses_of_indexing(documents, parser)
     if options.embed_model is not None:
-        check_embedding_server(options.embed_model)
         tokens = sum(count_tokens(text) for _, propositions in reference for text in propositions)
         # those of the other side are as long
         expenses += expenses_of_embedding(options.embed_model, 2 * tokens)
