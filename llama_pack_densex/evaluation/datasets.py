@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -258,8 +258,13 @@ def _check_references(dataset: EvaluationSet, path: Path) -> None:
     """Published datasets have labels for documents that are gone, ArguAna's among them: of these it warns."""
     ids = {document.id_ for document in dataset.documents}
     for question in dataset.questions:
-        if question.id not in dataset.relevance:
-            _check_question(question, ids, path)
+        where = f"{path}, question {question.id}"
+        if question.id in dataset.relevance:
+            continue
+        if question.document_id and question.document_id not in ids:
+            raise DatasetError(f"{where}: there is no document {question.document_id!r}")
+        if not (question.answers or question.document_id):
+            raise DatasetError(f"{where}: expected 'answers', 'document', or both")
     labels = list(chain.from_iterable(dataset.relevance.values()))
     lost = [document_id for document_id in labels if document_id not in ids]
     if lost:
@@ -414,14 +419,6 @@ def _with_folder(
             name = from_file[name]
         questions.append(replace(question, document_id=name))
     return replace(dataset, documents=documents, questions=questions)
-
-
-def _check_question(question: Question, document_ids: Collection[str], path: Path) -> None:
-    where = f"{path}, question {question.id}"
-    if question.document_id and question.document_id not in document_ids:
-        raise DatasetError(f"{where}: there is no document {question.document_id!r}")
-    if not (question.answers or question.document_id):
-        raise DatasetError(f"{where}: expected 'answers', 'document', or both")
 
 
 def _in_one_language(

@@ -10,6 +10,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet
@@ -196,13 +197,21 @@ def _label_scores(dataset: EvaluationSet, retrievals: Retrievals, k: int) -> Sco
     }
     if all(len(documents) > 1 for documents in needed.values()):
         for cut in SUPPORT_CUTS:
-            shares = {
-                key: len(documents.intersection(retrievals[key].documents[:cut])) / len(documents)
-                for key, documents in needed.items()
-            }
+            shares = _shares_found(needed, retrievals, cut)
             scores[f"support@{cut}"] = shares
             scores[f"all_support@{cut}"] = {key: float(share == 1) for key, share in shares.items()}
     return scores
+
+
+def _shares_found(
+    needed: Mapping[str, set[str]], retrievals: Retrievals, k: int
+) -> dict[str, float]:
+    """For each question, the share of the documents that it needs which is among the first k."""
+    shares = {}
+    for key, documents in needed.items():
+        first = retrievals[key].documents[:k]
+        shares[key] = len(documents.intersection(first)) / len(documents)
+    return shares
 
 
 def _gold_scores(placed: Retrievals, k: int) -> Scores:
