@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import typer
+from llama_index.core.llms import LLM
 
 from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand
 from llama_pack_densex.cli.ingest import make_propositionizer
@@ -32,6 +35,7 @@ from llama_pack_densex.cli.spending import (
     is_local_name,
 )
 from llama_pack_densex.evaluation import KeptLLM, Report, read_dataset
+from llama_pack_densex.evaluation.answers import TRIAD
 from llama_pack_densex.evaluation.compare import (
     EMBEDDINGS,
     READER_LENGTHS,
@@ -63,7 +67,6 @@ _WITH_ANSWERS = (
 _WITHOUT_ANSWERS = ("gold@1", "gold@5", "mrr@10", "ndcg@10")
 _OF_READER = ("em@100", "f1@100", "em@500", "f1@500")
 _OF_ANSWERS = ("str_em", "answered", "cited", "supported")
-_TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 _LAST = {"context": "{unit} that are read by default.", "failed": "items that are not counted."}
 _SIGNIFICANT = 0.05
 
@@ -90,14 +93,22 @@ def compare_strategies(options: CompareCommand) -> bool:
     if options.judge_model and not options.reader_model:
         raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
     arguments = _arguments(options)
-    if not is_agreed(_expenses_of_comparison(options, arguments), options):
+    for role in _TASKS:
+        check_server(arguments.get(role))
+    check_embedding_server(options.embed_model)
+    comparisons = [
+        _Comparison(options, arguments, language, folder, _read_dataset(options, language))
+        for language, folder in _languages(options, options.dataset)
+    ]
+    expenses = [expense for comparison in comparisons for expense in comparison.expenses()]
+    if not is_agreed(expenses, options):
         return False
     results: dict[str | None, Any] = {}
     failed: list[str] = []
-    for language, folder in _languages(options, options.dataset):
-        report = _compare(options, arguments, _read_dataset(options, language))
-        _publish(options, report, folder)
-        results[language] = report.to_dict()
+    for comparison in comparisons:
+        report = comparison.run()
+        _publish(options, report, comparison.folder)
+        results[comparison.language] = report.to_dict()
         failed += report.all_failed
     if options.as_json:
         print_json(results.get(options.language, results))
@@ -116,96 +127,96 @@ def _read_dataset(options: CompareCommand, language: str | None) -> EvaluationSe
         )
 
 
-def _compare(
-    options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet
-) -> Report:
-    return compare(
-        dataset,
-        cache_dir=options.out,
-        show_progress=is_terminal(),
-        ignore_identical_ids=not options.keep_identical_ids,
-        **arguments,
-    )
+@dataclass(frozen=True)
+class _Comparison:
+    """A comparison in one language, and what it costs.
 
+    Args:
+        options: What the user wants.
+        arguments: Of `compare`, the same for each language.
+        language: The language, if it has to be said.
+        folder: Where the report goes.
+        dataset: The questions in that language.
+    """
 
-def _expenses_of_comparison(options: CompareCommand, arguments: Mapping[str, Any]) -> list[Expense]:
-    """What models are going to be asked."""
-    llms = {role: llm for role, llm in arguments.items() if role in _TASKS}
-    for llm in llms.values():
-        check_server(llm)
-    check_embedding_server(options.embed_model)
-    expenses = []
-    for language, _ in _languages(options, options.dataset):
-        dataset = _read_dataset(options, language)
-        of_documents = _expenses_of_documents(options, arguments, dataset)
-        count = _count_usages if _kept(options, REPLIES) and not of_documents else _guess_usages
-        usages = count(options, arguments, dataset) if llms else {}
-        expenses += of_documents
+    options: CompareCommand
+    arguments: Mapping[str, Any]
+    language: str | None
+    folder: Path | None
+    dataset: EvaluationSet
+
+    def run(self, **stand_ins: Any) -> Report:
+        """Compare; what stands in for some of the arguments takes their place."""
+        return compare(
+            self.dataset,
+            cache_dir=self.options.out,
+            show_progress=is_terminal(),
+            ignore_identical_ids=not self.options.keep_identical_ids,
+            **{**self.arguments, **stand_ins},
+        )
+
+    def expenses(self) -> list[Expense]:
+        """What models are going to be asked."""
+        expenses = self._expenses_of_documents()
+        llms = {role: llm for role, llm in self.arguments.items() if role in _TASKS}
+        if not llms:
+            return expenses
+        replies = _kept(self.options, REPLIES)
+        can_count = replies and not expenses
+        usages = self._count_usages(llms, replies) if can_count else self._guess_usages()
         for role, llm in llms.items():
             expenses += expenses_of_llm(llm, usages[role], purpose=f" for {_TASKS[role]}")
-    return expenses
+        return expenses
+
+    def _expenses_of_documents(self) -> list[Expense]:
+        """What propositions and embeddings come to that are not in the report's folder."""
+        expenses = []
+        documents = self.dataset.documents
+        propositionizer = self.arguments.get("propositionizer")
+        if propositionizer is not None:
+            if replies := _kept(self.options, REPLIES):
+                propositionizer = propositionizer.keeping_replies(replies)
+            parser, _ = make_node_parser(PackOptions(), Given(propositionizer=propositionizer))
+            expenses += expenses_of_indexing(documents, parser)
+        embed_model = self.options.embed_model
+        if embed_model is not None and not _kept(self.options, EMBEDDINGS):
+            tokens = sum(count_tokens(document.text) for document in documents)
+            # each strategy cuts the documents in its own way
+            expenses += expenses_of_embedding(embed_model, len(self._strategies()) * tokens)
+        return expenses
+
+    def _strategies(self) -> Sequence[Strategy]:
+        return resolve_strategies(self.arguments.get("strategies"), self.dataset.has_candidates)
+
+    def _count_usages(self, llms: Mapping[str, LLM], replies: Path | None) -> dict[str, Usage]:
+        """What LLMs are asked beyond the replies of an earlier comparison: counted by one with made-up
+        replies."""
+        counting = {
+            role: KeptLLM(llm, replies, stand_in=_stand_in(role)) for role, llm in llms.items()
+        }
+        self.run(**counting, trulens=None)
+        return {role: llm.figures.usage for role, llm in counting.items()}
+
+    def _guess_usages(self) -> dict[str, Usage]:
+        """What LLMs are asked, roughly: the contexts are not known before there are propositions."""
+        strategies = self._strategies()
+        answers = len(self.dataset.questions) * len(strategies)
+        reader = _usage(
+            "reader_llm", answers * len(READER_LENGTHS), fmean(READER_LENGTHS) * _TOKENS_OF_A_WORD
+        )
+        judge = _usage("judge_llm", answers * len(TRIAD), max(READER_LENGTHS) * _TOKENS_OF_A_WORD)
+        headers = Usage()
+        if any(strategy.name.startswith("contextual") for strategy in strategies):
+            for document in self.dataset.documents:  # each passage is sent with the whole of it
+                tokens = count_tokens(document.text)
+                headers += _usage("llm", ceil(tokens / _TOKENS_OF_A_PASSAGE), tokens)
+        return {"reader_llm": reader, "judge_llm": judge, "llm": headers}
 
 
 def _kept(options: Evaluating, name: str) -> Path | None:
     """A file that an earlier command left in the report's folder; None if there is none."""
     file = options.out and options.out / name
     return file if file and file.exists() else None
-
-
-def _expenses_of_documents(
-    options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet
-) -> list[Expense]:
-    """What propositions and embeddings come to that are not in the report's folder."""
-    expenses = []
-    propositionizer = arguments.get("propositionizer")
-    if propositionizer is not None:
-        if replies := _kept(options, REPLIES):
-            propositionizer = propositionizer.keeping_replies(replies)
-        parser, _ = make_node_parser(PackOptions(), Given(propositionizer=propositionizer))
-        expenses += expenses_of_indexing(dataset.documents, parser)
-    if options.embed_model is not None and not _kept(options, EMBEDDINGS):
-        tokens = sum(count_tokens(document.text) for document in dataset.documents)
-        # each strategy cuts the documents in its own way
-        cuts = len(_strategies(arguments, dataset))
-        expenses += expenses_of_embedding(options.embed_model, cuts * tokens)
-    return expenses
-
-
-def _strategies(arguments: Mapping[str, Any], dataset: EvaluationSet) -> Sequence[Strategy]:
-    return resolve_strategies(arguments.get("strategies"), dataset.has_candidates)
-
-
-def _count_usages(
-    options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet
-) -> dict[str, Usage]:
-    """What LLMs are asked beyond the replies of an earlier comparison: counted by one with made-up
-    replies."""
-    replies = _kept(options, REPLIES)
-    llms = {
-        role: KeptLLM(arguments[role], replies, stand_in=_stand_in(role))
-        for role in _TASKS
-        if role in arguments
-    }
-    _compare(options, {**arguments, **llms, "trulens": None}, dataset)
-    return {role: llm.figures.usage for role, llm in llms.items()}
-
-
-def _guess_usages(
-    options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet
-) -> dict[str, Usage]:
-    """What LLMs are asked, roughly: the contexts are not known before there are propositions."""
-    strategies = _strategies(arguments, dataset)
-    answers = len(dataset.questions) * len(strategies)
-    reader = _usage(
-        "reader_llm", answers * len(READER_LENGTHS), fmean(READER_LENGTHS) * _TOKENS_OF_A_WORD
-    )
-    judge = _usage("judge_llm", answers * len(_TRIAD), max(READER_LENGTHS) * _TOKENS_OF_A_WORD)
-    headers = Usage()
-    if any(strategy.name.startswith("contextual") for strategy in strategies):
-        for document in dataset.documents:  # each passage is sent with the whole of it
-            tokens = count_tokens(document.text)
-            headers += _usage("llm", ceil(tokens / _TOKENS_OF_A_PASSAGE), tokens)
-    return {"reader_llm": reader, "judge_llm": judge, "llm": headers}
 
 
 def _stand_in(role: str) -> str:
@@ -352,10 +363,17 @@ def _main_figures(report: Report) -> dict[str, Any]:
 def _publish(
     options: CompareCommand | EvaluateCommand, report: Report, folder: Path | None
 ) -> None:
-    """Write a report to its folder; print the main figures and what was left out, unless JSON is wanted."""
+    """Write a report to its folder, and print it unless JSON is wanted."""
     files = report.write(folder) if folder else []
     if options.as_json:
         return
+    _print_report(report)
+    if files:
+        write(f"Written: {', '.join(one_line(str(file)) for file in files)}.")
+
+
+def _print_report(report: Report) -> None:
+    """Print the main figures, and what was left out."""
     dataset = report.dataset
     write(
         f"{one_line(dataset.name)}: {many(dataset.questions, 'question')} about "
@@ -368,13 +386,11 @@ def _publish(
     if report.comparisons:
         first = one_line(report.comparisons[0].first)
         write(f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test).", "dim")
-    for names in (_OF_READER, _OF_ANSWERS, _TRIAD):
+    for names in (_OF_READER, _OF_ANSWERS, TRIAD):
         _print_metrics(report, names, "failed", _failures(report, names))
     _print_skipped(report)
     if report.all_failed:
         write(f"All failed for: {', '.join(report.all_failed)}.")
-    if files:
-        write(f"Written: {', '.join(one_line(str(file)) for file in files)}.")
 
 
 def _failures(report: Report, metrics: Collection[str]) -> list[int]:
@@ -385,11 +401,11 @@ def _failures(report: Report, metrics: Collection[str]) -> list[int]:
 
 
 def _print_skipped(report: Report) -> None:
-    for reason in dict.fromkeys(skipped.reason for skipped in report.skipped):
-        names = ", ".join(
-            one_line(skipped.name) for skipped in report.skipped if skipped.reason == reason
-        )
-        write(f"Left out: {names}: {reason.removesuffix('.')}.")
+    names_by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    for skipped in report.skipped:
+        names_by_reason[skipped.reason].append(one_line(skipped.name))
+    for reason, names in names_by_reason.items():
+        write(f"Left out: {', '.join(names)}: {reason.removesuffix('.')}.")
 
 
 def _print_metrics(

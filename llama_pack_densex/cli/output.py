@@ -73,12 +73,12 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and is_terminal()
 
 
-def is_confirmed(warning: str, question: str) -> bool:
-    """Ask the user, in a terminal, about what a warning says; where nobody can be asked, the answer is no."""
+def is_trusted(warning: str) -> bool:
+    """Ask the user, in a terminal, whether to use what a warning is about; where nobody can be asked: no."""
     if not can_ask():
         return False
     warn(warning)
-    return typer.confirm(question, err=True)
+    return typer.confirm("Use it this time?", err=True)
 
 
 def print_error(error: Exception) -> None:

@@ -16,7 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 from llama_index.core.schema import Document
 
 from llama_pack_densex.cli.options import Command
-from llama_pack_densex.cli.output import is_confirmed, waiting, warn
+from llama_pack_densex.cli.output import is_trusted, waiting, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.index.adapters import adapter_for
 from llama_pack_densex.index.folder import REPORT_FILE, IndexFolder
@@ -123,7 +123,7 @@ class IndexPlace:
         try:
             return self._open(arguments)
         except UnnamedModelError as error:
-            if not is_confirmed(str(error), "Use it this time?"):
+            if not is_trusted(str(error)):
                 raise
             return self._open(arguments | {"embed_model": error.model})
 

@@ -19,7 +19,7 @@ from llama_index.core.schema import BaseNode
 from llama_pack_densex.cli.options import Spending
 from llama_pack_densex.cli.output import can_ask, inform, waiting
 from llama_pack_densex.cli.places import check_embedding_server, check_server
-from llama_pack_densex.ingestion.estimate import estimate, llm_behind
+from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import PROVIDERS, is_model_name, parse_name
 from llama_pack_densex.llm.reference import output_settings
@@ -145,14 +145,7 @@ def expenses_of_indexing(
         return []
     with waiting("Estimating the cost"):
         new = _NewDocuments(documents, parser, indexed)
-        characters = new.characters()
-        step = ceil(characters / _SURVEYED) or 1
-        report = estimate(new.every(step), parser, embed_model_name=embed_model)
-        # all replies of these are there; of the others?
-        if step > 1 and asks_elsewhere and not report.requests:
-            step = 1
-            report = estimate(new.every(step), parser, embed_model_name=embed_model)
-        scale = characters / max(new.characters(step), 1)
+        report, scale = new.estimate_some(embed_model, asks_elsewhere)
     expenses = expenses_of_embedding(embed_model, round(scale * report.embedding_tokens), prices)
     if asking is None:
         return expenses
@@ -168,6 +161,19 @@ class _NewDocuments:
     documents: Iterable[BaseNode]
     parser: BasePropositionNodeParser
     indexed: Collection[str]
+
+    def estimate_some(
+        self, embed_model: str | None, asks_elsewhere: bool
+    ) -> tuple[Estimate, float]:
+        """An estimate of some of them, and how many times as much all of them are."""
+        characters = self.characters()
+        step = ceil(characters / _SURVEYED) or 1
+        report = estimate(self.every(step), self.parser, embed_model_name=embed_model)
+        # all replies of these are there; of the others?
+        if step > 1 and asks_elsewhere and not report.requests:
+            step = 1
+            report = estimate(self.every(step), self.parser, embed_model_name=embed_model)
+        return report, characters / max(self.characters(step), 1)
 
     def every(self, step: int) -> Iterator[BaseNode]:
         """Every so many of them."""

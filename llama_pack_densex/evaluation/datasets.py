@@ -6,7 +6,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +266,7 @@ def _check_references(dataset: EvaluationSet, path: Path) -> None:
         if not (question.answers or question.document_id):
             raise DatasetError(f"{where}: expected 'answers', 'document', or both")
     labels = list(chain.from_iterable(dataset.relevance.values()))
-    lost = [document_id for document_id in labels if document_id not in ids]
+    lost = list(filterfalse(ids.__contains__, labels))
     if lost:
         logger.warning(
             "%s: %d of its %d labels are for documents that are not there (%r is the first); "

@@ -124,10 +124,7 @@ class Assessor:
         places = [self._locator.place(node) for node in results]
         located = [self._locator.passage(place) for place in places if place and place.span]
         passages = {passage: self._locator.text(passage) for passage, _ in located}
-        units = {
-            place or node.node_id: (place, node.get_content())  # each place once
-            for place, node in zip(places, results, strict=True)
-        }
+        units = _distinct_units(places, results)
         rank, gold_rank = self._ranks(question, passages.items())
         text, source, unit = (
             self._shown(question, results[0], places[0]) if results else ("", "", "")
@@ -344,6 +341,16 @@ def length_until_answer(texts: Texts, answers: Texts, language: str = "en") -> i
             return length + lacking + 1
         length += len(ends)
     return None
+
+
+def _distinct_units(
+    places: Sequence[Place | None], results: Sequence[BaseNode]
+) -> dict[Place | str, tuple[Place | None, str]]:
+    """What was retrieved, each place once."""
+    return {
+        place or node.node_id: (place, node.get_content())
+        for place, node in zip(places, results, strict=True)
+    }
 
 
 def _excerpt(text: str, answers: Texts, language: str) -> str:

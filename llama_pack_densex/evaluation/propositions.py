@@ -147,11 +147,7 @@ def score_propositions(
     scored = dict.fromkeys(expected, SetScore())
     for key in shared:
         scored[key] = set_score(similarity.matrix(predictions[key][1], expected[key][1]))
-    by_metric = {
-        metric: {key: getattr(score, metric) for key, score in scored.items()}
-        for metric in ("precision", "recall", "f1")
-    }
-    intervals = bootstrap_intervals(by_metric)
+    intervals = bootstrap_intervals(_by_metric(scored))
     language = mode(
         detect_language(passage.text, passage.title) for passage, _ in expected.values()
     )
@@ -166,6 +162,13 @@ def score_propositions(
         missing=_only_in(expected, predictions),
         extra=_only_in(predictions, expected),
     )
+
+
+def _by_metric(scores: Mapping[str, SetScore]) -> dict[str, dict[str, float]]:
+    return {
+        metric: {key: getattr(score, metric) for key, score in scores.items()}
+        for metric in ("precision", "recall", "f1")
+    }
 
 
 def _predict(
@@ -199,8 +202,6 @@ def set_score(similarities: Matrix) -> SetScore:
             most alike.
         Recall: the same over the reference's. F1: their harmonic mean.
     """
-    if not similarities.size:
-        return SetScore()
     precision = float(similarities.max(axis=1).mean())
     recall = float(similarities.max(axis=0).mean())
     total = precision + recall
@@ -324,6 +325,6 @@ def _shape(name: str, recorded: Sequence[Recorded], language: str) -> SetShape:
         name,
         propositions=len(texts),
         a_passage=len(texts) / len(recorded),
-        length=context_length(texts, language) / max(len(texts), 1),
+        length=context_length(texts, language) / len(texts),
         failing={kind: faults[kind] / total for kind, total in totals.items()},
     )
