@@ -244,6 +244,11 @@ def _with_pages(dataset: EvaluationSet, language: str) -> EvaluationSet:
     for question in dataset.questions:
         name = question.document_id
         if name in pages:
+            if not question.answers:
+                advice = f"name one ({name}#page=N), or give 'answers'"
+                raise DatasetError(
+                    f"question {question.id}: {name!r} is read page by page: {advice}"
+                )
             with_answer = (
                 page
                 for page in pages[name]
