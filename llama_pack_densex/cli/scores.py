@@ -66,8 +66,12 @@ def score_propositions(options: ScorePropositionsCommand) -> bool:
     propositionizer = None
     if not predicted.exists():
         propositionizer = make_propositionizer(options.predicted, **options.chosen("max_cost"))
+    similarity: EmbeddingSimilarity | BertScoreSimilarity
     with waiting("Loading the model"):
-        similarity = _similarity(options)
+        if options.bert_score is None:
+            similarity = evaluation.EmbeddingSimilarity(options.embed_model)
+        else:
+            similarity = evaluation.BertScoreSimilarity(options.bert_score, options.num_layers)
     if not _is_agreed(options, propositionizer):
         return False
     with waiting("Scoring"):
@@ -76,14 +80,6 @@ def score_propositions(options: ScorePropositionsCommand) -> bool:
         )
     options.show(report, _print_proposition_scores)
     return True
-
-
-def _similarity(options: ScorePropositionsCommand) -> EmbeddingSimilarity | BertScoreSimilarity:
-    from llama_pack_densex import evaluation
-
-    if options.bert_score is None:
-        return evaluation.EmbeddingSimilarity(options.embed_model)
-    return evaluation.BertScoreSimilarity(options.bert_score, options.num_layers)
 
 
 def _is_agreed(options: ScorePropositionsCommand, propositionizer: Propositionizer | None) -> bool:

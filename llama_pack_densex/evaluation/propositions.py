@@ -302,7 +302,7 @@ def read_recorded(path: Path) -> dict[str, Recorded]:
     for record in read_records(path):
         passage = Passage(
             record.text("text"),
-            record.text("title", default=""),
+            record.title,
             record.text("section", default=""),
         )
         if texts := record.texts("propositions"):
