@@ -238,9 +238,8 @@ def _arguments(options: CompareCommand) -> dict[str, Any]:
     arguments = options.chosen("embed_model", "trulens", "max_cost")
     arguments |= {use: named_llm(name) for use, name in models.items() if name not in (None, NONE)}
     if options.propositionizer is not None:
-        settings = options.chosen("max_cost")
         arguments["propositionizer"] = make_propositionizer(
-            options.propositionizer, llm, **settings
+            options.propositionizer, llm, **options.chosen("max_cost")
         )
     if options.strategies is not None:
         names = map(str.strip, options.strategies.split(","))

@@ -101,10 +101,9 @@ def _is_agreed(options: ScorePropositionsCommand, propositionizer: Propositioniz
         documents = [Document(text=passage.text) for passage, _ in reference]
         parser = PropositionNodeParser(propositionizer=propositionizer)
         expenses += expenses_of_indexing(documents, parser)
-    if options.embed_model is not None:
-        tokens = sum(count_tokens(text) for _, propositions in reference for text in propositions)
-        # those of the other side are as long
-        expenses += expenses_of_embedding(options.embed_model, 2 * tokens)
+    tokens = sum(count_tokens(text) for _, propositions in reference for text in propositions)
+    # those of the other side are as long
+    expenses += expenses_of_embedding(options.embed_model, 2 * tokens)
     return is_agreed(expenses, options)
 
 

@@ -181,7 +181,7 @@ def make_questions(  # noqa: PLR0913 (public)
                 raise writer.stopped
             for result in results:
                 _add(question_set, result)
-    return QuestionSet(question_set.questions, question_set.left_out, writer.figures)
+    return replace(question_set, requests=writer.figures)
 
 
 def estimate_questions(
