@@ -275,8 +275,11 @@ def _holds_key(address: str) -> bool:
 def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
     """The argument with a model's key; empty if LlamaIndex finds the key itself."""
     if provider == "openai-like":
-        if asked and not address:
-            _need_base(name)
+        if asked and not (address or os.environ.get("OPENAI_API_BASE") or _base_url(provider)):
+            raise ValueError(
+                f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base "
+                "at the command line, or the environment variable OPENAI_API_BASE"
+            )
         return {"api_key": next(filter(None, map(os.environ.get, _OPENAI_LIKE_KEYS)), "none")}
     if provider == "bedrock":
         return _region()
@@ -292,14 +295,6 @@ def _need_variables(name: str, provider: str) -> None:
     for variable in PROVIDERS[provider].variables:
         if not os.environ.get(variable):
             raise ValueError(f"{shown(name)} needs more: set the environment variable {variable}")
-
-
-def _need_base(name: str) -> None:
-    if not (os.environ.get("OPENAI_API_BASE") or _base_url("openai-like")):
-        raise ValueError(
-            f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base at "
-            "the command line, or the environment variable OPENAI_API_BASE"
-        )
 
 
 def _lacks_key(provider: str) -> bool:

@@ -179,11 +179,10 @@ def output_settings(llm: LLM) -> dict[str, Any]:
     settings = {name: getattr(llm, name, None) for name in names}
     if not any(map(settings.get, MODEL_FIELDS)):
         settings["model"] = llm.metadata.model_name
-    settings = {
+    plain = {
         name: value for name, value in settings.items() if value is not None and _is_plain(value)
     }
-    settings |= _sent_besides(llm)
-    return settings
+    return plain | _sent_besides(llm)
 
 
 def _sent_besides(llm: LLM) -> dict[str, Any]:

@@ -100,14 +100,11 @@ class RequestFigures:
         cost = None
         if self.cost is not None and earlier.cost is not None:
             cost = self.cost - earlier.cost
-        return replace(
-            self,
-            usage=self.usage - earlier.usage,
-            cost=cost,
-            cache_hits=self.cache_hits - earlier.cache_hits,
-            refused=self.refused - earlier.refused,
-            failed=self.failed - earlier.failed,
-        )
+        counts = {
+            name: getattr(self, name) - getattr(earlier, name)
+            for name in ("usage", "cache_hits", "refused", "failed")
+        }
+        return replace(self, cost=cost, **counts)
 
 
 # OpenAI's names and those of many others, Anthropic's and Bedrock's, Google's, Ollama's

@@ -14,7 +14,7 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index.core.utils import infer_torch_device
 from typing_extensions import Self
 
-from llama_pack_densex.llm.claims import name_place, refuse_place, unnamed_place
+from llama_pack_densex.llm.claims import name_place, refuse_field, unnamed_place
 from llama_pack_densex.llm.names import HUGGINGFACE_ADVICE
 from llama_pack_densex.llm.usage import Finish
 from llama_pack_densex.propositionizers.base import (
@@ -105,10 +105,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         Raises:
             ValueError: Only the dictionary names the folder of the model.
         """
-        if "model" not in kwargs and "model" in data:
-            refuse_place(
-                unnamed_place(data["model"]), "a model", f"pass model={data['model']!r} too."
-            )
+        refuse_field(data, kwargs, "model", "a model", unnamed_place)
         return super().from_dict(data, **kwargs)
 
     @classmethod
@@ -138,17 +135,13 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         self._is_sound = self._is_sound or any(
             part.status == "ok" for part in chain.from_iterable(parts)
         )
-        if not self._is_sound:
-            self._check_fallbacks(sets)
-        return sets
-
-    def _check_fallbacks(self, sets: Sequence[PropositionSet]) -> None:
         reasons = [result.reason for result in sets if result.status == "fallback"]
-        if len(reasons) >= _FIRST_PASSAGES:
+        if not self._is_sound and len(reasons) >= _FIRST_PASSAGES:
             raise PropositionizerError(
                 f"None of the first {len(reasons)} passages came to propositions; the last one: "
                 f"{reasons[-1]}. Is {self.model} a model that was trained to make propositions?"
             )
+        return sets
 
     def _make_parts(self, passages: Sequence[Passage]) -> list[list[PropositionSet]]:
         """The sets of each passage's parts: of the whole, or of the parts of its halves."""
