@@ -258,8 +258,7 @@ class DocumentNodes:
             _note_findings(node, findings.get(text))
             nodes.append(node)
         _note_findings(passage, findings.get(None))
-        if nodes:
-            self._adopt(passage, nodes)
+        self._adopt(passage, nodes)
         self._link_neighbours(nodes)
         return nodes
 

@@ -75,8 +75,6 @@ class PassageNodeParser(TextSplitter):
     def split_text(self, text: str) -> list[str]:
         """The passages of a text, without the white space around them."""
         pieces = find_pieces(text, self.chunk_size)
-        if not pieces:
-            return []
         passages: list[str] = []
         for begin, end in pairwise(best_cuts(pieces, self.chunk_size)):
             first = self._with_overlap(pieces, begin)
