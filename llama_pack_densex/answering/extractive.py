@@ -228,14 +228,18 @@ def _paragraph(facts: Sequence[Fact], number: int) -> str:
     sentences: list[str] = []
     for text, fact in zip(texts, ordered, strict=True):
         remark = unverified if fact.unit.unverified else ""
-        for start, end in sentence_spans(text):
-            sentence = text[start:end]
-            sentences.append(f"{sentence}{separator(sentence)}{remark}[^{number}]")
+        sentences += _with_footnotes(text, f"{remark}[^{number}]")
     if "\n" in "".join(texts) or any(map(_is_row, ordered)):
         return "\n\n".join(sentences)
     if any(map(LIST_MARKER.match, texts)):
         return "\n".join(sentences)
     return "".join(sentences) if is_japanese else " ".join(sentences)
+
+
+def _with_footnotes(text: str, footnote: str) -> Iterator[str]:
+    for start, end in sentence_spans(text):
+        sentence = text[start:end]
+        yield f"{sentence}{separator(sentence)}{footnote}"
 
 
 def _quotation(fact: Fact) -> str:

@@ -161,11 +161,8 @@ class DocumentNodes:
             for node in self._base_nodes:  # so that it counts as changed the next time
                 node.metadata[DOCUMENT_HASH_KEY] = f"{_INCOMPLETE}{self._hash}"
         units: list[BaseNode] = []
-        sets: Sequence[PropositionSet | None] = propositions
-        if not self.wanted:
-            sets = [None] * len(self._passage_nodes)
-        for passage, passage_set in zip(self._passage_nodes, sets, strict=True):
-            units += self._units_of(passage, passage_set)
+        for number, passage in enumerate(self._passage_nodes):
+            units += self._units_of(passage, propositions[number] if self.wanted else None)
         return [*self._base_nodes, *units]
 
     # Base nodes

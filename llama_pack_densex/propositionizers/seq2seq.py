@@ -135,13 +135,17 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         self._is_sound = self._is_sound or any(
             part.status == "ok" for part in chain.from_iterable(parts)
         )
+        if not self._is_sound:
+            self._check_fallbacks(sets)
+        return sets
+
+    def _check_fallbacks(self, sets: Sequence[PropositionSet]) -> None:
         reasons = [result.reason for result in sets if result.status == "fallback"]
-        if not self._is_sound and len(reasons) >= _FIRST_PASSAGES:
+        if len(reasons) >= _FIRST_PASSAGES:
             raise PropositionizerError(
                 f"None of the first {len(reasons)} passages came to propositions; the last one: "
                 f"{reasons[-1]}. Is {self.model} a model that was trained to make propositions?"
             )
-        return sets
 
     def _make_parts(self, passages: Sequence[Passage]) -> list[list[PropositionSet]]:
         """The sets of each passage's parts: of the whole, or of the parts of its halves."""
