@@ -31,7 +31,7 @@ from llama_pack_densex.evaluation.records import (
     object_record,
     read_records,
 )
-from llama_pack_densex.node_parsers.parsers import default_base_parser
+from llama_pack_densex.node_parsers.passages import PassageNodeParser
 from llama_pack_densex.node_parsers.splitting import split
 from llama_pack_densex.reading import find_files, read_file, read_files
 from llama_pack_densex.text.language import WITHOUT_SPACES, detect_language
@@ -199,7 +199,7 @@ def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
     """Unless questions have gold passages, documents are cut into passages by the pack's own splitter."""
     if any(question.span is not None for question in dataset.questions):
         return dataset
-    parser = default_base_parser()
+    parser = PassageNodeParser()
     passages = dict(dataset.passages)
     for document in dataset.documents:
         if document.id_ not in passages:
