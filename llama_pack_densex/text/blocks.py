@@ -13,7 +13,13 @@ from functools import cached_property, lru_cache
 from llama_pack_densex.text.layout import Block as Block
 from llama_pack_densex.text.layout import BlockKind, Line, Span, find_lines
 from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
-from llama_pack_densex.text.markdown import Structure, bare_row, grid_table, read_structure
+from llama_pack_densex.text.markdown import (
+    Structure,
+    bare_row,
+    grid_table,
+    read_structure,
+    row_statement,
+)
 from llama_pack_densex.text.plain import (
     LIST_MARKER,
     RULE,
@@ -123,8 +129,7 @@ class _Scanner:
         after, level = end_of_heading(self._lines, place, goes_on=goes_on)
         if not level or len(line.text) > _LONGEST_HEADING:
             return None
-        end = max(self._lines[n].end for n in range(place, after) if self._lines[n].text)
-        return after, [Block(line.start, end, "heading", level)]
+        return after, [Block(line.start, self._lines[after - 1].end, "heading", level)]
 
     def _summary_at(self, place: int) -> _Special | None:
         """The summary of `<details>`, and what stands behind it on its last line."""
@@ -233,7 +238,7 @@ def _related(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
     relations = _Relations(text)
     for block in blocks:
         needs = relations.needs_of(block)
-        yield replace(block, needs=needs, group=relations.group_of(block))
+        yield replace(block, needs=needs, row=relations.statement_of(block))
 
 
 class _Relations:
@@ -286,11 +291,14 @@ class _Relations:
         if block.kind == "row" and self._group is not None:
             yield self._group.span
 
-    def group_of(self, block: Block) -> str:
-        """The heading within its table that a row is below."""
-        if block.kind != "row" or self._group is None or self._group.names != block.names:
+    def statement_of(self, block: Block) -> str:
+        """What a row says below the heading within its table; empty of other blocks."""
+        if block.kind != "row":
             return ""
-        return self._group.cells[0]
+        group = ""
+        if self._group is not None and self._group.names == block.names:
+            group = self._group.cells[0]
+        return row_statement(("", *block.names), (group, *block.cells))
 
     def _leave(self, block: Block) -> None:
         """Forget what does not reach down to a block, and note what leads it in."""
