@@ -194,15 +194,12 @@ def _underlined(lines: Sequence[Line], place: int) -> str:
     """
     text = lines[place].text
     below = _text_at(lines, place + 1)
-    if not text or not _UNDERLINE.fullmatch(below) or RULE.fullmatch(text):
+    if not _UNDERLINE.fullmatch(below) or RULE.fullmatch(text):
         return ""
     sign = below[0]
     is_of_markdown = sign in "=-" and text[0] != "[" and not LIST_MARKER.match(text)
-    return (
-        sign
-        if is_of_markdown or _is_underlined_title(_text_at(lines, place - 1), text, below)
-        else ""
-    )
+    is_title = is_of_markdown or _is_underlined_title(_text_at(lines, place - 1), text, below)
+    return sign if is_title else ""
 
 
 def _is_underlined_title(above: str, text: str, below: str) -> bool:
@@ -426,7 +423,7 @@ _RULES: tuple[Callable[[_LineBreak], bool | None], ...] = (
     _amid_wide_letters,
 )
 _ASCII_WORD = re.compile(r"[!-~]{1,30}")
-_NEXT_WORD = re.compile(r"\S{1,30}")
+_LONGEST_WORD = 30
 
 
 def _is_at_margin(line_break: _LineBreak) -> bool:
@@ -434,8 +431,8 @@ def _is_at_margin(line_break: _LineBreak) -> bool:
     width = line_break.width
     if width >= _LEAST_BEHIND_OPEN_ENDING and _OPEN_ENDING.search(line_break.above.text[-10:]):
         return True
-    next_word = _NEXT_WORD.match(line_break.below.text)
-    reach = width + 1 + (_width(next_word[0]) if next_word else 0)
+    next_word = line_break.below.text.split(maxsplit=1)[0]
+    reach = width + 1 + _width(next_word[:_LONGEST_WORD])
     is_full = reach > _LEAST_SHARE_WITH_NEXT_WORD * line_break.margin
     return line_break.is_prose and is_full and _LEAST_AT_MARGIN <= width <= WIDEST_WRAP
 

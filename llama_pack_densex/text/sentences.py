@@ -145,13 +145,13 @@ def _match_brackets(run: str) -> dict[int, int]:
     for bracket in _BRACKET.finditer(run):
         mark = bracket[0]
         place = bracket.start()
-        closes = _CLOSERS.get(mark)
+        closes = _CLOSERS.get(mark, "")
         closes_quotation = mark == '"' and pending['"'] and not run[place - 1].isspace()
         if mark in _PAIRS and not closes_quotation:
             closer = _PAIRS[mark]
             stack.append((closer, place))
             pending[closer] += 1
-        elif closes and pending[closes]:
+        elif pending[closes]:
             closer = ""
             while closer != closes:
                 closer, opened_at[place] = stack.pop()
