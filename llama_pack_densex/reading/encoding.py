@@ -260,10 +260,7 @@ def _bits(text: str, script: _Script) -> float:
 def _try(data: bytes, encoding: str) -> str | None:
     try:
         return data.decode(encoding)
-    except (
-        UnicodeDecodeError,
-        LookupError,
-    ):  # the latter where a page declares an unknown encoding
+    except (UnicodeDecodeError, LookupError):  # the latter of an encoding that nobody knows
         return None
 
 
