@@ -5,10 +5,11 @@ understood.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from operator import attrgetter, itemgetter
 
 from llama_pack_densex.text.layout import Block as Block
 from llama_pack_densex.text.layout import BlockKind, Line, Span, find_lines
@@ -119,10 +120,9 @@ class _Scanner:
         element = self._structure.elements.get(number) or grid_table(self._lines, place)
         if element is None:
             return None
-        while place < len(self._lines) and self._lines[place].number < element.after:
-            place += 1
+        after = bisect_left(self._lines, element.after, key=attrgetter("number"))
         depth = self._structure.depths.get(number, 0)
-        return place, [replace(block, level=depth) for block in element.blocks]
+        return after, [replace(block, level=depth) for block in element.blocks]
 
     def _heading_at(self, place: int, goes_on: bool) -> _Special | None:
         line = self._lines[place]
@@ -140,8 +140,7 @@ class _Scanner:
         heading = Block(
             summary.start(), end, "heading", SUMMARY_LEVEL, until=self._end_of_details(end)
         )
-        while place < len(self._lines) and self._lines[place].end <= end:
-            place += 1
+        place = bisect_right(self._lines, end, key=attrgetter("end"))
         if place == len(self._lines) or self._lines[place].start >= end:
             return place, [heading]
         rest = self._paragraph((after_space(self._text, end), self._lines[place].end))
@@ -179,7 +178,7 @@ class _Scanner:
         return [(0, None), *reversed(places)]
 
     def _end_of_details(self, start: int) -> int | None:
-        number = bisect_right(self._details, start, key=lambda place: place[0])
+        number = bisect_right(self._details, start, key=itemgetter(0))
         return self._details[number - 1][1]
 
     def _paragraphs(self, run: Sequence[Line]) -> Iterator[Block]:

@@ -94,10 +94,9 @@ class Outline:
 
     def _common_path(self, start: int, end: int) -> tuple[str, ...]:
         within = self._within(start, end)
-        stating = [block for block in within if block.kind not in ("heading", "nothing")] or within[
-            -1:
-        ]
-        paths = [self._section_at(max(block.start, start)).path for block in stating]
+        stating = [block for block in within if block.kind not in ("heading", "nothing")]
+        beginnings = [max(block.start, start) for block in stating or within[-1:]]
+        paths = [self._section_at(place).path for place in beginnings]
         shared = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
         return tuple(names[0] for names in shared)
 
@@ -148,13 +147,10 @@ class Outline:
             start: Where it begins, in characters.
             end: Where it ends.
         """
-        within = self._within(start, end)
-        spans = within[0].needs if within else ()
         leads: list[str] = []
-        for lead_start, lead_end in spans:
-            is_header = (lead_start, lead_end) in self._headers
-            if not is_header and lead_end - lead_start <= _LONGEST_NEEDED:
-                leads.append(self._text[lead_start:lead_end])
+        for block in self._within(start, end)[:1]:
+            texts = (self._text[slice(*span)] for span in block.needs if span not in self._headers)
+            leads += (text for text in texts if len(text) <= _LONGEST_NEEDED)
         return "\n".join(leads)
 
     def _gap(self, end: int, start: int) -> str:

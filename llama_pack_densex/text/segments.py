@@ -77,7 +77,7 @@ def statements(text: str, context: str = "") -> tuple[Statement, ...]:
         statement = _statement(part, own)
         if any(map(str.isalnum, statement)) and own.splitlines()[-1].strip() not in entries:
             stated.append(Statement(statement, part.span))
-    if stated or not segments:
+    if stated:
         return tuple(stated)
     if entries:
         span = (segments[0].start, segments[-1].end)

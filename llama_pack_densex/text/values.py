@@ -88,8 +88,6 @@ def kept_metadata(metadata: Mapping[Any, Any], document_id: str | None) -> dict[
 
 
 def _plain_key(key: Any) -> str:
-    if type(key) is str:
-        return key
     if key is None or isinstance(key, bool):
         return json.dumps(key)
     plain = plain_value(key, str(key))
