@@ -834,6 +834,13 @@ def test_a_guess_is_told_and_is_japanese_among_japanese_files(
     assert read_file(file, "kana.txt")[0].text == "ﾃｽﾄ"
 
 
+def test_of_files_beside_a_guess_only_the_beginning_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "film").open("wb") as film:
+        film.truncate(2**40)  # a terabyte, of which nothing is on the disk
+    file = write(tmp_path / "kana.txt", "ﾃｽﾄ".encode("cp932"))
+    assert len(read_file(file, "kana.txt")) == 1
+
+
 def test_what_is_sure_is_no_guess(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for encoding, text in (
         ("cp932", JAPANESE),

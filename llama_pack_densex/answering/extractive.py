@@ -22,9 +22,10 @@ from llama_pack_densex.retrieval.context import Fact, choose_facts, count_words,
 from llama_pack_densex.retrieval.hits import MatchedUnit
 from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.text.language import detect_language
+from llama_pack_densex.text.layout import Block
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.plain import LIST_MARKER
-from llama_pack_densex.text.segments import Segment, segment, sentence_spans, statements
+from llama_pack_densex.text.segments import segment, sentence_spans, statements
 from llama_pack_densex.text.tokens import content_words, on_one_line, tokenize
 
 ANSWER_WORDS = 60
@@ -206,7 +207,7 @@ def _facts_between(source: NodeWithScore, start: int, end: int, score: float) ->
             yield Fact(unit, source)
 
 
-def _leads(part: Segment, text: str) -> bool:
+def _leads(part: Block, text: str) -> bool:
     """Whether a segment of a text is a heading or a question, which what is below it answers."""
     return part.kind == "heading" or _states_nothing(text[part.start : part.end])
 

@@ -292,7 +292,7 @@ def _sentence_starts(text: str) -> list[int]:
     in_table = False
     for part in segment(text):
         # that still comes
-        is_row = part.kind in ("columns", "row") or (in_table and text[part.start] == "|")
+        is_row = part.kind in ("columns", "group", "row") or (in_table and text[part.start] == "|")
         if not (is_row and in_table):
             starts.append(part.start)
         in_table = is_row

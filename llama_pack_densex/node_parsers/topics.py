@@ -83,7 +83,9 @@ class TopicNodeParser(TextSplitter):
             )
             gaps = zip(segments[:-1], across, strict=True)
             # headings, of tables too, stay with what they are above
-            costs = [inf if part.kind in ("heading", "columns") else gap for part, gap in gaps]
+            costs = [
+                inf if part.kind in ("heading", "columns", "group") else gap for part, gap in gaps
+            ]
             cuts = best_cuts(costs, sizes, self.chunk_size)
         passages: list[str] = []
         for begin, end in pairwise(cuts):

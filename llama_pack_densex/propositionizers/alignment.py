@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
+from llama_pack_densex.text.layout import Block
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.segments import Segment, segment, statements
+from llama_pack_densex.text.segments import segment, statements
 from llama_pack_densex.text.tokens import tokenize
 
 Span = tuple[int, int]
@@ -30,7 +31,7 @@ _NUMERAL = 3.0
 # the power of a sentence's weight that it is divided by: long ones share words by chance
 _LENGTH = 0.3
 _HEADING = 0.5  # what a heading counts, or a table's header: it names what stands below it
-_NAMING = ("heading", "columns")
+_NAMING = ("heading", "columns", "group")
 _FURTHER = 0.25  # the share of a proposition that a further sentence has to have
 _LEAST = 0.2  # the share of a proposition that all its sentences have to have
 _SAID = 0.5  # the share of a sentence that its propositions have to have
@@ -223,7 +224,7 @@ def _places_of(
     return places
 
 
-def _factor(region: Segment, weight: float) -> float:
+def _factor(region: Block, weight: float) -> float:
     """By what a segment's share counts: less of a long one and of a heading."""
     factor = 1 / math.pow(1 + weight, _LENGTH)
     return factor * _HEADING if region.kind in _NAMING else factor

@@ -212,7 +212,7 @@ def split_in_two(passage: Passage) -> tuple[Passage, Passage] | None:
     middle = len(text) / 2
     places = []
     for left, right in pairwise(segment(text, passage.context)):
-        if left.kind not in ("heading", "columns"):
+        if left.kind not in ("heading", "columns", "group"):
             is_paragraph = text.count("\n", left.end, right.start) > 1
             distance = abs(right.start - middle)
             places.append((distance / 2 if is_paragraph else distance, right.start))

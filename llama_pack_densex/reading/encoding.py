@@ -260,10 +260,7 @@ def _bits(text: str, script: _Script) -> float:
 def _try(data: bytes, encoding: str) -> str | None:
     try:
         return data.decode(encoding)
-    except (
-        UnicodeDecodeError,
-        LookupError,
-    ):  # the latter where a page declares an unknown encoding
+    except (UnicodeDecodeError, LookupError):  # the latter of an encoding that nobody knows
         return None
 
 
@@ -325,7 +322,10 @@ def _texts_beside(file: Path) -> Iterator[str]:
     for path in beside:
         yield path.name
         try:
-            data = path.read_bytes()[:_BINARY] if path.is_file() else b""
+            if not path.is_file():  # a pipe would be waited for
+                continue
+            with path.open("rb") as opened:
+                data = opened.read(_BINARY)
         except OSError:
             continue
         decoded = None if b"\0" in data else _decode(data, None)

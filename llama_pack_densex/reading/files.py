@@ -73,7 +73,6 @@ class UnreadableFileError(ValueError):
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} {reason}")
         self.path = path
-        self.reason = reason
 
 
 class Part(NamedTuple):
@@ -214,9 +213,11 @@ def _is_prose(path: Path) -> bool:
 def _document_ids(roots: Mapping[Path, Path], indexed: Mapping[str, str]) -> dict[Path, str]:
     """The ids of files' documents, in the order of the files, which come with the folders they are below."""
     ids = {file: indexed[str(file)] for file in roots if str(file) in indexed}
-    taken = set(ids.values())
-    taken.update(id_ for path, id_ in indexed.items() if os.path.exists(path))
-    by_name = _files_by_name({file: root for file, root in roots.items() if file not in ids})
+    taken = {*ids.values(), *(id_ for path, id_ in indexed.items() if os.path.exists(path))}
+    by_name: defaultdict[str, list[Path]] = defaultdict(list)
+    for file, root in roots.items():
+        if file not in ids:
+            by_name[_name(file, root)].append(file)
     for files in by_name.values():
         names = _distinct_names(files, roots, taken)
         for file, name in zip(files, names, strict=True):
@@ -229,13 +230,6 @@ def _composed(name: str, *taken: Container[str]) -> str:
     """A name with ガ as one character, which macOS writes as two; unless that name is another file's."""
     composed = unicodedata.normalize("NFC", name)
     return name if any(composed in names for names in taken) else composed
-
-
-def _files_by_name(roots: Mapping[Path, Path]) -> dict[str, list[Path]]:
-    by_name: defaultdict[str, list[Path]] = defaultdict(list)
-    for file, root in roots.items():
-        by_name[_name(file, root)].append(file)
-    return by_name
 
 
 def _distinct_names(

@@ -18,7 +18,7 @@ from typing import Any
 from pypdfium2 import PdfDocument, raw  # type: ignore[import-untyped]
 
 from llama_pack_densex.reading.files import Part, titled
-from llama_pack_densex.reading.pdf_forms import Field, Insertion, insert_fields, read_fields
+from llama_pack_densex.reading.pdf_forms import Character, Field, insert_fields, read_fields
 from llama_pack_densex.reading.pdf_lines import Box, Line, around, find_lines
 from llama_pack_densex.reading.pdf_order import is_upright, reading_order, turned, without_readings
 from llama_pack_densex.reading.pdf_paragraphs import find_wraps
@@ -108,8 +108,9 @@ def _page_texts(document: Any) -> Iterator[str]:
         layout = _read_layout(document, page)
         tables: list[PdfTable] = []
         for table in layout.tables:
-            goes_on = last_table is not None and layout.is_at_top(table)
-            tables.append(table.below(last_table) if last_table and goes_on else table)
+            if last_table and layout.is_at_top(table):
+                table = table.below(last_table)
+            tables.append(table)
         last_table = next(filter(layout.is_at_bottom, reversed(tables)), None)
         yield _page_text(layout, tables)
 
@@ -128,29 +129,27 @@ def _read_layout(document: Any, page: Any) -> _Layout:
         wraps = find_wraps(text, partial(_box_at, text_page), partial(_has_code_font, text_page))
     text, boxes, origins = _with_fields(text, boxes, fields)
     tables: list[PdfTable] = []
-    if boxes and may_have_tables:
+    if may_have_tables:
         tables = find_tables(text, boxes, frames, partial(_is_code, text_page, origins))
     return _Layout(text, boxes, tables, wraps)
 
 
 def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:
     """The text of a page in the order in which it is read, with some tables in place of its own."""
-    wraps = {**layout.wraps}
-    for table in tables:
-        for place in range(
-            min(table.places) - _LONGEST_BREAK, max(table.places) + _LONGEST_BREAK + 1
-        ):
-            wraps.pop(place, None)
     characters = [*layout.text]
+    boxes = {**layout.boxes}
+    wraps = {**layout.wraps}
     lines: list[Line] = []
     for table in tables:
         first = min(table.places)
+        last = max(table.places)
+        lines.append(Line("", range(first, first + 1), around(layout.boxes, table.places)))
         for place in table.places:
             characters[place] = ""
+            boxes.pop(place, None)
+        for place in range(first - _LONGEST_BREAK, last + _LONGEST_BREAK + 1):
+            wraps.pop(place, None)
         characters[first] = f"\n\n{to_markdown(table.grid)}\n\n"
-        lines.append(Line("", range(first, first + 1), around(layout.boxes, table.places)))
-    in_tables = {*chain(*(table.places for table in tables))}
-    boxes = {place: box for place, box in layout.boxes.items() if place not in in_tables}
     text = _in_reading_order(replace(layout, boxes=boxes, wraps=wraps), characters, lines)
     text = text.replace("\r\n", "\n")
     return re.sub(r"\n(?:[^\S\n]*\n)+", "\n\n", text) if tables else text
@@ -158,11 +157,8 @@ def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:
 
 def _boxes(text_page: Any, text: str) -> dict[int, Box]:
     """Where the characters of a page stand, from its top left; it takes as long as all else."""
-    boxes: dict[int, Box] = {}
-    for place, character in enumerate(text):
-        if not character.isspace():
-            boxes[place] = _box_at(text_page, place)
-    return boxes
+    places = (place for place, character in enumerate(text) if not character.isspace())
+    return {place: _box_at(text_page, place) for place in places}
 
 
 def _box_at(text_page: Any, place: int) -> Box:
@@ -182,10 +178,7 @@ def _may_be_out_of_order(text_page: Any) -> bool:
     rectangles = map(text_page.get_rect, range(text_page.count_rects()))
     boxes = [Box(left, -top, right, -bottom) for left, bottom, right, top in rectangles]
     upright = sum(box.bottom - box.top > 2 * box.width for box in boxes)
-    beside = 0
-    for box, following in pairwise(boxes):
-        gap = box.gap_beside(following)
-        beside += gap is not None and gap > box.size / 2
+    beside = sum(box.gap_beside(following) > box.size / 2 for box, following in pairwise(boxes))
     return beside >= _LEAST_BESIDE or upright >= _LEAST_UPRIGHT
 
 
@@ -197,24 +190,19 @@ def _with_fields(
     """A page's text with the values of fields, where its characters stand, and where they were in
     its text.
     """
+    characters = [Character(sign, boxes.get(place), place) for place, sign in enumerate(text)]
     insertions = insert_fields(fields, find_lines(text, boxes), len(text))
     insertions.sort(key=lambda insertion: insertion.place)
-    end = Insertion(len(text), "", Box(0, 0, 0, 0))
-    pieces: list[str] = []
+    for insertion in reversed(insertions):
+        characters[insertion.place : insertion.place] = insertion.characters
     new_boxes: dict[int, Box] = {}
     origins: dict[int, int] = {}
-    start = shift = 0
-    for insertion in [*insertions, end]:
-        for place in range(start, insertion.place):
-            if place in boxes:
-                new_boxes[place + shift] = boxes[place]
-                origins[place + shift] = place
-        if boxes:
-            new_boxes |= insertion.boxes(insertion.place + shift)
-        pieces += [text[start : insertion.place], insertion.text]
-        start = insertion.place
-        shift += len(insertion.text)
-    return "".join(pieces), new_boxes, origins
+    for place, (_, box, origin) in enumerate(characters):
+        if boxes and box:
+            new_boxes[place] = box
+            if origin is not None:
+                origins[place] = origin
+    return "".join(character.sign for character in characters), new_boxes, origins
 
 
 def _in_reading_order(

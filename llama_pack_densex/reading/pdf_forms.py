@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import POINTER, c_ushort, cast, create_string_buffer
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pypdfium2 import raw  # type: ignore[import-untyped]
 
@@ -87,6 +87,20 @@ def _string(function: Callable[..., int], *arguments: Any) -> str:
 # Labels
 
 
+class Character(NamedTuple):
+    """A character of a page with what was filled into its forms.
+
+    Args:
+        sign: The character.
+        box: Where it stands; None of white space, and where that cannot be told.
+        origin: Its place in the page's own text; None of what was filled in.
+    """
+
+    sign: str
+    box: Box | None
+    origin: int | None = None
+
+
 @dataclass(frozen=True)
 class Insertion:
     """What is put into a page's text before a place; at its end where that is after the last one."""
@@ -95,15 +109,14 @@ class Insertion:
     text: str
     box: Box
 
-    def boxes(self, start: int) -> dict[int, Box]:
-        """Where its characters stand, if the first one is at a place."""
-        width = min(self.box.width / max(len(self.text), 1), self.box.size)
-        boxes: dict[int, Box] = {}
-        for number, character in enumerate(self.text):
-            if not character.isspace():
-                left = self.box.left + number * width
-                boxes[start + number] = self.box._replace(left=left, right=left + width)
-        return boxes
+    @property
+    def characters(self) -> Iterator[Character]:
+        """Its characters, beside one another in its box."""
+        width = min(self.box.width / len(self.text), self.box.size)
+        for number, sign in enumerate(self.text):
+            left = self.box.left + number * width
+            box = self.box._replace(left=left, right=left + width)
+            yield Character(sign, None if sign.isspace() else box)
 
 
 _FARTHEST_BESIDE = 300.0  # points from a label to its field
@@ -118,7 +131,7 @@ def insert_fields(fields: Sequence[Field], lines: Sequence[Line], end: int) -> l
     for field in fields:
         behind = _behind(field, lines) if field.is_box else None
         label = _before(field, lines)
-        if behind and (label is None or _gap_behind(field, behind) <= _gap_before(field, label)):
+        if behind and (label is None or _gap(field, behind) <= _gap(field, label)):
             insertions.append(Insertion(behind.places[0], f"{field.value} ", field.box))
         elif label:
             insertions.append(Insertion(label.places[-1] + 1, f" {field.value}", field.box))
@@ -128,25 +141,21 @@ def insert_fields(fields: Sequence[Field], lines: Sequence[Line], end: int) -> l
     return insertions
 
 
-def _gap_before(field: Field, line: Line) -> float:
-    return max(field.box.left - line.box.right, 0.0)
-
-
-def _gap_behind(field: Field, line: Line) -> float:
-    return max(line.box.left - field.box.right, 0.0)
+def _gap(field: Field, line: Line) -> float:
+    return max(field.box.left - line.box.right, line.box.left - field.box.right, 0.0)
 
 
 def _behind(field: Field, lines: Sequence[Line]) -> Line | None:
     behind = [line for line in lines if _is_beside(field, line) and line.box.x > field.box.right]
-    nearest = min(behind, key=lambda line: _gap_behind(field, line), default=None)
-    return nearest if nearest and _gap_behind(field, nearest) <= _FARTHEST_BEHIND else None
+    nearest = min(behind, key=lambda line: _gap(field, line), default=None)
+    return nearest if nearest and _gap(field, nearest) <= _FARTHEST_BEHIND else None
 
 
 def _before(field: Field, lines: Sequence[Line]) -> Line | None:
     """The label of a field: to its left, or close above it."""
     left = [line for line in lines if _is_beside(field, line) and line.box.x < field.box.left]
-    nearest = min(left, key=lambda line: _gap_before(field, line), default=None)
-    gap = _gap_before(field, nearest) if nearest else _FARTHEST_BESIDE
+    nearest = min(left, key=lambda line: _gap(field, line), default=None)
+    gap = _gap(field, nearest) if nearest else _FARTHEST_BESIDE
     if gap <= _FAR:
         return nearest
     above = [line for line in lines if _is_close_above(field, line)]

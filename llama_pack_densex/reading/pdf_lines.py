@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple, TypeVar
 
 _Item = TypeVar("_Item")
 
-_HYPHENS = "\x02\ufffe"  # what PDFium puts for a hyphen that parts a word at the end of a line
+HYPHENS = ("\x02", "\ufffe")
+"""What PDFium puts for a hyphen that parts a word at the end of a line."""
 _WIDE_GAP = 0.9  # of the size of characters: what is farther apart on a line may be in two columns
 
 
@@ -52,10 +54,10 @@ class Box(NamedTuple):
         gap = (self.left - other.right) / other.size
         return -1 < gap < widest_gap and self.is_on_line_of(other)
 
-    def gap_beside(self, other: Box) -> float | None:
-        """How far it stands to the left or right of another one; None where no line crosses both."""
+    def gap_beside(self, other: Box) -> float:
+        """How far it stands to the left or right of another one; negative where no line crosses both."""
         if other.top >= self.bottom or self.top >= other.bottom:
-            return None
+            return -inf
         return max(other.left - self.right, self.left - other.right)
 
 
@@ -97,7 +99,7 @@ def find_lines(text: str, boxes: Mapping[int, Box]) -> list[Line]:
 
     def goes_on(run: list[int], place: int) -> bool:
         last = run[-1]
-        is_next = place == last + 1 and text[last] not in _HYPHENS
+        is_next = place == last + 1 and text[last] not in HYPHENS
         return is_next or boxes[place].follows(boxes[last], _WIDE_GAP)
 
     lines: list[Line] = []
@@ -105,6 +107,18 @@ def find_lines(text: str, boxes: Mapping[int, Box]) -> list[Line]:
         places = range(run[0], run[-1] + 1)
         lines.append(Line(text[places.start : places.stop], places, around(boxes, run)))
     return lines
+
+
+def rows_of(lines: Iterable[Line]) -> list[list[Line]]:
+    """Lines from above; those on one height from the left."""
+    from_above = sorted(lines, key=lambda line: line.box.y)
+    rows = runs(from_above, lambda row, line: line.box.y < row[0].box.bottom)
+    return [sorted(row, key=lambda line: line.box.left) for row in rows]
+
+
+def right_of(lines: Iterable[Line]) -> float:
+    """How far right some lines reach."""
+    return max(line.box.right for line in lines)
 
 
 def around(boxes: Mapping[int, Box], places: Collection[int]) -> Box:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain, pairwise, zip_longest
 from statistics import median
 
-from llama_pack_densex.reading.pdf_lines import Box, Line, runs
+from llama_pack_densex.reading.pdf_lines import Box, Line, right_of, rows_of
 
 # Upright text
 
@@ -42,7 +42,7 @@ _READING = re.compile(r"[ぁ-ゖァ-ヺー\s]+")
 
 def without_readings(lines: Sequence[Line]) -> list[Line]:
     """Upright lines without those of small kana, which tell how kanji are read."""
-    usual = median(line.box.size for line in lines) if lines else 0.0
+    usual = median(line.box.size for line in lines)
     smallest = _READING_SIZE * usual
     return [line for line in lines if line.box.size > smallest or not _READING.fullmatch(line.text)]
 
@@ -62,7 +62,7 @@ _OUT_OF_ORDER = 0.2  # share of the lines that stand before the one that is read
 _INNER_STOP = re.compile(r"[、。，．！？].")
 
 
-def reading_order(lines: Sequence[Line], upright: bool = False) -> list[list[Line]]:
+def reading_order(lines: Sequence[Line], upright: bool) -> list[list[Line]]:
     """Lines in the order in which they are read, each with what stands beside it in its column.
 
     Args:
@@ -76,7 +76,7 @@ def reading_order(lines: Sequence[Line], upright: bool = False) -> list[list[Lin
     for columns in _regions(lines):
         if not upright and not _are_prose(columns):
             continue
-        rows = [*chain(*map(_rows, columns))]
+        rows = [*chain(*map(rows_of, columns))]
         places = [numbers[line] for line in chain(*rows)]
         if _is_out_of_order(places, rows):
             _put_in_order(rows, places, ordered)
@@ -111,9 +111,9 @@ def _regions(lines: Sequence[Line]) -> Iterator[_Columns]:
     """The columns of each stretch of a page in which the same gaps part them."""
     columns: _Columns = []
     by_height = sorted(lines, key=lambda line: (line.box.top, line.box.left))
-    for line, following in zip(by_height, [*by_height[1:], None], strict=True):
+    for line, following in zip_longest(by_height, by_height[1:]):
         merged = _with_line(columns, line)
-        begins_columns = len(merged) == 1 and following is not None and _is_beside(line, following)
+        begins_columns = len(merged) == 1 and following and _is_beside(line, following)
         joins_columns = len(merged) < len(columns) and all(
             len(column) >= _LEAST_LINES for column in columns
         )
@@ -129,7 +129,7 @@ def _with_line(columns: _Columns, line: Line) -> _Columns:
     joined = [line]
     apart: _Columns = []
     for column in columns:
-        overlaps = _left(column) < line.box.right and line.box.left < _right(column)
+        overlaps = _left(column) < line.box.right and line.box.left < right_of(column)
         if overlaps:
             joined = [*column, *joined]
         else:
@@ -141,20 +141,8 @@ def _left(column: Sequence[Line]) -> float:
     return min(line.box.left for line in column)
 
 
-def _right(column: Sequence[Line]) -> float:
-    return max(line.box.right for line in column)
-
-
 def _is_beside(line: Line, other: Line) -> bool:
-    gap = line.box.gap_beside(other.box)
-    return gap is not None and gap > 0
-
-
-def _rows(column: Sequence[Line]) -> list[list[Line]]:
-    """The lines of a column from above; those on one height from the left."""
-    from_above = sorted(column, key=lambda line: line.box.y)
-    rows = runs(from_above, lambda row, line: line.box.y < row[0].box.bottom)
-    return [sorted(row, key=lambda line: line.box.left) for row in rows]
+    return line.box.gap_beside(other.box) > 0
 
 
 def _are_prose(columns: _Columns) -> bool:
@@ -165,7 +153,7 @@ def _are_prose(columns: _Columns) -> bool:
 
 
 def _is_prose(column: Sequence[Line]) -> bool:
-    width = _right(column) - _left(column)
+    width = right_of(column) - _left(column)
     lines = [line for line in column if line.text]
     if not lines:
         return True

@@ -13,13 +13,14 @@ from itertools import pairwise
 from math import ceil
 from statistics import median
 
-from llama_pack_densex.reading.pdf_lines import Box
+from llama_pack_densex.reading.pdf_lines import HYPHENS, Box
 from llama_pack_densex.text.plain import LIST_MARKER, RULE
 from llama_pack_densex.text.sentences import STOPS, WIDE
 from llama_pack_densex.text.tokens import on_one_line
 
-_LINE = re.compile(r"[^\r\n\x02\ufffe]+[\x02\ufffe]?")
-_HYPHENS = ("\x02", "\ufffe")
+_LINE = re.compile(
+    r"[^\s\x02\ufffe](?:[^\r\n\x02\ufffe]*[^\s\x02\ufffe])?(?:[^\S\r\n]*[\x02\ufffe])?"
+)
 _MOST_LINES = 500  # of a page: what has more is a drawing or a table
 # What follows is measured in the height of a line's characters.
 _NARROWEST = 14.0  # of a full line
@@ -35,8 +36,7 @@ _USUAL_LETTER = 0.45  # how wide one is, or half of a wide one
 _WIDE_GAPS = 1.4
 _LEAST_SHARE = 0.12  # of the lines that reach the margin
 _DASHES = "–—"
-_MARKUP = re.compile(r"[|>]|#+ ")
-_SECTION = re.compile(r"\d{1,3}(?:\.\d{1,3})+\.?\s|[A-Z]\.\d")
+_MARKUP_OR_SECTION = re.compile(r"[|>]|#+ |\d{1,3}(?:\.\d{1,3})+\.?\s|[A-Z]\.\d")
 _NUMBERED = re.compile(r"^\d+\s")  # as lines of code and rows of figures are
 _CONTENTS = re.compile(r"(?:[.．…‥・·] ?){4}|\s[\divx]{1,4}$")
 
@@ -81,7 +81,7 @@ def find_wraps(
         box_at: Where the character at a place stands.
         is_code_at: Whether the character at a place is of a font for code.
     """
-    lines = [*filter(None, (_text_line(match, box_at) for match in _LINE.finditer(text)))]
+    lines = [_text_line(match, box_at) for match in _LINE.finditer(text)]
     if len(lines) > _MOST_LINES:
         return {}
     page = _Page(lines)
@@ -92,15 +92,12 @@ def find_wraps(
     return wraps
 
 
-def _text_line(match: re.Match[str], box_at: Callable[[int], Box]) -> _TextLine | None:
-    text = match[0].strip()
-    if not text:
-        return None
-    start = match.start() + match[0].index(text)
-    end = start + len(text)
+def _text_line(match: re.Match[str], box_at: Callable[[int], Box]) -> _TextLine:
+    text = match[0]
+    start, end = match.span()
     word = 1 if WIDE.match(text) else len(text.split(maxsplit=1)[0])
     first = box_at(start)
-    last = box_at(end - 1) if text[-1] not in _HYPHENS or len(text) == 1 else box_at(end - 2)
+    last = box_at(end - 2 if text[-1] in HYPHENS else end - 1)
     box = Box(first.left, min(first.top, last.top), last.right, max(first.bottom, last.bottom))
     return _TextLine(text, start, end, box, box_at(start + word - 1).right - first.left)
 
@@ -110,7 +107,7 @@ def _joint(text: str, above: _TextLine, below: _TextLine) -> Mapping[int, str]:
     what is left of it.
     """
     places = range(above.end, below.start)
-    if above.text.endswith(_HYPHENS):
+    if above.text.endswith(HYPHENS):
         hyphen = "" if below.text[0].islower() else "-"
         return {above.end - 1: hyphen, **dict.fromkeys(places, "")}
     joint = on_one_line(f"{above.text[-1]}\n{below.text[0]}")[1:-1]
@@ -192,7 +189,7 @@ def _is_below(above: _TextLine, below: _TextLine) -> bool:
 
 def _begins_anew(above: _TextLine, below: _TextLine) -> bool:
     """Whether a line is of a kind of its own, as an item, a row, a quotation or an entry of contents is."""
-    if _begins_item(above, below) or _MARKUP.match(below.text) or _SECTION.match(below.text):
+    if _begins_item(above, below) or _MARKUP_OR_SECTION.match(below.text):
         return True
     if any(sign.search(above.text) and sign.search(below.text) for sign in (_NUMBERED, _CONTENTS)):
         return True

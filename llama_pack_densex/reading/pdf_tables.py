@@ -14,7 +14,7 @@ from functools import cache, partial
 from itertools import chain, dropwhile, pairwise, product
 from typing import NamedTuple
 
-from llama_pack_densex.reading.pdf_lines import Box, Line, runs
+from llama_pack_densex.reading.pdf_lines import Box, Line, right_of, rows_of, runs
 from llama_pack_densex.reading.tables import (
     Cell,
     Grid,
@@ -258,9 +258,7 @@ _Columns = Sequence[tuple[float, float]]
 
 
 def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
-    pieces = sorted(_pieces(text, boxes), key=lambda piece: piece.box.y)
-    heights = runs(pieces, lambda run, piece: piece.box.y < run[0].box.bottom)
-    lines = [sorted(run, key=lambda piece: piece.box.left) for run in heights]
+    lines = rows_of(_pieces(text, boxes))
     rows = [number for number, line in enumerate(lines) if _has_figures(line)]
     for stretch in runs(rows, lambda run, number: _is_near(lines, run[-1], number)):
         columns = _columns([lines[number] for number in stretch])
@@ -302,17 +300,13 @@ def _is_near(lines: Sequence[_Line], first: int, last: int) -> bool:
 def _columns(rows: Sequence[_Line]) -> _Columns:
     """The columns of rows; none where these are no table."""
     pieces = sorted(chain(*rows), key=lambda piece: piece.box.left)
-    columns = runs(pieces, lambda run, piece: piece.box.left <= _right(run))
+    columns = runs(pieces, lambda run, piece: piece.box.left <= right_of(run))
     is_sparse = len(pieces) < _LEAST_FILLED * len(rows) * len(columns)
     if is_sparse or any(len(column) > len(rows) or _is_prose(column) for column in columns):
         return []
     if _is_contents(rows) or not any(map(_is_of_figures, columns[1:])):
         return []
-    return [(column[0].box.left, _right(column)) for column in columns]
-
-
-def _right(column: Sequence[Line]) -> float:
-    return max(piece.box.right for piece in column)
+    return [(column[0].box.left, right_of(column)) for column in columns]
 
 
 def _is_of_figures(cells: Sequence[Line]) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from zipfile import ZipFile, is_zipfile
+from zipfile import ZipFile, ZipInfo, is_zipfile
 
 from llama_index.core.readers.file.base import default_file_metadata_func
 from llama_index.core.schema import Document
@@ -105,14 +105,15 @@ def _read_parts(path: Path) -> list[Part]:
     if path.exists() and not path.is_file():  # a pipe would be waited for
         raise UnreadableFileError(path, "is no regular file")
     if is_zipfile(path):
-        _check_archive(path)
-        _warn_of_unread(path)
+        with ZipFile(path) as archive:
+            contents = archive.infolist()
+        _check_size(path, contents)
+        _warn_of_unread(path, contents)
     suffix = path.suffix.lower()
     readers = (reader for suffixes, reader in READERS.items() if suffix in suffixes.split())
     module, function = next(readers, "plain.read_text").split(".")
-    parts: list[Part] = getattr(import_module(f"llama_pack_densex.reading.{module}"), function)(
-        path
-    )
+    reading = import_module(f"llama_pack_densex.reading.{module}")
+    parts: list[Part] = getattr(reading, function)(path)
     return parts
 
 
@@ -122,12 +123,10 @@ _MARKUP = ("xml", "html", "htm")
 _MOST_UNPACKED = 2**28  # bytes of markup: some kilobytes unpack to gigabytes
 
 
-def _check_archive(file: Path) -> None:
+def _check_size(file: Path, contents: Sequence[ZipInfo]) -> None:
     """Refuse what would take gigabytes and minutes to read."""
-    with ZipFile(file) as archive:
-        parts = archive.infolist()
     unpacked = 0
-    for part in parts:
+    for part in contents:
         if part.filename.endswith(_MARKUP) or part.file_size > 100 * part.compress_size:
             unpacked += part.file_size
     if unpacked > _MOST_UNPACKED:
@@ -145,9 +144,9 @@ _UNREAD = {
 }
 
 
-def _warn_of_unread(file: Path) -> None:
-    with ZipFile(file) as archive:
-        names = [name for name in archive.namelist() if name.startswith(("word/", "xl/", "ppt/"))]
+def _warn_of_unread(file: Path, contents: Sequence[ZipInfo]) -> None:
+    names = [part.filename for part in contents]
+    names = [name for name in names if name.startswith(("word/", "xl/", "ppt/"))]
     kinds = [kind for place, kind in _UNREAD.items() if any(place in name for name in names)]
     if kinds:
         logger.warning("%s: not read: its %s", file, ", ".join(kinds))

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zipfile import ZipFile
 
 from llama_pack_densex.reading.encoding import decode_file
@@ -66,20 +67,9 @@ _NAMED_DELIMITER = re.compile(r'"?sep=([^\r\n])"?[,;\t ]*(?:\r\n?|\n|\Z)', re.IG
 
 def _csv_table(text: str, delimiter: str) -> list[list[str]]:
     """The rows of a CSV file, with the escaping by which fewer cells are torn."""
-    readings = (_csv_rows(text, delimiter, escape) for escape in ("", "\\"))
-    return [[on_one_line(cell.content) for cell in row] for row in min(readings, key=_count_torn)]
-
-
-class _CsvCell(NamedTuple):
-    """A cell of a CSV file.
-
-    Args:
-        content: What it says.
-        is_torn: Whether quotation marks stand where they cannot.
-    """
-
-    content: str
-    is_torn: bool
+    readings = (_read_csv(text, delimiter, has_escapes) for has_escapes in (False, True))
+    _, table = min(readings, key=itemgetter(0))
+    return [[*map(on_one_line, row)] for row in table]
 
 
 def _delimiter(text: str) -> str:
@@ -94,28 +84,30 @@ def _delimiter(text: str) -> str:
     )
 
 
-def _csv_rows(text: str, delimiter: str, escape: str) -> list[list[_CsvCell]]:
-    """The rows of a CSV file, in which what stands behind an escaping character is text.
+def _read_csv(text: str, delimiter: str, has_escapes: bool) -> tuple[int, list[list[str]]]:
+    """The number of torn cells of a CSV file, in which quotation marks stand where they cannot, and its rows.
 
     Not by csv, whose cells may have 131,072 characters, more only where that is set for the whole process.
+
+    Args:
+        text: The file.
+        delimiter: What parts its cells.
+        has_escapes: Whether what stands behind a backslash is text.
     """
     mark = re.escape(delimiter)
-    within = r'(?:[^"\\]|\\[\s\S]|"")*' if escape else '[^"]*(?:""[^"]*)*'
+    within = r'(?:[^"\\]|\\[\s\S]|"")*' if has_escapes else '[^"]*(?:""[^"]*)*'
     pattern = re.compile(rf'("{within}"|)([^{mark}\r\n]*)({mark}|\r?\n|\r|\Z)')
-    rows: list[list[_CsvCell]] = [[]]
+    torn = 0
+    rows: list[list[str]] = [[]]
     for quoted, plain, end in pattern.findall(text):
         content = quoted[1:-1].replace('""', '"')
-        if escape:
+        if has_escapes:
             content = re.sub(r'\\(["\\])', r"\1", content)
-        is_torn = '"' in plain or bool(quoted and plain.strip())
-        rows[-1].append(_CsvCell(content + plain, is_torn))
+        torn += '"' in plain or bool(quoted and plain.strip())
+        rows[-1].append(content + plain)
         if end != delimiter:
             rows.append([])
-    return rows
-
-
-def _count_torn(rows: Sequence[Sequence[_CsvCell]]) -> int:
-    return sum(cell.is_torn for cell in chain(*rows))
+    return torn, rows
 
 
 def _count_titles(table: Sequence[Sequence[str]]) -> int:

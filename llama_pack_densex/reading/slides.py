@@ -111,10 +111,6 @@ def _reading_order(boxes: list[_Box]) -> list[_Box]:
     return [box for group in groups for box in _reading_order(group)]
 
 
-def _are_labelled_rows(boxes: list[_Box], row_gap: int, column_gap: int) -> bool:
-    return row_gap >= -_OVERLAP and _has_labels(boxes, column_gap)
-
-
 def _gaps(boxes: list[_Box], sides: tuple[str, str]) -> Iterator[int]:
     """How far each box, from the top or left, is from those before it; negative where it overlaps them."""
     start = attrgetter(sides[0])
@@ -137,10 +133,10 @@ def _divide(boxes: list[_Box], sides: tuple[str, str], least: int) -> list[list[
     return groups
 
 
-def _has_labels(boxes: list[_Box], column_gap: int) -> bool:
+def _are_labelled_rows(boxes: list[_Box], row_gap: int, column_gap: int) -> bool:
     """Whether narrow boxes stand before wide ones, as years and names do before what is said of them."""
     columns = _divide(boxes, _COLUMNS, column_gap)
-    if len(columns) != 2:
+    if row_gap < -_OVERLAP or len(columns) != 2:
         return False
     narrow, wide = map(_width, columns)
     return 2 * narrow < wide

@@ -44,7 +44,8 @@ def read_word(file: Path) -> list[Part]:
     with ZipFile(file) as archive:
         names = [name for name in archive.namelist() if name.endswith((".xml", ".rels"))]
         parts = {name: _mended(archive.read(name)) for name in names}
-    hidden_styles = _hidden_styles(_parsed(parts, "word/styles.xml"))
+    styles = _parsed(parts, "word/styles.xml")
+    hidden_styles = _hidden_styles(styles)
     for name in filter(_WITH_TEXT.fullmatch, names):
         root = _parsed(parts, name)
         _choose_alternatives(root)
@@ -52,7 +53,7 @@ def read_word(file: Path) -> list[Part]:
         _unwrap_boxes(root)
         parts[name] = etree.tostring(root)
     document = etree.fromstring(parts[_DOCUMENT])
-    _number_items(document, _parsed(parts, "word/numbering.xml"), _parsed(parts, "word/styles.xml"))
+    _number_items(document, _parsed(parts, "word/numbering.xml"), styles)
     _put_in_margins(document, parts)
     parts[_DOCUMENT] = etree.tostring(document)
     mended = BytesIO()

@@ -5,15 +5,22 @@ understood.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from operator import attrgetter, itemgetter
 
 from llama_pack_densex.text.layout import Block as Block
 from llama_pack_densex.text.layout import BlockKind, Line, Span, find_lines
 from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
-from llama_pack_densex.text.markdown import Structure, bare_row, grid_table, read_structure
+from llama_pack_densex.text.markdown import (
+    Structure,
+    bare_row,
+    grid_table,
+    read_structure,
+    row_statement,
+)
 from llama_pack_densex.text.plain import (
     LIST_MARKER,
     RULE,
@@ -113,18 +120,16 @@ class _Scanner:
         element = self._structure.elements.get(number) or grid_table(self._lines, place)
         if element is None:
             return None
-        while place < len(self._lines) and self._lines[place].number < element.after:
-            place += 1
+        after = bisect_left(self._lines, element.after, key=attrgetter("number"))
         depth = self._structure.depths.get(number, 0)
-        return place, [replace(block, level=depth) for block in element.blocks]
+        return after, [replace(block, level=depth) for block in element.blocks]
 
     def _heading_at(self, place: int, goes_on: bool) -> _Special | None:
         line = self._lines[place]
         after, level = end_of_heading(self._lines, place, goes_on=goes_on)
         if not level or len(line.text) > _LONGEST_HEADING:
             return None
-        end = max(self._lines[n].end for n in range(place, after) if self._lines[n].text)
-        return after, [Block(line.start, end, "heading", level)]
+        return after, [Block(line.start, self._lines[after - 1].end, "heading", level)]
 
     def _summary_at(self, place: int) -> _Special | None:
         """The summary of `<details>`, and what stands behind it on its last line."""
@@ -135,8 +140,7 @@ class _Scanner:
         heading = Block(
             summary.start(), end, "heading", SUMMARY_LEVEL, until=self._end_of_details(end)
         )
-        while place < len(self._lines) and self._lines[place].end <= end:
-            place += 1
+        place = bisect_right(self._lines, end, key=attrgetter("end"))
         if place == len(self._lines) or self._lines[place].start >= end:
             return place, [heading]
         rest = self._paragraph((after_space(self._text, end), self._lines[place].end))
@@ -174,7 +178,7 @@ class _Scanner:
         return [(0, None), *reversed(places)]
 
     def _end_of_details(self, start: int) -> int | None:
-        number = bisect_right(self._details, start, key=lambda place: place[0])
+        number = bisect_right(self._details, start, key=itemgetter(0))
         return self._details[number - 1][1]
 
     def _paragraphs(self, run: Sequence[Line]) -> Iterator[Block]:
@@ -233,7 +237,7 @@ def _related(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
     relations = _Relations(text)
     for block in blocks:
         needs = relations.needs_of(block)
-        yield replace(block, needs=needs, group=relations.group_of(block))
+        yield replace(block, needs=needs, row=relations.statement_of(block))
 
 
 class _Relations:
@@ -286,11 +290,14 @@ class _Relations:
         if block.kind == "row" and self._group is not None:
             yield self._group.span
 
-    def group_of(self, block: Block) -> str:
-        """The heading within its table that a row is below."""
-        if block.kind != "row" or self._group is None or self._group.names != block.names:
+    def statement_of(self, block: Block) -> str:
+        """What a row says below the heading within its table; empty of other blocks."""
+        if block.kind != "row":
             return ""
-        return self._group.cells[0]
+        group = ""
+        if self._group is not None and self._group.names == block.names:
+            group = self._group.cells[0]
+        return row_statement(("", *block.names), (group, *block.cells))
 
     def _leave(self, block: Block) -> None:
         """Forget what does not reach down to a block, and note what leads it in."""

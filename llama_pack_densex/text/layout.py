@@ -44,7 +44,9 @@ def find_lines(text: str) -> list[Line]:
     return lines
 
 
-BlockKind = Literal["heading", "prose", "item", "columns", "group", "row", "code", "nothing"]
+BlockKind = Literal[
+    "heading", "prose", "item", "sentence", "columns", "group", "row", "code", "nothing"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +58,16 @@ class Block:
         end: Where it ends.
         kind: "prose" for a paragraph, "item" for the first paragraph of a list's item, "columns" for the
             header of a table, "group" for a row that is a heading for those below it, "code" for whatever
-            stays whole, "nothing" for what says nothing: a rule, a picture, tags.
+            stays whole, "nothing" for what says nothing: a rule, a picture, tags. A segment is a "sentence"
+            in place of prose and items.
         level: Of a heading, 1 for the outermost; of what is in a list, how deep, 1 for the outermost.
         needs: Where what has to be read before it stands, in order: the line that leads a list in, the
             items above, the header of its table, the question that it answers, the term that it defines.
         until: Of a heading, where its section ends at the latest; None where the next heading decides.
         names: Of a row, the names of its columns, as far as they are known.
         cells: Of a row, what stands in it.
-        group: Of a row, the heading within its table that it is below; else "".
+        row: Of a row, each cell behind the name of its column, and the heading within the table that it is
+            below before them, so that it can be understood alone.
     """
 
     start: int
@@ -74,7 +78,7 @@ class Block:
     until: int | None = None
     names: tuple[str, ...] = ()
     cells: tuple[str, ...] = ()
-    group: str = ""
+    row: str = ""
 
     @property
     def span(self) -> Span:

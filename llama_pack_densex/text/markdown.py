@@ -7,10 +7,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from html import unescape
-from itertools import takewhile
+from itertools import chain, pairwise, takewhile, zip_longest
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -44,10 +44,10 @@ class Structure:
             footnote, and of the bytes of a picture.
     """
 
-    elements: dict[int, Element] = field(default_factory=dict)
-    items: dict[int, int] = field(default_factory=dict)
-    depths: dict[int, int] = field(default_factory=dict)
-    continued: set[int] = field(default_factory=set)
+    elements: dict[int, Element]
+    items: dict[int, int]
+    depths: dict[int, int]
+    continued: set[int]
 
 
 def read_structure(text: str, lines: Sequence[Line]) -> Structure:
@@ -57,19 +57,16 @@ def read_structure(text: str, lines: Sequence[Line]) -> Structure:
         text: The text.
         lines: Its lines.
     """
-    structure = Structure()
     raw = text.splitlines()
     by_number = {line.number: line for line in lines if line.text}
-    structure.elements.update(_front_matter(raw, by_number))
-    structure.elements.update(_html_elements(text, lines))
-    for number, element in structure.elements.items():
+    elements = dict(chain(_front_matter(raw, by_number), _html_elements(text, lines)))
+    for number, element in elements.items():
         raw[number : element.after] = [""] * (element.after - number)
     tokens = _parse(raw)
-    structure.elements.update(_tables(tokens, by_number))
-    structure.elements.update(_code(tokens, by_number))
+    elements.update(chain(_tables(tokens, by_number), _code(tokens, by_number)))
+    continued = {*_footnote_lines(raw), *_picture_lines(text, lines)}
+    structure = Structure(elements, {}, {}, continued)
     _note_items(tokens, raw, structure)
-    structure.continued.update(_footnote_lines(raw))
-    structure.continued.update(_picture_lines(text, lines))
     return structure
 
 
@@ -101,20 +98,21 @@ def _parse(raw: list[str]) -> list[Token]:
         if not unclosed:
             return tokens
         for token in unclosed:
-            raw[_first_line(token)] = ""
+            raw[_lines_of(token).start] = ""
     return tokens
 
 
 def _is_unclosed(token: Token, raw: Sequence[str]) -> bool:
-    first, after = token.map or [0, 0]
-    last = raw[after - 1].strip(" \t>")
+    lines = _lines_of(token)
+    last = raw[lines[-1]].strip(" \t>")
     is_fence = last.startswith(token.markup) and not last.strip(token.markup[0])
-    is_closed = is_fence and after - 1 > first
+    is_closed = is_fence and len(lines) > 1
     return not token.info and not is_closed
 
 
-def _first_line(token: Token) -> int:
-    return token.map[0] if token.map else 0
+def _lines_of(token: Token) -> range:
+    """The numbers of the lines of a block."""
+    return range(*(token.map or (0, 0)))
 
 
 _YAML_LINE = re.compile(r"[\w\"'-]+\s*:(?:\s|\Z)|\s|-\s|#|\Z")
@@ -129,18 +127,18 @@ def _front_matter(
     closings = (number for number, line in enumerate(raw[1:], 1) if line.rstrip() in ("---", "..."))
     closing = next(closings, 0)
     if closing > 1 and all(map(_YAML_LINE.match, raw[1:closing])):
-        metadata = Block(by_number[0].start, by_number[closing].end, "code")
-        yield 0, Element(closing + 1, (metadata,))
+        yield 0, _kept_whole(by_number[0], by_number[closing])
+
+
+def _kept_whole(first: Line, last: Line) -> Element:
+    return Element(last.number + 1, (Block(first.start, last.end, "code"),))
 
 
 def _code(tokens: Sequence[Token], by_number: Mapping[int, Line]) -> Iterator[tuple[int, Element]]:
     for token in tokens:
-        if token.type != "fence":
-            continue
-        first, after = token.map or [0, 0]
-        last = max(number for number in range(first, after) if number in by_number)
-        code = Block(by_number[first].start, by_number[last].end, "code")
-        yield first, Element(after, (code,))
+        if token.type == "fence":
+            lines = [by_number[number] for number in _lines_of(token) if number in by_number]
+            yield lines[0].number, _kept_whole(lines[0], lines[-1])
 
 
 def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structure) -> None:
@@ -148,15 +146,14 @@ def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structur
     for token in tokens:
         if token.type == "list_item_open":
             depth += 1
-            structure.items[_first_line(token)] = depth
+            structure.items[_lines_of(token).start] = depth
         elif token.type == "list_item_close":
             depth -= 1
-        elif depth and token.map and token.type in ("inline", "fence", "table_open"):
-            structure.depths.update(dict.fromkeys(range(*token.map), depth))
+        elif depth and token.type in ("inline", "fence", "table_open"):
+            structure.depths.update(dict.fromkeys(_lines_of(token), depth))
             if token.type == "inline":
-                first, after = token.map
+                first, *below = _lines_of(token)
                 indentation = _indentation(raw[first])
-                below = range(first + 1, after)
                 structure.continued.update(
                     number for number in below if _indentation(raw[number]) > indentation
                 )
@@ -196,10 +193,8 @@ def _tables(
     """The tables of pipes, row by row."""
     rows: list[tuple[int, list[str]]] = []
     for token in tokens:
-        if token.type == "table_open":
-            rows = []
-        elif token.type == "tr_open":
-            rows.append((_first_line(token), []))
+        if token.type == "tr_open":
+            rows.append((_lines_of(token).start, []))
         elif token.type == "inline" and rows:
             rows[-1][1].append(_cell_text(token.content))
         elif token.type == "table_close":
@@ -210,18 +205,18 @@ def _tables(
 def _pipe_table(
     rows: Sequence[tuple[int, list[str]]], by_number: Mapping[int, Line]
 ) -> tuple[int, Element]:
-    (first, names), *body = rows
-    delimiters = by_number[first + 1]
-    header = Block(by_number[first].start, delimiters.end, "columns", names=tuple(names))
-    blocks = [header]
+    (first, header), *body = rows
+    names = tuple(header)
     after = first + 2
+    blocks = [Block(by_number[first].start, by_number[first + 1].end, "columns", names=names)]
     for number, cells in body:
         line = by_number[number]
         if "|" not in line.text:  # Markdown takes the line below a table for a row of one cell
             break
-        blocks.append(Block(line.start, line.end, "row", names=tuple(names), cells=tuple(cells)))
+        blocks.append(Block(line.start, line.end, "row", names=names, cells=tuple(cells)))
         after = number + 1
-    if is_record(names) and len(blocks) > 1:
+    is_record = len(names) == 2 and not any(names)
+    if is_record and len(blocks) > 1:
         blocks = [_record(blocks)]
     return first, Element(after, _with_groups(blocks))
 
@@ -234,12 +229,10 @@ def _with_groups(blocks: Sequence[Block]) -> tuple[Block, ...]:
     full rows below.
     """
     grouped: list[Block] = []
-    for block, below in zip(blocks, [*blocks[1:], None], strict=True):
-        is_label = (
-            block.kind == "row" and _is_label(block) and below is not None and not _is_label(below)
-        )
-        grouped.append(replace(block, kind="group") if is_label else block)
-    return tuple(grouped)
+    for block, below in pairwise(blocks):
+        is_heading = _is_label(block) and not _is_label(below)
+        grouped.append(replace(block, kind="group") if is_heading else block)
+    return (*grouped, blocks[-1])
 
 
 def _is_label(block: Block) -> bool:
@@ -247,17 +240,9 @@ def _is_label(block: Block) -> bool:
     return 0 < len(label) <= _LONGEST_GROUP and len(values) > 1 and not any(values)
 
 
-def is_record(names: Sequence[str]) -> bool:
-    """Whether a table with these columns is a record: names beside what they stand for, below an
-    empty header.
-    """
-    return len(names) == 2 and not any(names)
-
-
 def _record(blocks: Sequence[Block]) -> Block:
-    rows = [block.cells for block in blocks[1:]]
-    names = tuple(row[0] for row in rows)
-    cells = tuple(row[1] if len(row) > 1 else "" for row in rows)
+    """One row of a table below an empty header, which has names beside what they stand for."""
+    names, cells = zip(*(row.cells for row in blocks[1:]), strict=True)
     return Block(blocks[0].start, blocks[-1].end, "row", names=names, cells=cells)
 
 
@@ -322,8 +307,8 @@ def _grid_cells(row: Sequence[Line]) -> tuple[str, ...]:
 _ELEMENT_TAG = re.compile(r"<(/?)(table|pre)\b[^<>]*(?:>|\Z)", re.IGNORECASE)
 _ROW_END = r"(?<!\s)(?=\s*(?:<tr\b|</t(?:able|body|head|foot)\b|\Z))"
 _ROW = re.compile(rf"<tr\b.*?{_ROW_END}", re.IGNORECASE | re.DOTALL)
-_CELL = re.compile(r"<(t[hd])\b([^<>]*)>(.*?)(?=<t[hd]\b|</tr\b|\Z)", re.IGNORECASE | re.DOTALL)
-_ROWS_OR_COLUMNS = re.compile(r"\b(row|col)span\s*=\s*[\"']?(\d{1,3})", re.IGNORECASE)
+_CELL_TAG = re.compile(r"<(t[hd])\b", re.IGNORECASE)
+_CELL = re.compile(r"<t[hd]\b([^<>]*)>(.*?)(?=<t[hd]\b|</tr\b|\Z)", re.IGNORECASE | re.DOTALL)
 _ENDS_WITH_ROW = re.compile(r"</t[dhr]>\s*\Z", re.IGNORECASE)
 _MOST_CELLS = 100  # that one cell spans
 
@@ -339,8 +324,7 @@ def _html_elements(text: str, lines: Sequence[Line]) -> Iterator[tuple[int, Elem
             continue
         after_last = last.number + 1
         rows = _html_table(text, first.start, last.end) if name == "table" else ()
-        whole = Block(first.start, last.end, "code")
-        yield first.number, Element(after_last, rows or (whole,))
+        yield first.number, Element(after_last, rows) if rows else _kept_whole(first, last)
 
 
 def _html_pairs(text: str, lines: Sequence[Line]) -> Iterator[tuple[Line, Line, str]]:
@@ -352,7 +336,7 @@ def _html_pairs(text: str, lines: Sequence[Line]) -> Iterator[tuple[Line, Line, 
             opened[name].append(None if tag.start() else line)
         elif opened[name]:
             first = opened[name].pop()
-            if first is not None:
+            if first:
                 yield first, line, name
     unclosed = next(iter(opened["table"]), None)
     if unclosed and _ENDS_WITH_ROW.search(text):
@@ -371,27 +355,21 @@ def _html_table(text: str, start: int, end: int) -> tuple[Block, ...]:
     if not rows or len(_ELEMENT_TAG.findall(text, start, end)) > 2:
         return ()
     grid = _html_grid(rows)
-    headers = 0
-    while headers < len(rows) and _is_header(rows[headers][0]):
-        headers += 1
-    columns = max(map(len, grid))
-    padded = [[*row, *[""] * (columns - len(row))] for row in grid]
-    header = zip(*padded[:headers], strict=True)
-    names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in header)
-    blocks = [Block(start, rows[headers - 1].end(), "columns", names=names)] if headers else []
-    for row, cells in zip(rows[headers:], padded[headers:], strict=True):
+    header = list(takewhile(_is_header, rows))
+    columns = zip(*grid[: len(header)], strict=True)
+    names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in columns)
+    blocks = [Block(start, header[-1].end(), "columns", names=names)] if header else []
+    for row, cells in zip(rows[len(header) :], grid[len(header) :], strict=True):
         if len(set(cells)) == 1:  # one cell over all columns
-            cells[1:] = [""] * (columns - 1)
+            cells[1:] = [""] * (len(cells) - 1)
         blocks.append(Block(row.start(), row.end(), "row", names=names, cells=tuple(cells)))
     blocks[0] = replace(blocks[0], start=start)
     blocks[-1] = replace(blocks[-1], end=end)
     return _with_groups(blocks)
 
 
-def _is_header(row: str) -> bool:
-    return bool(re.search(r"<th\b", row, re.IGNORECASE)) and not re.search(
-        r"<td\b", row, re.IGNORECASE
-    )
+def _is_header(row: re.Match[str]) -> bool:
+    return {tag.lower() for tag in _CELL_TAG.findall(row[0])} == {"th"}
 
 
 def _html_grid(rows: Sequence[re.Match[str]]) -> list[list[str]]:
@@ -402,14 +380,19 @@ def _html_grid(rows: Sequence[re.Match[str]]) -> list[list[str]]:
         for cell in _CELL.finditer(row[0]):
             while x in grid[y]:
                 x += 1
-            spans = {kind.lower(): int(count) for kind, count in _ROWS_OR_COLUMNS.findall(cell[2])}
-            text = _cell_text(unescape(cell[3]))
-            across = min(max(spans.get("col", 1), 1), _MOST_CELLS)
-            down = min(max(spans.get("row", 1), 1), _MOST_CELLS)
-            for lower in grid[y : y + down]:
+            text = _cell_text(unescape(cell[2]))
+            across = _span(cell[1], "col")
+            for lower in grid[y : y + _span(cell[1], "row")]:
                 lower.update(dict.fromkeys(range(x, x + across), text))
             x += across
-    return [[row.get(x, "") for x in range(max(row, default=-1) + 1)] for row in grid]
+    columns = range(max(chain(*grid), default=-1) + 1)
+    return [[row.get(x, "") for x in columns] for row in grid]
+
+
+def _span(attributes: str, kind: str) -> int:
+    """How many rows ("row") or columns ("col") a cell spans."""
+    span = re.search(rf"\b{kind}span\s*=\s*[\"']?(\d{{1,3}})", attributes, re.IGNORECASE)
+    return min(max(int(span[1]), 1), _MOST_CELLS) if span else 1
 
 
 def row_statement(names: Sequence[str], cells: Sequence[str]) -> str:
@@ -423,6 +406,9 @@ def row_statement(names: Sequence[str], cells: Sequence[str]) -> str:
         >>> row_statement(["Part", "Price in yen"], ["P120", "940"])
         'Part: P120; Price in yen: 940'
     """
-    padded = [*names, *[""] * (len(cells) - len(names))]
-    pairs = [(name.rstrip(":： "), cell) for name, cell in zip(padded, cells, strict=False) if cell]
-    return "; ".join(f"{name}: {cell}" if name and name != cell else cell for name, cell in pairs)
+    statements: list[str] = []
+    for name, cell in zip_longest(names, cells, fillvalue=""):
+        label = name.rstrip(":： ")
+        if cell:
+            statements.append(f"{label}: {cell}" if label and label != cell else cell)
+    return "; ".join(statements)

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from operator import attrgetter
 
 from llama_pack_densex.text.blocks import Block, find_blocks
 from llama_pack_densex.text.links import searchable_text
@@ -17,15 +18,12 @@ from llama_pack_densex.text.sentences import Span, split_sentences
 
 @dataclass(frozen=True)
 class _Section:
+    start: int
     headings: tuple[Block, ...]  # that it is below, the outermost first, and its own
     path: tuple[str, ...]  # what they say
 
 
 _DEEPEST = 20  # headings that one is below
-
-
-def _holds(details: Block, heading: Block) -> bool:
-    return details.until is not None and heading.start < details.until
 
 
 class Outline:
@@ -43,11 +41,8 @@ class Outline:
     def __init__(self, text: str) -> None:
         self._text = text
         self.blocks = find_blocks(text)
-        self._starts = [block.start for block in self.blocks]
-        self._ends = [block.end for block in self.blocks]
         self._headers = {block.span for block in self.blocks if block.kind in ("columns", "group")}
-        self._section_starts: list[int] = []
-        self._sections: list[_Section] = []
+        self._sections = [_Section(0, (), ())]
         self._read_headings()
 
     def _read_headings(self) -> None:
@@ -57,7 +52,7 @@ class Outline:
                 continue
             self._close_details(opened, heading.start)
             opened = [
-                outer for outer in opened if outer.level < heading.level or _holds(outer, heading)
+                outer for outer in opened if outer.level < heading.level or outer.until is not None
             ]
             del opened[_DEEPEST:]
             opened.append(heading)
@@ -69,22 +64,22 @@ class Outline:
         around them.
         """
         while any(heading.until is not None and heading.until <= place for heading in opened):
-            heading = opened.pop()
-            if heading.until is not None:
-                self._begin_section(heading.until, opened)
+            until = opened.pop().until
+            if until is not None:
+                self._begin_section(until, opened)
 
     def _begin_section(self, start: int, opened: Sequence[Block]) -> None:
         names = (heading_text(self._text[heading.start : heading.end]) for heading in opened)
-        self._section_starts.append(start)
-        self._sections.append(_Section(tuple(opened), tuple(filter(None, names))))
+        self._sections.append(_Section(start, tuple(opened), tuple(filter(None, names))))
 
     def _section_at(self, place: int) -> _Section:
-        number = bisect_right(self._section_starts, place)
-        return self._sections[number - 1] if number else _Section((), ())
+        number = bisect_right(self._sections, place, key=attrgetter("start"))
+        return self._sections[number - 1]
 
     def _within(self, start: int, end: int) -> Sequence[Block]:
         """The blocks that a stretch holds, wholly or in part."""
-        return self.blocks[bisect_right(self._ends, start) : bisect_left(self._starts, end)]
+        first = bisect_right(self.blocks, start, key=attrgetter("end"))
+        return self.blocks[first : bisect_left(self.blocks, end, key=attrgetter("start"))]
 
     def section_of(self, start: int, end: int) -> str:
         """The headings that all of a stretch is below, the outermost first, joined by ", ".
@@ -99,10 +94,9 @@ class Outline:
 
     def _common_path(self, start: int, end: int) -> tuple[str, ...]:
         within = self._within(start, end)
-        stating = [block for block in within if block.kind not in ("heading", "nothing")] or within[
-            -1:
-        ]
-        paths = [self._section_at(max(block.start, start)).path for block in stating]
+        stating = [block for block in within if block.kind not in ("heading", "nothing")]
+        beginnings = [max(block.start, start) for block in stating or within[-1:]]
+        paths = [self._section_at(place).path for place in beginnings]
         shared = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
         return tuple(names[0] for names in shared)
 
@@ -153,13 +147,10 @@ class Outline:
             start: Where it begins, in characters.
             end: Where it ends.
         """
-        within = self._within(start, end)
-        spans = within[0].needs if within else ()
         leads: list[str] = []
-        for lead_start, lead_end in spans:
-            is_header = (lead_start, lead_end) in self._headers
-            if not is_header and lead_end - lead_start <= _LONGEST_NEEDED:
-                leads.append(self._text[lead_start:lead_end])
+        for block in self._within(start, end)[:1]:
+            texts = (self._text[slice(*span)] for span in block.needs if span not in self._headers)
+            leads += (text for text in texts if len(text) <= _LONGEST_NEEDED)
         return "\n".join(leads)
 
     def _gap(self, end: int, start: int) -> str:

@@ -97,10 +97,11 @@ def end_of_heading(lines: Sequence[Line], place: int, *, goes_on: bool) -> tuple
     ends a frame of AsciiDoc is none either.
     """
     line = lines[place]
+    above = _text_at(lines, place - 1)
     marked = _HEADING.fullmatch(line.text)
-    if marked and len(line.indent) < 4 and not _is_amid_code(_text_at(lines, place - 1), marked):
+    if marked and len(line.indent) < 4 and not _is_amid_code(above, marked):
         return place + 1, len(marked["hashes"] or marked["signs"])
-    sign = _underlined(lines, place)
+    sign = _underlined(above, line.text, _text_at(lines, place + 1))
     is_rule = goes_on and (sign == "-" or _ends_with(line.text, STOPS))
     if sign and not is_rule:
         return place + 2, _LEVELS[sign]
@@ -186,23 +187,17 @@ def _is_unfinished_above(line: Line, below: Line) -> bool:
     return _width(line.text) >= _LONG_LINE or len(below.indent) > len(line.indent) + 1
 
 
-def _underlined(lines: Sequence[Line], place: int) -> str:
+def _underlined(above: str, text: str, below: str) -> str:
     """The sign that a line is underlined by as a heading; empty where it is none.
 
     Those of Markdown may be of any length. Those of reStructuredText are as long as the line: shorter ones,
     and as long ones below what announces an example, are rules and fences of code.
     """
-    text = lines[place].text
-    below = _text_at(lines, place + 1)
-    if not text or not _UNDERLINE.fullmatch(below) or RULE.fullmatch(text):
+    if not _UNDERLINE.fullmatch(below) or RULE.fullmatch(text):
         return ""
     sign = below[0]
     is_of_markdown = sign in "=-" and text[0] != "[" and not LIST_MARKER.match(text)
-    return (
-        sign
-        if is_of_markdown or _is_underlined_title(_text_at(lines, place - 1), text, below)
-        else ""
-    )
+    return sign if is_of_markdown or _is_underlined_title(above, text, below) else ""
 
 
 def _is_underlined_title(above: str, text: str, below: str) -> bool:
@@ -245,8 +240,8 @@ _PAGE = 8
 
 def join_wrapped(
     run: Sequence[Line],
-    item_starts: Container[int] = (),
-    continued: Container[int] = (),
+    item_starts: Container[int],
+    continued: Container[int],
 ) -> Iterator[Sequence[Line]]:
     """Join the lines that a wrap cut; every other line is a paragraph of its own.
 
@@ -426,7 +421,7 @@ _RULES: tuple[Callable[[_LineBreak], bool | None], ...] = (
     _amid_wide_letters,
 )
 _ASCII_WORD = re.compile(r"[!-~]{1,30}")
-_NEXT_WORD = re.compile(r"\S{1,30}")
+_LONGEST_WORD = 30
 
 
 def _is_at_margin(line_break: _LineBreak) -> bool:
@@ -434,8 +429,8 @@ def _is_at_margin(line_break: _LineBreak) -> bool:
     width = line_break.width
     if width >= _LEAST_BEHIND_OPEN_ENDING and _OPEN_ENDING.search(line_break.above.text[-10:]):
         return True
-    next_word = _NEXT_WORD.match(line_break.below.text)
-    reach = width + 1 + (_width(next_word[0]) if next_word else 0)
+    next_word = line_break.below.text.split(maxsplit=1)[0]
+    reach = width + 1 + _width(next_word[:_LONGEST_WORD])
     is_full = reach > _LEAST_SHARE_WITH_NEXT_WORD * line_break.margin
     return line_break.is_prose and is_full and _LEAST_AT_MARGIN <= width <= WIDEST_WRAP
 

@@ -5,46 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 from llama_pack_densex.text.blocks import Block, find_blocks
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.markdown import row_statement
 from llama_pack_densex.text.sentences import Span, split_sentences
 from llama_pack_densex.text.tokens import contents_of
-
-SegmentKind = Literal["sentence", "heading", "row", "code", "columns", "nothing"]
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A stretch of a text without white space around it.
-
-    Args:
-        start: Where it begins, in characters.
-        end: Where it ends.
-        kind: "sentence", "heading", "row" (of a table), "code", "columns" (the header of a table, or of
-            some of its rows), or "nothing" for what says nothing.
-        level: Of a heading; 1 is outermost.
-        row: Of a row, each cell behind the name of its column, and the heading within the table that it is
-            below before them, so that it can be understood alone.
-    """
-
-    start: int
-    end: int
-    kind: SegmentKind
-    level: int = 0
-    row: str = ""
-
-    @property
-    def span(self) -> Span:
-        """Where it stands."""
-        return self.start, self.end
 
 
 # several steps ask about a passage, after all of a batch went through the one before
 @lru_cache(maxsize=512)
-def segment(text: str, context: str = "") -> tuple[Segment, ...]:
+def segment(text: str, context: str = "") -> tuple[Block, ...]:
     """Split a text into sentences, headings, rows of tables, and code.
 
     Args:
@@ -59,25 +29,12 @@ def segment(text: str, context: str = "") -> tuple[Segment, ...]:
     return tuple(part for block in find_blocks(text, context) for part in _segments_of(text, block))
 
 
-def _segments_of(text: str, block: Block) -> Iterator[Segment]:
-    if block.kind in ("prose", "item"):
-        for start, end in split_sentences(text[block.start : block.end]):
-            yield Segment(block.start + start, block.start + end, "sentence")
-    elif block.kind == "row":
-        yield Segment(
-            *block.span, "row", row=row_statement(("", *block.names), (block.group, *block.cells))
-        )
-    else:
-        yield Segment(*block.span, _KINDS[block.kind], block.level)
-
-
-_KINDS: dict[str, SegmentKind] = {
-    "heading": "heading",
-    "columns": "columns",
-    "group": "columns",
-    "code": "code",
-    "nothing": "nothing",
-}
+def _segments_of(text: str, block: Block) -> Iterator[Block]:
+    if block.kind not in ("prose", "item"):
+        yield block
+        return
+    for start, end in split_sentences(text[block.start : block.end]):
+        yield Block(block.start + start, block.start + end, "sentence")
 
 
 def sentence_spans(text: str) -> list[Span]:
@@ -120,7 +77,7 @@ def statements(text: str, context: str = "") -> tuple[Statement, ...]:
         statement = _statement(part, own)
         if any(map(str.isalnum, statement)) and own.splitlines()[-1].strip() not in entries:
             stated.append(Statement(statement, part.span))
-    if stated or not segments:
+    if stated:
         return tuple(stated)
     if entries:
         span = (segments[0].start, segments[-1].end)
@@ -128,7 +85,7 @@ def statements(text: str, context: str = "") -> tuple[Statement, ...]:
     return tuple(Statement(text[part.start : part.end], part.span) for part in segments)
 
 
-def _statement(part: Segment, own: str) -> str:
+def _statement(part: Block, own: str) -> str:
     """What a segment with a text of its own states; empty where it states nothing."""
     if part.kind == "code":
         return own

@@ -63,7 +63,7 @@ def split_sentences(run: str) -> list[Span]:
     """The spans of the sentences of a stretch of prose: lines that a wrap cut, and nothing else."""
     opened_at = _match_brackets(run)
     quotations = _outermost_pairs(run, opened_at)
-    bold_marks = [mark.end() for mark in _BOLD_MARK.finditer(run)]
+    bold_marks = [mark.end() for mark in re.finditer(r"\*\*", run)]
     knows_no_capitals = run.islower()
     spans: list[Span] = []
     begin = searched = 0
@@ -98,9 +98,6 @@ def _is_in_number_or_name(run: str, terminator: re.Match[str]) -> bool:
         return False
     around = run[max(terminator.start() - 1, 0) : terminator.end() + 1]
     return around[-1].isalnum() and around.isascii()
-
-
-_BOLD_MARK = re.compile(r"\*\*")
 
 
 def _end_with_closing_marks(run: str, end: int, bold_marks: Sequence[int]) -> int:
@@ -145,13 +142,13 @@ def _match_brackets(run: str) -> dict[int, int]:
     for bracket in _BRACKET.finditer(run):
         mark = bracket[0]
         place = bracket.start()
-        closes = _CLOSERS.get(mark)
+        closes = _CLOSERS.get(mark, "")
         closes_quotation = mark == '"' and pending['"'] and not run[place - 1].isspace()
         if mark in _PAIRS and not closes_quotation:
             closer = _PAIRS[mark]
             stack.append((closer, place))
             pending[closer] += 1
-        elif closes and pending[closes]:
+        elif pending[closes]:
             closer = ""
             while closer != closes:
                 closer, opened_at[place] = stack.pop()
@@ -342,7 +339,7 @@ def _abbreviates(stop: _Stop) -> bool:
     is_numbered = _is_before_number(stop, word)
     if is_numbered is not None:
         return is_numbered
-    next_word = _word_after(stop)
+    next_word = stop.run[stop.first : _end_of(_WORD, stop.run, stop.first)]
     if word.isdigit():
         return _is_in_date(stop, word, previous, next_word)
     if len(word) == 1 and word.isalpha() and not WIDE.search(last):
@@ -362,11 +359,6 @@ def _is_before_number(stop: _Stop, word: str) -> bool | None:
     if not is_numbered and word == "P":  # an initial too
         return None
     return is_numbered
-
-
-def _word_after(stop: _Stop) -> str:
-    following = _WORD.match(stop.run, stop.first)
-    return following[0] if following else ""
 
 
 def _is_in_date(stop: _Stop, number: str, previous: str, next_word: str) -> bool:

@@ -8,15 +8,7 @@ from typing import Any
 
 # control characters but tab and line feed, and what turns the direction of writing round
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u206f]")
-_LINE_ENDS = str.maketrans(
-    {
-        "\n": "\\n",
-        "\r": "\\r",
-        "\t": "\\t",
-        "\u2028": "\\u2028",
-        "\u2029": "\\u2029",
-    }
-)
+_LINE_ENDS = {ord(sign): ascii(sign).strip("'") for sign in "\n\r\t\u2028\u2029"}
 
 
 def plain(text: str) -> str:

@@ -4,6 +4,7 @@ becomes that.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence, Set
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -87,10 +88,8 @@ def kept_metadata(metadata: Mapping[Any, Any], document_id: str | None) -> dict[
 
 
 def _plain_key(key: Any) -> str:
-    if type(key) is str:
-        return key
     if key is None or isinstance(key, bool):
-        return {None: "null", True: "true", False: "false"}[key]  # as JSON has them
+        return json.dumps(key)
     plain = plain_value(key, str(key))
     if isinstance(plain, (list, dict)):
         raise ValueError(f"the key {key!r} is a {type(key).__name__}, and no text")

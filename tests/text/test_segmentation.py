@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llama_pack_densex.text.segments import Segment, segment, sentence_spans
+from llama_pack_densex.text.layout import Block
+from llama_pack_densex.text.segments import segment, sentence_spans
 
 pytestmark = pytest.mark.pure
 
@@ -523,7 +524,7 @@ def test_quotation_far_longer_than_a_sentence_is_split() -> None:
 
 
 def test_segment_says_where_and_what() -> None:
-    assert segment("  # A\n\nB. ") == (Segment(2, 5, "heading", 1), Segment(7, 9, "sentence"))
+    assert segment("  # A\n\nB. ") == (Block(2, 5, "heading", 1), Block(7, 9, "sentence"))
     assert sentence_spans("  # A\n\nB. ") == [(2, 5), (7, 9)]
 
 
