@@ -1,4 +1,4 @@
-"""Waiting for what another thread does, and Ctrl-C meanwhile."""
+"""Waiting for what another thread does, Ctrl-C meanwhile, and time that passes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -31,3 +34,10 @@ def interrupted(is_so: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         pressing.join()
+
+
+def let_pass(monkeypatch: pytest.MonkeyPatch, period: timedelta) -> None:
+    """Set the clock forward, for what compares times of day."""
+    time_ns = time.time_ns
+    nanoseconds = 1_000 * (period // timedelta(microseconds=1))
+    monkeypatch.setattr(time, "time_ns", lambda: time_ns() + nanoseconds)

@@ -10,7 +10,6 @@ import re
 import sqlite3
 import stat
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -24,6 +23,7 @@ from llama_pack_densex.llm.cache import ReplyCache, passage_digest, reply_key
 from llama_pack_densex.llm.errors import Failure
 from llama_pack_densex.llm.usage import Reply, Usage
 from tests.replies import kept
+from tests.waiting import let_pass
 
 ENGLISH = "Miso is a paste of fermented soya beans."
 JAPANESE = "味噌は大豆を発酵させた調味料である。"
@@ -158,22 +158,22 @@ def test_threads_use_one_cache_at_once(cache: ReplyCache) -> None:
 # Age
 
 
-def test_an_entry_that_is_too_old_is_missing(path: Path) -> None:
+def test_an_entry_that_is_too_old_is_missing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ReplyCache(path).put(key_of(ENGLISH), REPLY)
-    aging = ReplyCache(path, max_age=timedelta(milliseconds=100))
+    aging = ReplyCache(path, max_age=timedelta(hours=1))
     aging.put(key_of(JAPANESE), REPLY)
     assert aging.get(key_of(JAPANESE)) == REPLY
-    time.sleep(0.15)
+    let_pass(monkeypatch, timedelta(hours=2))
     assert aging.get(key_of(JAPANESE)) is None
 
 
-def test_the_first_use_deletes_what_is_too_old(path: Path) -> None:
+def test_the_first_use_deletes_what_is_too_old(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = ReplyCache(path)
     fill(cache, 700)
-    time.sleep(0.05)
+    let_pass(monkeypatch, timedelta(hours=2))
     assert ReplyCache(path, max_age=timedelta(days=1)).get(key_of(ENGLISH)) is None
     assert kept(cache) == 700
-    ReplyCache(path, max_age=timedelta(milliseconds=20)).get(key_of(ENGLISH))
+    ReplyCache(path, max_age=timedelta(hours=1)).get(key_of(ENGLISH))
     assert kept(cache) == 0
 
 
@@ -364,12 +364,14 @@ def test_damage_anywhere_stops_nobody(path: Path, seed: int) -> None:
 # Copies, pickles and names
 
 
-def test_a_pickled_cache_is_of_the_same_file_and_age(path: Path) -> None:
-    cache = ReplyCache(path, max_age=timedelta(milliseconds=80))
+def test_a_pickled_cache_is_of_the_same_file_and_age(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = ReplyCache(path, max_age=timedelta(hours=1))
     cache.put(key_of(JAPANESE), REPLY)
     again = pickle.loads(pickle.dumps(cache))
     assert again.get(key_of(JAPANESE)) == REPLY
-    time.sleep(0.1)
+    let_pass(monkeypatch, timedelta(hours=2))
     assert again.get(key_of(JAPANESE)) is None
 
 
