@@ -54,7 +54,7 @@ class Database:
     def __init__(self, file: Path | None, schema: str) -> None:
         self.file = file
         self._where = IN_MEMORY if file is None else str(file.parent)
-        self._memory = _connect(":memory:") if file is None else None
+        self._memory = _connect(None) if file is None else None
         self._turns = threading.RLock()  # of the threads, in memory
         self._begin_process()
         if file is None or not file.exists() or not file.stat().st_size:
@@ -150,8 +150,7 @@ class Database:
         Raises:
             OSError: It cannot be written.
         """
-        copy = _connect(file)
-        with closing(copy), self.reading() as connection:
+        with closing(_connect(file)) as copy, self.reading() as connection:
             connection.backup(copy)
             copy.execute("VACUUM")
             copy.execute("PRAGMA journal_mode = WAL")
@@ -334,7 +333,7 @@ class Database:
         if self.file is not None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
         with self._errors_explained():
-            connection = self._memory or _connect(str(self.file))
+            connection = self._memory or _connect(self.file)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(f"BEGIN; {_ABOUT_SCHEMA} {schema} COMMIT;")
             if self.file is not None:
@@ -387,13 +386,13 @@ def select_by_text(
     )
 
 
-def _connect(file: Path | str) -> sqlite3.Connection:
+def _connect(file: Path | None) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        file if isinstance(file, str) or _is_writable(file) else _read_only_uri(file),
+        "file::memory:" if file is None else _uri_of(file),
         timeout=_BUSY_SECONDS,
         isolation_level=None,
         check_same_thread=False,
-        uri=isinstance(file, Path) and not _is_writable(file),
+        uri=True,
     )
     connection.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_OF_LOG}")
@@ -405,9 +404,12 @@ def _is_writable(file: Path) -> bool:
     return os.access(file.parent, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
 
 
-def _read_only_uri(file: Path) -> str:
+def _uri_of(file: Path) -> str:
     """Where the files cannot be made that SQLite needs beside it for a log, it is told that nobody writes."""
-    uri = f"{file.absolute().as_uri()}?mode=ro"
+    uri = file.absolute().as_uri()
+    if _is_writable(file):
+        return uri
+    uri += "?mode=ro"
     log = file.with_name(f"{file.name}-wal")
     if not log.exists() or not log.stat().st_size:
         uri += "&immutable=1"

@@ -165,16 +165,16 @@ class VectorTable:
             note = _read_note(connection)
             last_row = _last_row(connection)
         most_outside = MOST_COMPARED_MIDWAY if midway else MOST_COMPARED
-        if note is None:
-            is_due = last_row >= most_outside
-        else:
-            is_worn = note.removed > _MOST_REMOVED * note.rows
-            if is_worn or not self._is_there(note):
-                note = None
-            is_due = note is None or last_row - note.last_row >= most_outside
-        if is_due and last_row:
+        is_lost = note is not None and (
+            note.removed > _MOST_REMOVED * note.rows or not self._is_there(note)
+        )
+        if is_lost:
+            note = None
+        outside = last_row - (note.last_row if note else 0)
+        is_due = last_row > 0 and (is_lost or outside >= most_outside)
+        if is_due:
             self._build(note)
-        return bool(is_due and last_row)
+        return is_due
 
     def leave_no_trace(self) -> None:
         """Build the graph again if it is damaged, or has something of rows that were deleted."""
@@ -264,10 +264,11 @@ class VectorTable:
         """Search with this graph from now on; without one, among all rows."""
         last_row = note.last_row if graph is not None and note is not None else 0
         is_later = self._rows > last_row
-        is_complete = self._read_to >= last_row > 0
-        self._rows = self._rows[is_later] if is_complete else self._rows[:0]
-        self._vectors = self._vectors[is_later] if is_complete else self._vectors[:0]
-        self._read_to = self._read_to if is_complete else last_row
+        if not self._read_to >= last_row > 0:
+            is_later[:] = False
+            self._read_to = last_row
+        self._rows = self._rows[is_later]
+        self._vectors = self._vectors[is_later]
         self._graph = graph
         self._note = note
 

@@ -150,14 +150,11 @@ class Words:
             stated: Those of each of its propositions and questions. Where all are sentences of the text, they
                 add nothing.
         """
-        there, stated = Counter(own.split(" ")), list(stated) if self.propositions else []
-        if all(
-            there[word] >= times
-            for words in stated
-            for word, times in Counter(words.split(" ")).items()
-        ):
-            return own
-        return " ".join([own, *stated])
+        stated = list(stated) if self.propositions else []
+        own_counts = Counter(own.split(" "))
+        if any(Counter(words.split(" ")) - own_counts for words in stated):
+            return " ".join([own, *stated])
+        return own
 
     def names_of(self, passage: NodeRecord) -> list[str]:
         """The names in a passage and its title, each as its tokens with spaces between them."""

@@ -26,6 +26,7 @@ from llama_pack_densex.index.node_store import (
     FoundNode,
     NodeRecord,
     NodeStore,
+    check_question,
     file_of,
     look_further,
 )
@@ -214,6 +215,7 @@ class DocstoreNodes(NodeStore):
         return {node_id: node for node_id, node in nodes.items() if node is not None}
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
+        check_question(question.query_embedding, self.dimension)
         passing = self.passing(question.filters)
 
         def find(limit: int) -> tuple[list[FoundNode], int]:
