@@ -419,11 +419,13 @@ class EmbeddedNodes(NodeStore):
         if not node_ids and not document_ids:
             return None
         with self.database.reading() as connection:
-            by_id = rows.rows_with_ids(connection, node_ids or [])
-            by_document = rows.rows_of_documents(connection, document_ids or [])
-        if node_ids and document_ids:
-            return np.array([row.row for row in by_id if row.document_id in document_ids], np.int64)
-        return np.array([row.row for row in by_id or by_document], np.int64)
+            if node_ids:
+                candidates = rows.rows_with_ids(connection, node_ids)
+            else:
+                candidates = rows.rows_of_documents(connection, document_ids or [])
+        if document_ids:
+            candidates = [row for row in candidates if row.document_id in document_ids]
+        return np.array([row.row for row in candidates], np.int64)
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         by_row = (
@@ -452,21 +454,18 @@ class EmbeddedNodes(NodeStore):
         return [node_id for _, node_id in self.database.rows(select)]
 
     def documents(self) -> dict[str, DocumentRecord]:
-        return dict(self._documents_where("1"))
+        return self._documents_where("1")
 
     def known_documents(self) -> KnownDocuments:
         return _DocumentTable(self)
 
-    def _documents_where(
-        self, condition: str, *arguments: str
-    ) -> Iterator[tuple[str, DocumentRecord]]:
+    def _documents_where(self, condition: str, *arguments: str) -> dict[str, DocumentRecord]:
+        select = f"SELECT id, hash, file FROM documents WHERE {condition}"
         with self.database.reading() as connection:
-            select = f"SELECT id, hash, file FROM documents WHERE {condition}"
-            values = connection.execute(select, arguments).fetchall()
-        return (
-            (document_id, DocumentRecord(document_hash, file))
-            for document_id, document_hash, file in values
-        )
+            return {
+                document_id: DocumentRecord(document_hash, file)
+                for document_id, document_hash, file in connection.execute(select, arguments)
+            }
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
         with self.database.reading() as connection:
@@ -517,13 +516,18 @@ class EmbeddedNodes(NodeStore):
             "nodes without content": (
                 "SELECT 1 FROM nodes LEFT JOIN contents USING (row) WHERE contents.row IS NULL"
             ),
-            "content without a "
-            "node": "SELECT 1 FROM contents LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL",
-            "words without a node": "SELECT 1 FROM words LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL",
-            "vectors without a "
-            "node": "SELECT 1 FROM vectors LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL",
-            "documents without a "
-            "node": "SELECT 1 FROM documents WHERE id NOT IN (SELECT document_id FROM nodes)",
+            "content without a node": (
+                "SELECT 1 FROM contents LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL"
+            ),
+            "words without a node": (
+                "SELECT 1 FROM words LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL"
+            ),
+            "vectors without a node": (
+                "SELECT 1 FROM vectors LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL"
+            ),
+            "documents without a node": (
+                "SELECT 1 FROM documents WHERE id NOT IN (SELECT document_id FROM nodes)"
+            ),
             "units without a passage": (
                 "SELECT 1 FROM nodes WHERE passage_id != '' AND passage_id NOT IN (SELECT id FROM nodes)"
             ),
@@ -597,13 +601,13 @@ class _DocumentTable(KnownDocuments):
         self._nodes = nodes
 
     def get(self, document_id: str) -> DocumentRecord | None:
-        return dict(self._nodes._documents_where("id = ?", document_id)).get(document_id)
+        return self._nodes._documents_where("id = ?", document_id).get(document_id)
 
     def with_hash(self, document_hash: str) -> dict[str, DocumentRecord]:
-        return dict(self._nodes._documents_where("hash = ?", document_hash))
+        return self._nodes._documents_where("hash = ?", document_hash)
 
     def in_file(self, file: str) -> dict[str, DocumentRecord]:
-        return dict(self._nodes._documents_where("file != '' AND file = ?", file))
+        return self._nodes._documents_where("file != '' AND file = ?", file)
 
     def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
         """Nothing to do: the database has changed."""

@@ -110,13 +110,9 @@ class VectorTable:
         """Remove the embeddings of some rows."""
         select_by_row(connection, "DELETE FROM vectors WHERE row IN", rows)
         note = _read_note(connection)
-        in_graph = [row for row in rows if note is not None and row <= note.last_row]
-        if note is not None and in_graph:
-            set_note(
-                connection,
-                _NOTE,
-                json.dumps(asdict(replace(note, removed=note.removed + len(in_graph)))),
-            )
+        if note is not None:
+            in_graph = sum(row <= note.last_row for row in rows)
+            _write_note(connection, replace(note, removed=note.removed + in_graph))
 
     def search(
         self,
@@ -303,7 +299,7 @@ class VectorTable:
         note = GraphNote("", len(graph.rows), last_row, removed=note.removed)
         if self._folder is not None:
             note = _save(graph, self._folder, note)
-        set_note(self._database.writing(), _NOTE, json.dumps(asdict(note)))
+        _write_note(self._database.writing(), note)
         self._database.commit()
         with self._lock:
             self._hold(graph if self._folder is None else self._mapped(note), note)
@@ -407,3 +403,7 @@ def _joined(parts: Sequence[tuple[Rows, Cosines]]) -> tuple[Rows, Cosines]:
 def _read_note(connection: sqlite3.Connection) -> GraphNote | None:
     text = get_note(connection, _NOTE)
     return GraphNote(**json.loads(text)) if text else None
+
+
+def _write_note(connection: sqlite3.Connection, note: GraphNote) -> None:
+    set_note(connection, _NOTE, json.dumps(asdict(note)))

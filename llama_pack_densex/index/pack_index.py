@@ -124,9 +124,9 @@ class PackIndex:
             manifest, given.get("embed_model"), opened.where
         )
         if embed_model is None and not opened.store.is_embedded:
-            needed = "pass embed_model=, or leave vector_store out to search lexically"
             raise ValueError(
-                f"{opened.where} holds embeddings, but there is no embedding model: {needed}"
+                f"{opened.where} holds embeddings, but there is no embedding model: pass embed_model=, or "
+                "leave vector_store out to search lexically"
             )
         there = manifest if folder is None or is_index(folder.path) else None
         words = _words_for(options, given, opened, embed_model)
@@ -139,7 +139,9 @@ class PackIndex:
             else TrustMeter()
         )
         self.trust = self._trust.known
-        self._options, self._parser, self._folder = options, parser, folder
+        self._options = options
+        self._parser = parser
+        self._folder = folder
         said = ("proposition_llm", "propositionizer", "node_parser")  # what makes propositions
         self._is_chosen = any(given.get(part) is not None for part in said)
         self._embed_model = embed_model_identity(embed_model)
@@ -175,11 +177,12 @@ class PackIndex:
             raise ValueError(
                 "the index's propositions were made by another propositionizer than the default one here "
                 f"({self._parser.propositionizer.class_name()}); pass the one that made them "
-                "(proposition_llm= or "
-                "propositionizer=), or the default one by name to have changed documents made by it"
+                "(proposition_llm= or propositionizer=), or the default one by name to have changed "
+                "documents made by it"
             )
         with self.nodes.writing():
-            before, self._made_by = self._made_by, self._parser.propositionizer.fingerprint
+            before = self._made_by
+            self._made_by = self._parser.propositionizer.fingerprint
             report = None if self._folder is None else self._folder.path / REPORT_FILE
             watch = Watch(
                 self._parser.propositionizer, report, show, total, is_proven=before == self._made_by
@@ -226,9 +229,10 @@ class PackIndex:
         """The passages of those that are given whole: what is kept of them may never have got into the
         index."""
         for document in documents:
+            if isinstance(document, str):
+                continue
             with suppress(ValueError):  # it cannot be split, so nothing was ever asked about it
-                passages = [] if isinstance(document, str) else self._parser.passages_of(document)
-                yield from (passage.text for passage in passages)
+                yield from (passage.text for passage in self._parser.passages_of(document))
 
     def compact(self) -> None:
         """Give back space, and erase what was deleted; see `DenseXRetrievalPack.compact`."""
@@ -295,8 +299,10 @@ class PackIndex:
     def is_made_elsewhere(self) -> bool:
         """Whether a default is to make propositions here that differs from what made those in the index."""
         fingerprint = self._parser.propositionizer.fingerprint
-        if self._is_chosen or self._made_by:
-            return not self._is_chosen and self._made_by != fingerprint
+        if self._is_chosen:
+            return False
+        if self._made_by:
+            return self._made_by != fingerprint
         # a pipeline may have made it, which says nothing of it
         passages = self.nodes.records("passage")
         return any(
@@ -323,11 +329,9 @@ class PackIndex:
             if trust.language not in options.languages:
                 logger.warning(
                     "%s may not know %s: among %d passages it finds the one that a sentence is from in %.0f "
-                    "%% of the "
-                    "cases. So questions in that language are searched by words alone where hybrid is on and "
-                    'dense_weight left open; pass an embedding model that knows it, or languages=["%s"] if '
-                    'this one '
-                    "does (see pack.languages).",
+                    "%% of the cases. So questions in that language are searched by words alone where hybrid "
+                    "is on and dense_weight left open; pass an embedding model that knows it, or "
+                    'languages=["%s"] if this one does (see pack.languages).',
                     self._embed_model, LANGUAGE_NAMES[trust.language], trust.passages,
                     100 * (trust.first or 0.0), trust.language,
                 )  # fmt: skip
@@ -361,7 +365,6 @@ def _words_for(
     if isinstance(made, str):
         raise ValueError(
             f"the words of {opened.where} were told by the tokenizer {made}, which is none of this package: "
-            "pass that "
-            'function as tokenizer=, or tokenizer="bigrams" to have them told anew by ours'
+            'pass that function as tokenizer=, or tokenizer="bigrams" to have them told anew by ours'
         )
     return made or Words.by("bigrams")

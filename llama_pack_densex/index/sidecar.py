@@ -135,7 +135,8 @@ class WordsBeside:
         assert self.words is not None, "words are told by something"
         connection = database.writing()
         if get_note(connection, _WORDS) != self.words.note:
-            _clear(connection)
+            keywords.clear_words(connection)
+            connection.execute("DELETE FROM nodes")
             set_note(connection, _WORDS, self.words.note)
         kept = dict(connection.execute("SELECT id, document_id FROM nodes").fetchall())
         there = {record.id: record.document_id for record in _all(records)}
@@ -174,8 +175,3 @@ def _remove(connection: sqlite3.Connection, old: Sequence[rows.NodeRow]) -> None
     numbers = [row.row for row in old]
     keywords.remove_words(connection, numbers)
     rows.remove_rows(connection, numbers)
-
-
-def _clear(connection: sqlite3.Connection) -> None:
-    keywords.clear_words(connection)
-    connection.execute("DELETE FROM nodes")

@@ -53,9 +53,8 @@ _SERVER = re.compile(
 _OTHER = "; name another collection, or delete this one and index the documents anew"
 _TORN = (
     ". If a process was killed while it wrote there, Chroma's files are torn: index the documents anew, into "
-    "an "
-    "embedded index (a folder's path without chroma://) or a Chroma server, which withstand a kill; replies "
-    "of an LLM that are kept are used again"
+    "an embedded index (a folder's path without chroma://) or a Chroma server, which withstand a kill; "
+    "replies of an LLM that are kept are used again"
 )
 
 
