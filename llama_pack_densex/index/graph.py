@@ -89,14 +89,21 @@ def built_graph(
         pages: Rows with their vectors, of length 1, in order; later than those of the earlier graph.
         earlier: The graph to go on with.
     """
-    links = None if earlier is None else _copy(earlier.links)
-    rows = [] if earlier is None else [earlier.rows]
-    vectors = [] if earlier is None else [earlier.vectors]
+    from usearch.index import Index
+
+    links: Index | None = None
+    rows: list[Rows] = []
+    vectors: list[Vectors] = []
+    if earlier is not None:
+        links = Index.restore(earlier.links.save(), view=False, **_BUILDING)
+        rows = [earlier.rows]
+        vectors = [earlier.vectors]
     for page_rows, page_vectors in pages:
         if not len(page_rows):
             continue
         if links is None:
-            links = _empty_links(page_vectors.shape[1])
+            # of length 1: the inner product is the cosine, and takes less time
+            links = Index(ndim=page_vectors.shape[1], metric="ip", dtype="i8", **_BUILDING)
         links.add(page_rows.astype(np.uint64), page_vectors)
         rows.append(page_rows)
         vectors.append(page_vectors)
@@ -146,16 +153,3 @@ def compare(embedding: Vectors, wanted: Rows, rows: Rows, vectors: Vectors) -> t
 def cosines(vectors: Vectors, embedding: Vectors) -> Cosines:
     """The cosines of an embedding with any number of vectors, all of length 1."""
     return (vectors @ embedding).astype(np.float64) if len(vectors) else np.empty(0)
-
-
-def _empty_links(dimension: int) -> Index:
-    from usearch.index import Index
-
-    # of length 1: the inner product is the cosine, and takes less time
-    return Index(ndim=dimension, metric="ip", dtype="i8", **_BUILDING)
-
-
-def _copy(links: Index) -> Index:
-    from usearch.index import Index
-
-    return Index.restore(links.save(), view=False, **_BUILDING)

@@ -8,15 +8,12 @@ what it finds. Rows that came after it are held in memory, until there are enoug
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import sqlite3
 import threading
-import time
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -34,6 +31,7 @@ from llama_pack_densex.index.graph import (
     mapped_graph,
 )
 from llama_pack_densex.index.keywords import Rows
+from llama_pack_densex.index.manifest import remove_files
 from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.text.terminal import plain_logger
 
@@ -103,7 +101,7 @@ class VectorTable:
 
     def add(self, connection: sqlite3.Connection, rows: Sequence[int], vectors: Vectors) -> None:
         """Add the embeddings of rows that have none yet."""
-        content = (vector.tobytes() for vector in np.ascontiguousarray(vectors, np.float32))
+        content = (vector.tobytes() for vector in vectors)
         connection.executemany("INSERT INTO vectors VALUES (?, ?)", zip(rows, content, strict=True))
 
     def remove(self, connection: sqlite3.Connection, rows: Collection[int]) -> None:
@@ -202,12 +200,9 @@ class VectorTable:
             return
         with self._database.reading() as connection:
             note = _read_note(connection)
-        # none at all is no question of clocks
-        latest = time.time() - older_than.total_seconds() if older_than else math.inf
-        for file in self._folder.glob(f"*{_SUFFIX}*"):
-            with suppress(OSError):  # on Windows, one that another process maps
-                if (note is None or file.name != note.name) and file.stat().st_mtime <= latest:
-                    file.unlink()
+        current = "" if note is None else note.name
+        files = self._folder.glob(f"*{_SUFFIX}*")
+        remove_files((file for file in files if file.name != current), older_than)
 
     def _candidates(self, embedding: Vectors, limit: int) -> tuple[Rows, Cosines]:
         """Rows that are likely to be the nearest, deleted ones among them, with their cosines."""

@@ -426,16 +426,19 @@ class NodeIndex:
         Raises:
             ValueError: An embedding is not finite, or has another dimension than those that are there.
         """
-        missing = [node for node in nodes if node.embedding is None]
-        searched = [node for node in missing if node.metadata.get(GRANULARITY_KEY) != "section"]
         if self.embed_model is not None:
+            searched = [
+                node
+                for node in nodes
+                if node.embedding is None and node.metadata.get(GRANULARITY_KEY) != "section"
+            ]
             for batch in iter_batch(searched, _EMBEDDED_AT_ONCE):
                 self._embed_batch(self.embed_model, batch)
         embedded = [node for node in nodes if node.embedding is not None]
         _require_finite(embedded)
         if embedded and not self.store.is_embedded:
             dimension = self._dimension_of(embedded)
-            for node in missing:
+            for node in nodes:
                 # nobody searches sections, but other stores want an embedding of each node
                 if node.embedding is None:
                     node.embedding = nowhere(dimension)

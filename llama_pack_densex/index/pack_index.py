@@ -69,22 +69,25 @@ def open_store(persist_dir: str | Path | None, given: Given) -> Opened:
         InvalidIndexError: The folder or what is in the store cannot be used.
         ValueError: There are two places for the nodes.
     """
-    folder = None if persist_dir is None else IndexFolder(folder_at(persist_dir))
-    if folder is not None and isinstance(given.get("vector_store"), EmbeddedVectorStore):
-        raise ValueError(
-            "persist_dir keeps its nodes itself, in a store of this kind: leave vector_store out"
-        )
-    if folder is not None and is_index(folder.path):
-        manifest = Manifest.read(folder.path)
-        store = folder.open(manifest, given.get("vector_store"), given.get("docstore"))
-        now = about(store)  # others may have written to the same store, or it is another one
-        state = store.version or (now.version if now else "")
-        return Opened(store, folder, manifest, state if state == manifest.version else "")
     vector_store = given.get("vector_store")
-    if folder is not None:
+    docstore = given.get("docstore")
+    folder = None
+    if persist_dir is not None:
+        folder = IndexFolder(folder_at(persist_dir))
+        if isinstance(vector_store, EmbeddedVectorStore):
+            raise ValueError(
+                "persist_dir keeps its nodes itself, in a store of this kind: leave vector_store out"
+            )
+        if is_index(folder.path):
+            manifest = Manifest.read(folder.path)
+            store = folder.open(manifest, vector_store, docstore)
+            now = about(store)  # others may have written to the same store, or it is another one
+            state = store.version or (now.version if now else "")
+            return Opened(store, folder, manifest, state if state == manifest.version else "")
         data = folder.create()
-        vector_store = vector_store if vector_store is not None else EmbeddedVectorStore(data)
-    store = adapter_for(vector_store, given.get("docstore"))
+        if vector_store is None:
+            vector_store = EmbeddedVectorStore(data)
+    store = adapter_for(vector_store, docstore)
     return Opened(store, folder, about(store), "")
 
 
@@ -133,11 +136,8 @@ class PackIndex:
         self.nodes = NodeIndex(opened.store, embed_model, words, folder, there)
         if folder is not None:
             self.nodes.beside.reopen(folder.data, opened.state)
-        self._trust = (
-            TrustMeter(LanguageTrust(*known) for known in manifest.languages)
-            if manifest
-            else TrustMeter()
-        )
+        languages = manifest.languages if manifest else ()
+        self._trust = TrustMeter(LanguageTrust(*measured) for measured in languages)
         self.trust = self._trust.known
         self._options = options
         self._parser = parser
