@@ -384,12 +384,14 @@ def select_by_text(
 
 
 def _connect(file: Path | None) -> sqlite3.Connection:
+    place = ":memory:" if file is None else str(file)
+    is_read_only = file is not None and not _is_writable(file)
     connection = sqlite3.connect(
-        "file::memory:" if file is None else _uri_of(file),
+        _read_only_uri(Path(place)) if is_read_only else place,
         timeout=_BUSY_SECONDS,
         isolation_level=None,
         check_same_thread=False,
-        uri=True,
+        uri=is_read_only,
     )
     connection.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_OF_LOG}")
@@ -401,12 +403,9 @@ def _is_writable(file: Path) -> bool:
     return os.access(file.parent, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
 
 
-def _uri_of(file: Path) -> str:
+def _read_only_uri(file: Path) -> str:
     """Where the files cannot be made that SQLite needs beside it for a log, it is told that nobody writes."""
-    uri = file.absolute().as_uri()
-    if _is_writable(file):
-        return uri
-    uri += "?mode=ro"
+    uri = f"{file.absolute().as_uri()}?mode=ro"
     log = file.with_name(f"{file.name}-wal")
     if not log.exists() or not log.stat().st_size:
         uri += "&immutable=1"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from llama_index.core.constants import DATA_KEY
 from llama_index.core.schema import BaseNode, NodeRelationship
 from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
+from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.index import keywords, nearest, rows
@@ -42,6 +42,7 @@ from llama_pack_densex.index.words import Words, words_in
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 
 if TYPE_CHECKING:
+    from llama_pack_densex.index.node_index import NodeIndex
     from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
 FILE = "nodes.db"
@@ -88,16 +89,6 @@ _MOST_PASSING = 8  # filters of which it is remembered what passes them
 _RECORDS_AT_ONCE = 500
 
 
-class Keeper(Protocol):
-    """What LlamaIndex's own classes read and change the nodes through."""
-
-    def reading(self, read: Callable[[], T]) -> T:
-        """Read from one state."""
-
-    def changing(self) -> AbstractContextManager[None]:
-        """Change the nodes, all or nothing."""
-
-
 class EmbeddedNodes(NodeStore):
     """Nodes in an SQLite database, with all that they are searched by.
 
@@ -115,7 +106,7 @@ class EmbeddedNodes(NodeStore):
 
     def __init__(self, folder: Path | None = None) -> None:
         super().__init__()
-        self.keeper: Keeper = self
+        self.keeper: EmbeddedNodes | NodeIndex = self
         self._open(folder)
 
     def _open(self, folder: Path | None) -> None:
@@ -326,9 +317,8 @@ class EmbeddedNodes(NodeStore):
             keywords.clear_words(connection)
             # passages have the words of units
             for condition in ("passage_id != ''", "granularity = 'passage'"):
-                records = self._records_by_row(condition)
-                while page := dict(islice(records, _RECORDS_AT_ONCE)):
-                    words.add(connection, page)
+                for page in iter_batch(self._records_by_row(condition), _RECORDS_AT_ONCE):
+                    words.add(connection, dict(page))
             set_note(connection, _TOKENIZER, words.note)
             set_note(connection, _HAS_WORDLESS, "")
 

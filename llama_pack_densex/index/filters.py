@@ -45,12 +45,10 @@ def matches(metadata: Mapping[str, Any], filters: MetadataFilters | None) -> boo
 
 def keys_of(filters: MetadataFilters | None) -> set[str]:
     """The keys that filters look at."""
-    parts = filters.filters if filters is not None else ()
-    return {
-        key
-        for part in parts
-        for key in (keys_of(part) if isinstance(part, MetadataFilters) else {part.key})
-    }
+    keys: set[str] = set()
+    for part in filters.filters if filters is not None else ():
+        keys |= keys_of(part) if isinstance(part, MetadataFilters) else {part.key}
+    return keys
 
 
 def _matches_one(metadata: Mapping[str, Any], condition: MetadataFilter) -> bool:

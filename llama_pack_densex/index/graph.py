@@ -34,30 +34,29 @@ Cosines = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Graph:
-    """Rows with their embeddings, and the links between them.
+class EmbeddedRows:
+    """Rows with their embeddings.
 
     Args:
-        links: Has the rows as keys.
         rows: In order.
         vectors: Of the rows, of length 1.
     """
 
-    links: Index
     rows: Rows
     vectors: Vectors
 
     def nearest(self, embedding: Vectors, limit: int) -> tuple[Rows, Cosines]:
-        """Rows that are likely to be the nearest, with their cosines, in any order.
+        """The nearest rows, with their cosines, in any order.
 
         Args:
             embedding: Of length 1.
             limit: How many.
         """
-        candidates = max(limit, _LEAST_CANDIDATES)
-        self.links.expansion_search = max(candidates, _LEAST_EXPANSION)
-        matches = self.links.search(embedding, candidates, threads=1)
-        return self.compare(embedding, matches.keys.astype(np.int64))
+        similarities = cosines(self.vectors, embedding)
+        if len(self.rows) <= limit:
+            return self.rows, similarities
+        nearest = np.argpartition(-similarities, limit)[:limit]
+        return self.rows[nearest], similarities[nearest]
 
     def compare(self, embedding: Vectors, wanted: Rows) -> tuple[Rows, Cosines]:
         """Those of some rows that are there, with their cosines.
@@ -66,7 +65,30 @@ class Graph:
             embedding: Of length 1.
             wanted: The rows.
         """
-        return compare(embedding, wanted, self.rows, self.vectors)
+        places = np.searchsorted(self.rows, wanted)
+        places[places == len(self.rows)] = 0
+        places = places[self.rows[places] == wanted] if len(self.rows) else places[:0]
+        return self.rows[places], cosines(self.vectors[places], embedding)
+
+
+@dataclass(frozen=True)
+class Graph(EmbeddedRows):
+    """Rows with their embeddings, and the links between them.
+
+    Args:
+        rows: In order.
+        vectors: Of the rows, of length 1.
+        links: Has the rows as keys.
+    """
+
+    links: Index
+
+    def nearest(self, embedding: Vectors, limit: int) -> tuple[Rows, Cosines]:
+        """Rows that are likely to be the nearest; more than are asked for."""
+        candidates = max(limit, _LEAST_CANDIDATES)
+        self.links.expansion_search = max(candidates, _LEAST_EXPANSION)
+        matches = self.links.search(embedding, candidates, threads=1)
+        return self.compare(embedding, matches.keys.astype(np.int64))
 
     def save(self, file: Path) -> int:
         """Write it into a file: the links as usearch writes them, then the rows, then the vectors; return
@@ -109,7 +131,7 @@ def built_graph(
         vectors.append(page_vectors)
     if links is None:
         return None
-    return Graph(links, np.concatenate(rows), np.concatenate(vectors))
+    return Graph(np.concatenate(rows), np.concatenate(vectors), links)
 
 
 def mapped_graph(file: Path, vectors_at: int) -> Graph:
@@ -132,22 +154,7 @@ def mapped_graph(file: Path, vectors_at: int) -> Graph:
     rows_at = vectors_at - len(links) * np.dtype(np.int64).itemsize
     rows = np.memmap(file, np.int64, "r", rows_at, (len(links),))
     vectors = np.memmap(file, np.float32, "r", vectors_at, (len(links), links.ndim))
-    return Graph(links, rows, vectors)
-
-
-def compare(embedding: Vectors, wanted: Rows, rows: Rows, vectors: Vectors) -> tuple[Rows, Cosines]:
-    """Those of some rows that are there, with their cosines.
-
-    Args:
-        embedding: Of length 1.
-        wanted: The rows to compare.
-        rows: Those that are there, in order.
-        vectors: Of the rows that are there, of length 1.
-    """
-    places = np.searchsorted(rows, wanted)
-    places[places == len(rows)] = 0
-    places = places[rows[places] == wanted] if len(rows) else places[:0]
-    return rows[places], cosines(vectors[places], embedding)
+    return Graph(rows, vectors, links)
 
 
 def cosines(vectors: Vectors, embedding: Vectors) -> Cosines:

@@ -297,15 +297,10 @@ def scores_of_units(
 
 def tokens_with(connection: sqlite3.Connection, characters: Collection[str]) -> list[str]:
     """The tokens of passages that some characters are in."""
+    select = f"SELECT token FROM frequencies WHERE field = {PASSAGES} AND instr(token, ?)"
     tokens: dict[str, None] = {}
     for character in sorted(characters):
-        tokens |= dict.fromkeys(
-            token
-            for (token,) in connection.execute(
-                "SELECT DISTINCT token FROM postings WHERE field = ? AND instr(token, ?)",
-                (PASSAGES, character),
-            )
-        )
+        tokens |= dict.fromkeys(token for (token,) in connection.execute(select, (character,)))
     return list(tokens)
 
 

@@ -23,10 +23,10 @@ import numpy as np
 from llama_pack_densex.index.database import Database, get_note, select_by_row, set_note
 from llama_pack_densex.index.graph import (
     Cosines,
+    EmbeddedRows,
     Graph,
     Vectors,
     built_graph,
-    compare,
     cosines,
     mapped_graph,
 )
@@ -88,8 +88,8 @@ class VectorTable:
         self._lock = threading.RLock()
         self._graph: Graph | None = None
         self._note: GraphNote | None = None
-        self._rows: Rows = np.empty(0, np.int64)  # that are not in the graph, in order
-        self._vectors: Vectors = np.empty((0, 0), np.float32)  # of length 1
+        # those that are not in the graph
+        self._later = EmbeddedRows(np.empty(0, np.int64), np.empty((0, 0), np.float32))
         self._read_to = 0  # the last row that was read
 
     def prepare(self) -> None:
@@ -130,7 +130,7 @@ class VectorTable:
         embedding = embedding / (np.linalg.norm(embedding) or 1.0)
         with self._lock:
             self._catch_up(connection)
-            size = len(self._rows) + (0 if self._graph is None else len(self._graph.rows))
+            size = sum(len(part.rows) for part in self._parts())
         share = 1.0 if allowed is None else len(allowed) / max(1, size)
         wanted = limit if share >= 1 else int(1.2 * limit / max(share, 1e-9)) + 8
         while wanted <= min(_MOST_CANDIDATES, share) * size:
@@ -207,30 +207,22 @@ class VectorTable:
     def _candidates(self, embedding: Vectors, limit: int) -> tuple[Rows, Cosines]:
         """Rows that are likely to be the nearest, deleted ones among them, with their cosines."""
         with self._lock:
-            later_rows = self._rows
-            later_cosines = cosines(self._vectors, embedding)
-            if len(later_rows) > limit:
-                nearest = np.argpartition(-later_cosines, limit)[:limit]
-                later_rows = later_rows[nearest]
-                later_cosines = later_cosines[nearest]
-            parts = [(later_rows, later_cosines)]
-            if self._graph is not None:
-                parts.append(self._graph.nearest(embedding, limit))
-        return _joined(parts)
+            return _joined([part.nearest(embedding, limit) for part in self._parts()])
 
     def _compare(
         self, connection: sqlite3.Connection, embedding: Vectors, wanted: Rows
     ) -> tuple[Rows, Cosines]:
         """Those of some rows that can be compared, with their cosines."""
         with self._lock:
-            parts = [compare(embedding, wanted, self._rows, self._vectors)]
-            if self._graph is not None:
-                parts.append(self._graph.compare(embedding, wanted))
+            parts = [part.compare(embedding, wanted) for part in self._parts()]
         # others may have made another graph without what was deleted after this state
         missing = np.setdiff1d(wanted, _joined(parts)[0])
         if len(missing):
             parts.append(_compare_stored(connection, embedding, missing))
         return _joined(parts)
+
+    def _parts(self) -> list[EmbeddedRows]:
+        return [self._later] if self._graph is None else [self._later, self._graph]
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
         """Bring the graph and the rows beside it up to the state that is read."""
@@ -248,18 +240,19 @@ class VectorTable:
         for rows, vectors in _pages(connection, self._read_to):
             self._read_to = int(rows[-1])
             rows, vectors = _normalized(rows, vectors)
-            self._rows = np.concatenate([self._rows, rows])
-            self._vectors = np.concatenate([self._vectors.reshape(-1, vectors.shape[1]), vectors])
+            earlier = self._later.vectors.reshape(-1, vectors.shape[1])
+            self._later = EmbeddedRows(
+                np.concatenate([self._later.rows, rows]), np.concatenate([earlier, vectors])
+            )
 
     def _hold(self, graph: Graph | None, note: GraphNote | None) -> None:
         """Search with this graph from now on; without one, among all rows."""
         last_row = note.last_row if graph is not None and note is not None else 0
-        is_later = self._rows > last_row
+        is_later = self._later.rows > last_row
         if not self._read_to >= last_row > 0:
             is_later[:] = False
             self._read_to = last_row
-        self._rows = self._rows[is_later]
-        self._vectors = self._vectors[is_later]
+        self._later = EmbeddedRows(self._later.rows[is_later], self._later.vectors[is_later])
         self._graph = graph
         self._note = note
 
@@ -366,21 +359,14 @@ def _normalized(rows: Rows, vectors: Vectors) -> tuple[Rows, Vectors]:
 
 def _pages(connection: sqlite3.Connection, after: int) -> Iterator[tuple[Rows, Vectors]]:
     """The embeddings of the rows after one, in order, some thousand at a time."""
-    while True:
-        page = connection.execute(
-            "SELECT row, vector FROM vectors WHERE row > ? ORDER BY row LIMIT ?",
-            (after, _ROWS_A_PAGE),
-        ).fetchall()
-        if not page:
-            return
-        after = page[-1][0]
+    select = "SELECT row, vector FROM vectors WHERE row > ? ORDER BY row"
+    cursor = connection.execute(select, (after,))
+    while page := cursor.fetchmany(_ROWS_A_PAGE):
         yield _as_arrays(page)
 
 
 def _checksum(file: Path, size: int) -> int:
     """A checksum of the first bytes of a file; of half a gigabyte it takes a tenth of a second."""
-    if size < 8:
-        return size
     words = np.memmap(file, np.uint64, mode="r", shape=(size // 8,))
     return int(np.add.reduce(words, dtype=np.uint64)) ^ int(np.bitwise_xor.reduce(words))
 

@@ -196,9 +196,8 @@ class NodeIndex:
 
     def all_nodes(self, granularity: str | None = None) -> Iterator[BaseNode]:
         """Whole nodes of one granularity, or all, in any order; some hundred are in memory at a time."""
-        records = self.store.records(granularity)
-        while ids := [record.id for record in islice(records, _NODES_READ_AT_ONCE)]:
-            yield from self.store.fetch(ids).values()
+        for records in iter_batch(self.store.records(granularity), _NODES_READ_AT_ONCE):
+            yield from self.store.fetch([record.id for record in records]).values()
 
     def answer(self, find: Callable[[], tuple[T, Collection[str]]]) -> T:
         """Answer from one state of the nodes: what was found is often read in another step.
@@ -437,17 +436,16 @@ class NodeIndex:
         embedded = [node for node in nodes if node.embedding is not None]
         _require_finite(embedded)
         if embedded and not self.store.is_embedded:
-            dimension = self._dimension_of(embedded)
-            for node in nodes:
-                # nobody searches sections, but other stores want an embedding of each node
-                if node.embedding is None:
-                    node.embedding = nowhere(dimension)
+            self._place_others(nodes, {str(len(node.get_embedding())) for node in embedded})
 
-    def _dimension_of(self, embedded: Sequence[BaseNode]) -> int:
-        dimensions = {str(len(node.get_embedding())) for node in embedded}
+    def _place_others(self, nodes: Sequence[BaseNode], dimensions: set[str]) -> None:
+        """Embed sections, which nobody searches: other stores want an embedding of each node."""
         if self.store.dimension is not None:
             dimensions.add(str(self.store.dimension))
-        return int(same_dimension(dimensions) or 0)
+        dimension = int(same_dimension(dimensions) or 0)
+        for node in nodes:
+            if node.embedding is None:
+                node.embedding = nowhere(dimension)
 
     def _embed_batch(self, embed_model: BaseEmbedding, nodes: Sequence[BaseNode]) -> None:
         embeddings = embed_texts(embed_model, [embedded_text(node) for node in nodes])

@@ -143,9 +143,8 @@ class NodeStore(ABC):
         """Write what is in memory into a folder, by the name of its state; `clean` removes what earlier
         states left."""
 
-    def copy_to(self, folder: Path, version: str) -> None:
+    def copy_to(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
         """Write what is needed to open a copy into a folder, without anything that was deleted."""
-        self.persist(folder, version)
 
     def positions(self) -> dict[str, str]:
         """The ids of all nodes by what the vector store calls them; for stores that keep no text."""

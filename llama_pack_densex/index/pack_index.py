@@ -116,17 +116,17 @@ class PackIndex:
     def __init__(
         self, options: PackOptions, given: Given, parser: BasePropositionNodeParser, opened: Opened
     ) -> None:
-        if options.hybrid == "store" and (
-            given.get("vector_store") is None or opened.store.is_embedded
-        ):
+        manifest = opened.manifest
+        folder = opened.folder
+        is_embedded = opened.store.is_embedded
+        if options.hybrid == "store" and (is_embedded or given.get("vector_store") is None):
             raise ValueError(
                 'hybrid="store" is for a vector_store of your own; with the embedded one, use hybrid=True'
             )
-        manifest, folder = opened.manifest, opened.folder
         embed_model, self.embedding_source = embed_model_for(
             manifest, given.get("embed_model"), opened.where
         )
-        if embed_model is None and not opened.store.is_embedded:
+        if embed_model is None and not is_embedded:
             raise ValueError(
                 f"{opened.where} holds embeddings, but there is no embedding model: pass embed_model=, or "
                 "leave vector_store out to search lexically"
@@ -142,8 +142,8 @@ class PackIndex:
         self._options = options
         self._parser = parser
         self._folder = folder
-        said = ("proposition_llm", "propositionizer", "node_parser")  # what makes propositions
-        self._is_chosen = any(given.get(part) is not None for part in said)
+        makers = ("proposition_llm", "propositionizer", "node_parser")
+        self._is_chosen = any(given.get(maker) is not None for maker in makers)
         self._embed_model = embed_model_identity(embed_model)
         self._embed_spec = _embed_spec(given.get("embed_model"), manifest)
         self._made_by = manifest.propositionizer if manifest else ""
@@ -305,9 +305,8 @@ class PackIndex:
             return self._made_by != fingerprint
         # a pipeline may have made it, which says nothing of it
         passages = self.nodes.records("passage")
-        return any(
-            one.document_hash and not is_made_by(one.document_hash, fingerprint) for one in passages
-        )
+        hashes = filter(None, (passage.document_hash for passage in passages))
+        return not all(is_made_by(document_hash, fingerprint) for document_hash in hashes)
 
     def _measure_languages(self) -> None:
         """Measure whether the embedding model knows what was indexed, and say so where it may not."""

@@ -132,11 +132,7 @@ def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
     """Follow the links of all nodes."""
     # kind, what: node, document
     wrong: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-    granularities: dict[str, str] = {}
-    for record in nodes.records():
-        if record.id in granularities:
-            wrong["link", "ids occur twice"][record.id] = ""
-        granularities[record.id] = sys.intern(record.granularity)
+    granularities = {record.id: sys.intern(record.granularity) for record in nodes.records()}
     hashes: dict[str, str] = {}  # by document
     for node in nodes.all_nodes():
         document = node.ref_doc_id or ""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count, islice
+from itertools import count
 from typing import Any, cast
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, TransformComponent
+from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_pack_densex.index.adapters import adapter_for
@@ -313,7 +314,7 @@ class _Workers:
         """Make nodes of documents, and return batches of them as they are finished."""
         # the pool hands out turns, not actors, so that an actor has several and is started when it is due
         pool: Any = ActorPool(list(range(self._parsing.size * _BATCHES_PER_WORKER)))
-        while batch := list(islice(documents, self._parsing.batch_size)):
+        for batch in iter_batch(documents, self._parsing.batch_size):
             if not pool.has_free():
                 yield pool.get_next_unordered()
             pool.submit(self._send, batch)

@@ -210,12 +210,14 @@ def _conditions(part: MetadataFilter) -> list[Condition]:
         return []
     if len(limits) == 2 and all(map(_is_plain_text, values)):
         return [Condition(part.key, "in", values)]
-    # some stores take True for 1
-    if not all(
-        _is_number(value) and value not in (0, 1) and abs(value) <= _EXACT for value in values
-    ):
+    if not all(map(_is_compared_alike, values)):
         return []
     return [Condition(part.key, ">=" if limit is min else "<=", limit(values)) for limit in limits]
+
+
+def _is_compared_alike(value: object) -> bool:
+    """Whether it is a number that means the same to all stores; some take True for 1."""
+    return _is_number(value) and value not in (0, 1) and abs(value) <= _EXACT
 
 
 def _is_free(key: str, taken: frozenset[str]) -> bool:
