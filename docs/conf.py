@@ -16,6 +16,7 @@ import nbformat
 from docutils import nodes
 from sphinx.addnodes import toctree
 from sphinx.application import Sphinx
+from sphinx.search.en import SearchEnglish
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -69,9 +70,35 @@ LINK_OUT_OF_DOCS = re.compile(
 )
 
 
+class BilingualSearch(SearchEnglish):
+    """The search of the site: words, of Japanese all pairs of characters."""
+
+    japanese = r"\u3005\u3040-\u30ff\u4e00-\u9fff"
+    runs = re.compile(rf"[{japanese}]+|[^\W{japanese}]+")
+    js_splitter_code = rf"""
+function splitQuery(query) {{
+  const runs = /[{japanese}]+|(?:(?![{japanese}])[\p{{Letter}}\p{{Number}}_])+/gu;
+  return (query.match(runs) || []).flatMap((run) => {{
+    if (run.length === 1 || !/[{japanese}]/.test(run)) return [run];
+    return Array.from({{ length: run.length - 1 }}, (_, at) => run.slice(at, at + 2));
+  }});
+}}
+"""
+
+    def split(self, input: str) -> list[str]:
+        words: list[str] = []
+        for run in self.runs.findall(input):
+            if len(run) == 1 or not re.match(f"[{self.japanese}]", run):
+                words.append(run)
+            else:
+                words += [run[at : at + 2] for at in range(len(run) - 1)]
+        return words
+
+
 def setup(app: Sphinx) -> None:
     copy_notebooks(DOCS / "notebooks")
     (DOCS / "reference" / "command-line.md").write_text(reference(), encoding="utf-8")
+    app.add_search_language(BilingualSearch)
     app.connect("source-read", link_to_the_repository)
     app.connect("html-page-context", name_the_language)
     app.connect("html-page-context", serve_everyone, priority=900)  # after furo's own

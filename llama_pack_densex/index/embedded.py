@@ -74,6 +74,12 @@ _RECORD = (
     "nodes.row, id, document_id, granularity, passage_id, text, status, section, document_hash, file, "
     "metadata, span_start, span_end, unverified"
 )
+_RELATIONSHIPS = f"$.{DATA_KEY}.relationships"
+# by SQLite, which parses a node in a third of the time
+_LINKS = (
+    f"json_extract(node, '{_RELATIONSHIPS}.\"{NodeRelationship.PARENT.value}\".node_id', "
+    f"'{_RELATIONSHIPS}.\"{NodeRelationship.CHILD.value}\"')"
+)
 _OURS = "granularity != ''"  # what others wrote into the same database stays out of the index
 
 # the notes in the database
@@ -345,12 +351,11 @@ class EmbeddedNodes(NodeStore):
         return {node_id: _node_of(contents[node_id]) for node_id in node_ids if node_id in contents}
 
     def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
-        return {
-            node_id: _links_of(content) for node_id, content in self._contents(node_ids).items()
-        }
+        links = self._contents(node_ids, _LINKS)
+        return {node_id: _links_in(of_node) for node_id, of_node in links.items()}
 
-    def _contents(self, node_ids: Sequence[str]) -> dict[str, str]:
-        select = "SELECT id, node FROM nodes JOIN contents USING (row) WHERE id IN"
+    def _contents(self, node_ids: Sequence[str], column: str = "node") -> dict[str, str]:
+        select = f"SELECT id, {column} FROM nodes JOIN contents USING (row) WHERE id IN"
         with self.database.reading() as connection:
             return dict(select_by_text(connection, select, node_ids))
 
@@ -647,9 +652,7 @@ def _node_of(content: str) -> BaseNode:
     return json_to_doc(json.loads(content))
 
 
-def _links_of(content: str) -> NodeLinks:
-    """The links of a node, of which nothing else is parsed into objects."""
-    relationships = json.loads(content)[DATA_KEY]["relationships"]
-    parent = relationships.get(NodeRelationship.PARENT.value)
-    children = relationships.get(NodeRelationship.CHILD.value) or ()
-    return NodeLinks(parent and parent["node_id"], tuple(child["node_id"] for child in children))
+def _links_in(links: str) -> NodeLinks:
+    """The links of a node that `_LINKS` selects."""
+    parent_id, children = json.loads(links)
+    return NodeLinks(parent_id, tuple(child["node_id"] for child in children or ()))

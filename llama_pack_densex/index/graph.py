@@ -9,7 +9,7 @@ Small World graphs", 2016; by usearch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,36 +27,42 @@ if TYPE_CHECKING:
 # made-up ones; with 192 for a question to 0.96 there.
 _BUILDING = {"connectivity": 24, "expansion_add": 192}
 _LEAST_EXPANSION = 256
+_ROWS_AT_ONCE = 16_384  # that are compared: of all, a copy would take too much memory
 _LEAST_CANDIDATES = 64  # with a byte a number, the nearest is not always before the next
 
 Vectors = npt.NDArray[np.float32]
 Cosines = npt.NDArray[np.float64]
+Page = tuple[Rows, Vectors]
+"""Some rows, in order, with their vectors."""
 
 
 @dataclass(frozen=True)
-class EmbeddedRows:
-    """Rows with their embeddings.
+class Graph:
+    """Rows with their embeddings, and the links between them.
 
     Args:
+        links: Has the rows as keys.
         rows: In order.
         vectors: Of the rows, of length 1.
+        file: What it is mapped from; None means that it is in memory.
     """
 
+    links: Index
     rows: Rows
     vectors: Vectors
+    file: Path | None = None
 
     def nearest(self, embedding: Vectors, limit: int) -> tuple[Rows, Cosines]:
-        """The nearest rows, with their cosines, in any order.
+        """Rows that are likely to be the nearest, with their cosines, in any order.
 
         Args:
             embedding: Of length 1.
             limit: How many.
         """
-        similarities = cosines(self.vectors, embedding)
-        if len(self.rows) <= limit:
-            return self.rows, similarities
-        nearest = np.argpartition(-similarities, limit)[:limit]
-        return self.rows[nearest], similarities[nearest]
+        candidates = max(limit, _LEAST_CANDIDATES)
+        self.links.expansion_search = max(candidates, _LEAST_EXPANSION)
+        matches = self.links.search(embedding, candidates, threads=1)
+        return self.compare(embedding, matches.keys.astype(np.int64))
 
     def compare(self, embedding: Vectors, wanted: Rows) -> tuple[Rows, Cosines]:
         """Those of some rows that are there, with their cosines.
@@ -65,80 +71,77 @@ class EmbeddedRows:
             embedding: Of length 1.
             wanted: The rows.
         """
-        places = np.searchsorted(self.rows, wanted)
-        places[places == len(self.rows)] = 0
-        places = places[self.rows[places] == wanted] if len(self.rows) else places[:0]
-        return self.rows[places], cosines(self.vectors[places], embedding)
+        return compare(embedding, wanted, self.rows, self.vectors)
 
 
 @dataclass(frozen=True)
-class Graph(EmbeddedRows):
-    """Rows with their embeddings, and the links between them.
+class GraphDraft:
+    """A graph whose vectors are yet to be read: a million of them are more than a gigabyte.
 
     Args:
+        links: Of all rows.
         rows: In order.
-        vectors: Of the rows, of length 1.
-        links: Has the rows as keys.
+        earlier: The graph that it goes on with, or None.
     """
 
     links: Index
+    rows: Rows
+    earlier: Graph | None
 
-    def nearest(self, embedding: Vectors, limit: int) -> tuple[Rows, Cosines]:
-        """Rows that are likely to be the nearest; more than are asked for."""
-        candidates = max(limit, _LEAST_CANDIDATES)
-        self.links.expansion_search = max(candidates, _LEAST_EXPANSION)
-        matches = self.links.search(embedding, candidates, threads=1)
-        return self.compare(embedding, matches.keys.astype(np.int64))
+    @classmethod
+    def of(cls, pages: Iterable[Page], earlier: Graph | None) -> GraphDraft | None:
+        """Link some rows, and those of an earlier graph, which stays as it is; None if there are no rows.
 
-    def save(self, file: Path) -> int:
-        """Write it into a file: the links as usearch writes them, then the rows, then the vectors; return
-        where these begin, in bytes."""
+        Args:
+            pages: Rows and their vectors, of length 1, in order; later than those of the earlier graph.
+            earlier: The graph to go on with.
+        """
+        links = None if earlier is None else _copied_links(earlier)
+        rows = [] if earlier is None else [earlier.rows]
+        for page_rows, page_vectors in pages:
+            if not len(page_rows):
+                continue
+            if links is None:
+                links = _empty_links(page_vectors.shape[1])
+            links.add(page_rows.astype(np.uint64), page_vectors)
+            rows.append(page_rows)
+        return None if links is None else cls(links, np.concatenate(rows), earlier)
+
+    def save(self, file: Path, pages: Iterable[Page]) -> int:
+        """Write the graph into a file: the links as usearch writes them, then the rows, then the vectors.
+
+        Args:
+            file: The file.
+            pages: The same as before.
+
+        Returns:
+            Where the vectors begin, in bytes.
+        """
         self.links.save(file)
         with file.open("ab") as stream:
             stream.write(bytes(-stream.tell() % self.rows.itemsize))
             self.rows.tofile(stream)
             vectors_at = stream.tell()
-            self.vectors.tofile(stream)
+            for vectors in self._vectors(pages):
+                vectors.tofile(stream)
         return vectors_at
 
+    def graph(self, pages: Iterable[Page]) -> Graph:
+        """The graph in memory; `pages` are the same as before."""
+        return Graph(self.links, self.rows, np.concatenate([*self._vectors(pages)]))
 
-def built_graph(
-    pages: Iterable[tuple[Rows, Vectors]], earlier: Graph | None = None
-) -> Graph | None:
-    """A graph of some rows, and those of an earlier one, which stays as it is; None if there are no rows.
-
-    Args:
-        pages: Rows with their vectors, of length 1, in order; later than those of the earlier graph.
-        earlier: The graph to go on with.
-    """
-    from usearch.index import Index
-
-    links: Index | None = None
-    rows: list[Rows] = []
-    vectors: list[Vectors] = []
-    if earlier is not None:
-        links = Index.restore(earlier.links.save(), view=False, **_BUILDING)
-        rows = [earlier.rows]
-        vectors = [earlier.vectors]
-    for page_rows, page_vectors in pages:
-        if not len(page_rows):
-            continue
-        if links is None:
-            # of length 1: the inner product is the cosine, and takes less time
-            links = Index(ndim=page_vectors.shape[1], metric="ip", dtype="i8", **_BUILDING)
-        links.add(page_rows.astype(np.uint64), page_vectors)
-        rows.append(page_rows)
-        vectors.append(page_vectors)
-    if links is None:
-        return None
-    return Graph(np.concatenate(rows), np.concatenate(vectors), links)
+    def _vectors(self, pages: Iterable[Page]) -> Iterator[Vectors]:
+        if self.earlier is not None:
+            yield self.earlier.vectors
+        for _, vectors in pages:
+            yield vectors
 
 
 def mapped_graph(file: Path, vectors_at: int) -> Graph:
     """The graph in a file; of a damaged one, usearch may read what is outside.
 
     Args:
-        file: What `Graph.save` wrote.
+        file: What `GraphDraft.save` wrote.
         vectors_at: What it returned.
 
     Raises:
@@ -154,9 +157,40 @@ def mapped_graph(file: Path, vectors_at: int) -> Graph:
     rows_at = vectors_at - len(links) * np.dtype(np.int64).itemsize
     rows = np.memmap(file, np.int64, "r", rows_at, (len(links),))
     vectors = np.memmap(file, np.float32, "r", vectors_at, (len(links), links.ndim))
-    return Graph(rows, vectors, links)
+    return Graph(links, rows, vectors, file)
+
+
+def compare(embedding: Vectors, wanted: Rows, rows: Rows, vectors: Vectors) -> tuple[Rows, Cosines]:
+    """Those of some rows that are there, with their cosines.
+
+    Args:
+        embedding: Of length 1.
+        wanted: The rows to compare.
+        rows: Those that are there, in order.
+        vectors: Of the rows that are there, of length 1.
+    """
+    places = np.searchsorted(rows, wanted)
+    places[places == len(rows)] = 0
+    places = places[rows[places] == wanted] if len(rows) else places[:0]
+    parts = np.split(places, range(_ROWS_AT_ONCE, len(places), _ROWS_AT_ONCE))
+    return rows[places], np.concatenate([cosines(vectors[part], embedding) for part in parts])
 
 
 def cosines(vectors: Vectors, embedding: Vectors) -> Cosines:
     """The cosines of an embedding with any number of vectors, all of length 1."""
     return (vectors @ embedding).astype(np.float64) if len(vectors) else np.empty(0)
+
+
+def _empty_links(dimension: int) -> Index:
+    from usearch.index import Index
+
+    # of length 1: the inner product is the cosine, and takes less time
+    return Index(ndim=dimension, metric="ip", dtype="i8", **_BUILDING)
+
+
+def _copied_links(graph: Graph) -> Index:
+    """A copy in memory, to add to it."""
+    from usearch.index import Index
+
+    source = graph.links.save() if graph.file is None else graph.file
+    return Index.restore(source, view=False, **_BUILDING)

@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import threading
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -23,10 +23,11 @@ import numpy as np
 from llama_pack_densex.index.database import Database, get_note, select_by_row, set_note
 from llama_pack_densex.index.graph import (
     Cosines,
-    EmbeddedRows,
     Graph,
+    GraphDraft,
+    Page,
     Vectors,
-    built_graph,
+    compare,
     cosines,
     mapped_graph,
 )
@@ -44,7 +45,7 @@ MOST_COMPARED = 8_000
 MOST_COMPARED_MIDWAY = 100_000
 """The same while much is written, when few questions come in between."""
 _MOST_REMOVED = 0.2  # of a graph's rows, before it is built again
-_MOST_CANDIDATES = 0.25  # of all rows; instead of more, all of them are compared
+_MOST_CANDIDATES = 0.15  # of the rows to look among; to compare them all takes less time than more
 _ROWS_A_PAGE = 4_096
 _DIGITS = 6  # of a cosine, so that equal vectors are equally near, however they were compared
 _NOTE = "graph with vectors"  # "graph" was one without
@@ -88,8 +89,8 @@ class VectorTable:
         self._lock = threading.RLock()
         self._graph: Graph | None = None
         self._note: GraphNote | None = None
-        # those that are not in the graph
-        self._later = EmbeddedRows(np.empty(0, np.int64), np.empty((0, 0), np.float32))
+        self._rows: Rows = np.empty(0, np.int64)  # that are not in the graph, in order
+        self._vectors: Vectors = np.empty((0, 0), np.float32)  # of length 1
         self._read_to = 0  # the last row that was read
 
     def prepare(self) -> None:
@@ -130,10 +131,10 @@ class VectorTable:
         embedding = embedding / (np.linalg.norm(embedding) or 1.0)
         with self._lock:
             self._catch_up(connection)
-            size = sum(len(part.rows) for part in self._parts())
+            size = len(self._rows) + (0 if self._graph is None else len(self._graph.rows))
         share = 1.0 if allowed is None else len(allowed) / max(1, size)
         wanted = limit if share >= 1 else int(1.2 * limit / max(share, 1e-9)) + 8
-        while wanted <= min(_MOST_CANDIDATES, share) * size:
+        while wanted <= _MOST_CANDIDATES * share * size:
             candidates, similarities = self._candidates(embedding, wanted)
             if allowed is not None:
                 is_allowed = np.isin(candidates, allowed)
@@ -207,22 +208,30 @@ class VectorTable:
     def _candidates(self, embedding: Vectors, limit: int) -> tuple[Rows, Cosines]:
         """Rows that are likely to be the nearest, deleted ones among them, with their cosines."""
         with self._lock:
-            return _joined([part.nearest(embedding, limit) for part in self._parts()])
+            later_rows = self._rows
+            later_cosines = cosines(self._vectors, embedding)
+            if len(later_rows) > limit:
+                nearest = np.argpartition(-later_cosines, limit)[:limit]
+                later_rows = later_rows[nearest]
+                later_cosines = later_cosines[nearest]
+            parts = [(later_rows, later_cosines)]
+            if self._graph is not None:
+                parts.append(self._graph.nearest(embedding, limit))
+        return _joined(parts)
 
     def _compare(
         self, connection: sqlite3.Connection, embedding: Vectors, wanted: Rows
     ) -> tuple[Rows, Cosines]:
         """Those of some rows that can be compared, with their cosines."""
         with self._lock:
-            parts = [part.compare(embedding, wanted) for part in self._parts()]
+            parts = [compare(embedding, wanted, self._rows, self._vectors)]
+            if self._graph is not None:
+                parts.append(self._graph.compare(embedding, wanted))
         # others may have made another graph without what was deleted after this state
         missing = np.setdiff1d(wanted, _joined(parts)[0])
         if len(missing):
             parts.append(_compare_stored(connection, embedding, missing))
         return _joined(parts)
-
-    def _parts(self) -> list[EmbeddedRows]:
-        return [self._later] if self._graph is None else [self._later, self._graph]
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
         """Bring the graph and the rows beside it up to the state that is read."""
@@ -240,19 +249,18 @@ class VectorTable:
         for rows, vectors in _pages(connection, self._read_to):
             self._read_to = int(rows[-1])
             rows, vectors = _normalized(rows, vectors)
-            earlier = self._later.vectors.reshape(-1, vectors.shape[1])
-            self._later = EmbeddedRows(
-                np.concatenate([self._later.rows, rows]), np.concatenate([earlier, vectors])
-            )
+            self._rows = np.concatenate([self._rows, rows])
+            self._vectors = np.concatenate([self._vectors.reshape(-1, vectors.shape[1]), vectors])
 
     def _hold(self, graph: Graph | None, note: GraphNote | None) -> None:
         """Search with this graph from now on; without one, among all rows."""
         last_row = note.last_row if graph is not None and note is not None else 0
-        is_later = self._later.rows > last_row
+        is_later = self._rows > last_row
         if not self._read_to >= last_row > 0:
             is_later[:] = False
             self._read_to = last_row
-        self._later = EmbeddedRows(self._later.rows[is_later], self._later.vectors[is_later])
+        self._rows = self._rows[is_later]
+        self._vectors = self._vectors[is_later]
         self._graph = graph
         self._note = note
 
@@ -279,25 +287,27 @@ class VectorTable:
         if note is None or earlier is None:
             note = GraphNote("", 0, 0)
         with self._database.reading() as connection:
-            last_row = _last_row(connection)
-            pages = (_normalized(*page) for page in _pages(connection, note.last_row))
-            graph = built_graph(pages, earlier)
-        if graph is None:
-            return
-        note = GraphNote("", len(graph.rows), last_row, removed=note.removed)
-        if self._folder is not None:
-            note = _save(graph, self._folder, note)
+            draft = GraphDraft.of(_normalized_pages(connection, note.last_row), earlier)
+            if draft is None:
+                return
+            pages = _normalized_pages(connection, note.last_row)
+            note = GraphNote("", len(draft.rows), _last_row(connection), removed=note.removed)
+            graph = None
+            if self._folder is None:
+                graph = draft.graph(pages)
+            else:
+                note = _save(draft, pages, self._folder, note)
         _write_note(self._database.writing(), note)
         self._database.commit()
         with self._lock:
-            self._hold(graph if self._folder is None else self._mapped(note), note)
+            self._hold(graph or self._mapped(note), note)
 
 
-def _save(graph: Graph, folder: Path, note: GraphNote) -> GraphNote:
+def _save(draft: GraphDraft, pages: Iterable[Page], folder: Path, note: GraphNote) -> GraphNote:
     """Write a graph into a file of its own, and note its name and content."""
     file = folder / f"{note.last_row}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
     unfinished = file.with_suffix(f"{_SUFFIX}.unfinished")
-    vectors_at = graph.save(unfinished)
+    vectors_at = draft.save(unfinished, pages)
     os.replace(unfinished, file)
     return replace(
         note,
@@ -345,19 +355,23 @@ def _compare_stored(
     return rows, cosines(vectors, embedding)
 
 
-def _as_arrays(pairs: Sequence[tuple[int, bytes]]) -> tuple[Rows, Vectors]:
+def _normalized_pages(connection: sqlite3.Connection, after: int) -> Iterator[Page]:
+    return (_normalized(*page) for page in _pages(connection, after))
+
+
+def _as_arrays(pairs: Sequence[tuple[int, bytes]]) -> Page:
     vectors = np.frombuffer(b"".join(vector for _, vector in pairs), np.float32)
     return np.array([row for row, _ in pairs], np.int64), vectors.reshape(len(pairs), -1)
 
 
-def _normalized(rows: Rows, vectors: Vectors) -> tuple[Rows, Vectors]:
+def _normalized(rows: Rows, vectors: Vectors) -> Page:
     """The vectors at length 1, without those that cannot be compared."""
     lengths = np.linalg.norm(vectors, axis=1)
     is_comparable = np.isfinite(lengths) & (lengths > 0)
     return rows[is_comparable], vectors[is_comparable] / lengths[is_comparable, None]
 
 
-def _pages(connection: sqlite3.Connection, after: int) -> Iterator[tuple[Rows, Vectors]]:
+def _pages(connection: sqlite3.Connection, after: int) -> Iterator[Page]:
     """The embeddings of the rows after one, in order, some thousand at a time."""
     select = "SELECT row, vector FROM vectors WHERE row > ? ORDER BY row"
     cursor = connection.execute(select, (after,))

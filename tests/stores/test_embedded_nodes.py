@@ -477,6 +477,29 @@ def test_a_reader_goes_on_with_each_new_graph(tmp_path: Path) -> None:
     assert len(ids_found(reader, "d0/1", 999)) == 4 * 30
 
 
+@pytest.mark.usefixtures("soon_a_graph")
+def test_a_state_is_read_to_its_end_while_others_make_the_graph_anew(tmp_path: Path) -> None:
+    nodes = EmbeddedVectorStore(tmp_path).nodes
+    nodes.replace([], many(0, 100))
+    nodes.commit()
+    nodes.maintain()
+
+    def delete_half_and_add_one() -> None:
+        nodes.replace([f"d{n}" for n in range(50)], many(100, 101))
+        nodes.commit()
+        assert nodes.maintain()
+        assert len(ids_found(nodes, "d3/1", 400)) == 204
+
+    with nodes.snapshot():
+        everything = ids_found(nodes, "d3/1", 400)
+        writer = threading.Thread(target=delete_half_and_add_one)
+        writer.start()
+        writer.join()
+        assert len(everything) == 400
+        assert ids_found(nodes, "d3/1", 400) == everything
+    assert len(ids_found(nodes, "d3/1", 400)) == 204
+
+
 def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     nodes = EmbeddedVectorStore(tmp_path).nodes
     nodes.replace([], many(0, 20))
