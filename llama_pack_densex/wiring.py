@@ -39,7 +39,6 @@ from llama_pack_densex.node_parsers.parsers import (
     BasePropositionNodeParser,
     HierarchicalPropositionNodeParser,
     PropositionNodeParser,
-    default_base_parser,
 )
 from llama_pack_densex.node_parsers.passages import DEFAULT_CHUNK_SIZE, PassageNodeParser
 from llama_pack_densex.options import Given as Given
@@ -80,7 +79,7 @@ def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositio
     passages = given.get("text_splitter")
     if passages is None:
         _report_unused_settings()
-        passages = default_base_parser()
+        passages = PassageNodeParser()
     settings: dict[str, Any] = {
         "propositionizer": propositionizer,
         "granularity": _units_to_make(options),

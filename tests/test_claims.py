@@ -23,7 +23,8 @@ from llama_pack_densex import (
     RecordedPropositionizer,
     Seq2SeqPropositionizer,
 )
-from llama_pack_densex.llm.claims import unnamed_place
+from llama_pack_densex.llm.claims import name_place, unnamed_place
+from llama_pack_densex.llm.reference import LLMReference
 from llama_pack_densex.models import RETRIEVERS
 from llama_pack_densex.node_parsers.topics import TopicNodeParser
 from tests.another_process import run_program
@@ -244,6 +245,13 @@ def test_an_address_that_only_a_dictionary_names_receives_nothing(setting: str, 
                 {"propositionizer": data, "class_name": "PropositionNodeParser"}
             )
     assert server.requests == []
+
+
+def test_each_place_of_a_setting_is_one_that_the_user_has_named() -> None:
+    name_place("/the/users/own")
+    settings = {"model": "gpt-4o-mini", "modalities": ["/somebody/elses", "/the/users/own"]}
+    with pytest.raises(ValueError, match="is at '/somebody/elses'"):
+        LLMReference(path="llama_index.llms.openai:OpenAI", settings=settings).rebuild()
 
 
 @pytest.mark.parametrize("place", ["llm_factory", "factory"])

@@ -22,6 +22,7 @@ from llama_pack_densex.answering.phrases import CLOSEST, CUT_OFF, NO_ANSWER, NOT
 from llama_pack_densex.answering.sources import Source, coverage_of, name_of, supporting
 from llama_pack_densex.retrieval.hits import MatchedUnit, spans_within
 from llama_pack_densex.text import markup
+from llama_pack_densex.text.sentences import Span
 from llama_pack_densex.text.tokens import content_words, tokenize
 
 Outcome = Literal["answered", "closest", "not_found", "no_answer", "small_talk", "vague"]
@@ -50,13 +51,14 @@ class CitedResponse(Response):
 
 def _shown(citation: Mapping[str, Any]) -> str:
     """The text of a source as HTML, with what supports the answer marked in it."""
-    place, *spans = (
-        None if cited["start"] is None else (cited["start"], cited["end"])
-        for cited in (citation, *citation["propositions"])
-    )
     text = citation["text"]
+    spans = map(_span_of, citation["propositions"])
     facts = markup.bullets(fact["text"] for fact in citation["propositions"])
-    return markup.passage(text, spans_within(place, text, spans)) + facts
+    return markup.passage(text, spans_within(_span_of(citation), text, spans)) + facts
+
+
+def _span_of(cited: Mapping[str, Any]) -> Span | None:
+    return None if cited["start"] is None else (cited["start"], cited["end"])
 
 
 class CitedAnswer:

@@ -63,19 +63,18 @@ _YES_OR_NO = re.compile(
     re.I,
 )
 _ASSENT = words(
-    "yes no yep yeah nope correct incorrect right wrong true false exactly indeed certainly surely sure of "
-    "course "
-    "absolutely definitely not never always really quite necessarily partly it that this these they you we i "
-    "he she "
-    "there here is are was were be been do does did can could may might will would should must have has "
-    "cannot can't "
-    "couldn't don't doesn't didn't isn't aren't wasn't won't shouldn't mustn't a an the to so then and or "
-    "but in as if "
-    "at all for with by on from what which how possible impossible allowed permitted forbidden prohibited "
-    "required "
-    "necessary needed optional case depend depends short brief summary answer overview list details steps "
-    "question good great i'm am sorry hear sounds hard tough difficult worry "
-    "follow follows following below documents say says let me us explain happy help that's it's here's"
+    """
+    yes no yep yeah nope correct incorrect right wrong true false exactly indeed certainly
+    surely sure of course absolutely definitely not never always really quite necessarily partly
+    it that this these they you we i he she there here is are was were be been do does did can
+    could may might will would should must have has cannot can't couldn't don't doesn't didn't
+    isn't aren't wasn't won't shouldn't mustn't a an the to so then and or but in as if at all
+    for with by on from what which how possible impossible allowed permitted forbidden
+    prohibited required necessary needed optional case depend depends short brief summary answer
+    overview list details steps question good great i'm am sorry hear sounds hard tough
+    difficult worry follow follows following below documents say says let me us explain happy
+    help that's it's here's
+    """
 )
 
 _YES_JA = r"(?:はい|いいえ|いえ|ええ|いや|もちろん)"
@@ -110,8 +109,8 @@ _NO_WORD = (
     r"(?=\s*(?:about|on|of|as|regarding|concerning|that|whether|how|which|what|when|where|who|why|in|for|to|\W*\Z))"
 )
 _MISSING = re.compile(
-    rf"""\b{_TEXTS}\ (?:(?:\w+ly|here|themselves|i\ have)\ )?"""
-    rf"""(?:do|does|did)(?:\ not|n['’]t)\ (?:\w+ly\ )?{_SAY}\b
+    rf"""\b{_TEXTS}\ (?:(?:\w+ly|here|themselves|i\ have)\ )?
+      (?:do|does|did)(?:\ not|n['’]t)\ (?:\w+ly\ )?{_SAY}\b
     | \b{_TEXTS}\ (?:say|give|mention|contain|provide|hold|make|have)s?\ (?:nothing\b|{_NO_WORD})
     | \b{_TEXTS}\ (?:are|is)\ silent\b
     | \b(?:there\ (?:is|are)|i\ (?:have|found|see))\ {_NO_WORD}
@@ -120,10 +119,10 @@ _MISSING = re.compile(
     | (?<!who\ )(?<!which\ )(?<!that\ )\b(?:is|are|was|were)(?:\ not|n['’]t)\ (?:\w+ly\ )?
       (?:stated|mentioned|specified|documented|indicated|spelled\ out)\b
       (?:\ (?:in|by)\ (?:\w+\ ){{0,2}}{_TEXTS}\b|\ (?:for|here|anywhere)\b|\W*\Z)
-    | \b(?:not|n['’]t)\ (?:be\ )?(?:\w+ly\ )?(?:given|described|included"""
-    rf"""|covered|found|provided|listed|named|answered
-      |addressed|contained|defined|explained|available|said|stated|part)"""
-    rf"""\ (?:in|by|of)\ (?:\w+\ ){{0,2}}{_TEXTS}\b
+    | \b(?:not|n['’]t)\ (?:be\ )?(?:\w+ly\ )?(?:given|described|included
+      |covered|found|provided|listed|named|answered
+      |addressed|contained|defined|explained|available|said|stated|part)
+      \ (?:in|by|of)\ (?:\w+\ ){{0,2}}{_TEXTS}\b
     | \b(?:missing|absent)\ from\ (?:\w+\ ){{0,2}}{_TEXTS}\b
     | \bi\ (?:could|can|did|do)(?:\ ?not|n['’]t)\ (?:find|see|tell|determine|say)\b""",
     re.IGNORECASE | re.VERBOSE,

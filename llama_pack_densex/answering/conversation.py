@@ -22,7 +22,6 @@ from llama_pack_densex.answering.rules import (
 )
 from llama_pack_densex.llm.endpoint import Endpoint
 from llama_pack_densex.llm.errors import NoReplyError
-from llama_pack_densex.llm.reference import secrets_of
 from llama_pack_densex.llm.thoughts import without_thoughts
 from llama_pack_densex.llm.usage import count_tokens, text_of
 from llama_pack_densex.text.language import question_language
@@ -36,14 +35,12 @@ MOST_TOKENS = 30
 _READ = 6  # messages of a conversation that are read for its next query
 
 _SYSTEM = """\
-Write the search query that the newest message of a conversation asks for. It has to be understood without \
-the conversation.
+Write the search query that the newest message of a conversation asks for. It has to be understood \
+without the conversation.
 1. The newest message decides. Where it lacks its subject (it, that, he, or none), fill it in from the \
-messages \
-before; never replace a subject that it has.
+messages before; never replace a subject that it has.
 2. "What is X?" asks for an overview of X. Leave out politeness and endings as "tell me about". Ask for \
-nothing that \
-the message does not ask for; two questions stay two. "I" and "my wife" stay as they are.
+nothing that the message does not ask for; two questions stay two. "I" and "my wife" stay as they are.
 3. Keep the language of the newest message. At most 30 tokens a line.
 4. Reply with two lines and nothing else: a sentence that asks, then the search terms alone.
 5. Where there is nothing to search for (thanks, "summarise that", "translate it"), reply only: NO QUERY
@@ -81,7 +78,7 @@ class ConversationQuery(PromptMixin):
     """
 
     def __init__(self, llm: LLM | None = None) -> None:
-        self._endpoint = None if llm is None else Endpoint(llm, secrets_of(llm))
+        self._endpoint = None if llm is None else Endpoint(llm)
         self._prompts: dict[str, BasePromptTemplate] = {
             PROMPT_KEY: ChatPromptTemplate.from_messages([("system", _SYSTEM), ("user", _REQUEST)]),
             JAPANESE_PROMPT_KEY: ChatPromptTemplate.from_messages(
@@ -213,8 +210,8 @@ _NO_QUERY = re.compile(
 )
 _LABEL = re.compile(
     r"""^\s*(?:\d[.)]\s+|[-*]\s*)?
-    (?:(?:(?:stand-?alone\ |search\ )?(?:query|question|sentence|terms|keywords)"""
-    r"""|検索クエリ|検索語|クエリ|質問文?)
+    (?:(?:(?:stand-?alone\ |search\ )?(?:query|question|sentence|terms|keywords)
+    |検索クエリ|検索語|クエリ|質問文?)
     \s*[:：]\s*)?""",
     re.IGNORECASE | re.VERBOSE,
 )

@@ -12,7 +12,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from llama_pack_densex.answering.citations import CitedAnswer, Outcome
 from llama_pack_densex.answering.footnotes import separator, without_footnotes
-from llama_pack_densex.answering.phrases import CLOSEST, UNVERIFIED, in_language
+from llama_pack_densex.answering.phrases import CLOSEST, NEEDS_LLM, UNVERIFIED, in_language
 from llama_pack_densex.answering.sources import Source, coverage_of, sources_of
 from llama_pack_densex.answering.synthesizer import PendingAnswer, SourcedSynthesizer
 from llama_pack_densex.node_parsers.metadata import context_of
@@ -24,7 +24,7 @@ from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.links import searchable_text
 from llama_pack_densex.text.plain import LIST_MARKER
-from llama_pack_densex.text.segments import Segment, Statement, segment, sentence_spans, statements
+from llama_pack_densex.text.segments import Segment, segment, sentence_spans, statements
 from llama_pack_densex.text.tokens import content_words, on_one_line, tokenize
 
 ANSWER_WORDS = 60
@@ -56,17 +56,10 @@ _NAMES = re.compile(
     r"|(?<![A-Za-z])[A-Za-z]+(?=[ぁ-ヿ一-鿿])"
 )
 
-NEEDS_LLM = {
-    "en": "Without a language model I can only quote the documents. Ask about what is in them.",
-    "ja": "言語モデルがないため、ドキュメントを引用することしかできません。内容について質問してください。",
-}
-"""What is answered to "summarise that" and the like where there is no LLM, by language."""
-
 _ALIKE_LEAD = 0.5  # of the question's words
 _ASKING = ("?", "？", "ですか。", "ますか。", "せんか。", "しょうか。")
-_ENTRY_OF_FAQ = re.compile(
-    r"[\W_]*[QＱ](?:\d*[.．]|[:：])",
-)  # of a FAQ, whatever it ends with; "Q1:" may be a quarter
+# of a FAQ, whatever it ends with; "Q1:" may be a quarter
+_ENTRY_OF_FAQ = re.compile(r"[\W_]*[QＱ](?:\d*[.．]|[:：])")
 # that lead to the number of a page
 _DOTS = re.compile(r"(?:[.．…‥・·] ?){5,}|(?: [.．]){2,} *\d*\Z")
 
@@ -136,10 +129,7 @@ def extract(question: str, nodes: Sequence[NodeWithScore]) -> str:
     ranked = [*_below_leads(words, nodes, stating), *stating] or facts
     if not ranked:  # no proposition found any of them
         for node in nodes[:1]:
-            ranked = [
-                _fact(node, statement, 0.0)
-                for statement in statements(node.get_content(), context_of(node.node))
-            ]
+            ranked = list(_facts_between(node, 0, len(node.get_content()), 0.0))
     paragraphs: defaultdict[str, list[Fact]] = defaultdict(list)
     for fact in choose_facts(ranked, LIST_WORDS, lambda facts: _gains(words, ranked[0], facts)):
         paragraphs[fact.source.node_id].append(fact)
@@ -206,24 +196,19 @@ def _below_leads(
 
 
 def _facts_between(source: NodeWithScore, start: int, end: int, score: float) -> Iterator[Fact]:
+    """What a node's text states in a stretch of it, as units that found it."""
+    offset = getattr(source.node, "start_char_idx", None) or 0
     for statement in statements(source.get_content(), context_of(source.node)):
-        if start <= statement.span[0] < end:
-            yield _fact(source, statement, score)
+        first, last = statement.span
+        if start <= first < end:
+            span = (offset + first, offset + last)
+            unit = MatchedUnit(source.node_id, statement.text, score, "sentence", "", span=span)
+            yield Fact(unit, source)
 
 
 def _leads(part: Segment, text: str) -> bool:
     """Whether a segment of a text is a heading or a question, which what is below it answers."""
     return part.kind == "heading" or _states_nothing(text[part.start : part.end])
-
-
-def _fact(source: NodeWithScore, statement: Statement, score: float) -> Fact:
-    """What a node's text states, as a unit that found it."""
-    offset = getattr(source.node, "start_char_idx", None) or 0
-    start, end = statement.span
-    span = (offset + start, offset + end)
-    return Fact(
-        MatchedUnit(source.node_id, statement.text, score, "sentence", "", span=span), source
-    )
 
 
 def _states_nothing(text: str) -> bool:
@@ -322,7 +307,7 @@ def _is_said_by(fact: Fact, other: Fact) -> bool:
 def judge(
     question: str,
     sources: Sequence[Source],
-    trust: Mapping[str, LanguageTrust] | None = None,
+    trust: Mapping[str, LanguageTrust],
 ) -> Outcome:
     """Tell whether what was retrieved answers a question, may answer it, or cannot.
 
@@ -340,7 +325,7 @@ def judge(
     Returns:
         "answered", "closest" where it cannot be told, or "not_found".
     """
-    evidence = coverage(question, sources) + _nearness(sources, trust_in(trust or {}, question))
+    evidence = coverage(question, sources) + _nearness(sources, trust_in(trust, question))
     is_measured = detect_language(question) in ("en", "ja", "latin", "")
     if evidence < (LEAST_EVIDENCE if is_measured else _LEAST_ELSEWHERE):
         return "not_found"

@@ -245,22 +245,22 @@ _THANKS = re.compile(
     | (?:that\ )?makes\ sense | sounds\ good | (?:that|this)\ help(?:s|ed)(?:\ a\ lot)?
     | no\ (?:problem|worries|more\ questions) | never\ ?mind | nothing\ else
     # a goodbye
-    | (?:good\ ?)?bye(?:\ bye)? | good\ night | see\ (?:you|ya)(?:\ (?:later|soon|tomorrow|around))?"""
-    r""" | take\ care
+    | (?:good\ ?)?bye(?:\ bye)? | good\ night | see\ (?:you|ya)(?:\ (?:later|soon|tomorrow|around))?
+      | take\ care
     | have\ a\ (?:nice|good|great|lovely)\ (?:day|one|evening|weekend)
     # the same in Japanese
     | (?!.*(?:ください|下さい|いくら|いつ(?!も)|どこ|誰|何))[\w ]{0,20}
-      (?:(?:ありがと|有難|有り難)う?(?:ございま(?:す|した))?|感謝(?:です|します|いたします)?"""
-    r"""|助か(?:ります|りました|った))
-    | どうも | サンキュー | (?:参考|勉強)になり(?:ます|ました) | 安心しました"""
-    r""" | よかった(?:です)? | 解決しました
+      (?:(?:ありがと|有難|有り難)う?(?:ございま(?:す|した))?|感謝(?:です|します|いたします)?
+      | 助か(?:ります|りました|った))
+    | どうも | サンキュー | (?:参考|勉強)になり(?:ます|ました) | 安心しました
+      | よかった(?:です)? | 解決しました
     | (?:了解|承知|納得|理解|把握)(?:です|しました|いたしました|できました)? | りょうかい(?:です)?
-    | (?:よく)?(?:わか|分か)(?:りました|った) | なるほど | さすが(?:です)? | すごい(?:です)?ね?"""
-    r""" | へえ | へー | やっぱり
-    | (?:素晴|すば)らしい(?:です)? | 完璧(?:です)? | いい(?:です)?ね | (?:そう)?(?:だ|です)よね"""
-    r""" | そっか | そうか
-    | そう(?:です|なんです)[かね] | お?(?:ok|オーケー|オッケー)(?:です)?"""
-    r""" | (?:もう)?(?:大丈夫|十分|結構)です | 以上です
+    | (?:よく)?(?:わか|分か)(?:りました|った) | なるほど | さすが(?:です)? | すごい(?:です)?ね?
+      | へえ | へー | やっぱり
+    | (?:素晴|すば)らしい(?:です)? | 完璧(?:です)? | いい(?:です)?ね | (?:そう)?(?:だ|です)よね
+      | そっか | そうか
+    | そう(?:です|なんです)[かね] | お?(?:ok|オーケー|オッケー)(?:です)?
+      | (?:もう)?(?:大丈夫|十分|結構)です | 以上です
     | (?:もう|ほかには|他には|特に)(?:ありません|ないです) | さよ(?:う)?なら | バイバイ | じゃあ?ね
     | また(?:ね|今度|来ます|聞きます) | 失礼(?:します|しました) | おやすみ(?:なさい)?
     | お疲れ(?:様|さま)?(?:です|でした)? | よろしくお?願い(?:いた)?します
@@ -270,15 +270,15 @@ _THANKS = re.compile(
 _ABOUT_CONVERSATION = re.compile(
     r"""(?:(?:please|now|can\ you|could\ you|would\ you)\ )*
     (?:(?:summari[sz]e|recap|sum\ up|translate|shorten|rephrase|rewrite|repeat|simplify|say|put)
-       (?:\ (?:(?:all|everything|both)(?:\ of)?(?:\ (?:that|this|it|these|those))?"""
-    r"""|that|this|it|what(?=\ (?:we|you))
+       (?:\ (?:(?:all|everything|both)(?:\ of)?(?:\ (?:that|this|it|these|those))?
+      | that|this|it|what(?=\ (?:we|you))
          |(?:all\ (?:of\ )?)?(?:that|this|your|the|our)\ (?:(?:last|whole|entire)\ )?
           (?:answers?|repl(?:y|ies)|above|conversation|chat)))?
-       (?:\ (?:so\ far|above|until\ now"""
-    r"""|(?:we|you)\ (?:have\ )?(?:discussed|talked\ about|said)(?:\ so\ far)?))?
+       (?:\ (?:so\ far|above|until\ now
+      | (?:we|you)\ (?:have\ )?(?:discussed|talked\ about|said)(?:\ so\ far)?))?
        (?:\ again)? (?:\ (?:in|into|to|as|for)\ (?!wh(?:at|ich|om|ose|ere)\b|how\b)[\w ]{1,30})?
-    | what\ (?:have|did)\ (?:we|you|i)\ (?:discuss(?:ed)?|talk(?:ed)?\ about"""
-    r"""|say|said|ask(?:ed)?)(?:\ so\ far)?
+    | what\ (?:have|did)\ (?:we|you|i)\ (?:discuss(?:ed)?|talk(?:ed)?\ about
+      | say|said|ask(?:ed)?)(?:\ so\ far)?
     | in\ (?:english|japanese|one\ sentence|short|other\ words|bullet\ points)
     | make\ (?:it|that)\ (?:shorter|simpler|longer) | (?:give\ me|write)\ a\ (?:short\ )?summary)
     (?:,?\ please)?[?.!\s]*

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import typer
+from llama_index.core.llms import LLM
 
 from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand
 from llama_pack_densex.cli.ingest import make_propositionizer
@@ -32,6 +35,7 @@ from llama_pack_densex.cli.spending import (
     is_local_name,
 )
 from llama_pack_densex.evaluation import KeptLLM, Report, read_dataset
+from llama_pack_densex.evaluation.answers import TRIAD
 from llama_pack_densex.evaluation.compare import (
     EMBEDDINGS,
     READER_LENGTHS,
@@ -45,7 +49,6 @@ from llama_pack_densex.evaluation.metrics import METRICS, kind_of, title_of
 from llama_pack_densex.evaluation.report import StrategyResult
 from llama_pack_densex.evaluation.strategies import resolve_strategies
 from llama_pack_densex.evaluation.strategy import Strategy
-from llama_pack_densex.ingestion.estimate import llm_behind
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm, with_provider
 from llama_pack_densex.llm.usage import RequestFigures, Usage, count_tokens
@@ -64,7 +67,6 @@ _WITH_ANSWERS = (
 _WITHOUT_ANSWERS = ("gold@1", "gold@5", "mrr@10", "ndcg@10")
 _OF_READER = ("em@100", "f1@100", "em@500", "f1@500")
 _OF_ANSWERS = ("str_em", "answered", "cited", "supported")
-_TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 _LAST = {"context": "{unit} that are read by default.", "failed": "items that are not counted."}
 _SIGNIFICANT = 0.05
 
@@ -91,19 +93,24 @@ def compare_strategies(options: CompareCommand) -> bool:
     if options.judge_model and not options.reader_model:
         raise typer.BadParameter("it needs --reader-model", param_hint="--judge-model")
     arguments = _arguments(options)
-    if not is_agreed(_expenses_of_comparison(options, arguments), options):
+    for role in _TASKS:
+        check_server(arguments.get(role))
+    check_embedding_server(options.embed_model)
+    comparisons = [
+        _Comparison(options, arguments, language, folder, _read_dataset(options, language))
+        for language, folder in _languages(options, options.dataset)
+    ]
+    expenses = [expense for comparison in comparisons for expense in comparison.expenses()]
+    if not is_agreed(expenses, options):
         return False
+    results: dict[str | None, Any] = {}
     failed: list[str] = []
-    reports: dict[str | None, Report] = {}
-    for language, folder in _languages(options, options.dataset):
-        report = _compare(options, arguments, _read_dataset(options, language))
-        files = report.write(folder) if folder else []
-        reports[language] = report
-        if not options.as_json:
-            _print_report(report, files)
+    for comparison in comparisons:
+        report = comparison.run()
+        _publish(options, report, comparison.folder)
+        results[comparison.language] = report.to_dict()
         failed += report.all_failed
     if options.as_json:
-        results = {language: report.to_dict() for language, report in reports.items()}
         print_json(results.get(options.language, results))
     return not failed
 
@@ -120,98 +127,96 @@ def _read_dataset(options: CompareCommand, language: str | None) -> EvaluationSe
         )
 
 
-def _compare(
-    options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet
-) -> Report:
-    return compare(
-        dataset,
-        cache_dir=options.out,
-        show_progress=is_terminal(),
-        ignore_identical_ids=not options.keep_identical_ids,
-        **arguments,
-    )
+@dataclass(frozen=True)
+class _Comparison:
+    """A comparison in one language, and what it costs.
 
+    Args:
+        options: What the user wants.
+        arguments: Of `compare`, the same for each language.
+        language: The language, if it has to be said.
+        folder: Where the report goes.
+        dataset: The questions in that language.
+    """
 
-def _expenses_of_comparison(options: CompareCommand, arguments: Mapping[str, Any]) -> list[Expense]:
-    """What models are going to be asked."""
-    llms = {role: llm for role, llm in arguments.items() if role in _TASKS}
-    for llm in llms.values():
-        check_server(llm)
-    check_embedding_server(options.embed_model)
-    expenses = []
-    for language, _ in _languages(options, options.dataset):
-        dataset = _read_dataset(options, language)
-        of_documents = _expenses_of_documents(options, arguments, dataset)
-        count = _count_usages if _keeps(options, REPLIES) and not of_documents else _guess_usages
-        usages = count(options, arguments, dataset) if llms else {}
-        expenses += of_documents
+    options: CompareCommand
+    arguments: Mapping[str, Any]
+    language: str | None
+    folder: Path | None
+    dataset: EvaluationSet
+
+    def run(self, **stand_ins: Any) -> Report:
+        """Compare; what stands in for some of the arguments takes their place."""
+        return compare(
+            self.dataset,
+            cache_dir=self.options.out,
+            show_progress=is_terminal(),
+            ignore_identical_ids=not self.options.keep_identical_ids,
+            **{**self.arguments, **stand_ins},
+        )
+
+    def expenses(self) -> list[Expense]:
+        """What models are going to be asked."""
+        expenses = self._expenses_of_documents()
+        llms = {role: llm for role, llm in self.arguments.items() if role in _TASKS}
+        if not llms:
+            return expenses
+        replies = _kept(self.options, REPLIES)
+        can_count = replies and not expenses
+        usages = self._count_usages(llms, replies) if can_count else self._guess_usages()
         for role, llm in llms.items():
             expenses += expenses_of_llm(llm, usages[role], purpose=f" for {_TASKS[role]}")
-    return expenses
+        return expenses
 
+    def _expenses_of_documents(self) -> list[Expense]:
+        """What propositions and embeddings come to that are not in the report's folder."""
+        expenses = []
+        documents = self.dataset.documents
+        propositionizer = self.arguments.get("propositionizer")
+        if propositionizer is not None:
+            if replies := _kept(self.options, REPLIES):
+                propositionizer = propositionizer.keeping_replies(replies)
+            parser, _ = make_node_parser(PackOptions(), Given(propositionizer=propositionizer))
+            expenses += expenses_of_indexing(documents, parser)
+        embed_model = self.options.embed_model
+        if embed_model is not None and not _kept(self.options, EMBEDDINGS):
+            tokens = sum(count_tokens(document.text) for document in documents)
+            # each strategy cuts the documents in its own way
+            expenses += expenses_of_embedding(embed_model, len(self._strategies()) * tokens)
+        return expenses
 
-def _keeps(options: CompareCommand, name: str) -> bool:
-    """Whether the report's folder has a file of an earlier comparison."""
-    return options.out is not None and (options.out / name).exists()
+    def _strategies(self) -> Sequence[Strategy]:
+        return resolve_strategies(self.arguments.get("strategies"), self.dataset.has_candidates)
 
+    def _count_usages(self, llms: Mapping[str, LLM], replies: Path | None) -> dict[str, Usage]:
+        """What LLMs are asked beyond the replies of an earlier comparison: counted by one with made-up
+        replies."""
+        counting = {
+            role: KeptLLM(llm, replies, stand_in=_stand_in(role)) for role, llm in llms.items()
+        }
+        self.run(**counting, trulens=None)
+        return {role: llm.figures.usage for role, llm in counting.items()}
 
-def _expenses_of_documents(
-    options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet
-) -> list[Expense]:
-    """What propositions and embeddings come to that are not in the report's folder."""
-    expenses = []
-    propositionizer = arguments.get("propositionizer")
-    if propositionizer is not None:
-        asking = llm_behind(propositionizer)
-        check_server(asking and asking.llm)
-        if options.out and (options.out / REPLIES).exists():
-            propositionizer = propositionizer.keeping_replies(options.out / REPLIES)
-        parser, _ = make_node_parser(PackOptions(), Given(propositionizer=propositionizer))
-        expenses += expenses_of_indexing(dataset.documents, parser, set(), None)
-    if options.embed_model is not None and not _keeps(options, EMBEDDINGS):
-        tokens = sum(count_tokens(document.text) for document in dataset.documents)
-        # each strategy cuts the documents in its own way
-        cuts = len(_strategies(arguments, dataset))
-        expenses += expenses_of_embedding(options.embed_model, cuts * tokens)
-    return expenses
-
-
-def _strategies(arguments: Mapping[str, Any], dataset: EvaluationSet) -> Sequence[Strategy]:
-    return resolve_strategies(arguments.get("strategies"), dataset.has_candidates)
-
-
-def _count_usages(
-    options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet
-) -> dict[str, Usage]:
-    """What LLMs are asked beyond the replies of an earlier comparison: counted by one with made-up
-    replies."""
-    llms = {
-        role: KeptLLM(
-            arguments[role], options.out and options.out / REPLIES, stand_in=_stand_in(role)
+    def _guess_usages(self) -> dict[str, Usage]:
+        """What LLMs are asked, roughly: the contexts are not known before there are propositions."""
+        strategies = self._strategies()
+        answers = len(self.dataset.questions) * len(strategies)
+        reader = _usage(
+            "reader_llm", answers * len(READER_LENGTHS), fmean(READER_LENGTHS) * _TOKENS_OF_A_WORD
         )
-        for role in _TASKS
-        if role in arguments
-    }
-    _compare(options, {**arguments, **llms, "trulens": None}, dataset)
-    return {role: llm.figures.usage for role, llm in llms.items()}
+        judge = _usage("judge_llm", answers * len(TRIAD), max(READER_LENGTHS) * _TOKENS_OF_A_WORD)
+        headers = Usage()
+        if any(strategy.name.startswith("contextual") for strategy in strategies):
+            for document in self.dataset.documents:  # each passage is sent with the whole of it
+                tokens = count_tokens(document.text)
+                headers += _usage("llm", ceil(tokens / _TOKENS_OF_A_PASSAGE), tokens)
+        return {"reader_llm": reader, "judge_llm": judge, "llm": headers}
 
 
-def _guess_usages(
-    options: CompareCommand, arguments: Mapping[str, Any], dataset: EvaluationSet
-) -> dict[str, Usage]:
-    """What LLMs are asked, roughly: the contexts are not known before there are propositions."""
-    strategies = _strategies(arguments, dataset)
-    answers = len(dataset.questions) * len(strategies)
-    reader = _usage(
-        "reader_llm", answers * len(READER_LENGTHS), fmean(READER_LENGTHS) * _TOKENS_OF_A_WORD
-    )
-    judge = _usage("judge_llm", answers * len(_TRIAD), max(READER_LENGTHS) * _TOKENS_OF_A_WORD)
-    headers = Usage()
-    if any(strategy.name.startswith("contextual") for strategy in strategies):
-        for document in dataset.documents:  # each passage is sent with the whole of it
-            tokens = count_tokens(document.text)
-            headers += _usage("llm", ceil(tokens / _TOKENS_OF_A_PASSAGE), tokens)
-    return {"reader_llm": reader, "judge_llm": judge, "llm": headers}
+def _kept(options: Evaluating, name: str) -> Path | None:
+    """A file that an earlier command left in the report's folder; None if there is none."""
+    file = options.out and options.out / name
+    return file if file and file.exists() else None
 
 
 def _stand_in(role: str) -> str:
@@ -233,9 +238,8 @@ def _arguments(options: CompareCommand) -> dict[str, Any]:
     arguments = options.chosen("embed_model", "trulens", "max_cost")
     arguments |= {use: named_llm(name) for use, name in models.items() if name not in (None, NONE)}
     if options.propositionizer is not None:
-        settings = options.chosen("max_cost")
         arguments["propositionizer"] = make_propositionizer(
-            options.propositionizer, llm, **settings
+            options.propositionizer, llm, **options.chosen("max_cost")
         )
     if options.strategies is not None:
         names = map(str.strip, options.strategies.split(","))
@@ -245,62 +249,39 @@ def _arguments(options: CompareCommand) -> dict[str, Any]:
 
 def evaluate_index(options: EvaluateCommand) -> bool:
     """Ask an index questions, language by language; False where all of something failed."""
-    results: dict[str | None, Any] = {}
-    failed: list[str] = []
     if not options.estimate and not is_agreed(_expenses_of_evaluation(options), options):
         return False
+    results: dict[str | None, Any] = {}
+    failed: list[str] = []
     for language, folder in _languages(options, options.questions):
         if not options.as_json and language != options.language:
             print_heading(str(language))
+        report, requests = _evaluate(options, language, options.estimate)
         if options.estimate:
-            results[language] = _estimate_evaluation(options, language)
+            results[language] = requests
         else:
-            report = _evaluate_and_report(options, language, folder)
+            _publish(options, report, folder)
             results[language] = _main_figures(report)
             failed += report.all_failed
+        if not options.as_json:
+            _print_requests(requests, options.estimate)
     if options.as_json:
         print_json(results.get(options.language, results))
     return not failed
 
 
-def _estimate_evaluation(
-    options: EvaluateCommand, language: str | None
-) -> dict[str, RequestFigures]:
-    """What LLMs would be asked in a language; printed unless it is for JSON."""
-    llms = _llms(options, is_estimate=True)
-    _evaluate(options, language, llms)
-    requests = {role: llm.figures for role, llm in llms.items()}
-    if not options.as_json:
-        _print_requests(requests, is_estimate=True)
-    return requests
-
-
-def _evaluate_and_report(
-    options: EvaluateCommand, language: str | None, folder: Path | None
-) -> Report:
-    """Ask the questions in a language; the report is written, and printed unless it is for JSON."""
-    llms = _llms(options, is_estimate=False)
-    report = _evaluate(options, language, llms, options.trulens)
-    files = report.write(folder) if folder else []
-    if not options.as_json:
-        _print_report(report, files)
-        _print_requests({role: llm.figures for role, llm in llms.items()}, is_estimate=False)
-    return report
-
-
 def _evaluate(
-    options: EvaluateCommand,
-    language: str | None,
-    llms: Mapping[str, KeptLLM],
-    trulens: Path | None = None,
-) -> Report:
+    options: EvaluateCommand, language: str | None, is_estimate: bool
+) -> tuple[Report, dict[str, RequestFigures]]:
+    """Ask the questions in a language: the report, and what each LLM was asked, or would be."""
+    llms = _llms(options, is_estimate)
     pack = options.index.open(
         proposition_llm=NONE,
         query_llm=llms.get("answers", NONE),
         similarity_top_k=options.top_k,
         **options.chosen("embed_model", *PackOptions.model_fields),
     )
-    return evaluate(
+    report = evaluate(
         pack,
         options.questions,
         name=options.index.name,
@@ -308,10 +289,11 @@ def _evaluate(
         max_questions=options.limit,
         reader_llm=llms.get("reader"),
         judge_llm=llms.get("judge"),
-        trulens=trulens,
+        trulens=None if is_estimate else options.trulens,
         show_progress=is_terminal(),
         ignore_identical_ids=not options.keep_identical_ids,
     )
+    return report, {role: llm.figures for role, llm in llms.items()}
 
 
 def _expenses_of_evaluation(options: EvaluateCommand) -> list[Expense]:
@@ -324,13 +306,9 @@ def _expenses_of_evaluation(options: EvaluateCommand) -> list[Expense]:
         check_server(named_llm(name))
     expenses = []
     for language, _ in _languages(options, options.questions):
-        llms = _llms(options, is_estimate=True)
-        _evaluate(options, language, llms)
-        expenses += [
-            Expense.of(f"{costly[role]} ({role})", llm.figures)
-            for role, llm in llms.items()
-            if role in costly
-        ]
+        _, requests = _evaluate(options, language, is_estimate=True)
+        for role, name in costly.items():
+            expenses.append(Expense.of(f"{name} ({role})", requests[role]))
     return expenses
 
 
@@ -358,9 +336,7 @@ def _llm_names(options: EvaluateCommand) -> dict[str, str]:
 def _llms(options: EvaluateCommand, is_estimate: bool) -> dict[str, KeptLLM]:
     """The LLMs that are asked, by what for; for an estimate they only count what they would be asked."""
     stand_ins = _STAND_INS if is_estimate else {}
-    replies = options.out and options.out / REPLIES
-    if replies and is_estimate and not replies.exists():
-        replies = None
+    replies = _kept(options, REPLIES) if is_estimate else options.out and options.out / REPLIES
     return {
         role: KeptLLM(
             named_llm(name, asked=not is_estimate),
@@ -383,8 +359,20 @@ def _main_figures(report: Report) -> dict[str, Any]:
     }
 
 
-def _print_report(report: Report, files: Sequence[Path]) -> None:
-    """Print the main figures, what was left out, and where files were written."""
+def _publish(
+    options: CompareCommand | EvaluateCommand, report: Report, folder: Path | None
+) -> None:
+    """Write a report to its folder, and print it unless JSON is wanted."""
+    files = report.write(folder) if folder else []
+    if options.as_json:
+        return
+    _print_report(report)
+    if files:
+        write(f"Written: {', '.join(one_line(str(file)) for file in files)}.")
+
+
+def _print_report(report: Report) -> None:
+    """Print the main figures, and what was left out."""
     dataset = report.dataset
     write(
         f"{one_line(dataset.name)}: {many(dataset.questions, 'question')} about "
@@ -397,13 +385,11 @@ def _print_report(report: Report, files: Sequence[Path]) -> None:
     if report.comparisons:
         first = one_line(report.comparisons[0].first)
         write(f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test).", "dim")
-    for names in (_OF_READER, _OF_ANSWERS, _TRIAD):
+    for names in (_OF_READER, _OF_ANSWERS, TRIAD):
         _print_metrics(report, names, "failed", _failures(report, names))
     _print_skipped(report)
     if report.all_failed:
         write(f"All failed for: {', '.join(report.all_failed)}.")
-    if files:
-        write(f"Written: {', '.join(one_line(str(file)) for file in files)}.")
 
 
 def _failures(report: Report, metrics: Collection[str]) -> list[int]:
@@ -414,11 +400,11 @@ def _failures(report: Report, metrics: Collection[str]) -> list[int]:
 
 
 def _print_skipped(report: Report) -> None:
-    for reason in dict.fromkeys(skipped.reason for skipped in report.skipped):
-        names = ", ".join(
-            one_line(skipped.name) for skipped in report.skipped if skipped.reason == reason
-        )
-        write(f"Left out: {names}: {reason.removesuffix('.')}.")
+    names_by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    for skipped in report.skipped:
+        names_by_reason[skipped.reason].append(one_line(skipped.name))
+    for reason, names in names_by_reason.items():
+        write(f"Left out: {', '.join(names)}: {reason.removesuffix('.')}.")
 
 
 def _print_metrics(

@@ -22,7 +22,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from llama_pack_densex.cli.output import inform, is_confirmed
+from llama_pack_densex.cli.output import inform, is_trusted
 from llama_pack_densex.index.manifest import is_index
 from llama_pack_densex.index.urls import is_store_url, redacted
 from llama_pack_densex.llm.claims import unnamed_place
@@ -83,7 +83,7 @@ def _confirm_places(path: Path, values: Mapping[str, Any]) -> None:
         f"{path} leads to {', '.join(places)}. Whoever wrote the file may get your documents, questions and "
         f"keys there; if it is yours, set DENSEX_CONFIG={path}"
     )
-    if not is_confirmed(warning, "Use it this time?"):
+    if not is_trusted(warning):
         raise ValueError(warning)
 
 

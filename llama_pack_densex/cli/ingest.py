@@ -27,12 +27,7 @@ from llama_pack_densex.cli.app import BatchExportCommand, EstimateCommand, Index
 from llama_pack_densex.cli.inspect import print_statuses
 from llama_pack_densex.cli.options import KINDS, Ingesting
 from llama_pack_densex.cli.output import print_figures, print_json, warn, write, write_list
-from llama_pack_densex.cli.places import (
-    IndexPlace,
-    PathDocuments,
-    check_embedding_server,
-    check_server,
-)
+from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.cli.spending import expenses_of_indexing, expenses_of_llm, is_agreed
 from llama_pack_densex.index.manifest import REPLIES_FILE, Manifest
 from llama_pack_densex.index.node_index import NodeIndex
@@ -53,8 +48,6 @@ from llama_pack_densex.options import PackOptions
 from llama_pack_densex.propositionizers.seq2seq import PROPOSITIONIZER
 from llama_pack_densex.text.terminal import one_line
 from llama_pack_densex.wiring import Given, make_node_parser
-
-_FILE_OPTIONS = ("include", "exclude")
 
 
 def index_paths(options: IndexCommand) -> bool:
@@ -113,20 +106,10 @@ def _figures_on_failure() -> Iterator[None]:
 def _is_agreed(options: IndexCommand, plan: Plan) -> bool:
     """Whether the models are there, and the user agrees to what they cost."""
     embed_model = _embed_model_name(options.embed_model, plan.manifest)
-    check_embedding_server(embed_model)
-    asking = llm_behind(plan.parser.propositionizer)
-    check_server(asking and asking.llm)
     expenses = expenses_of_indexing(
         plan.documents, plan.parser, plan.indexed, embed_model, options.prices
     )
     return is_agreed(expenses, options)
-
-
-def _with_replies(propositionizer: Propositionizer, folders: Sequence[Path]) -> Propositionizer:
-    for replies in (folder / REPLIES_FILE for folder in folders):
-        if replies.exists():
-            propositionizer = propositionizer.keeping_replies(replies)
-    return propositionizer
 
 
 def _described(
@@ -332,16 +315,18 @@ def plan_ingestion(
     if opened:
         manifest, nodes = opened
         records = nodes.documents()
-    folders = index.folders if index else []
+    folder = index.folder if index else None
+    if folder and (folder / REPLIES_FILE).exists():
+        propositionizer = propositionizer.keeping_replies(folder / REPLIES_FILE)
     parser, _ = make_node_parser(
         PackOptions.for_index(manifest, options.chosen(*PackOptions.model_fields)),
-        Given(propositionizer=_with_replies(propositionizer, folders)),
+        Given(propositionizer=propositionizer),
     )
     files = {
         document_id: _file_of(document_id, record.file) for document_id, record in records.items()
     }
     documents = PathDocuments(
-        options.paths, folders, dict(files.values()), **options.chosen(*_FILE_OPTIONS)
+        options.paths, folder, dict(files.values()), **options.chosen("include", "exclude")
     )
     if options.strict:
         documents.refuse_unreadable()
@@ -372,9 +357,8 @@ def plan_by_llm(options: EstimateCommand | BatchExportCommand, asks: bool = Fals
     index = None if options.to is None else IndexPlace.of(options.to)
     opened = index.read() if index else None
     propositionizer = _propositionizer_by_llm(options, asks)
-    if asks and index:  # what it replies is kept
-        for folder in index.folders:
-            propositionizer = propositionizer.keeping_replies(folder / REPLIES_FILE)
+    if asks and index and index.folder:  # what it replies is kept
+        propositionizer = propositionizer.keeping_replies(index.folder / REPLIES_FILE)
     if index and opened and opened[0].propositionizer != propositionizer.fingerprint:
         warn(
             f"the propositions in {one_line(index.name)} were made otherwise, so that all documents count as "
@@ -412,7 +396,6 @@ def _agree(options: EstimateCommand, parser: BasePropositionNodeParser, usage: U
     asking = llm_behind(parser.propositionizer)
     if asking is None:
         return
-    check_server(asking.llm)
     if not is_agreed(expenses_of_llm(asking.llm, usage, options.prices), options):
         raise typer.Exit(1)
 

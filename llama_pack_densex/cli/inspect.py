@@ -68,14 +68,12 @@ def export_index(options: ExportCommand) -> None:
     for passage in outline.describe([passage.id for passage in outline.passages]):
         for kind in ("propositions", "questions"):
             passage[kind] = [unit["text"] for unit in passage[kind]]
-        omitted = {key for key in ("questions", "context") if not passage[key]} | {
-            "id",
-            "sentences",
-            "findings",
-        }
-        print_json(
-            {key: value for key, value in passage.items() if key not in omitted}, indent=None
-        )
+        for name in ("questions", "context"):
+            if not passage[name]:
+                del passage[name]
+        for name in ("id", "sentences", "findings"):
+            del passage[name]
+        print_json(passage, indent=None)
 
 
 class _Outline:

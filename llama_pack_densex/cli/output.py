@@ -73,12 +73,12 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and is_terminal()
 
 
-def is_confirmed(warning: str, question: str) -> bool:
-    """Ask the user, in a terminal, about what a warning says; where nobody can be asked, the answer is no."""
+def is_trusted(warning: str) -> bool:
+    """Ask the user, in a terminal, whether to use what a warning is about; where nobody can be asked: no."""
     if not can_ask():
         return False
     warn(warning)
-    return typer.confirm(question, err=True)
+    return typer.confirm("Use it this time?", err=True)
 
 
 def print_error(error: Exception) -> None:
@@ -200,8 +200,7 @@ def session() -> Iterator[None]:
     with ExitStack() as undo:
         _collect_less_garbage(undo)
         _end_on_signals(undo)
-        _warn_once(undo)
-        _warn_plainly(undo)
+        _warn_once_and_plainly(undo)
         try:
             yield
         except Exception as error:
@@ -232,10 +231,11 @@ def _end_on_signals(undo: ExitStack) -> None:
             undo.callback(signal.signal, stop, signal.SIG_DFL)
 
 
-def _warn_once(undo: ExitStack) -> None:
-    """Log each warning once: every strategy of a comparison makes a pack, and all warn of the same model.
+def _warn_once_and_plainly(undo: ExitStack) -> None:
+    """Log each warning once, and keep what other packages log or warn of from steering the terminal.
 
-    Which models a pack chose is left out: the commands say it themselves.
+    Every strategy of a comparison makes a pack, and all warn of the same model. Which models a pack chose is
+    left out: the commands say it themselves.
     """
     logged = set[str]()
     handler = logging.lastResort or logging.NullHandler()
@@ -248,13 +248,8 @@ def _warn_once(undo: ExitStack) -> None:
 
     handler.addFilter(is_news)
     undo.callback(handler.removeFilter, is_news)
-
-
-def _warn_plainly(undo: ExitStack) -> None:
-    """Keep what other packages log or warn of, and may quote, from steering the terminal."""
-    if logging.lastResort is not None:
-        undo.callback(logging.lastResort.setFormatter, logging.lastResort.formatter)
-        logging.lastResort.setFormatter(PlainFormatter())
+    undo.callback(handler.setFormatter, handler.formatter)
+    handler.setFormatter(PlainFormatter())
     format_warning = warnings.formatwarning
     undo.callback(setattr, warnings, "formatwarning", format_warning)
     warnings.formatwarning = lambda *args, **named: plain(format_warning(*args, **named))

@@ -16,7 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 from llama_index.core.schema import Document
 
 from llama_pack_densex.cli.options import Command
-from llama_pack_densex.cli.output import is_confirmed, waiting, warn
+from llama_pack_densex.cli.output import is_trusted, waiting, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.index.adapters import adapter_for
 from llama_pack_densex.index.folder import REPORT_FILE, IndexFolder
@@ -63,13 +63,10 @@ class IndexPlace:
         text = str(location)
         if not is_store_url(text):
             return cls(text, IndexFolder(Path(text)).path)
-        folder = IndexFolder(Path(text[len(_FAISS) :])).path if text.startswith(_FAISS) else None
+        folder = None
+        if text.startswith(_FAISS):
+            folder = IndexFolder(Path(text.removeprefix(_FAISS))).path
         return cls(redacted(text), folder, text)
-
-    @property
-    def folders(self) -> list[Path]:
-        """The folder, if there is one."""
-        return [] if self.folder is None else [self.folder]
 
     def own_folder(self) -> Path:
         """The folder, for what is done with its files.
@@ -126,7 +123,7 @@ class IndexPlace:
         try:
             return self._open(arguments)
         except UnnamedModelError as error:
-            if not is_confirmed(str(error), "Use it this time?"):
+            if not is_trusted(str(error)):
                 raise
             return self._open(arguments | {"embed_model": error.model})
 
@@ -228,7 +225,7 @@ class PathDocuments:
 
     Args:
         paths: Folders, files and datasets.
-        leave_out: Folders not to read.
+        leave_out: A folder not to read: the index's.
         indexed: The files that are in the index by path, with their ids.
         include: Globs of files to read though they are code or data by their names.
         exclude: Globs of files not to read.
@@ -245,14 +242,15 @@ class PathDocuments:
     def __init__(
         self,
         paths: Sequence[Path],
-        leave_out: Sequence[Path] = (),
+        leave_out: Path | None = None,
         indexed: Mapping[str, str] | None = None,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
     ) -> None:
         datasets = {path: _read_dataset(path) for path in paths}
         no_datasets = [path for path in paths if not datasets[path]]
-        files = find_files(no_datasets, leave_out, include, exclude, indexed)
+        left_out = [leave_out] if leave_out else []
+        files = find_files(no_datasets, left_out, include, exclude, indexed)
         self.unreadable = files.unreadable
         self._other_kinds = files.other_kinds
         self.ids: set[str] = set()

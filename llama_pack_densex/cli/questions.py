@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
 from llama_pack_densex.cli.app import QuestionsCommand
-from llama_pack_densex.cli.output import print_json, write, write_list
-from llama_pack_densex.cli.places import check_server
+from llama_pack_densex.cli.output import write, write_list
 from llama_pack_densex.cli.spending import expenses_of_llm, is_agreed
 from llama_pack_densex.evaluation.datasets import read_folder
-from llama_pack_densex.evaluation.make_questions import (
-    QuestionSet,
-    estimate_questions,
-    make_questions,
-)
+from llama_pack_densex.evaluation.make_questions import estimate_questions, make_questions
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import OPENAI_MODEL, named_llm
 from llama_pack_densex.llm.usage import RequestFigures
@@ -29,7 +28,6 @@ def write_questions(options: QuestionsCommand) -> bool:
         options.show(expected, _print_estimate)
         return True
     llm = named_llm(name)
-    check_server(llm)
     if not is_agreed(expenses_of_llm(llm, expected.usage, options.prices), options):
         return False
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -39,16 +37,12 @@ def write_questions(options: QuestionsCommand) -> bool:
     question_set = make_questions(documents, llm, show_progress=True, **settings, **limits)
     if question_set.questions:
         question_set.write(options.out)
-    if options.as_json:
-        print_json(
-            {
-                "questions": len(question_set.questions),
-                "left_out": question_set.left_out,
-                "requests": question_set.requests,
-            }
-        )
-    else:
-        _print_result(question_set, options)
+    result = {
+        "questions": len(question_set.questions),
+        "left_out": question_set.left_out,
+        "requests": question_set.requests,
+    }
+    options.show(result, partial(_print_result, options))
     return bool(question_set.questions)
 
 
@@ -56,13 +50,13 @@ def _print_estimate(expected: RequestFigures) -> None:
     write(f"To ask: {_described(expected)}.")
 
 
-def _print_result(question_set: QuestionSet, options: QuestionsCommand) -> None:
-    write(f"Asked: {_described(question_set.requests)}.")
-    place = f" in {one_line(str(options.out))}" if question_set.questions else ""
-    write(f"{many(len(question_set.questions), 'question')} of {options.number:,}{place}.")
-    if question_set.left_out:
+def _print_result(options: QuestionsCommand, result: Mapping[str, Any]) -> None:
+    write(f"Asked: {_described(result['requests'])}.")
+    place = f" in {one_line(str(options.out))}" if result["questions"] else ""
+    write(f"{many(result['questions'], 'question')} of {options.number:,}{place}.")
+    if result["left_out"]:
         write("Left out:")
-        write_list(f"{count:,}: {reason}" for reason, count in question_set.left_out.most_common())
+        write_list(f"{count:,}: {reason}" for reason, count in result["left_out"].most_common())
 
 
 def _described(requests: RequestFigures) -> str:

@@ -66,8 +66,12 @@ def score_propositions(options: ScorePropositionsCommand) -> bool:
     propositionizer = None
     if not predicted.exists():
         propositionizer = make_propositionizer(options.predicted, **options.chosen("max_cost"))
+    similarity: EmbeddingSimilarity | BertScoreSimilarity
     with waiting("Loading the model"):
-        similarity = _similarity(options)
+        if options.bert_score is None:
+            similarity = evaluation.EmbeddingSimilarity(options.embed_model)
+        else:
+            similarity = evaluation.BertScoreSimilarity(options.bert_score, options.num_layers)
     if not _is_agreed(options, propositionizer):
         return False
     with waiting("Scoring"):
@@ -78,42 +82,28 @@ def score_propositions(options: ScorePropositionsCommand) -> bool:
     return True
 
 
-def _similarity(options: ScorePropositionsCommand) -> EmbeddingSimilarity | BertScoreSimilarity:
-    from llama_pack_densex import evaluation
-
-    if options.bert_score is None:
-        return evaluation.EmbeddingSimilarity(options.embed_model)
-    return evaluation.BertScoreSimilarity(options.bert_score, options.num_layers)
-
-
 def _is_agreed(options: ScorePropositionsCommand, propositionizer: Propositionizer | None) -> bool:
     """Whether the models are there, and the user agrees to what they cost."""
     from llama_index.core.schema import Document
 
-    from llama_pack_densex.cli.places import check_embedding_server, check_server
     from llama_pack_densex.cli.spending import (
         expenses_of_embedding,
         expenses_of_indexing,
         is_agreed,
     )
     from llama_pack_densex.evaluation.propositions import read_recorded
-    from llama_pack_densex.ingestion.estimate import llm_behind
     from llama_pack_densex.llm.usage import count_tokens
     from llama_pack_densex.node_parsers.parsers import PropositionNodeParser
 
     reference = read_recorded(options.reference).values()
     expenses = []
     if propositionizer is not None:
-        asking = llm_behind(propositionizer)
-        check_server(asking and asking.llm)
         documents = [Document(text=passage.text) for passage, _ in reference]
         parser = PropositionNodeParser(propositionizer=propositionizer)
-        expenses += expenses_of_indexing(documents, parser, set(), None)
-    if options.embed_model is not None:
-        check_embedding_server(options.embed_model)
-        tokens = sum(count_tokens(text) for _, propositions in reference for text in propositions)
-        # those of the other side are as long
-        expenses += expenses_of_embedding(options.embed_model, 2 * tokens)
+        expenses += expenses_of_indexing(documents, parser)
+    tokens = sum(count_tokens(text) for _, propositions in reference for text in propositions)
+    # those of the other side are as long
+    expenses += expenses_of_embedding(options.embed_model, 2 * tokens)
     return is_agreed(expenses, options)
 
 

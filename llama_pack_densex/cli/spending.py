@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import islice
@@ -18,7 +18,8 @@ from llama_index.core.schema import BaseNode
 
 from llama_pack_densex.cli.options import Spending
 from llama_pack_densex.cli.output import can_ask, inform, waiting
-from llama_pack_densex.ingestion.estimate import estimate, llm_behind
+from llama_pack_densex.cli.places import check_embedding_server, check_server
+from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
 from llama_pack_densex.ingestion.progress import many, money
 from llama_pack_densex.llm.names import PROVIDERS, is_model_name, parse_name
 from llama_pack_densex.llm.reference import output_settings
@@ -88,7 +89,12 @@ def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
 def expenses_of_llm(
     llm: LLM, usage: Usage, prices: Prices = None, purpose: str = ""
 ) -> list[Expense]:
-    """What requests to an LLM come to; nothing where there are none, or it is on the user's own machine."""
+    """What requests to an LLM come to; nothing where there are none, or it is on the user's own machine.
+
+    Raises:
+        ValueError: The LLM's server is not there.
+    """
+    check_server(llm)
     if is_local(llm) or not usage.requests:
         return []
     price = price_of(llm.metadata.model_name, read_prices(prices), llm)
@@ -97,7 +103,12 @@ def expenses_of_llm(
 
 
 def expenses_of_embedding(model: str | None, tokens: int, prices: Prices = None) -> list[Expense]:
-    """What embedding comes to, by a model's name; nothing for a model on the user's own machine."""
+    """What embedding comes to, by a model's name; nothing for a model on the user's own machine.
+
+    Raises:
+        ValueError: The model's server is not there.
+    """
+    check_embedding_server(model)
     if model is None or not tokens or not is_elsewhere(model):
         return []
     price = price_of(parse_name(model)[1], read_prices(prices))
@@ -108,8 +119,8 @@ def expenses_of_embedding(model: str | None, tokens: int, prices: Prices = None)
 def expenses_of_indexing(
     documents: Iterable[BaseNode],
     parser: BasePropositionNodeParser,
-    indexed: set[str],
-    embed_model: str | None,
+    indexed: Collection[str] = (),
+    embed_model: str | None = None,
     prices: Prices = None,
 ) -> list[Expense]:
     """What models cost that are asked about documents; empty where all of them are on this machine.
@@ -122,20 +133,19 @@ def expenses_of_indexing(
         indexed: The hashes of the documents that the index has.
         embed_model: The embedding model's name; None for none.
         prices: As for `estimate`.
+
+    Raises:
+        ValueError: The server of a model is not there.
     """
     asking = llm_behind(parser.propositionizer)
+    check_server(asking and asking.llm)
+    check_embedding_server(embed_model)
     asks_elsewhere = asking is not None and not is_local(asking.llm)
     if not asks_elsewhere and not is_elsewhere(embed_model):
         return []
     with waiting("Estimating the cost"):
         new = _NewDocuments(documents, parser, indexed)
-        step = ceil(new.characters / _SURVEYED) or 1
-        report = estimate(new.every(step), parser, embed_model_name=embed_model)
-        # all replies of these are there; of the others?
-        if step > 1 and asks_elsewhere and not report.requests:
-            step = 1
-            report = estimate(new.every(step), parser, embed_model_name=embed_model)
-        scale = new.characters / max(new.characters_of(step), 1)
+        report, scale = new.estimate_some(embed_model, asks_elsewhere)
     expenses = expenses_of_embedding(embed_model, round(scale * report.embedding_tokens), prices)
     if asking is None:
         return expenses
@@ -144,26 +154,36 @@ def expenses_of_indexing(
     return [*expenses_of_llm(asking.llm, usage, prices), *expenses]
 
 
+@dataclass(frozen=True)
 class _NewDocuments:
     """Those documents that an index does not have as they are."""
 
-    def __init__(
-        self, documents: Iterable[BaseNode], parser: BasePropositionNodeParser, indexed: set[str]
-    ) -> None:
-        self._documents = documents
-        self._parser = parser
-        self._indexed = indexed
-        self.characters = self.characters_of(1)
+    documents: Iterable[BaseNode]
+    parser: BasePropositionNodeParser
+    indexed: Collection[str]
+
+    def estimate_some(
+        self, embed_model: str | None, asks_elsewhere: bool
+    ) -> tuple[Estimate, float]:
+        """An estimate of some of them, and how many times as much all of them are."""
+        characters = self.characters()
+        step = ceil(characters / _SURVEYED) or 1
+        report = estimate(self.every(step), self.parser, embed_model_name=embed_model)
+        # all replies of these are there; of the others?
+        if step > 1 and asks_elsewhere and not report.requests:
+            step = 1
+            report = estimate(self.every(step), self.parser, embed_model_name=embed_model)
+        return report, characters / max(self.characters(step), 1)
 
     def every(self, step: int) -> Iterator[BaseNode]:
         """Every so many of them."""
-        document_hash = self._parser.document_hasher()
+        document_hash = self.parser.document_hasher()
         new = (
-            document for document in self._documents if document_hash(document) not in self._indexed
+            document for document in self.documents if document_hash(document) not in self.indexed
         )
         return islice(new, 0, None, step)
 
-    def characters_of(self, step: int) -> int:
+    def characters(self, step: int = 1) -> int:
         """How long these are."""
         return sum(len(document.get_content()) for document in self.every(step))
 

@@ -339,16 +339,15 @@ def verdicts_of(
 
 def _reply(llm: KeptLLM, evaluator: BaseEvaluator, query: str, contexts: Sequence[str]) -> str:
     """What an evaluator would ask for: the reply to its prompts over some contexts."""
-    prompts: Any = evaluator.get_prompts()
-    templates = {
-        "text_qa_template": prompts["eval_template"],
-        "refine_template": prompts["refine_template"],
-    }
+    prompts = evaluator.get_prompts()
+    synthesizer = _synthesizer(
+        llm,
+        text_qa_template=prompts["eval_template"],
+        refine_template=prompts["refine_template"],
+    )
     documents = [Document(text=context) for context in contexts]
-    nodes = [
-        NodeWithScore(node=node) for node in SentenceSplitter().get_nodes_from_documents(documents)
-    ]
-    return str(_synthesizer(llm, **templates).synthesize(query, nodes))
+    nodes = SentenceSplitter().get_nodes_from_documents(documents)
+    return str(synthesizer.synthesize(query, [NodeWithScore(node=node) for node in nodes]))
 
 
 def _synthesizer(llm: KeptLLM, **templates: Any) -> BaseSynthesizer:

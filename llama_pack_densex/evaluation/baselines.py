@@ -78,13 +78,7 @@ def _articles_in(make_parser: Callable[[], NodeParser]) -> Cut:
 
 
 _large_chunks = _articles_in(SentenceSplitter)
-
-
-def _small_chunks(corpus: Corpus) -> list[BaseNode]:
-    return SentenceSplitter(
-        chunk_size=_CHUNK,
-        chunk_overlap=_OVERLAP,
-    ).get_nodes_from_documents(corpus.documents)
+_small_chunks = _articles_in(partial(SentenceSplitter, chunk_size=_CHUNK, chunk_overlap=_OVERLAP))
 
 
 def _passages(corpus: Corpus) -> list[BaseNode]:
@@ -215,7 +209,7 @@ def _write_headers(
 def _dense_x(corpus: Corpus) -> Built:
     """What llama-index-packs-dense-x-retrieval did."""
     propositionizer = corpus.chunk_propositionizer
-    chunks = _articles_in(SentenceSplitter)(corpus)
+    chunks = _large_chunks(corpus)
     titles = {key: title_of(article) for key, article in corpus.by_id.items()}
     passages = [Passage(chunk.get_content(), titles[chunk.ref_doc_id or ""]) for chunk in chunks]
     nodes = list(chunks)

@@ -548,10 +548,8 @@ def _model_name(llm: KeptLLM | None) -> str | None:
 def _comparisons(trials: Sequence[_Trial]) -> Iterator[Comparison]:
     """The first of ours against every other strategy; if none of ours was run, the first of all."""
     scores = {trial.name: trial.measured.scores for trial in trials}
-    first = next(
-        (name for name in ("densex", *filter(_is_ours, scores), *scores) if name in scores),
-        "",
-    )
+    ours = [name for name in scores if _is_ours(name)]
+    first = "densex" if "densex" in scores else next(iter([*ours, *scores]), "")
     for metric, second in product(COMPARED, scores):
         if second != first and metric in scores[first] and metric in scores[second]:
             tested = randomisation_test(scores[first][metric], scores[second][metric])

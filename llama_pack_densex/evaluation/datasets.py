@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from llama_pack_densex.evaluation.records import (
     object_record,
     read_records,
 )
-from llama_pack_densex.node_parsers.parsers import default_base_parser
+from llama_pack_densex.node_parsers.passages import PassageNodeParser
 from llama_pack_densex.node_parsers.splitting import split
 from llama_pack_densex.reading import find_files, read_file, read_files
 from llama_pack_densex.text.language import WITHOUT_SPACES, detect_language
@@ -199,7 +199,7 @@ def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
     """Unless questions have gold passages, documents are cut into passages by the pack's own splitter."""
     if any(question.span is not None for question in dataset.questions):
         return dataset
-    parser = default_base_parser()
+    parser = PassageNodeParser()
     passages = dict(dataset.passages)
     for document in dataset.documents:
         if document.id_ not in passages:
@@ -244,6 +244,11 @@ def _with_pages(dataset: EvaluationSet, language: str) -> EvaluationSet:
     for question in dataset.questions:
         name = question.document_id
         if name in pages:
+            if not question.answers:
+                advice = f"name one ({name}#page=N), or give 'answers'"
+                raise DatasetError(
+                    f"question {question.id}: {name!r} is read page by page: {advice}"
+                )
             with_answer = (
                 page
                 for page in pages[name]
@@ -258,10 +263,15 @@ def _check_references(dataset: EvaluationSet, path: Path) -> None:
     """Published datasets have labels for documents that are gone, ArguAna's among them: of these it warns."""
     ids = {document.id_ for document in dataset.documents}
     for question in dataset.questions:
-        if question.id not in dataset.relevance:
-            _check_question(question, ids, path)
+        where = f"{path}, question {question.id}"
+        if question.id in dataset.relevance:
+            continue
+        if question.document_id and question.document_id not in ids:
+            raise DatasetError(f"{where}: there is no document {question.document_id!r}")
+        if not (question.answers or question.document_id):
+            raise DatasetError(f"{where}: expected 'answers', 'document', or both")
     labels = list(chain.from_iterable(dataset.relevance.values()))
-    lost = [document_id for document_id in labels if document_id not in ids]
+    lost = list(filterfalse(ids.__contains__, labels))
     if lost:
         logger.warning(
             "%s: %d of its %d labels are for documents that are not there (%r is the first); "
@@ -414,14 +424,6 @@ def _with_folder(
             name = from_file[name]
         questions.append(replace(question, document_id=name))
     return replace(dataset, documents=documents, questions=questions)
-
-
-def _check_question(question: Question, document_ids: Collection[str], path: Path) -> None:
-    where = f"{path}, question {question.id}"
-    if question.document_id and question.document_id not in document_ids:
-        raise DatasetError(f"{where}: there is no document {question.document_id!r}")
-    if not (question.answers or question.document_id):
-        raise DatasetError(f"{where}: expected 'answers', 'document', or both")
 
 
 def _in_one_language(

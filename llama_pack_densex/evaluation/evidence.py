@@ -347,10 +347,10 @@ def _distinct_units(
     places: Sequence[Place | None], results: Sequence[BaseNode]
 ) -> dict[Place | str, tuple[Place | None, str]]:
     """What was retrieved, each place once."""
-    units: dict[Place | str, tuple[Place | None, str]] = {}
-    for place, node in zip(places, results, strict=True):
-        units[place or node.node_id] = (place, node.get_content())
-    return units
+    return {
+        place or node.node_id: (place, node.get_content())
+        for place, node in zip(places, results, strict=True)
+    }
 
 
 def _excerpt(text: str, answers: Texts, language: str) -> str:

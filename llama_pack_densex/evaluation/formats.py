@@ -30,7 +30,7 @@ def read_squad(records: Sequence[Record]) -> EvaluationSet:
     """
     dataset = EvaluationSet()
     for article in records[0].records("data"):
-        title = article.text("title", default="")
+        title = article.title
         paragraphs = article.records("paragraphs")
         # JSQuAD puts the title before the text
         texts = [
@@ -72,7 +72,7 @@ def read_passages(records: Sequence[Record]) -> EvaluationSet:
     """
     articles: dict[tuple[str, str], list[Record]] = {}
     for number, record in enumerate(records, 1):
-        title = record.text("title", default="")
+        title = record.title
         articles.setdefault((title or f"passage {number}", title), []).append(record)
     dataset = EvaluationSet()
     for (name, title), passages in articles.items():
@@ -101,7 +101,7 @@ def read_jqara(records: Sequence[Record]) -> EvaluationSet:
         if passage not in documents:
             documents[passage] = make_document(
                 passage,
-                record.text("title", default=""),
+                record.title,
                 record.text("text"),
             )
         rows_of.setdefault(record.text("q_id"), []).append(record)
@@ -177,7 +177,7 @@ def read_multihop(records: Iterable[Record], corpus: Iterable[Record] = ()) -> E
     dataset = EvaluationSet()
     ids: dict[tuple[str, str], str] = {}
     for passage in corpus:
-        _add_passage(dataset, ids, passage.text("title", default=""), passage.text("text"))
+        _add_passage(dataset, ids, passage.title, passage.text("text"))
     for number, record in enumerate(records, 1):
         if record.fields.get("answerable") is False:
             continue
@@ -213,7 +213,7 @@ def _passages_of(record: Record) -> list[tuple[str, str, bool]]:
     if "paragraphs" in record.fields:
         return [
             (
-                paragraph.text("title", default=""),
+                paragraph.title,
                 paragraph.text("paragraph_text", "text"),
                 bool(paragraph.fields.get("is_supporting")),
             )
@@ -221,9 +221,7 @@ def _passages_of(record: Record) -> list[tuple[str, str, bool]]:
         ]
     if "supporting" in record.fields:
         passages = record.records("supporting")
-        return [
-            (passage.text("title", default=""), passage.text("text"), True) for passage in passages
-        ]
+        return [(passage.title, passage.text("text"), True) for passage in passages]
     context = record.fields["context"]
     facts = record.fields["supporting_facts"]
     try:
@@ -282,7 +280,7 @@ def _corpus_passage(record: Record) -> tuple[str, str, str]:
     if not isinstance(spans, dict) or "content_span" not in spans:
         return (
             record.text("id", "_id", "passage_id"),
-            record.text("title", default=""),
+            record.title,
             text,
         )
     title = text[slice(*spans.get("title_span", (0, 0)))]

@@ -17,7 +17,7 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from llama_index.core.llms import LLM, ChatMessage, MessageRole
+from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.prompts import ChatPromptTemplate
 from llama_index.core.schema import Document
 
@@ -181,7 +181,7 @@ def make_questions(  # noqa: PLR0913 (public)
                 raise writer.stopped
             for result in results:
                 _add(question_set, result)
-    return QuestionSet(question_set.questions, question_set.left_out, writer.figures)
+    return replace(question_set, requests=writer.figures)
 
 
 def estimate_questions(
@@ -225,9 +225,12 @@ class _Task:
 
     def messages(self, llm: LLM) -> list[ChatMessage]:
         """What the LLM is asked."""
-        is_japanese = self.passage.language == "ja"
-        prompt = ChatPromptTemplate(_PROMPT_JA if is_japanese else _PROMPT)
-        label = "質問の種類" if is_japanese else "Kind of question"
+        system = _SYSTEM
+        label = "Kind of question"
+        if self.passage.language == "ja":
+            system = _SYSTEM_JA
+            label = "質問の種類"
+        prompt = ChatPromptTemplate.from_messages([("system", system), ("user", _REQUEST)])
         return format_request(prompt, llm, self.passage, f"{label}: {self.kind}\n\n")
 
 
@@ -439,16 +442,6 @@ JSONだけを返す。
 
 _REQUEST = "{note}Title: {title}. Section: {section}. Content: {content}"
 
-
-def _messages(system: str) -> list[ChatMessage]:
-    return [
-        ChatMessage(system, role=MessageRole.SYSTEM),
-        ChatMessage(_REQUEST, role=MessageRole.USER),
-    ]
-
-
-_PROMPT = _messages(_SYSTEM)
-_PROMPT_JA = _messages(_SYSTEM_JA)
 
 _EXPECTED_REPLY = (
     '{"kind": "fact", "question": "'

@@ -10,6 +10,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet
@@ -159,7 +160,7 @@ def score(
         for question in dataset.questions
         if question.document_id
     }
-    scores: dict[str, dict[str, float]] = {}
+    scores: Scores = {}
     if in_passages:
         scores |= _passage_scores(answerable, placed, depth)
     scores |= _answer_scores(answerable)
@@ -170,15 +171,13 @@ def score(
     return {metric: values for metric, values in scores.items() if values}
 
 
-def _passage_scores(
-    answerable: Retrievals, placed: Retrievals, depth: int
-) -> dict[str, dict[str, float]]:
+def _passage_scores(answerable: Retrievals, placed: Retrievals, depth: int) -> Scores:
     cuts = [k for k in CUTS if k <= depth]
     recalls = {f"recall@{k}": _within(answerable, "rank", k) for k in cuts}
     return recalls | {f"gold@{k}": _within(placed, "gold_rank", k) for k in cuts}
 
 
-def _answer_scores(answerable: Retrievals) -> dict[str, dict[str, float]]:
+def _answer_scores(answerable: Retrievals) -> Scores:
     scores = {f"answer_recall@{length}": recall_within(answerable, length) for length in LENGTHS}
     scores["answer_recall"] = {
         key: float(retrieval.in_context) for key, retrieval in answerable.items()
@@ -195,13 +194,20 @@ def _label_scores(dataset: EvaluationSet, retrievals: Retrievals, k: int) -> Sco
         for key, labelled in labels.items()
     }
     if all(len(documents) > 1 for documents in needed.values()):
-        for cut in SUPPORT_CUTS:
-            shares = {
-                key: len(documents.intersection(retrievals[key].documents[:cut])) / len(documents)
-                for key, documents in needed.items()
-            }
-            scores[f"support@{cut}"] = shares
-            scores[f"all_support@{cut}"] = {key: float(share == 1) for key, share in shares.items()}
+        scores |= _support_scores(needed, retrievals)
+    return scores
+
+
+def _support_scores(needed: Mapping[str, set[str]], retrievals: Retrievals) -> Scores:
+    """Of the documents that each question needs, the share among the first k, and whether that is all."""
+    scores: Scores = {}
+    for k in SUPPORT_CUTS:
+        shares = {
+            key: len(documents.intersection(retrievals[key].documents[:k])) / len(documents)
+            for key, documents in needed.items()
+        }
+        scores[f"support@{k}"] = shares
+        scores[f"all_support@{k}"] = {key: float(share == 1) for key, share in shares.items()}
     return scores
 
 

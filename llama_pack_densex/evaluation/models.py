@@ -34,7 +34,7 @@ from llama_pack_densex.llm.client import Client, background_loop
 from llama_pack_densex.llm.endpoint import Endpoint, embed_texts, in_time
 from llama_pack_densex.llm.errors import Failure, LLMError
 from llama_pack_densex.llm.limits import Limits
-from llama_pack_densex.llm.reference import secrets_of, without_retries
+from llama_pack_densex.llm.reference import without_retries
 from llama_pack_densex.llm.requests import LLMRequest, Sender, Stop
 from llama_pack_densex.llm.thoughts import without_thoughts
 from llama_pack_densex.llm.usage import (
@@ -280,7 +280,7 @@ class KeptLLM(CustomLLM):
         self._stand_in = stand_in
         self._replies = {}
         self._locks = {}
-        self._client = Client(Endpoint(self._llm, secrets_of(llm)))
+        self._client = Client(Endpoint(self._llm))
         self._stop = Stop(background_loop())
         self._sender = Sender.to(
             llm, limits or Limits(AT_ONCE), Meter(Budget(max_cost), price), file

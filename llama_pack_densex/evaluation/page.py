@@ -81,9 +81,7 @@ def render(report: Json) -> str:
         headline=headline,
         first=first,
         gold=gold,
-        shown=[
-            {"key": key, "label": label} for key, label in zip(shown, _labels(shown), strict=True)
-        ],
+        shown=_labelled(shown),
         legend=_legend(shown, names),
         groups=_groups(shown, names),
         curve=[{"key": f"answer_recall@{length}", "label": count(length)} for length in lengths],
@@ -188,16 +186,16 @@ def _columns(report: Json) -> list[str]:
     return sorted(shown, key=lambda key: order.index(kind_of(key)))
 
 
-def _labels(shown: Sequence[str]) -> list[str]:
+def _labelled(shown: Sequence[str]) -> list[dict[str, str]]:
     """What the columns are called: the first of a kind "R@1", the next ones "@5", to be narrow."""
-    labels = []
+    columns = []
     kind_before = ""
     for key in shown:
         kind, at, number = key.partition("@")
         is_next = at and kind == kind_before
-        labels.append(f"@{number}" if is_next else title_of(key))
+        columns.append({"key": key, "label": f"@{number}" if is_next else title_of(key)})
         kind_before = kind
-    return labels
+    return columns
 
 
 def _groups(shown: Sequence[str], names: Mapping[str, str]) -> Mapping[str, int]:

@@ -165,9 +165,9 @@ def score_propositions(
 
 
 def _by_metric(scores: Mapping[str, SetScore]) -> dict[str, dict[str, float]]:
-    metrics = vars(SetScore())
     return {
-        metric: {key: vars(score)[metric] for key, score in scores.items()} for metric in metrics
+        metric: {key: getattr(score, metric) for key, score in scores.items()}
+        for metric in ("precision", "recall", "f1")
     }
 
 
@@ -202,8 +202,6 @@ def set_score(similarities: Matrix) -> SetScore:
             most alike.
         Recall: the same over the reference's. F1: their harmonic mean.
     """
-    if not similarities.size:
-        return SetScore()
     precision = float(similarities.max(axis=1).mean())
     recall = float(similarities.max(axis=0).mean())
     total = precision + recall
@@ -304,7 +302,7 @@ def read_recorded(path: Path) -> dict[str, Recorded]:
     for record in read_records(path):
         passage = Passage(
             record.text("text"),
-            record.text("title", default=""),
+            record.title,
             record.text("section", default=""),
         )
         if texts := record.texts("propositions"):
@@ -327,6 +325,6 @@ def _shape(name: str, recorded: Sequence[Recorded], language: str) -> SetShape:
         name,
         propositions=len(texts),
         a_passage=len(texts) / len(recorded),
-        length=context_length(texts, language) / max(len(texts), 1),
+        length=context_length(texts, language) / len(texts),
         failing={kind: faults[kind] / total for kind, total in totals.items()},
     )

@@ -43,6 +43,15 @@ class Record:
     fields: dict[str, Any]
     where: str
 
+    @property
+    def title(self) -> str:
+        """The field `title`; "" if there is none.
+
+        Raises:
+            DatasetError: It is not text.
+        """
+        return self.text("title", default="")
+
     def text(self, *names: str, default: str | None = None) -> str:
         """The first of these fields that is present, as text; numbers are written out.
 

@@ -112,14 +112,11 @@ class Variant:
         over = _ARTICLES if self.articles else "the dataset's passages"
         if self.articles == "topics":
             over += ", cut where the topic changes"
-        reading = "The best units are read first, then passages."
-        description = f"This pack over {over}: {self.description}. {reading}"
         return Strategy(
             self.name,
             self._build,
-            description,
-            None,
-            (PropositionContextPostprocessor(),),
+            f"This pack over {over}: {self.description}. The best units are read first, then passages.",
+            node_postprocessors=(PropositionContextPostprocessor(),),
         )
 
     def _build(self, corpus: Corpus) -> Built:

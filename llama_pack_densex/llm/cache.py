@@ -339,7 +339,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _encode(outcome: Reply | Failure) -> str:
-    fields = {}
     if isinstance(outcome, Reply):
         fields = {"text": outcome.text, "finish": outcome.finish, "usage": astuple(outcome.usage)}
     else:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from llama_pack_densex.llm.names import PROVIDERS, parse_name
 
@@ -110,6 +111,30 @@ def refuse_place(place: str, what: str, advice: str) -> None:
             f"a dictionary says that {what} is at {place!r}. Only whoever made the dictionary has named that "
             f"place, so it is not used. If you trust it, {advice}"
         )
+
+
+def refuse_field(
+    data: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    name: str,
+    what: str,
+    place_of: Callable[[str], str] = str,
+) -> None:
+    """Refuse the place in a field of a dictionary, unless an argument gives that field anew.
+
+    Args:
+        data: The dictionary.
+        arguments: What the user gave beside it.
+        name: The field's.
+        what: What is at the place, as "a recording".
+        place_of: The place in the field's value; empty where there is none.
+
+    Raises:
+        ValueError: Nobody here has named it.
+    """
+    value = data.get(name)
+    if name not in arguments and isinstance(value, str):
+        refuse_place(place_of(value), what, f"pass {name}={value!r} too.")
 
 
 def is_place(value: str) -> bool:

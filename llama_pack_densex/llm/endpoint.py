@@ -26,6 +26,7 @@ from llama_pack_densex.llm.errors import (
     refused_parameter,
     refuses_schema,
 )
+from llama_pack_densex.llm.reference import secrets_of
 from llama_pack_densex.llm.usage import Messages, attribute
 from llama_pack_densex.text.terminal import plain_logger
 
@@ -70,17 +71,16 @@ class Endpoint:
 
     Args:
         llm: The LLM.
-        secrets: Texts that must not appear in messages.
 
     Attributes:
         llm: The LLM, as it is asked now.
         seconds: How long a whole request may take.
     """
 
-    def __init__(self, llm: LLM, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, llm: LLM) -> None:
         self.seconds = longest_request(llm) or _WITHOUT_TIME_OUT
         self.llm = llm
-        self._secrets = secrets
+        self._secrets = secrets_of(llm)
         self._refused: set[str] = set()
         self._schema_works = False
 

@@ -478,20 +478,20 @@ _RULES = (  # the first that matches wins
 def _matching_rule(
     status: int | None, codes: set[str], message: str, unquoted: str, proven: bool
 ) -> _Rule | None:
-    for rule in _RULES:
-        if proven and rule.only_unproven:
-            continue
-        if rule.matches(status, codes, message, unquoted):
-            return rule
-    return None
+    rules = (rule for rule in _RULES if not (proven and rule.only_unproven))
+    return next((rule for rule in rules if rule.matches(status, codes, message, unquoted)), None)
 
 
 def _values(error: BaseException, *names: str) -> Iterator[Any]:
     """What an error says under these names, by itself or in the provider's response and its body."""
     body = attribute(error, "body")
     response = attribute(error, "response")
-    inside = (body, ("error", "innererror")), (response, ("ResponseMetadata", "Error"))
-    details = [attribute(source, name) for source, keys in inside for name in keys]
+    details = (
+        attribute(body, "error"),
+        attribute(body, "innererror"),
+        attribute(response, "ResponseMetadata"),
+        attribute(response, "Error"),
+    )
     for source in (error, body, response, *details):
         yield from filter(None, (attribute(source, name) for name in names))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -180,7 +180,7 @@ def named_llm(name: str, *, asked: bool = True) -> LLM:
     try:
         _ = llm.metadata
     except ValueError:  # its class does not know it
-        llm = make_named("llms", name, settings, asked, _assuming)
+        llm = _assuming(type(llm))(**settings)
     return llm
 
 
@@ -226,16 +226,14 @@ def make_named(
     name: str,
     settings: dict[str, Any],
     asked: bool = True,
-    change: Callable[[Any], Any] = lambda model_class: model_class,
 ) -> Any:
     """Make a model of LlamaIndex's, with its key and its address.
 
     Args:
         kind: "llms" or "embeddings".
         name: As `parse_name` takes it.
-        settings: Its other arguments.
+        settings: Its other arguments, to which key and address are added.
         asked: As in `named_llm`.
-        change: Makes another class of the one that LlamaIndex has.
     """
     name_of_provider, _, address = parse_name(name)
     provider = PROVIDERS[name_of_provider]
@@ -254,7 +252,7 @@ def make_named(
     if address:
         settings[provider.address] = address
     try:
-        return change(model_class)(**settings)
+        return model_class(**settings)
     except Exception as error:  # whatever a provider's client raises if its model is not there
         raise ValueError(f"{shown(name)} cannot be made: {error_text(error)}") from None
 
@@ -275,8 +273,11 @@ def _holds_key(address: str) -> bool:
 def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
     """The argument with a model's key; empty if LlamaIndex finds the key itself."""
     if provider == "openai-like":
-        if asked and not address:
-            _need_base(name)
+        if asked and not (address or os.environ.get("OPENAI_API_BASE") or _base_url(provider)):
+            raise ValueError(
+                f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base "
+                "at the command line, or the environment variable OPENAI_API_BASE"
+            )
         return {"api_key": next(filter(None, map(os.environ.get, _OPENAI_LIKE_KEYS)), "none")}
     if provider == "bedrock":
         return _region()
@@ -292,14 +293,6 @@ def _need_variables(name: str, provider: str) -> None:
     for variable in PROVIDERS[provider].variables:
         if not os.environ.get(variable):
             raise ValueError(f"{shown(name)} needs more: set the environment variable {variable}")
-
-
-def _need_base(name: str) -> None:
-    if not (os.environ.get("OPENAI_API_BASE") or _base_url("openai-like")):
-        raise ValueError(
-            f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base at "
-            "the command line, or the environment variable OPENAI_API_BASE"
-        )
 
 
 def _lacks_key(provider: str) -> bool:

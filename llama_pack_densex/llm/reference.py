@@ -112,16 +112,16 @@ class LLMReference(BaseModel):
     def _check_settings(self, llm_class: type[LLM]) -> None:
         """Refuse what this package does not store, and places that the user has not named."""
         provider = self.path.partition(":")[0].removeprefix("llama_index.llms.").partition(".")[0]
-        places = {}
+        places = []
         for name, value in self.settings.items():
             if not _is_harmless(name, value):
                 problem = f"{name} of the LLM {self.path} is not taken from a dictionary."
                 raise ValueError(f"{problem} {_LLM_ADVICE}")
             for place in _places_in(name, value):
                 if not is_in_environment(place, provider):
-                    places[name] = place
-        own = self._own_places(llm_class, places)
-        for name, place in places.items():
+                    places.append((name, place))
+        own = self._own_places(llm_class, {name for name, _ in places})
+        for name, place in places:
             if place != own.get(name):
                 refuse_place(place, f"{name} of the LLM {self.path}", _LLM_ADVICE)
 
@@ -179,11 +179,10 @@ def output_settings(llm: LLM) -> dict[str, Any]:
     settings = {name: getattr(llm, name, None) for name in names}
     if not any(map(settings.get, MODEL_FIELDS)):
         settings["model"] = llm.metadata.model_name
-    settings = {
+    plain = {
         name: value for name, value in settings.items() if value is not None and _is_plain(value)
     }
-    settings |= _sent_besides(llm)
-    return settings
+    return plain | _sent_besides(llm)
 
 
 def _sent_besides(llm: LLM) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -131,9 +132,7 @@ class Sender:
             LLMError: The error would meet every other request too, or the budget is used up.
             OSError: The cache cannot be used.
         """
-        exchange = _Exchange(
-            self, request, transport, stop, "" if self.cache is None else self.key(request)
-        )
+        exchange = _Exchange(self, request, transport, stop)
         cached = await exchange.cached()
         if cached is not None:
             self.is_proven = self.is_proven or isinstance(cached, Reply)
@@ -156,10 +155,14 @@ class _Exchange:
     request: LLMRequest
     transport: Transport
     stop: Stop
-    key: str
     failed: int = 0
     refused: int = 0
     refused_since: float = math.inf
+
+    @cached_property
+    def key(self) -> str:
+        """The key of its reply."""
+        return self.sender.key(self.request)
 
     async def cached(self) -> Reply | Failure | None:
         """What is cached."""
@@ -229,15 +232,15 @@ class _Exchange:
     async def _attempt(self, ticket: Ticket, expected: Usage) -> Reply | Failure:
         """Send the request; its place is given back, and it is counted and cached, even if nobody waits."""
         sender = self.sender
-        arrival = _Arrival(sender, self.key, self.request, expected)
+        arrival = _Arrival(self, expected)
         error: Exception | None = None
         failure = Failure("transient", "the provider ended its reply with an error")
         try:
             await self.transport(self.request.messages, arrival.receive)
-        except (
-            Exception
-        ) as raised:  # it may hold keys and the text, so nothing is raised while it is handled
-            error = raised
+        except Exception as raised:
+            error = (
+                raised  # it may hold keys and the text, so nothing is raised while it is handled
+            )
             failure = classify(
                 error, sender.secrets, sent=self.request.text, proven=sender.is_proven
             )
@@ -317,20 +320,19 @@ class _Exchange:
 class _Arrival:
     """What comes of one sending, also when it comes later than anybody waited."""
 
-    def __init__(self, sender: Sender, key: str, request: LLMRequest, expected: Usage) -> None:
+    def __init__(self, exchange: _Exchange, expected: Usage) -> None:
         self.reply: Reply | None = None
-        self._sender = sender
-        self._key = key
-        self._request = request
+        self._exchange = exchange
         self._reserved = [expected]
 
     def receive(self, response: Response) -> None:
         """Count and cache a response, in the thread that got it."""
-        reply = Reply.of(response, self._request.messages)
+        reply = Reply.of(response, self._exchange.request.messages)
         self.settle(reply.usage)
         self.reply = reply
-        if self._sender.cache is not None and reply.finish != "failed":
-            self._sender.cache.put(self._key, reply)
+        cache = self._exchange.sender.cache
+        if cache is not None and reply.finish != "failed":
+            cache.put(self._exchange.key, reply)
 
     def settle(self, used: Usage | None) -> None:
         """Count what was used in place of what was set aside, which whoever comes first gives back."""
@@ -339,7 +341,7 @@ class _Arrival:
         except IndexError:
             reserved = None
         if reserved is not None or used is not None:
-            self._sender.meter.settle(reserved, used)
+            self._exchange.sender.meter.settle(reserved, used)
 
 
 class Stop:

@@ -207,11 +207,7 @@ class ThoughtFilter:
 
     def _follows_a_sentence(self, mark: re.Match[str]) -> bool:
         """Whether a mark begins a line or follows a sentence, and none that leads an example in."""
-        leads_in = (
-            self._text[max(0, mark.start() - _LONGEST) : mark.start()]
-            .rstrip()
-            .endswith((":", "："))
-        )
+        leads_in = self._text_before(mark).rstrip().endswith((":", "："))
         if leads_in or self._fences % 2 or self._is_quoted(mark):
             return False
         line = self._line_before(mark)
@@ -238,7 +234,10 @@ class ThoughtFilter:
 
     def _line_before(self, mark: re.Match[str]) -> str:
         """What stands before a mark in its line, or the end of that."""
-        return self._text[max(0, mark.start() - _LONGEST) : mark.start()].rpartition("\n")[2]
+        return self._text_before(mark).rpartition("\n")[2]
+
+    def _text_before(self, mark: re.Match[str]) -> str:
+        return self._text[max(0, mark.start() - _LONGEST) : mark.start()]
 
 
 def _ends_sentence(line: str) -> bool:

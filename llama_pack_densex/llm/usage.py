@@ -100,14 +100,11 @@ class RequestFigures:
         cost = None
         if self.cost is not None and earlier.cost is not None:
             cost = self.cost - earlier.cost
-        return replace(
-            self,
-            usage=self.usage - earlier.usage,
-            cost=cost,
-            cache_hits=self.cache_hits - earlier.cache_hits,
-            refused=self.refused - earlier.refused,
-            failed=self.failed - earlier.failed,
-        )
+        counts = {
+            name: getattr(self, name) - getattr(earlier, name)
+            for name in ("usage", "cache_hits", "refused", "failed")
+        }
+        return replace(self, cost=cost, **counts)
 
 
 # OpenAI's names and those of many others, Anthropic's and Bedrock's, Google's, Ollama's
@@ -391,13 +388,14 @@ def _list_price(model: str) -> Price | None:
     except LookupError:
         return None
     price = listed.model_price
-    tiers: list[Any] = [price.input_mtok, price.output_mtok, price.cache_read_mtok]
-    # without the tiers for long contexts, which no passage reaches
-    sent, received, cached = (
-        None if tier is None else float(getattr(tier, "base", tier)) for tier in tiers
-    )
+    sent = _dollars(price.input_mtok)
     if sent is None:
         return None
-    return Price(
-        sent, received or 0.0, cached, 0.5 if listed.provider.id in _WITH_BATCHES else 1.0, as_of
-    )
+    received = _dollars(price.output_mtok) or 0.0
+    batch_factor = 0.5 if listed.provider.id in _WITH_BATCHES else 1.0
+    return Price(sent, received, _dollars(price.cache_read_mtok), batch_factor, as_of)
+
+
+def _dollars(listed: Any) -> float | None:
+    """A list price without the tiers for long contexts, which no passage reaches."""
+    return None if listed is None else float(getattr(listed, "base", listed))

@@ -27,14 +27,8 @@ def content_hash(*parts: Any) -> str:
 def is_made_by(document_hash: str, fingerprint: str) -> bool:
     """Whether a document with this hash has its propositions from the propositionizer with this
     fingerprint."""
-    return piece_of(document_hash)[0].endswith(marked("", fingerprint))
-
-
-def piece_of(document_hash: str) -> tuple[str, str | None]:
-    """A hash without, and the id of the node that another parser made, if it is of one."""
-    state, mark, rest = document_hash.partition(PIECE)
-    own, _, node_id = rest.partition(" ")
-    return f"{state}{mark}{own}", node_id or None
+    own_hash, _, _ = document_hash.rpartition(PIECE)[2].partition(" ")
+    return own_hash.endswith(marked("", fingerprint))
 
 
 def marked(document_hash: str, fingerprint: str) -> str:

@@ -86,7 +86,8 @@ def embedded_text(node: BaseNode) -> str:
     text = node.get_content(metadata_mode=MetadataMode.EMBED)
     if CONTEXT_KEY not in node.metadata or text != node.get_content():
         return searchable_text(text)
-    title, section = (str(node.metadata.get(key, "")) for key in (TITLE_KEY, SECTION_KEY))
+    title = str(node.metadata.get(TITLE_KEY, ""))
+    section = str(node.metadata.get(SECTION_KEY, ""))
     is_titled = section and not section.startswith(title)
     above = [title if is_titled else "", section, searched_context(context_of(node))]
     return searchable_text("\n".join([*filter(None, above), text]))

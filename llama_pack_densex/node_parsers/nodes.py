@@ -7,6 +7,7 @@ import re
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -38,6 +39,7 @@ from llama_pack_densex.node_parsers.metadata import (
     TITLE_KEY,
     UNVERIFIED_KEY,
     appearance,
+    context_of,
     exclusions,
 )
 from llama_pack_densex.node_parsers.splitting import BasePiece, split, title_of
@@ -45,7 +47,7 @@ from llama_pack_densex.propositionizers.alignment import align, answers
 from llama_pack_densex.propositionizers.base import Passage, PropositionSet
 from llama_pack_densex.propositionizers.replies import unique
 from llama_pack_densex.text.outline import Outline
-from llama_pack_densex.text.segments import passage_sentences, segment, statements
+from llama_pack_densex.text.segments import segment, statements
 from llama_pack_densex.text.sentences import Span
 from llama_pack_densex.text.tokens import strip_surrogates
 from llama_pack_densex.text.values import kept_metadata, plain_values
@@ -159,11 +161,8 @@ class DocumentNodes:
             for node in self._base_nodes:  # so that it counts as changed the next time
                 node.metadata[DOCUMENT_HASH_KEY] = f"{_INCOMPLETE}{self._hash}"
         units: list[BaseNode] = []
-        sets: Sequence[PropositionSet | None] = propositions
-        if not self.wanted:
-            sets = [None] * len(self._passage_nodes)
-        for passage, passage_set in zip(self._passage_nodes, sets, strict=True):
-            units += self._units_of(passage, passage_set)
+        for number, passage in enumerate(self._passage_nodes):
+            units += self._units_of(passage, propositions[number] if self.wanted else None)
         return [*self._base_nodes, *units]
 
     # Base nodes
@@ -189,11 +188,16 @@ class DocumentNodes:
         metadata = plain_values(
             {k: v for k, v in users_metadata.items() if k not in BOOKKEEPING_KEYS}
         )
-        start, end = piece.span or (None, None)
-        section = self._outline.section_of(*piece.span) if piece.span else ""
+        start = end = None
+        section = context = ""
+        if piece.span:
+            start, end = piece.span
+            section = self._outline.section_of(start, end)
+            context = self._outline.context_of(start, end)
         section = str(metadata.get("section") or section)
-        context = self._outline.context_of(*piece.span) if piece.span else ""
-        metadata = self._with_plain_names(metadata, section, context)
+        if self._includes_metadata:  # under their plain names, for models and filters
+            own = {"title": self._title, "section": section, "context": context.strip()}
+            metadata = {name: value for name, value in own.items() if value} | metadata
         text = piece.node.get_content()
         bookkeeping = {
             GRANULARITY_KEY: granularity,
@@ -221,16 +225,6 @@ class DocumentNodes:
             **appearance(piece.node),
         )
 
-    def _with_plain_names(
-        self, metadata: dict[str, Any], section: str, context: str
-    ) -> dict[str, Any]:
-        """A node's metadata with title, section and context under their plain names, for models and
-        filters."""
-        if not self._includes_metadata:
-            return metadata
-        own = {"title": self._title, "section": section, "context": context.strip()}
-        return {**{name: value for name, value in own.items() if value}, **metadata}
-
     # Units
 
     def _units_of(self, passage: TextNode, passage_set: PropositionSet | None) -> list[IndexNode]:
@@ -247,34 +241,27 @@ class DocumentNodes:
         for finding in propositions.findings:
             text = None if finding.proposition is None else propositions.texts[finding.proposition]
             findings[text].append(str(finding))
-        propositions = _nothing_lost(passage_of(passage), propositions)
+        own = passage_of(passage)
+        propositions = _nothing_lost(own, propositions)
         passage.metadata[STATUS_KEY] = propositions.status
         if propositions.reason:
             passage.metadata[REASON_KEY] = propositions.reason
-        context = str(passage.metadata[CONTEXT_KEY])
-        verbatim = set(passage_sentences(passage.text, context))
-        sources = align(passage.text, propositions.texts, context)
-        nodes = [
-            self._unit(
-                passage,
-                "proposition",
-                text,
-                (spans[0][0], spans[-1][1]) if spans else None,
-                text in verbatim,
-            )
-            for text, spans in zip(propositions.texts, sources, strict=True)
-        ]
-        if nodes:
-            self._adopt(passage, nodes)
-        self._link_neighbours(nodes)
-        for node in nodes:
-            _note_findings(node, findings.get(node.text))
+        verbatim = set(own.sentences)
+        sources = align(own.text, propositions.texts, own.context)
+        nodes: list[IndexNode] = []
+        for text, spans in zip(propositions.texts, sources, strict=True):
+            span = (spans[0][0], spans[-1][1]) if spans else None
+            node = self._unit(passage, "proposition", text, span, text in verbatim)
+            _note_findings(node, findings.get(text))
+            nodes.append(node)
         _note_findings(passage, findings.get(None))
+        self._adopt(passage, nodes)
+        self._link_neighbours(nodes)
         return nodes
 
     def _sentences(self, passage: TextNode, propositions: set[str]) -> list[IndexNode]:
         """Sentence units, but for those that are a proposition of their passage already."""
-        stated = statements(passage.text, str(passage.metadata[CONTEXT_KEY]))
+        stated = statements(passage.text, context_of(passage))
         nodes = [
             self._unit(passage, "sentence", statement.text, statement.span, is_verbatim=True)
             for statement in stated
@@ -438,16 +425,12 @@ def _nothing_lost(passage: Passage, propositions: PropositionSet) -> Proposition
     """The propositions of a passage: its sentences if there are none, and all rows of its tables and all its
     code."""
     texts = [strip_surrogates(text) for text in propositions.texts if text.strip()]
-    status = propositions.status
-    reason = propositions.reason
     if not texts:
-        texts = [statement.text for statement in statements(passage.text, passage.context)]
-        status = "fallback"
-        reason = reason or "the propositionizer returned nothing"
+        texts = [*passage.sentences]
+        reason = propositions.reason or "the propositionizer returned nothing"
+        propositions = replace(propositions, status="fallback", reason=reason)
     missing = [text for text in _rows_and_code(passage) if text not in texts]
-    return PropositionSet(
-        (*texts, *dict.fromkeys(missing)), status, reason, questions=propositions.questions
-    )
+    return replace(propositions, texts=(*texts, *dict.fromkeys(missing)))
 
 
 def _rows_and_code(passage: Passage) -> list[str]:

@@ -48,16 +48,16 @@ from llama_pack_densex.propositionizers.seq2seq import Seq2SeqPropositionizer
 DEFAULT_CHUNK_SIZES = (2048, DEFAULT_CHUNK_SIZE)
 """Tokens in a section and in a passage."""
 
-_BASE_PARSERS = (PassageNodeParser, SectionNodeParser, TopicNodeParser, WholeDocumentNodeParser)
-_PROPOSITIONIZERS = (
-    LLMPropositionizer,
-    RecordedPropositionizer,
-    SentencePropositionizer,
-    Seq2SeqPropositionizer,
-)
 _KINDS: dict[str, type[BaseComponent]] = {
     **all_node_parsers,
-    **{kind.class_name(): kind for kind in (*_BASE_PARSERS, *_PROPOSITIONIZERS)},
+    "PassageNodeParser": PassageNodeParser,
+    "SectionNodeParser": SectionNodeParser,
+    "TopicNodeParser": TopicNodeParser,
+    "WholeDocumentNodeParser": WholeDocumentNodeParser,
+    "LLMPropositionizer": LLMPropositionizer,
+    "RecordedPropositionizer": RecordedPropositionizer,
+    "SentencePropositionizer": SentencePropositionizer,
+    "Seq2SeqPropositionizer": Seq2SeqPropositionizer,
 }
 
 
@@ -70,12 +70,11 @@ def _made_of_dict(value: Any) -> Any:
         raise ValueError(
             f"cannot make a {name!r} from its dictionary; known are {', '.join(sorted(_KINDS))}"
         )
-    parts = {
-        key: _made_of_dict(part) if key == "otherwise" else part for key, part in value.items()
-    }
-    return _KINDS[name].from_dict(
-        {key: part for key, part in parts.items() if key != "id_func"},
-    )  # kept by name only
+    parts = {**value}
+    parts.pop("id_func", None)  # kept by name only
+    if "otherwise" in parts:
+        parts["otherwise"] = _made_of_dict(parts["otherwise"])
+    return _KINDS[name].from_dict(parts)
 
 
 def without_secrets(value: Any) -> Any:
@@ -121,11 +120,8 @@ class BasePropositionNodeParser(NodeSettings):
 
     def __reduce__(self) -> Any:
         # core's own pickling leaves out what cannot be pickled; here that is an error
-        fields = {
-            name: getattr(self, name)
-            for name in type(self).model_fields
-            if name != "callback_manager"
-        }
+        fields = dict(self)
+        del fields["callback_manager"]
         for part in self.base_parsers():
             if holds_key(part):
                 raise TypeError(
@@ -338,7 +334,7 @@ class PropositionNodeParser(BasePropositionNodeParser):
     """
 
     base_parser: _BaseParser = Field(
-        default_factory=lambda: default_base_parser(),
+        default_factory=PassageNodeParser,
         repr=False,  # it may hold a model with its key
         description="The node parser that makes the passages.",
     )
@@ -373,12 +369,6 @@ class PropositionNodeParser(BasePropositionNodeParser):
 
     def base_parsers(self) -> list[NodeParser]:
         return [self.base_parser]
-
-
-def default_base_parser() -> NodeParser:
-    """Passages of up to 256 tokens without overlap: overlapping passages would give the same proposition
-    twice."""
-    return _splitters(DEFAULT_CHUNK_SIZES[1:])[0]
 
 
 class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
@@ -491,9 +481,8 @@ class _Waiting:
         self._document = document
         try:
             self._nodes: DocumentNodes | Exception = nodes_of(document)
-        except (
-            Exception
-        ) as error:  # whatever a base parser or odd metadata raise is this document's matter
+        except Exception as error:
+            # whatever a base parser or odd metadata raise is this document's matter
             self._nodes = error
 
     @property

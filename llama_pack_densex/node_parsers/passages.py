@@ -75,8 +75,6 @@ class PassageNodeParser(TextSplitter):
     def split_text(self, text: str) -> list[str]:
         """The passages of a text, without the white space around them."""
         pieces = find_pieces(text, self.chunk_size)
-        if not pieces:
-            return []
         passages: list[str] = []
         for begin, end in pairwise(best_cuts(pieces, self.chunk_size)):
             first = self._with_overlap(pieces, begin)
@@ -355,25 +353,16 @@ def _cheapest_passage_until(
 ) -> tuple[float, int]:
     """What all up to a place costs with the best last passage, and where that begins."""
     is_section_end = end == len(pieces) or pieces[end].is_heading
+    has_heading = False  # behind its first piece
     best = (math.inf, end - 1)
-    for begin, fullness, has_heading in _passages_until(end, pieces, ends, limit):
-        # a passage that begins with a heading takes nothing of another section
-        into_section = _INTO_SECTION if has_heading and not is_section_end else 0.0
-        cost = costs[begin] + 1 + into_section + _UNEVENNESS * fullness**2
-        if cost < best[0]:
-            best = (cost, begin)
-    return best
-
-
-def _passages_until(
-    end: int, pieces: Sequence[CuttingPiece], ends: Sequence[int], limit: float
-) -> Iterator[tuple[int, float, bool]]:
-    """The passages that may end at a place, the shortest first: where each begins, how full it is, and
-    whether it has a heading behind its first piece."""
-    has_heading = False
     for begin in range(end - 1, max(end - _MOST_PIECES, 0) - 1, -1):
         tokens = ends[end] - ends[begin]
         if tokens > limit and begin < end - 1:
-            return
-        yield begin, tokens / limit, has_heading
+            break
+        # a passage that begins with a heading takes nothing of another section
+        into_section = _INTO_SECTION if has_heading and not is_section_end else 0.0
+        cost = costs[begin] + 1 + into_section + _UNEVENNESS * (tokens / limit) ** 2
+        if cost < best[0]:
+            best = (cost, begin)
         has_heading = has_heading or pieces[begin].is_heading
+    return best

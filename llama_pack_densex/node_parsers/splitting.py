@@ -48,23 +48,21 @@ def split(document: BaseNode, parsers: Sequence[NodeParser]) -> list[BasePiece]:
     Raises:
         ValueError: A parser cannot split the document.
     """
-    root = BasePiece(document, _span_in_document(document), None)
+    # a node of another parser may not know where it begins
+    start = 0 if document.source_node is None else getattr(document, "start_char_idx", None)
+    span = None if start is None else (start, start + len(document.get_content()))
+    root = BasePiece(document, span, None)
     pieces: list[BasePiece] = []
     level: list[tuple[int | None, BasePiece]] = [(None, root)]
     for parser in parsers:
         begun = len(pieces)
         for number, above in level:
             pieces += [
-                BasePiece(node, span, number) for node, span in _split_once(document, above, parser)
+                BasePiece(node, place, number)
+                for node, place in _split_once(document, above, parser)
             ]
         level = list(enumerate(pieces[begun:], begun))
     return pieces
-
-
-def _span_in_document(document: BaseNode) -> Span | None:
-    """Where a document's text begins and ends; a node of another parser may not know."""
-    start = 0 if document.source_node is None else getattr(document, "start_char_idx", None)
-    return None if start is None else (start, start + len(document.get_content()))
 
 
 def title_of(document: BaseNode) -> str:

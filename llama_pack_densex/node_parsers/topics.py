@@ -14,7 +14,7 @@ from llama_index.core.bridge.pydantic import Field, PlainSerializer, model_valid
 from llama_index.core.node_parser import TextSplitter
 from typing_extensions import Self
 
-from llama_pack_densex.llm.claims import name_place, refuse_place, unnamed_place
+from llama_pack_densex.llm.claims import name_place, refuse_field, unnamed_place
 from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.models import E5, NONE, RETRIEVERS, embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.passages import PassageNodeParser, length_of
@@ -68,9 +68,7 @@ class TopicNodeParser(TextSplitter):
         Raises:
             ValueError: Only the dictionary names the address or the folder of the model.
         """
-        model = data.get("embed_model")
-        if "embed_model" not in kwargs and isinstance(model, str):
-            refuse_place(_place_of(model), "an embedding model", f"pass embed_model={model!r} too.")
+        refuse_field(data, kwargs, "embed_model", "an embedding model", _place_of)
         return super().from_dict(data, **kwargs)
 
     def split_text(self, text: str) -> list[str]:

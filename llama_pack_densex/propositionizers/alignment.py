@@ -80,9 +80,9 @@ def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[
     answering = []
     for question in questions:
         wanted = set(tokenize(question))
-        shared = [math.fsum(map(rarity.__getitem__, wanted & own)) for own in words]
         shares = [
-            weight / math.sqrt(len(own) or 1) for weight, own in zip(shared, words, strict=True)
+            math.fsum(map(rarity.__getitem__, wanted & own)) / math.sqrt(len(own) or 1)
+            for own in words
         ]
         ranked = sorted(range(len(words)), key=shares.__getitem__, reverse=True)
         least = _ANSWERS_TOO * max(shares, default=0.0)

@@ -379,9 +379,7 @@ class DelegatingPropositionizer(Propositionizer):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # files and weights are read again where it is unpickled
-        return partial(
-            type(self), **{name: getattr(self, name) for name in type(self).model_fields}
-        ), ()
+        return partial(type(self), **dict(self)), ()
 
     def keeping_replies(self, file: Path) -> Propositionizer:
         """The same propositionizer, whose `otherwise` keeps an LLM's replies."""

@@ -22,7 +22,7 @@ from pydantic import FiniteFloat, SerializationInfo, SerializerFunctionWrapHandl
 
 from llama_pack_densex.llm.budget import Budget, Meter
 from llama_pack_densex.llm.cache import ReplyCache
-from llama_pack_densex.llm.claims import name_place, refuse_place, unnamed_place
+from llama_pack_densex.llm.claims import name_place, refuse_field, unnamed_place
 from llama_pack_densex.llm.client import Client, response_format
 from llama_pack_densex.llm.endpoint import Endpoint
 from llama_pack_densex.llm.errors import classify
@@ -207,7 +207,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         settings["prices"] = read_prices(settings.get("prices"))
         super().__init__(**settings)
         self._llm = call_factory(factory) if llm is None else llm
-        self._endpoint = Endpoint(without_retries(self._llm), secrets_of(self._llm))
+        self._endpoint = Endpoint(without_retries(self._llm))
         self._settings = output_settings(self._llm)
         self._model = str(next(filter(None, map(self._settings.get, MODEL_FIELDS)), ""))
         self._form = response_format(self._llm, "propositions", *["questions"] * self.questions)
@@ -467,9 +467,8 @@ def _made_again(
         settings["llm"] = LLMReference(**data["llm"]).rebuild(trusted=True)
     else:
         settings |= _llm_of_dictionary(data, changes)
-        for name in {"cache", "record_to"} - changes.keys():
-            place = settings.get(name) or ""
-            refuse_place(place, f"the file of {name}=", f"pass {name}={place!r} too.")
+        for name in ("cache", "record_to"):
+            refuse_field(data, changes, name, f"the file of {name}=")
     if max_age is not None and isinstance(settings.get("cache"), str):
         settings["cache"] = ReplyCache(settings["cache"], timedelta(seconds=max_age))
     propositionizer = kind(**settings)
@@ -486,11 +485,9 @@ def _llm_of_dictionary(data: dict[str, Any], changes: dict[str, Any]) -> dict[st
     """The LLM and factory of a dictionary, which somebody else may have written; the user's come first."""
     if "llm" in changes or "llm_factory" in changes:
         return {"llm": changes.get("llm"), "llm_factory": changes.get("llm_factory")}
-    llm = data.get("llm")
     if data.get("llm_factory"):
         return {"llm": call_factory(data["llm_factory"], trusted=False)}
-    if isinstance(llm, dict):
-        return {"llm": LLMReference(**llm).rebuild()}
-    if isinstance(llm, str):
-        refuse_place(unnamed_place(llm), "the LLM", f"pass llm={llm!r} too.")
+    if isinstance(data.get("llm"), dict):
+        return {"llm": LLMReference(**data["llm"]).rebuild()}
+    refuse_field(data, {}, "llm", "the LLM", unnamed_place)
     return {}

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 
-from llama_index.core.base.llms.types import ChatMessage, MessageRole
+from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.llms import LLM
 from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
 
@@ -163,12 +163,7 @@ def repair_note(checked: PropositionSet, language: str) -> str:
 
 def _chat_prompt(system: str, reply: str, example: str) -> ChatPromptTemplate:
     written = system.format(reply=reply, example=example)
-    return ChatPromptTemplate(
-        [
-            ChatMessage(written, role=MessageRole.SYSTEM),
-            ChatMessage(_REQUEST, role=MessageRole.USER),
-        ]
-    )
+    return ChatPromptTemplate.from_messages([("system", written), ("user", _REQUEST)])
 
 
 _MOST_FAULTS = 20

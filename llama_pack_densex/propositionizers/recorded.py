@@ -17,7 +17,7 @@ from llama_index.core.bridge.pydantic import Field
 from typing_extensions import Self
 
 from llama_pack_densex.llm.cache import open_private
-from llama_pack_densex.llm.claims import name_place, refuse_place
+from llama_pack_densex.llm.claims import name_place, refuse_field
 from llama_pack_densex.propositionizers.base import (
     DelegatingPropositionizer,
     Passage,
@@ -82,8 +82,7 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         Raises:
             ValueError: Only the dictionary names the file.
         """
-        if "path" not in kwargs:
-            refuse_place(str(data["path"]), "a recording", f"pass path={data['path']!r} too.")
+        refuse_field(data, kwargs, "path", "a recording")
         return super().from_dict(data, **kwargs)
 
     @classmethod

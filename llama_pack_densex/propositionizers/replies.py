@@ -212,18 +212,17 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     named: list[Any] = []
     if with_questions:
         values = _without_questions(values, named)
-    reading = Reading(_without_numbers(_texts_of(values, text, finished)))
-    if named:
-        reading = Reading(reading.texts, questions=_propositions(_strings(named)))
-    elif with_questions:
-        reading = _with_questions_apart(reading.texts)
-    problem = classify_reply(reading.texts, text, is_list=bool(values))
-    return Reading(problem=problem) if problem else reading
+    texts = _without_numbers(_texts_of(values, text, finished))
+    questions = _propositions(_strings(named))
+    if with_questions and not named:
+        questions = tuple(filter(_is_question, texts))
+        texts = tuple(text for text in texts if text not in questions)
+    problem = classify_reply(texts, text, is_list=bool(values))
+    return Reading(problem=problem) if problem else Reading(texts, questions=questions)
 
 
-def _with_questions_apart(texts: tuple[str, ...]) -> Reading:
-    questions = tuple(text for text in texts if text.endswith(("?", "？")))
-    return Reading(tuple(text for text in texts if text not in questions), questions=questions)
+def _is_question(text: str) -> bool:
+    return text.endswith(("?", "？"))
 
 
 def classify_reply(texts: Sequence[str], reply: str, *, is_list: bool) -> str | None:

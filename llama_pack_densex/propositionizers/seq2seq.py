@@ -14,7 +14,7 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index.core.utils import infer_torch_device
 from typing_extensions import Self
 
-from llama_pack_densex.llm.claims import name_place, refuse_place, unnamed_place
+from llama_pack_densex.llm.claims import name_place, refuse_field, unnamed_place
 from llama_pack_densex.llm.names import HUGGINGFACE_ADVICE
 from llama_pack_densex.llm.usage import Finish
 from llama_pack_densex.propositionizers.base import (
@@ -105,10 +105,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         Raises:
             ValueError: Only the dictionary names the folder of the model.
         """
-        if "model" not in kwargs and "model" in data:
-            refuse_place(
-                unnamed_place(data["model"]), "a model", f"pass model={data['model']!r} too."
-            )
+        refuse_field(data, kwargs, "model", "a model", unnamed_place)
         return super().from_dict(data, **kwargs)
 
     @classmethod

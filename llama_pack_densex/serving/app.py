@@ -313,9 +313,12 @@ def _add_page(app: FastAPI, **settings: Any) -> None:
     template = Template(
         (_PAGE / "page.html").read_text("utf-8"), autoescape=True, undefined=StrictUndefined
     )
-    limits = {"question": MAX_QUESTION, "message": MAX_MESSAGE, "history": MAX_HISTORY}
+    settings["limits"] = {
+        "question": MAX_QUESTION,
+        "message": MAX_MESSAGE,
+        "history": MAX_HISTORY,
+    }
     words = json.loads((_PAGE / "words.json").read_text("utf-8"))
-    settings["limits"] = limits
     pages = {code: template.render(settings, language=code, words=words[code]) for code in words}
     app.mount("/page", StaticFiles(directory=_PAGE))
 

@@ -672,6 +672,13 @@ def test_a_file_stands_for_the_page_of_it_that_answers(tmp_path: Path, beside: b
     assert not any(pages[3:])
 
 
+def test_a_file_with_pages_and_no_answer_to_tell_them_by_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "rules.pdf").write_bytes(pdf_bytes(["Lunch is free.", "Tea is not."]))
+    path = _write(tmp_path / "q.json", [{"question": "What is free?", "document": "rules.pdf"}])
+    with pytest.raises(DatasetError, match=r"question 1: 'rules\.pdf' .*\(rules\.pdf#page=N\)"):
+        read_dataset(path)
+
+
 def test_the_page_has_the_answer_as_a_word(tmp_path: Path) -> None:
     (tmp_path / "rules.pdf").write_bytes(pdf_bytes(["It was built in 1993.", "Floor 3 is ours."]))
     record = {"question": "Which floor is ours?", "answer": "3", "document": "rules.pdf"}

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from llama_pack_densex.propositionizers.alignment import align
+from llama_pack_densex.propositionizers.alignment import Span, align
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet
-from llama_pack_densex.propositionizers.checks.coverage import Gap, uncovered
+from llama_pack_densex.propositionizers.checks.coverage import uncovered
 from llama_pack_densex.propositionizers.checks.names import ungrounded_names
 from llama_pack_densex.propositionizers.checks.numbers import ungrounded_numbers
 from llama_pack_densex.propositionizers.checks.pronouns import unresolved_reference
@@ -65,10 +65,9 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
         if part.kind in ("row", "code")
     }
     stated = {i: text for i, text in enumerate(propositions) if text.strip() and text not in whole}
-    gaps = uncovered(passage.text, propositions, passage.context)
     findings = _other_language(passage.text, propositions)
     findings += _faults(passage, stated)
-    findings += [_missing(gap, passage.text) for gap in gaps]
+    findings += uncovered(passage.text, propositions, passage.context)
     return findings
 
 
@@ -123,12 +122,12 @@ def settled(passage: Passage, propositions: PropositionSet) -> PropositionSet:
         for index, finding in ungrounded.items():
             texts[index] = _source_of(texts[index], passage)
             standing_in.append((texts[index], finding))
-    stated = {
+    stated: dict[Span | None, str] = {
         statement.span: statement.text for statement in statements(passage.text, passage.context)
     }
-    for gap in uncovered(passage.text, texts, passage.context):
-        texts.append(stated[gap.span])
-        standing_in.append((texts[-1], _missing(gap, passage.text)))
+    for finding in uncovered(passage.text, texts, passage.context):
+        texts.append(stated[finding.span])
+        standing_in.append((texts[-1], finding))
     if not standing_in:
         return propositions
     propositions = checked(passage, replace(propositions, texts=unique(texts)))
@@ -159,10 +158,6 @@ def _source_of(proposition: str, passage: Passage) -> str:
     if not spans:
         return passage.sentences[0]
     return passage.text[spans[0][0] : spans[-1][1]]
-
-
-def _missing(gap: Gap, passage: str) -> Finding:
-    return Finding("coverage", None, gap.span, gap.reason(passage))
 
 
 def _other_language(passage: str, propositions: Sequence[str]) -> list[Finding]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from llama_pack_densex.propositionizers.alignment import Span, compare
+from llama_pack_densex.propositionizers.alignment import compare
+from llama_pack_densex.propositionizers.base import Finding
 from llama_pack_densex.propositionizers.checks.names import is_common_katakana, shortened
 from llama_pack_densex.propositionizers.checks.texts import ADDRESS, Text, taken_apart
 from llama_pack_densex.text.language import detect_language
@@ -15,28 +15,7 @@ from llama_pack_densex.text.plain import LIST_MARKER
 from llama_pack_densex.text.tokens import STOP_WORDS, normal
 
 
-@dataclass(frozen=True)
-class Gap:
-    """A sentence, list item or row of a passage that no proposition says, or not all of it.
-
-    Args:
-        span: Where it is in the passage.
-        terms: The numbers and names in it that are missing; none where all of it is.
-    """
-
-    span: Span
-    terms: tuple[str, ...] = ()
-
-    def reason(self, passage: str) -> str:
-        """What is missing, in words."""
-        sentence = shortened(passage[slice(*self.span)]).replace('"', "'")
-        if not self.terms:
-            return f'no proposition says "{sentence}"'
-        terms = ", ".join(f'"{shortened(term)}"' for term in self.terms)
-        return f'no proposition says {terms} of "{sentence}"'
-
-
-def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> list[Gap]:
+def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> list[Finding]:
     """Find what a passage says and no proposition does.
 
     A sentence is missing where the propositions that it is a source of have less than half of what it says;
@@ -51,22 +30,27 @@ def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> l
         context: The Markdown that stands before the passage.
 
     Returns:
-        The gaps in order, one a sentence.
+        The findings in order, one a sentence.
     """
     comparison = compare(passage, tuple(propositions), context)
     sentences = [passage[slice(*region.span)] for region in comparison.segments]
     covered = {sentence for place, sentence in enumerate(sentences) if comparison.is_said(place)}
     terms = _Terms(propositions, detect_language(passage))
-    gaps = []
+    findings = []
     followers = [*sentences[1:], ""]
     for region, sentence, following in zip(comparison.segments, sentences, followers, strict=False):
         if region.kind != "sentence" or states_nothing(sentence, following):
             continue
-        if sentence not in covered:
-            gaps.append(Gap(region.span))
-        elif missing := tuple(terms.missing_in(sentence)):
-            gaps.append(Gap(region.span, missing))
-    return gaps
+        missing = ""
+        if sentence in covered:
+            missing = ", ".join(f'"{shortened(term)}"' for term in terms.missing_in(sentence))
+            if not missing:
+                continue
+            missing += " of "
+        quoted = shortened(sentence).replace('"', "'")
+        reason = f'no proposition says {missing}"{quoted}"'
+        findings.append(Finding("coverage", None, region.span, reason))
+    return findings
 
 
 def states_nothing(sentence: str, following: str) -> bool:

@@ -219,16 +219,21 @@ _FOOTNOTE_SIGN = re.compile("(?m)^[⁰¹²³⁴-⁹]+")
 _TENTHS = re.compile(r"(?<![\d.])(\d)割(?![引合増り])")
 _TEMPERATURE = re.compile(r"(°|degrees )(?:C|F|Celsius|Fahrenheit)(?![a-z])")
 _ENDINGS = {""} | words(
-    "s n an ian ish land y dy ies ic ese i al ay egian e er ers ist ists ism ing ed ns ans ians men man a en "
-    "ean eans"
+    """
+    s n an ian ish land y dy ies ic ese i al ay egian e er ers ist ists ism ing ed ns ans
+    ians men man a en ean eans
+    """
 )
 _PEOPLES = dict(
     pair.split("=")
     for pair in words(
-        "french=france spanish=spain english=england dutch=netherlands danish=denmark welsh=wales"
-        " scottish=scotland scots=scotland irish=ireland polish=poland swedish=sweden turkish=turkey"
-        " greek=greece swiss=switzerland british=britain american=america americans=america chinese=china"
-        " japanese=japan jan=january feb=february mar=march apr=april jun=june jul=july aug=august"
-        " sep=september oct=october nov=november dec=december"
+        """
+        french=france spanish=spain english=england dutch=netherlands danish=denmark
+        welsh=wales scottish=scotland scots=scotland irish=ireland polish=poland
+        swedish=sweden turkish=turkey greek=greece swiss=switzerland british=britain
+        american=america americans=america chinese=china japanese=japan jan=january
+        feb=february mar=march apr=april jun=june jul=july aug=august sep=september
+        oct=october nov=november dec=december
+        """
     )
 )
