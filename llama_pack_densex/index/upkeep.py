@@ -202,11 +202,12 @@ def compact_index(path: str | Path) -> Compaction:
         InvalidIndexError: It is no index, or cannot be opened.
         IndexInUseError: Somebody is writing to it.
     """
+    folder = folder_at(path)
     with _opened(path) as (nodes, about):
-        before = _bytes_in(folder_at(path))
+        before = _bytes_in(folder)
         with nodes.anew(about):
             pass
-        return Compaction(str(path), before, _bytes_in(folder_at(path)))
+        return Compaction(str(path), before, _bytes_in(folder))
 
 
 def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool = False) -> None:
