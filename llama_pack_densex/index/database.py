@@ -54,7 +54,7 @@ class Database:
     def __init__(self, file: Path | None, schema: str) -> None:
         self.file = file
         self._where = IN_MEMORY if file is None else str(file.parent)
-        self._memory = _connect(":memory:") if file is None else None
+        self._memory = _connect(None) if file is None else None
         self._turns = threading.RLock()  # of the threads, in memory
         self._begin_process()
         if file is None or not file.exists() or not file.stat().st_size:
@@ -110,9 +110,9 @@ class Database:
         """The connection to write with, until `commit` or `roll_back`; nobody else sees what it writes until
         then."""
         self._follow_fork()
-        if self._is_writing():
-            assert self._writer is not None
-            return self._writer
+        writer = self._own_writer()
+        if writer is not None:
+            return writer
         with self._errors_explained():
             connection = self._take()
             try:
@@ -126,23 +126,24 @@ class Database:
 
     def commit(self) -> None:
         """Make what was written the state that all see."""
-        if self._is_writing():
-            assert self._writer is not None
-            try:
-                with self._errors_explained():
-                    self._writer.execute("COMMIT")
-            except BaseException:  # the disk may be full
-                self.roll_back()
-                raise
-            self._end_writing()
+        writer = self._own_writer()
+        if writer is None:
+            return
+        try:
+            with self._errors_explained():
+                writer.execute("COMMIT")
+        except BaseException:  # the disk may be full
+            self.roll_back()
+            raise
+        self._end_writing(writer)
 
     def roll_back(self) -> None:
         """Forget what was written since the last commit."""
-        if self._is_writing():
-            assert self._writer is not None
+        writer = self._own_writer()
+        if writer is not None:
             with suppress(sqlite3.Error):  # a full disk may have ended the transaction already
-                self._writer.execute("ROLLBACK")
-            self._end_writing()
+                writer.execute("ROLLBACK")
+            self._end_writing(writer)
 
     def copy_to(self, file: Path) -> None:
         """Write a copy of the current state, without anything that was deleted.
@@ -150,8 +151,7 @@ class Database:
         Raises:
             OSError: It cannot be written.
         """
-        copy = _connect(file)
-        with closing(copy), self.reading() as connection:
+        with closing(_connect(file)) as copy, self.reading() as connection:
             connection.backup(copy)
             copy.execute("VACUUM")
             copy.execute("PRAGMA journal_mode = WAL")
@@ -171,7 +171,7 @@ class Database:
                 connection.execute("VACUUM")
                 is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
-                self._end_writing()
+                self._end_writing(connection)
         if is_busy:
             reason = (
                 "somebody has been reading for too long, so that what was deleted is still in its files; "
@@ -282,17 +282,13 @@ class Database:
     def _current_connection(self) -> sqlite3.Connection | None:
         """The connection that this thread is writing or reading with."""
         self._follow_fork()
-        if self._is_writing():
-            return self._writer
-        return getattr(self._local, "connection", None)
+        return self._own_writer() or getattr(self._local, "connection", None)
 
-    def _is_writing(self) -> bool:
-        """Whether this thread is."""
-        return self._writer is not None and self._writing_thread == threading.get_ident()
+    def _own_writer(self) -> sqlite3.Connection | None:
+        """The connection that this thread is writing with."""
+        return self._writer if self._writing_thread == threading.get_ident() else None
 
-    def _end_writing(self) -> None:
-        connection = self._writer
-        assert connection is not None
+    def _end_writing(self, connection: sqlite3.Connection) -> None:
         self._writer = None
         self._writing_thread = 0
         self._give_back(connection)
@@ -334,7 +330,7 @@ class Database:
         if self.file is not None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
         with self._errors_explained():
-            connection = self._memory or _connect(str(self.file))
+            connection = self._memory or _connect(self.file)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(f"BEGIN; {_ABOUT_SCHEMA} {schema} COMMIT;")
             if self.file is not None:
@@ -387,13 +383,15 @@ def select_by_text(
     )
 
 
-def _connect(file: Path | str) -> sqlite3.Connection:
+def _connect(file: Path | None) -> sqlite3.Connection:
+    place = ":memory:" if file is None else str(file)
+    is_read_only = file is not None and not _is_writable(file)
     connection = sqlite3.connect(
-        file if isinstance(file, str) or _is_writable(file) else _read_only_uri(file),
+        _read_only_uri(Path(place)) if is_read_only else place,
         timeout=_BUSY_SECONDS,
         isolation_level=None,
         check_same_thread=False,
-        uri=isinstance(file, Path) and not _is_writable(file),
+        uri=is_read_only,
     )
     connection.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_OF_LOG}")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from llama_index.core.constants import DATA_KEY
 from llama_index.core.schema import BaseNode, NodeRelationship
 from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
+from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.index import keywords, nearest, rows
@@ -42,6 +42,7 @@ from llama_pack_densex.index.words import Words, words_in
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 
 if TYPE_CHECKING:
+    from llama_pack_densex.index.node_index import NodeIndex
     from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
 FILE = "nodes.db"
@@ -94,16 +95,6 @@ _MOST_PASSING = 8  # filters of which it is remembered what passes them
 _RECORDS_AT_ONCE = 500
 
 
-class Keeper(Protocol):
-    """What LlamaIndex's own classes read and change the nodes through."""
-
-    def reading(self, read: Callable[[], T]) -> T:
-        """Read from one state."""
-
-    def changing(self) -> AbstractContextManager[None]:
-        """Change the nodes, all or nothing."""
-
-
 class EmbeddedNodes(NodeStore):
     """Nodes in an SQLite database, with all that they are searched by.
 
@@ -121,7 +112,7 @@ class EmbeddedNodes(NodeStore):
 
     def __init__(self, folder: Path | None = None) -> None:
         super().__init__()
-        self.keeper: Keeper = self
+        self.keeper: EmbeddedNodes | NodeIndex = self
         self._open(folder)
 
     def _open(self, folder: Path | None) -> None:
@@ -332,9 +323,8 @@ class EmbeddedNodes(NodeStore):
             keywords.clear_words(connection)
             # passages have the words of units
             for condition in ("passage_id != ''", "granularity = 'passage'"):
-                records = self._records_by_row(condition)
-                while page := dict(islice(records, _RECORDS_AT_ONCE)):
-                    words.add(connection, page)
+                for page in iter_batch(self._records_by_row(condition), _RECORDS_AT_ONCE):
+                    words.add(connection, dict(page))
             set_note(connection, _TOKENIZER, words.note)
             set_note(connection, _HAS_WORDLESS, "")
 
@@ -424,11 +414,13 @@ class EmbeddedNodes(NodeStore):
         if not node_ids and not document_ids:
             return None
         with self.database.reading() as connection:
-            by_id = rows.rows_with_ids(connection, node_ids or [])
-            by_document = rows.rows_of_documents(connection, document_ids or [])
-        if node_ids and document_ids:
-            return np.array([row.row for row in by_id if row.document_id in document_ids], np.int64)
-        return np.array([row.row for row in by_id or by_document], np.int64)
+            if node_ids:
+                candidates = rows.rows_with_ids(connection, node_ids)
+            else:
+                candidates = rows.rows_of_documents(connection, document_ids or [])
+        if document_ids:
+            candidates = [row for row in candidates if row.document_id in document_ids]
+        return np.array([row.row for row in candidates], np.int64)
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         by_row = (
@@ -457,21 +449,18 @@ class EmbeddedNodes(NodeStore):
         return [node_id for _, node_id in self.database.rows(select)]
 
     def documents(self) -> dict[str, DocumentRecord]:
-        return dict(self._documents_where("1"))
+        return self._documents_where("1")
 
     def known_documents(self) -> KnownDocuments:
         return _DocumentTable(self)
 
-    def _documents_where(
-        self, condition: str, *arguments: str
-    ) -> Iterator[tuple[str, DocumentRecord]]:
+    def _documents_where(self, condition: str, *arguments: str) -> dict[str, DocumentRecord]:
+        select = f"SELECT id, hash, file FROM documents WHERE {condition}"
         with self.database.reading() as connection:
-            select = f"SELECT id, hash, file FROM documents WHERE {condition}"
-            values = connection.execute(select, arguments).fetchall()
-        return (
-            (document_id, DocumentRecord(document_hash, file))
-            for document_id, document_hash, file in values
-        )
+            return {
+                document_id: DocumentRecord(document_hash, file)
+                for document_id, document_hash, file in connection.execute(select, arguments)
+            }
 
     def node_ids(self, document_ids: Sequence[str]) -> set[str]:
         with self.database.reading() as connection:
@@ -522,13 +511,18 @@ class EmbeddedNodes(NodeStore):
             "nodes without content": (
                 "SELECT 1 FROM nodes LEFT JOIN contents USING (row) WHERE contents.row IS NULL"
             ),
-            "content without a "
-            "node": "SELECT 1 FROM contents LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL",
-            "words without a node": "SELECT 1 FROM words LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL",
-            "vectors without a "
-            "node": "SELECT 1 FROM vectors LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL",
-            "documents without a "
-            "node": "SELECT 1 FROM documents WHERE id NOT IN (SELECT document_id FROM nodes)",
+            "content without a node": (
+                "SELECT 1 FROM contents LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL"
+            ),
+            "words without a node": (
+                "SELECT 1 FROM words LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL"
+            ),
+            "vectors without a node": (
+                "SELECT 1 FROM vectors LEFT JOIN nodes USING (row) WHERE nodes.row IS NULL"
+            ),
+            "documents without a node": (
+                "SELECT 1 FROM documents WHERE id NOT IN (SELECT document_id FROM nodes)"
+            ),
             "units without a passage": (
                 "SELECT 1 FROM nodes WHERE passage_id != '' AND passage_id NOT IN (SELECT id FROM nodes)"
             ),
@@ -602,13 +596,13 @@ class _DocumentTable(KnownDocuments):
         self._nodes = nodes
 
     def get(self, document_id: str) -> DocumentRecord | None:
-        return dict(self._nodes._documents_where("id = ?", document_id)).get(document_id)
+        return self._nodes._documents_where("id = ?", document_id).get(document_id)
 
     def with_hash(self, document_hash: str) -> dict[str, DocumentRecord]:
-        return dict(self._nodes._documents_where("hash = ?", document_hash))
+        return self._nodes._documents_where("hash = ?", document_hash)
 
     def in_file(self, file: str) -> dict[str, DocumentRecord]:
-        return dict(self._nodes._documents_where("file != '' AND file = ?", file))
+        return self._nodes._documents_where("file != '' AND file = ?", file)
 
     def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
         """Nothing to do: the database has changed."""

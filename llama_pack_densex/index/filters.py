@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -44,27 +45,25 @@ def matches(metadata: Mapping[str, Any], filters: MetadataFilters | None) -> boo
 
 def keys_of(filters: MetadataFilters | None) -> set[str]:
     """The keys that filters look at."""
-    parts = filters.filters if filters is not None else ()
-    return {
-        key
-        for part in parts
-        for key in (keys_of(part) if isinstance(part, MetadataFilters) else {part.key})
-    }
+    keys: set[str] = set()
+    for part in filters.filters if filters is not None else ():
+        keys |= keys_of(part) if isinstance(part, MetadataFilters) else {part.key}
+    return keys
 
 
 def _matches_one(metadata: Mapping[str, Any], condition: MetadataFilter) -> bool:
-    value, operator = metadata.get(condition.key), condition.operator
+    value = metadata.get(condition.key)
     wanted = _as_kept(condition.value, condition.key)
-    if operator == FilterOperator.IS_EMPTY:
+    if condition.operator == FilterOperator.IS_EMPTY:
         return value is None or value in ("", [])
     if value is None:
-        return operator in (FilterOperator.NE, FilterOperator.NIN)
-    if operator in _ORDERED:
+        return condition.operator in (FilterOperator.NE, FilterOperator.NIN)
+    if condition.operator in _ORDERED:
         if isinstance(value, bool) != isinstance(wanted, bool):
             return False  # JSON's true and false are no numbers
         value, wanted = _as_moments(value, wanted)
     try:
-        return bool(_OPERATORS[operator](value, wanted))
+        return bool(_OPERATORS[condition.operator](value, wanted))
     except (TypeError, AttributeError):  # values of different kinds: no match
         return False
 
@@ -93,18 +92,18 @@ def _moment(text: str) -> datetime:
 _ZONED = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|[+-]\d\d:?\d\d(:\d\d)?)")
 _ORDERED = (FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE)
 _OPERATORS: dict[FilterOperator, Any] = {
-    FilterOperator.EQ: lambda value, wanted: value == wanted,
-    FilterOperator.NE: lambda value, wanted: value != wanted,
-    FilterOperator.GT: lambda value, wanted: value > wanted,
-    FilterOperator.GTE: lambda value, wanted: value >= wanted,
-    FilterOperator.LT: lambda value, wanted: value < wanted,
-    FilterOperator.LTE: lambda value, wanted: value <= wanted,
+    FilterOperator.EQ: operator.eq,
+    FilterOperator.NE: operator.ne,
+    FilterOperator.GT: operator.gt,
+    FilterOperator.GTE: operator.ge,
+    FilterOperator.LT: operator.lt,
+    FilterOperator.LTE: operator.le,
     FilterOperator.IN: lambda value, wanted: value in wanted,
     FilterOperator.NIN: lambda value, wanted: value not in wanted,
     FilterOperator.ANY: lambda value, wanted: any(item in value for item in wanted),
     FilterOperator.ALL: lambda value, wanted: all(item in value for item in wanted),
-    FilterOperator.CONTAINS: lambda value, wanted: wanted in value,
-    FilterOperator.TEXT_MATCH: lambda value, wanted: wanted in value,
+    FilterOperator.CONTAINS: operator.contains,
+    FilterOperator.TEXT_MATCH: operator.contains,
     FilterOperator.TEXT_MATCH_INSENSITIVE: lambda value, wanted: wanted.lower() in value.lower(),
 }
 

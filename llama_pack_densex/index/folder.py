@@ -34,7 +34,6 @@ WRITER_FILE = "writer.txt"
 REPORT_FILE = "ingestion_report.json"
 """Beside the data: what became of each document in the last ingestion."""
 _DATA = "data-"
-_IN_MEMORY = ("FaissVectorStore", "FaissMapVectorStore", SimpleVectorStore.__name__)
 
 
 class IndexFolder:
@@ -59,11 +58,7 @@ class IndexFolder:
         self.path = path
         if path.exists() and not path.is_dir():
             raise InvalidIndexError(f"{path} is a file; an index needs a folder of its own.")
-        if (
-            path.is_dir()
-            and not is_index(path)
-            and any(not _is_ours(entry) for entry in path.iterdir())
-        ):
+        if path.is_dir() and not is_index(path) and not all(map(_is_ours, path.iterdir())):
             raise InvalidIndexError(
                 f"{path} is no index and holds other files; an index needs a folder of its own."
             )
@@ -96,24 +91,13 @@ class IndexFolder:
                 raise InvalidIndexError(
                     f"{self.path} keeps its nodes itself; leave vector_store out to open it."
                 )
-            if not (self.data / NODES_FILE).exists():
-                raise InvalidIndexError(
-                    f"{self.path} is damaged: {NODES_FILE} is missing; build the index anew."
-                )
-            nodes = EmbeddedNodes(self.data)
-            if nodes.version < manifest.version:
-                raise nodes.database.damage(f"{NODES_FILE} lacks changes that {FILE} names")
-            return nodes
-        if vector_store is None and manifest.vector_store not in _IN_MEMORY:
+            return self._open_embedded(manifest.version)
+        if vector_store is None:
+            vector_store = _empty_store(manifest.vector_store)
+        if vector_store is None:
             raise InvalidIndexError(
                 f"{self.path} keeps its embeddings in a {manifest.vector_store}; pass it as vector_store=."
             )
-        if vector_store is None and manifest.vector_store == SimpleVectorStore.__name__:
-            vector_store = SimpleVectorStore()
-        elif vector_store is None:
-            from llama_pack_densex.index.adapters.faiss import exact_store
-
-            vector_store = exact_store(1)
         try:
             store = adapter_for(vector_store, docstore)
             store.reload(self.data, manifest.version)
@@ -121,15 +105,36 @@ class IndexFolder:
             raise InvalidIndexError(str(error)) from error
         return store
 
+    def _open_embedded(self, version: str) -> EmbeddedNodes:
+        if not (self.data / NODES_FILE).exists():
+            raise InvalidIndexError(
+                f"{self.path} is damaged: {NODES_FILE} is missing; build the index anew."
+            )
+        nodes = EmbeddedNodes(self.data)
+        if nodes.version < version:
+            raise nodes.database.damage(f"{NODES_FILE} lacks changes that {FILE} names")
+        return nodes
+
     def clean(self, manifest: Manifest) -> None:
         """Remove what earlier and interrupted writes left beside the data in use."""
         for entry in self.path.iterdir():
-            if entry.name not in (manifest.data, FILE) and entry.name.startswith(
-                (f".{FILE}.", _DATA)
-            ):
-                shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(
-                    missing_ok=True
-                )
+            if entry.name == manifest.data or not entry.name.startswith((f".{FILE}.", _DATA)):
+                continue
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+
+
+def _empty_store(name: str) -> BasePydanticVectorStore | None:
+    """A store of a kind that is in memory, to be filled from a folder; None for other kinds."""
+    if name == SimpleVectorStore.__name__:
+        return SimpleVectorStore()
+    if name in ("FaissVectorStore", "FaissMapVectorStore"):
+        from llama_pack_densex.index.adapters.faiss import exact_store
+
+        return exact_store(1)
+    return None
 
 
 def folder_at(path: str | Path) -> Path:

@@ -96,13 +96,21 @@ class GraphDraft:
             pages: Rows and their vectors, of length 1, in order; later than those of the earlier graph.
             earlier: The graph to go on with.
         """
-        links = None if earlier is None else _copied_links(earlier)
-        rows = [] if earlier is None else [earlier.rows]
+        from usearch.index import Index
+
+        links: Index | None = None
+        rows: list[Rows] = []
+        if earlier is not None:
+            # a copy in memory, to add to it
+            source = earlier.links.save() if earlier.file is None else earlier.file
+            links = Index.restore(source, view=False, **_BUILDING)
+            rows.append(earlier.rows)
         for page_rows, page_vectors in pages:
             if not len(page_rows):
                 continue
             if links is None:
-                links = _empty_links(page_vectors.shape[1])
+                # of length 1: the inner product is the cosine, and takes less time
+                links = Index(ndim=page_vectors.shape[1], metric="ip", dtype="i8", **_BUILDING)
             links.add(page_rows.astype(np.uint64), page_vectors)
             rows.append(page_rows)
         return None if links is None else cls(links, np.concatenate(rows), earlier)
@@ -179,18 +187,3 @@ def compare(embedding: Vectors, wanted: Rows, rows: Rows, vectors: Vectors) -> t
 def cosines(vectors: Vectors, embedding: Vectors) -> Cosines:
     """The cosines of an embedding with any number of vectors, all of length 1."""
     return (vectors @ embedding).astype(np.float64) if len(vectors) else np.empty(0)
-
-
-def _empty_links(dimension: int) -> Index:
-    from usearch.index import Index
-
-    # of length 1: the inner product is the cosine, and takes less time
-    return Index(ndim=dimension, metric="ip", dtype="i8", **_BUILDING)
-
-
-def _copied_links(graph: Graph) -> Index:
-    """A copy in memory, to add to it."""
-    from usearch.index import Index
-
-    source = graph.links.save() if graph.file is None else graph.file
-    return Index.restore(source, view=False, **_BUILDING)

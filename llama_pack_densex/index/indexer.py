@@ -12,10 +12,10 @@ from llama_index.core.schema import BaseNode, NodeRelationship
 
 from llama_pack_densex.index.node_index import NodeIndex
 from llama_pack_densex.index.node_store import NodeRecord, file_of, span_of
-from llama_pack_densex.ingestion.report import Watch
+from llama_pack_densex.ingestion.report import Watch, is_fallback
 from llama_pack_densex.llm.errors import classify
 from llama_pack_densex.node_parsers.ids import is_random_id
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY, Granularity
+from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, Granularity
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, ParsedDocument
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import TrustMeter
@@ -151,11 +151,13 @@ class DocumentIndexer:
             return document.id_
         if not is_random_id(document.id_):
             return ""
-        random_ids = list(filter(is_random_id, alike))
         file = file_of(document.metadata)
         # of files of equal text each has its own, as far as it can be
-        of_its_file = [document_id for document_id in random_ids if alike[document_id].file == file]
-        return next(iter([*of_its_file, *random_ids]), "")
+        return min(
+            filter(is_random_id, alike),
+            key=lambda document_id: alike[document_id].file != file,
+            default="",
+        )
 
     def _report_repeated_ids(self) -> None:
         repeated = [document_id for document_id, times in self._times_given.items() if times > 1]
@@ -191,17 +193,18 @@ class DocumentIndexer:
 
     def _flush(self) -> None:
         """Write what was taken in."""
-        waiting = list(self._waiting.values())
+        taken_in = self._waiting.values()
         self._waiting = {}
         self._nodes_waiting = 0
-        if why := self._watch.unanswered:
-            fallen = [(place, parsed) for place, parsed in waiting if _fallbacks(parsed)]
-            waiting = [(place, parsed) for place, parsed in waiting if not _fallbacks(parsed)]
-            self._parser.propositionizer.forget_replies(
-                text for _, parsed in fallen for text in _fallbacks(parsed)
-            )
-            for place, parsed in fallen:
+        why = self._watch.unanswered
+        waiting = []
+        for place, parsed in taken_in:
+            fallbacks = [node.get_content() for node in parsed.nodes if is_fallback(node)]
+            if why and fallbacks:
+                self._parser.propositionizer.forget_replies(fallbacks)
                 self._fail(place, parsed, PropositionizerError(why))
+            else:
+                waiting.append((place, parsed))
         if waiting:
             self._write_all(waiting)
 
@@ -307,10 +310,3 @@ def _is_named_by_file(document: BaseNode) -> bool:
     """Whether its id is its file's path, as that of a reader with `filename_as_id`."""
     path = document.metadata.get("file_path")
     return bool(path) and document.id_.startswith(str(path))
-
-
-def _fallbacks(parsed: ParsedDocument) -> list[str]:
-    """The texts of what fell back."""
-    return [
-        node.get_content() for node in parsed.nodes if node.metadata.get(STATUS_KEY) == "fallback"
-    ]

@@ -185,23 +185,17 @@ def inconsistency(connection: sqlite3.Connection) -> str:
     """In which way the tables contradict one another; empty if they do not."""
     rows = map(RowWords._make, connection.execute("SELECT row, field, words FROM words"))
     counts = _Counts.of(rows)
-    totals = connection.execute("SELECT field, texts, tokens FROM totals").fetchall()
-    if counts.texts != Counter(
-        {field: texts for field, texts, _ in totals}
-    ) or counts.tokens != Counter({field: tokens for field, _, tokens in totals}):
+    texts = Counter(dict(connection.execute("SELECT field, texts FROM totals")))
+    tokens = Counter(dict(connection.execute("SELECT field, tokens FROM totals")))
+    if counts.texts != texts or counts.tokens != tokens:
         return "words are missing"
-    frequencies = {
-        (token, field): texts
-        for token, field, texts in connection.execute("SELECT * FROM frequencies")
-    }
-    in_postings = (
-        f"SELECT token, field, sum(length(entries)) / {_ENTRY.itemsize} FROM postings "
-        "GROUP BY token, field"
-    )
-    differences = connection.execute(f"{in_postings} EXCEPT SELECT * FROM frequencies")
-    lacking = connection.execute(f"SELECT * FROM frequencies EXCEPT {in_postings}")
-    if counts.frequencies != frequencies or differences.fetchone() or lacking.fetchone():
-        return "the index of words is not complete"
+    in_postings = f"SELECT token, field, sum(length(entries)) / {_ENTRY.itemsize} FROM postings"
+    for select in ("SELECT * FROM frequencies", f"{in_postings} GROUP BY token, field"):
+        frequencies = {
+            (token, field): number for token, field, number in connection.execute(select)
+        }
+        if frequencies != counts.frequencies:
+            return "the index of words is not complete"
     return ""
 
 
@@ -303,15 +297,10 @@ def scores_of_units(
 
 def tokens_with(connection: sqlite3.Connection, characters: Collection[str]) -> list[str]:
     """The tokens of passages that some characters are in."""
+    select = f"SELECT token FROM frequencies WHERE field = {PASSAGES} AND instr(token, ?)"
     tokens: dict[str, None] = {}
     for character in sorted(characters):
-        tokens |= dict.fromkeys(
-            token
-            for (token,) in connection.execute(
-                "SELECT DISTINCT token FROM postings WHERE field = ? AND instr(token, ?)",
-                (PASSAGES, character),
-            )
-        )
+        tokens |= dict.fromkeys(token for (token,) in connection.execute(select, (character,)))
     return list(tokens)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from datetime import timedelta
 from functools import cache
@@ -212,6 +215,16 @@ def write_whole(file: Path, text: str) -> None:
     sync(temporary)
     temporary.replace(file)
     sync(file.parent)
+
+
+def remove_files(files: Iterable[Path], older_than: timedelta) -> None:
+    """Remove those of some files that were written so long ago; one that somebody has mapped may stay."""
+    # none at all is no question of clocks
+    latest = time.time() - older_than.total_seconds() if older_than else math.inf
+    for file in files:
+        with suppress(OSError):  # on Windows, one that another process maps
+            if file.stat().st_mtime <= latest:
+                file.unlink()
 
 
 def sync(path: Path) -> None:

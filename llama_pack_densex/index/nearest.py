@@ -8,15 +8,12 @@ what it finds. Rows that came after it are held in memory, until there are enoug
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import sqlite3
 import threading
-import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -35,6 +32,7 @@ from llama_pack_densex.index.graph import (
     mapped_graph,
 )
 from llama_pack_densex.index.keywords import Rows
+from llama_pack_densex.index.manifest import remove_files
 from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.text.terminal import plain_logger
 
@@ -104,20 +102,16 @@ class VectorTable:
 
     def add(self, connection: sqlite3.Connection, rows: Sequence[int], vectors: Vectors) -> None:
         """Add the embeddings of rows that have none yet."""
-        content = (vector.tobytes() for vector in np.ascontiguousarray(vectors, np.float32))
+        content = (vector.tobytes() for vector in vectors)
         connection.executemany("INSERT INTO vectors VALUES (?, ?)", zip(rows, content, strict=True))
 
     def remove(self, connection: sqlite3.Connection, rows: Collection[int]) -> None:
         """Remove the embeddings of some rows."""
         select_by_row(connection, "DELETE FROM vectors WHERE row IN", rows)
         note = _read_note(connection)
-        in_graph = [row for row in rows if note is not None and row <= note.last_row]
-        if note is not None and in_graph:
-            set_note(
-                connection,
-                _NOTE,
-                json.dumps(asdict(replace(note, removed=note.removed + len(in_graph)))),
-            )
+        if note is not None:
+            in_graph = sum(row <= note.last_row for row in rows)
+            _write_note(connection, replace(note, removed=note.removed + in_graph))
 
     def search(
         self,
@@ -166,16 +160,16 @@ class VectorTable:
             note = _read_note(connection)
             last_row = _last_row(connection)
         most_outside = MOST_COMPARED_MIDWAY if midway else MOST_COMPARED
-        if note is None:
-            is_due = last_row >= most_outside
-        else:
-            is_worn = note.removed > _MOST_REMOVED * note.rows
-            if is_worn or not self._is_there(note):
-                note = None
-            is_due = note is None or last_row - note.last_row >= most_outside
-        if is_due and last_row:
+        is_lost = note is not None and (
+            note.removed > _MOST_REMOVED * note.rows or not self._is_there(note)
+        )
+        if is_lost:
+            note = None
+        outside = last_row - (note.last_row if note else 0)
+        is_due = last_row > 0 and (is_lost or outside >= most_outside)
+        if is_due:
             self._build(note)
-        return bool(is_due and last_row)
+        return is_due
 
     def leave_no_trace(self) -> None:
         """Build the graph again if it is damaged, or has something of rows that were deleted."""
@@ -207,12 +201,9 @@ class VectorTable:
             return
         with self._database.reading() as connection:
             note = _read_note(connection)
-        # none at all is no question of clocks
-        latest = time.time() - older_than.total_seconds() if older_than else math.inf
-        for file in self._folder.glob(f"*{_SUFFIX}*"):
-            with suppress(OSError):  # on Windows, one that another process maps
-                if (note is None or file.name != note.name) and file.stat().st_mtime <= latest:
-                    file.unlink()
+        current = "" if note is None else note.name
+        files = self._folder.glob(f"*{_SUFFIX}*")
+        remove_files((file for file in files if file.name != current), older_than)
 
     def _candidates(self, embedding: Vectors, limit: int) -> tuple[Rows, Cosines]:
         """Rows that are likely to be the nearest, deleted ones among them, with their cosines."""
@@ -265,10 +256,11 @@ class VectorTable:
         """Search with this graph from now on; without one, among all rows."""
         last_row = note.last_row if graph is not None and note is not None else 0
         is_later = self._rows > last_row
-        is_complete = self._read_to >= last_row > 0
-        self._rows = self._rows[is_later] if is_complete else self._rows[:0]
-        self._vectors = self._vectors[is_later] if is_complete else self._vectors[:0]
-        self._read_to = self._read_to if is_complete else last_row
+        if not self._read_to >= last_row > 0:
+            is_later[:] = False
+            self._read_to = last_row
+        self._rows = self._rows[is_later]
+        self._vectors = self._vectors[is_later]
         self._graph = graph
         self._note = note
 
@@ -305,7 +297,7 @@ class VectorTable:
                 graph = draft.graph(pages)
             else:
                 note = _save(draft, pages, self._folder, note)
-        set_note(self._database.writing(), _NOTE, json.dumps(asdict(note)))
+        _write_note(self._database.writing(), note)
         self._database.commit()
         with self._lock:
             self._hold(graph or self._mapped(note), note)
@@ -381,21 +373,14 @@ def _normalized(rows: Rows, vectors: Vectors) -> Page:
 
 def _pages(connection: sqlite3.Connection, after: int) -> Iterator[Page]:
     """The embeddings of the rows after one, in order, some thousand at a time."""
-    while True:
-        page = connection.execute(
-            "SELECT row, vector FROM vectors WHERE row > ? ORDER BY row LIMIT ?",
-            (after, _ROWS_A_PAGE),
-        ).fetchall()
-        if not page:
-            return
-        after = page[-1][0]
+    select = "SELECT row, vector FROM vectors WHERE row > ? ORDER BY row"
+    cursor = connection.execute(select, (after,))
+    while page := cursor.fetchmany(_ROWS_A_PAGE):
         yield _as_arrays(page)
 
 
 def _checksum(file: Path, size: int) -> int:
     """A checksum of the first bytes of a file; of half a gigabyte it takes a tenth of a second."""
-    if size < 8:
-        return size
     words = np.memmap(file, np.uint64, mode="r", shape=(size // 8,))
     return int(np.add.reduce(words, dtype=np.uint64)) ^ int(np.bitwise_xor.reduce(words))
 
@@ -413,3 +398,7 @@ def _joined(parts: Sequence[tuple[Rows, Cosines]]) -> tuple[Rows, Cosines]:
 def _read_note(connection: sqlite3.Connection) -> GraphNote | None:
     text = get_note(connection, _NOTE)
     return GraphNote(**json.loads(text)) if text else None
+
+
+def _write_note(connection: sqlite3.Connection, note: GraphNote) -> None:
+    set_note(connection, _NOTE, json.dumps(asdict(note)))

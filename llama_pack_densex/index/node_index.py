@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import threading
 import uuid
@@ -36,14 +35,13 @@ from llama_pack_densex.index.node_store import (
     NodeLinks,
     NodeRecord,
     NodeStore,
-    check_question,
     nowhere,
     same_dimension,
 )
 from llama_pack_densex.index.sidecar import FILE as WORDS_FILE
 from llama_pack_densex.index.sidecar import WordsBeside
 from llama_pack_densex.index.words import Words
-from llama_pack_densex.llm.endpoint import in_time
+from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, embedded_text
 from llama_pack_densex.text.terminal import plain_logger
 
@@ -150,12 +148,9 @@ class NodeIndex:
             ValueError: The question's embedding has another dimension than those that are there.
         """
 
-        def search() -> list[FoundNode]:
-            check_question(question.query_embedding, self.store.dimension)
-            return self.store.search(question)
-
+        nodes = self.reading(lambda: self.store.search(question))
         # stores order equal ones by when they were written, or not at all
-        return sorted(self.reading(search), key=lambda node: (-node.score, node.id))
+        return sorted(nodes, key=lambda node: (-node.score, node.id))
 
     def searched_by_words(self) -> Database:
         """The database with the words of the nodes as they are now; for an index that is searched by
@@ -168,9 +163,8 @@ class NodeIndex:
         if store.is_embedded and self._beside_of != store.version:
             logger.warning(
                 "The tokens in the index are another tokenizer's, or an earlier version's. They are made "
-                "again, in "
-                "memory, at each start until the index is changed (pack.compact() does so, or indexing "
-                "again)."
+                "again, in memory, at each start until the index is changed (pack.compact() does so, or "
+                "indexing again)."
             )
             self.beside.forget()
             self._beside_of = store.version
@@ -186,29 +180,24 @@ class NodeIndex:
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         """Read nodes in one batch; ids that are not there are left out."""
-        # several vector stores return everything for an empty list
-        return self.reading(lambda: self.store.fetch(node_ids)) if node_ids else {}
+        return self.reading(lambda: self.store.fetch(node_ids))
 
     def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
         """What is above and below some nodes, by id; ids that are not there are left out."""
-        return self.reading(lambda: self.store.links(node_ids)) if node_ids else {}
+        return self.reading(lambda: self.store.links(node_ids))
 
     def read(
         self, node_ids: Sequence[str], record_ids: Sequence[str]
     ) -> tuple[dict[str, BaseNode], dict[str, NodeRecord]]:
         """Read some nodes whole and others in short, in one batch; ids that are not there are left out."""
         return self.reading(
-            lambda: (
-                self.fetch(node_ids),
-                self.store.records_with_ids(record_ids) if record_ids else {},
-            )
+            lambda: (self.store.fetch(node_ids), self.store.records_with_ids(record_ids))
         )
 
     def all_nodes(self, granularity: str | None = None) -> Iterator[BaseNode]:
         """Whole nodes of one granularity, or all, in any order; some hundred are in memory at a time."""
-        records = self.store.records(granularity)
-        while ids := [record.id for record in islice(records, _NODES_READ_AT_ONCE)]:
-            yield from self.store.fetch(ids).values()
+        for records in iter_batch(self.store.records(granularity), _NODES_READ_AT_ONCE):
+            yield from self.store.fetch([record.id for record in records]).values()
 
     def answer(self, find: Callable[[], tuple[T, Collection[str]]]) -> T:
         """Answer from one state of the nodes: what was found is often read in another step.
@@ -383,30 +372,25 @@ class NodeIndex:
         store.maintain(midway)
 
     def _write(self, about: Manifest) -> Manifest:
-        manifest = replace(
-            about, data=self._folder.data.name if self._folder is not None else "", version=""
-        )
-        if self.store.is_embedded:
-            self.store.write_about(manifest.as_text())
-            self.store.commit()
-            version = self.store.version
+        folder, store = self._folder, self.store
+        manifest = replace(about, data="" if folder is None else folder.data.name, version="")
+        if store.is_embedded:
+            store.write_about(manifest.as_text())
+            store.commit()
+            version = store.version
         else:
             version = self.current.version if self.current and not self.changed else new_name()
         manifest = replace(manifest, version=version)
         if manifest != self.current:
-            self._keep(manifest)
+            if not store.is_embedded:
+                store.write_about(manifest.as_text())
+            if folder is not None:
+                store.persist(folder.data, version)
+                manifest.write(folder.path)
+            self.current = manifest
         self.changed = False
         self.beside.done(version)
         return manifest
-
-    def _keep(self, manifest: Manifest) -> None:
-        """Have the store and the folder say what is current."""
-        if not self.store.is_embedded:
-            self.store.write_about(manifest.as_text())
-        if self._folder is not None:
-            self.store.persist(self._folder.data, manifest.version)
-            manifest.write(self._folder.path)
-        self.current = manifest
 
     def _catch_up(self, folder: IndexFolder) -> None:
         manifest = Manifest.read(folder.path) if is_index(folder.path) else None
@@ -441,35 +425,33 @@ class NodeIndex:
         Raises:
             ValueError: An embedding is not finite, or has another dimension than those that are there.
         """
-        missing = [node for node in nodes if node.embedding is None]
-        searched = [node for node in missing if node.metadata.get(GRANULARITY_KEY) != "section"]
         if self.embed_model is not None:
+            searched = [
+                node
+                for node in nodes
+                if node.embedding is None and node.metadata.get(GRANULARITY_KEY) != "section"
+            ]
             for batch in iter_batch(searched, _EMBEDDED_AT_ONCE):
                 self._embed_batch(self.embed_model, batch)
         embedded = [node for node in nodes if node.embedding is not None]
         _require_finite(embedded)
         if embedded and not self.store.is_embedded:
-            dimension = self._dimension_of(embedded)
-            for node in missing:
-                # nobody searches sections, but other stores want an embedding of each node
-                if node.embedding is None:
-                    node.embedding = nowhere(dimension)
+            self._place_others(nodes, {str(len(node.get_embedding())) for node in embedded})
 
-    def _dimension_of(self, embedded: Sequence[BaseNode]) -> int:
-        dimensions = {str(len(node.get_embedding())) for node in embedded}
+    def _place_others(self, nodes: Sequence[BaseNode], dimensions: set[str]) -> None:
+        """Embed sections, which nobody searches: other stores want an embedding of each node."""
         if self.store.dimension is not None:
             dimensions.add(str(self.store.dimension))
-        return int(same_dimension(dimensions) or 0)
+        dimension = int(same_dimension(dimensions) or 0)
+        for node in nodes:
+            if node.embedding is None:
+                node.embedding = nowhere(dimension)
 
     def _embed_batch(self, embed_model: BaseEmbedding, nodes: Sequence[BaseNode]) -> None:
-        texts = [embedded_text(node) for node in nodes]
-        requests = math.ceil(len(texts) / embed_model.embed_batch_size)
-        embeddings = in_time(
-            embed_model, lambda: embed_model.get_text_embedding_batch(texts), requests
-        )
-        if len(embeddings) != len(texts):  # none of them is sure to be of its text
+        embeddings = embed_texts(embed_model, [embedded_text(node) for node in nodes])
+        if len(embeddings) != len(nodes):  # none of them is sure to be of its text
             raise ValueError(
-                f"the embedding model returned {len(embeddings)} embeddings for {len(texts)} texts"
+                f"the embedding model returned {len(embeddings)} embeddings for {len(nodes)} texts"
             )
         for node, embedding in zip(nodes, embeddings, strict=True):
             if self.store.is_embedded:

@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
-from llama_index.core.schema import BaseNode, IndexNode, TextNode
+from llama_index.core.schema import BaseNode, IndexNode
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
@@ -143,9 +143,8 @@ class NodeStore(ABC):
         """Write what is in memory into a folder, by the name of its state; `clean` removes what earlier
         states left."""
 
-    def copy_to(self, folder: Path, version: str) -> None:
+    def copy_to(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
         """Write what is needed to open a copy into a folder, without anything that was deleted."""
-        self.persist(folder, version)
 
     def positions(self) -> dict[str, str]:
         """The ids of all nodes by what the vector store calls them; for stores that keep no text."""
@@ -175,17 +174,11 @@ class NodeStore(ABC):
 
     def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
         """What is above and below some nodes, by id; the nodes need not be read whole for it."""
-        return (
-            {node_id: NodeLinks.of(node) for node_id, node in self.fetch(node_ids).items()}
-            if node_ids
-            else {}
-        )
+        return {node_id: NodeLinks.of(node) for node_id, node in self.fetch(node_ids).items()}
 
     def records_with_ids(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
         """Nodes in short, by id."""
-        # several vector stores return everything for an empty list
-        nodes = self.fetch(node_ids) if node_ids else {}
-        return {node_id: NodeRecord.of(node) for node_id, node in nodes.items()}
+        return {node_id: NodeRecord.of(node) for node_id, node in self.fetch(node_ids).items()}
 
     @abstractmethod
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
@@ -347,7 +340,7 @@ class NodeRecord:
             document_id=document_id,
             granularity=granularity,
             passage_id=node.index_id if isinstance(node, IndexNode) else "",
-            text=node.text if isinstance(node, TextNode) else node.get_content(),
+            text=node.get_content(),
             status=str(metadata.get(STATUS_KEY, "")),
             section=str(metadata.get(SECTION_KEY, "")),
             document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
@@ -510,21 +503,25 @@ class IndexCounts:
     statuses: dict[str, int]
 
     def __str__(self) -> str:
-        numbers = {what: n for what, n in vars(self).items() if isinstance(n, int) and n}
-        return (
-            ", ".join(f"{n:,} {what if n > 1 else what[:-1]}" for what, n in numbers.items())
-            or "nothing"
-        )
+        parts = [
+            f"{number:,} {what if number > 1 else what[:-1]}"
+            for what, number in self._numbers.items()
+        ]
+        return ", ".join(parts) or "nothing"
 
     def _repr_html_(self) -> str:
-        numbers = {
-            name: number
-            for name, number in vars(self).items()
+        statuses = {f"passages {status}": number for status, number in self.statuses.items()}
+        rows = [(what, f"{number:,}") for what, number in (self._numbers | statuses).items()]
+        return markup.block("Index", markup.table(rows))
+
+    @property
+    def _numbers(self) -> dict[str, int]:
+        """What there is any of."""
+        return {
+            what: number
+            for what, number in vars(self).items()
             if isinstance(number, int) and number
         }
-        statuses = {f"passages {status}": number for status, number in self.statuses.items()}
-        rows = [(name, f"{number:,}") for name, number in (numbers | statuses).items()]
-        return markup.block("Index", markup.table(rows))
 
 
 def look_further(

@@ -69,22 +69,25 @@ def open_store(persist_dir: str | Path | None, given: Given) -> Opened:
         InvalidIndexError: The folder or what is in the store cannot be used.
         ValueError: There are two places for the nodes.
     """
-    folder = None if persist_dir is None else IndexFolder(folder_at(persist_dir))
-    if folder is not None and isinstance(given.get("vector_store"), EmbeddedVectorStore):
-        raise ValueError(
-            "persist_dir keeps its nodes itself, in a store of this kind: leave vector_store out"
-        )
-    if folder is not None and is_index(folder.path):
-        manifest = Manifest.read(folder.path)
-        store = folder.open(manifest, given.get("vector_store"), given.get("docstore"))
-        now = about(store)  # others may have written to the same store, or it is another one
-        state = store.version or (now.version if now else "")
-        return Opened(store, folder, manifest, state if state == manifest.version else "")
     vector_store = given.get("vector_store")
-    if folder is not None:
+    docstore = given.get("docstore")
+    folder = None
+    if persist_dir is not None:
+        folder = IndexFolder(folder_at(persist_dir))
+        if isinstance(vector_store, EmbeddedVectorStore):
+            raise ValueError(
+                "persist_dir keeps its nodes itself, in a store of this kind: leave vector_store out"
+            )
+        if is_index(folder.path):
+            manifest = Manifest.read(folder.path)
+            store = folder.open(manifest, vector_store, docstore)
+            now = about(store)  # others may have written to the same store, or it is another one
+            state = store.version or (now.version if now else "")
+            return Opened(store, folder, manifest, state if state == manifest.version else "")
         data = folder.create()
-        vector_store = vector_store if vector_store is not None else EmbeddedVectorStore(data)
-    store = adapter_for(vector_store, given.get("docstore"))
+        if vector_store is None:
+            vector_store = EmbeddedVectorStore(data)
+    store = adapter_for(vector_store, docstore)
     return Opened(store, folder, about(store), "")
 
 
@@ -113,35 +116,34 @@ class PackIndex:
     def __init__(
         self, options: PackOptions, given: Given, parser: BasePropositionNodeParser, opened: Opened
     ) -> None:
-        if options.hybrid == "store" and (
-            given.get("vector_store") is None or opened.store.is_embedded
-        ):
+        manifest = opened.manifest
+        folder = opened.folder
+        is_embedded = opened.store.is_embedded
+        if options.hybrid == "store" and (is_embedded or given.get("vector_store") is None):
             raise ValueError(
                 'hybrid="store" is for a vector_store of your own; with the embedded one, use hybrid=True'
             )
-        manifest, folder = opened.manifest, opened.folder
         embed_model, self.embedding_source = embed_model_for(
             manifest, given.get("embed_model"), opened.where
         )
-        if embed_model is None and not opened.store.is_embedded:
-            needed = "pass embed_model=, or leave vector_store out to search lexically"
+        if embed_model is None and not is_embedded:
             raise ValueError(
-                f"{opened.where} holds embeddings, but there is no embedding model: {needed}"
+                f"{opened.where} holds embeddings, but there is no embedding model: pass embed_model=, or "
+                "leave vector_store out to search lexically"
             )
         there = manifest if folder is None or is_index(folder.path) else None
         words = _words_for(options, given, opened, embed_model)
         self.nodes = NodeIndex(opened.store, embed_model, words, folder, there)
         if folder is not None:
             self.nodes.beside.reopen(folder.data, opened.state)
-        self._trust = (
-            TrustMeter(LanguageTrust(*known) for known in manifest.languages)
-            if manifest
-            else TrustMeter()
-        )
+        languages = manifest.languages if manifest else ()
+        self._trust = TrustMeter(LanguageTrust(*measured) for measured in languages)
         self.trust = self._trust.known
-        self._options, self._parser, self._folder = options, parser, folder
-        said = ("proposition_llm", "propositionizer", "node_parser")  # what makes propositions
-        self._is_chosen = any(given.get(part) is not None for part in said)
+        self._options = options
+        self._parser = parser
+        self._folder = folder
+        makers = ("proposition_llm", "propositionizer", "node_parser")
+        self._is_chosen = any(given.get(maker) is not None for maker in makers)
         self._embed_model = embed_model_identity(embed_model)
         self._embed_spec = _embed_spec(given.get("embed_model"), manifest)
         self._made_by = manifest.propositionizer if manifest else ""
@@ -175,11 +177,12 @@ class PackIndex:
             raise ValueError(
                 "the index's propositions were made by another propositionizer than the default one here "
                 f"({self._parser.propositionizer.class_name()}); pass the one that made them "
-                "(proposition_llm= or "
-                "propositionizer=), or the default one by name to have changed documents made by it"
+                "(proposition_llm= or propositionizer=), or the default one by name to have changed "
+                "documents made by it"
             )
         with self.nodes.writing():
-            before, self._made_by = self._made_by, self._parser.propositionizer.fingerprint
+            before = self._made_by
+            self._made_by = self._parser.propositionizer.fingerprint
             report = None if self._folder is None else self._folder.path / REPORT_FILE
             watch = Watch(
                 self._parser.propositionizer, report, show, total, is_proven=before == self._made_by
@@ -226,9 +229,10 @@ class PackIndex:
         """The passages of those that are given whole: what is kept of them may never have got into the
         index."""
         for document in documents:
+            if isinstance(document, str):
+                continue
             with suppress(ValueError):  # it cannot be split, so nothing was ever asked about it
-                passages = [] if isinstance(document, str) else self._parser.passages_of(document)
-                yield from (passage.text for passage in passages)
+                yield from (passage.text for passage in self._parser.passages_of(document))
 
     def compact(self) -> None:
         """Give back space, and erase what was deleted; see `DenseXRetrievalPack.compact`."""
@@ -295,13 +299,14 @@ class PackIndex:
     def is_made_elsewhere(self) -> bool:
         """Whether a default is to make propositions here that differs from what made those in the index."""
         fingerprint = self._parser.propositionizer.fingerprint
-        if self._is_chosen or self._made_by:
-            return not self._is_chosen and self._made_by != fingerprint
+        if self._is_chosen:
+            return False
+        if self._made_by:
+            return self._made_by != fingerprint
         # a pipeline may have made it, which says nothing of it
         passages = self.nodes.records("passage")
-        return any(
-            one.document_hash and not is_made_by(one.document_hash, fingerprint) for one in passages
-        )
+        hashes = filter(None, (passage.document_hash for passage in passages))
+        return not all(is_made_by(document_hash, fingerprint) for document_hash in hashes)
 
     def _measure_languages(self) -> None:
         """Measure whether the embedding model knows what was indexed, and say so where it may not."""
@@ -323,11 +328,9 @@ class PackIndex:
             if trust.language not in options.languages:
                 logger.warning(
                     "%s may not know %s: among %d passages it finds the one that a sentence is from in %.0f "
-                    "%% of the "
-                    "cases. So questions in that language are searched by words alone where hybrid is on and "
-                    'dense_weight left open; pass an embedding model that knows it, or languages=["%s"] if '
-                    'this one '
-                    "does (see pack.languages).",
+                    "%% of the cases. So questions in that language are searched by words alone where hybrid "
+                    "is on and dense_weight left open; pass an embedding model that knows it, or "
+                    'languages=["%s"] if this one does (see pack.languages).',
                     self._embed_model, LANGUAGE_NAMES[trust.language], trust.passages,
                     100 * (trust.first or 0.0), trust.language,
                 )  # fmt: skip
@@ -361,7 +364,6 @@ def _words_for(
     if isinstance(made, str):
         raise ValueError(
             f"the words of {opened.where} were told by the tokenizer {made}, which is none of this package: "
-            "pass that "
-            'function as tokenizer=, or tokenizer="bigrams" to have them told anew by ours'
+            'pass that function as tokenizer=, or tokenizer="bigrams" to have them told anew by ours'
         )
     return made or Words.by("bigrams")

@@ -77,23 +77,23 @@ def read_rows(connection: sqlite3.Connection, rows: Iterable[int]) -> dict[int, 
 
 def rows_with_ids(connection: sqlite3.Connection, node_ids: Iterable[str]) -> list[NodeRow]:
     """The rows of some nodes."""
-    return [
-        *map(
-            NodeRow._make,
-            select_by_text(connection, f"SELECT {_COLUMNS} FROM nodes WHERE id IN", node_ids),
-        )
-    ]
+    return _rows_where(connection, "id", node_ids)
 
 
 def rows_of_documents(connection: sqlite3.Connection, document_ids: Iterable[str]) -> list[NodeRow]:
     """The rows of all nodes of some documents."""
-    select = f"SELECT {_COLUMNS} FROM nodes WHERE document_id IN"
-    return [*map(NodeRow._make, select_by_text(connection, select, document_ids))]
+    return _rows_where(connection, "document_id", document_ids)
 
 
 def units_of_passages(
     connection: sqlite3.Connection, passage_ids: Collection[str]
 ) -> list[NodeRow]:
     """The rows of all units that lead to some passages."""
-    select = f"SELECT {_COLUMNS} FROM nodes WHERE passage_id != '' AND passage_id IN"
-    return [*map(NodeRow._make, select_by_text(connection, select, passage_ids))]
+    return _rows_where(connection, "passage_id != '' AND passage_id", passage_ids)
+
+
+def _rows_where(
+    connection: sqlite3.Connection, condition: str, texts: Iterable[str]
+) -> list[NodeRow]:
+    select = f"SELECT {_COLUMNS} FROM nodes WHERE {condition} IN"
+    return [*map(NodeRow._make, select_by_text(connection, select, texts))]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import islice
 from pathlib import Path
 
 from llama_index.core.schema import BaseNode
+from llama_index.core.utils import iter_batch
 
 from llama_pack_densex.index import keywords, rows
 from llama_pack_densex.index.database import Database, get_note, set_note
@@ -135,7 +135,8 @@ class WordsBeside:
         assert self.words is not None, "words are told by something"
         connection = database.writing()
         if get_note(connection, _WORDS) != self.words.note:
-            _clear(connection)
+            keywords.clear_words(connection)
+            connection.execute("DELETE FROM nodes")
             set_note(connection, _WORDS, self.words.note)
         kept = dict(connection.execute("SELECT id, document_id FROM nodes").fetchall())
         there = {record.id: record.document_id for record in _all(records)}
@@ -144,8 +145,8 @@ class WordsBeside:
             return
         _remove(connection, rows.rows_of_documents(connection, differ))
         due = (record for record in _all(records) if record.document_id in differ)
-        while some := list(islice(due, _RECORDS_AT_ONCE)):
-            self._add(connection, some)
+        for records_due in iter_batch(due, _RECORDS_AT_ONCE):
+            self._add(connection, records_due)
 
     def _add(self, connection: sqlite3.Connection, records: Sequence[NodeRecord]) -> None:
         assert self.words is not None, "words are told by something"
@@ -174,8 +175,3 @@ def _remove(connection: sqlite3.Connection, old: Sequence[rows.NodeRow]) -> None
     numbers = [row.row for row in old]
     keywords.remove_words(connection, numbers)
     rows.remove_rows(connection, numbers)
-
-
-def _clear(connection: sqlite3.Connection) -> None:
-    keywords.clear_words(connection)
-    connection.execute("DELETE FROM nodes")

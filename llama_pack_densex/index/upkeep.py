@@ -20,7 +20,7 @@ from llama_pack_densex.index.manifest import (
     while_it_changes,
 )
 from llama_pack_densex.index.node_index import NodeIndex
-from llama_pack_densex.index.node_store import IndexCounts
+from llama_pack_densex.index.node_store import IndexCounts, NodeLinks
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.node_parsers.ids import PIECE
@@ -132,51 +132,40 @@ def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
     """Follow the links of all nodes."""
     # kind, what: node, document
     wrong: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-    granularities: dict[str, str] = {}
-    for record in nodes.records():
-        if record.id in granularities:
-            wrong["link", "ids occur twice"][record.id] = ""
-        granularities[record.id] = sys.intern(record.granularity)
+    granularities = {record.id: sys.intern(record.granularity) for record in nodes.records()}
     hashes: dict[str, str] = {}  # by document
     for node in nodes.all_nodes():
         document = node.ref_doc_id or ""
-        if node.metadata.get(GRANULARITY_KEY) in UNITS:
-            finding = _wrong_unit(node, granularities)
-        else:
-            finding = _wrong_base_node(node, granularities)
-            document_hash = str(node.metadata.get(DOCUMENT_HASH_KEY, ""))
-            if (
-                PIECE not in document_hash
-                and hashes.setdefault(document, document_hash) != document_hash
-            ):
-                what = "nodes are of another version of their document than others"
-                wrong["version", what][node.node_id] = document
+        document_hash = str(node.metadata.get(DOCUMENT_HASH_KEY, ""))
+        is_unit = node.metadata.get(GRANULARITY_KEY) in UNITS
+        if (
+            not is_unit
+            and PIECE not in document_hash
+            and hashes.setdefault(document, document_hash) != document_hash
+        ):
+            what = "nodes are of another version of their document than others"
+            wrong["version", what][node.node_id] = document
+        finding = _wrong_link(node, granularities)
         if finding is not None:
             wrong[finding][node.node_id] = document
     for (kind, what), documents in wrong.items():
         yield _fault(kind, what, documents)
 
 
-def _wrong_unit(node: BaseNode, granularities: Mapping[str, str]) -> tuple[str, str] | None:
-    """What is wrong with a unit's link: the kind of fault, and a description."""
-    passage = node.index_id if isinstance(node, IndexNode) else ""
-    if granularities.get(passage) != "passage":
-        return "link", "units lead to passages that are not there"
-    return None
-
-
-def _wrong_base_node(node: BaseNode, granularities: Mapping[str, str]) -> tuple[str, str] | None:
-    """What is wrong with the links of a passage or section."""
-    children = [child.node_id for child in node.child_nodes or []]
-    parents = [] if node.parent_node is None else [node.parent_node.node_id]
-    if any(node_id not in granularities for node_id in (*children, *parents)):
+def _wrong_link(node: BaseNode, granularities: Mapping[str, str]) -> tuple[str, str] | None:
+    """What is wrong with the links of a node: the kind of fault, and a description."""
+    granularity = node.metadata.get(GRANULARITY_KEY)
+    if granularity in UNITS:
+        passage = node.index_id if isinstance(node, IndexNode) else ""
+        if granularities.get(passage) != "passage":
+            return "link", "units lead to passages that are not there"
+        return None
+    parent_id, child_ids = NodeLinks.of(node)
+    linked = set(child_ids) | ({parent_id} - {None})
+    if not linked <= granularities.keys():
         return "link", "passages and sections have parts that are not there"
     # one without a status is of an index whose units are passages or sentences
-    if (
-        node.metadata.get(GRANULARITY_KEY) == "passage"
-        and STATUS_KEY in node.metadata
-        and not children
-    ):
+    if granularity == "passage" and STATUS_KEY in node.metadata and not child_ids:
         return "passage", "passages have no proposition"
     return None
 
@@ -213,11 +202,12 @@ def compact_index(path: str | Path) -> Compaction:
         InvalidIndexError: It is no index, or cannot be opened.
         IndexInUseError: Somebody is writing to it.
     """
+    folder = folder_at(path)
     with _opened(path) as (nodes, about):
-        before = _bytes_in(folder_at(path))
+        before = _bytes_in(folder)
         with nodes.anew(about):
             pass
-        return Compaction(str(path), before, _bytes_in(folder_at(path)))
+        return Compaction(str(path), before, _bytes_in(folder))
 
 
 def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool = False) -> None:

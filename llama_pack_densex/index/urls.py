@@ -50,12 +50,12 @@ _PASSWORD = re.compile(
 _SERVER = re.compile(
     r"((?P<user>[^/@:]*)(:(?P<password>.*))?@)?(?P<host>\[[^/@]+\]|[^/@:]+):(?P<port>\d{1,5})(/(?P<collection>[^/]*))?/?"
 )
+_SCHEMES = {"true": "https", "false": "http"}  # by what the option ssl says
 _OTHER = "; name another collection, or delete this one and index the documents anew"
 _TORN = (
     ". If a process was killed while it wrote there, Chroma's files are torn: index the documents anew, into "
-    "an "
-    "embedded index (a folder's path without chroma://) or a Chroma server, which withstand a kill; replies "
-    "of an LLM that are kept are used again"
+    "an embedded index (a folder's path without chroma://) or a Chroma server, which withstand a kill; "
+    "replies of an LLM that are kept are used again"
 )
 
 
@@ -193,13 +193,15 @@ def redacted(url: str) -> str:
 def _address(url: str, servers: bool) -> StoreAddress:
     name = redacted(url)
     place, _, query = url.partition("://")[2].partition("?")
-    options = dict(parse_qsl(query, keep_blank_values=True))
     server = _SERVER.fullmatch(place) if servers else None
-    allowed = {"collection"} if servers else set()
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    scheme = "http"
+    collection = COLLECTION
     if server is not None:
-        allowed = {"ssl"}
-    ssl = options.get("ssl", "false").casefold()
-    if not options.keys() <= allowed or ssl not in ("true", "false"):
+        scheme = _SCHEMES.get(options.pop("ssl", "false").casefold(), "")
+    elif servers:
+        collection = options.pop("collection", collection)
+    if options or not scheme:
         raise ValueError(
             f"{name}: a server takes the option ssl=true or ssl=false, and a folder (but for faiss://) "
             "collection=NAME; a server's port is part of its address, as in host:8000"
@@ -207,15 +209,18 @@ def _address(url: str, servers: bool) -> StoreAddress:
     if not place:
         raise ValueError(f"{name} names no folder: write {name}PATH")
     if server is None:
-        return StoreAddress(name, options.get("collection", COLLECTION), Path(place).expanduser())
-    collection, user, password = (
-        unquote(server[part] or "") for part in ("collection", "user", "password")
-    )
+        return StoreAddress(name, collection, Path(place).expanduser())
+    return _server_address(name, f"{scheme}://{server['host']}:{server['port']}", server)
+
+
+def _server_address(name: str, http: str, server: re.Match[str]) -> StoreAddress:
+    collection = unquote(server["collection"] or "") or COLLECTION
+    user = unquote(server["user"] or "")
+    password = unquote(server["password"] or "")
     if not password:  # a key that stands alone
         password = user
         user = ""
-    http = f"{'https' if ssl == 'true' else 'http'}://{server['host']}:{server['port']}"
-    return StoreAddress(name, collection or COLLECTION, None, http, user, password)
+    return StoreAddress(name, collection, None, http, user, password)
 
 
 def _postgres_address(url: str) -> StoreAddress:

@@ -127,10 +127,9 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
 
         def find(limit: int) -> tuple[list[tuple[BaseNode, float]], int]:
             hits = self._nodes.nearest_nodes(query.query_embedding, limit, candidates)
-            nodes = {
-                node.node_id: node for node in self._read([hit.id for hit in hits], query.filters)
-            }
-            return [(nodes[hit.id], hit.score) for hit in hits if hit.id in nodes], len(hits)
+            scores = {hit.id: hit.score for hit in hits}
+            nodes = self._read(list(scores), query.filters)
+            return [(node, scores[node.node_id]) for node in nodes], len(hits)
 
         best = look_further(find, query.similarity_top_k, query.similarity_top_k)
         nodes = [node for node, _ in best]

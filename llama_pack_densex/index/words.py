@@ -131,11 +131,8 @@ class Words:
         whole = (token.encode("utf-8", "backslashreplace").decode("utf-8") for token in tokens)
         return [token for token in ("\ue000".join(token.split()) for token in whole) if token]
 
-    def of(self, record: NodeRecord) -> str | None:
-        """A node's own words, but for those of a table of contents; None for one that is not searched by
-        words."""
-        if record.granularity != "passage" and not record.passage_id:
-            return None
+    def of(self, record: NodeRecord) -> str:
+        """The own words of a passage or a unit, but for those of a table of contents."""
         # which hold the words of what they lead to, and nothing else
         entries = contents_of(record.text)
         lines = [line for line in record.text.split("\n") if line.strip() not in entries]
@@ -150,14 +147,11 @@ class Words:
             stated: Those of each of its propositions and questions. Where all are sentences of the text, they
                 add nothing.
         """
-        there, stated = Counter(own.split(" ")), list(stated) if self.propositions else []
-        if all(
-            there[word] >= times
-            for words in stated
-            for word, times in Counter(words.split(" ")).items()
-        ):
-            return own
-        return " ".join([own, *stated])
+        stated = list(stated) if self.propositions else []
+        own_counts = Counter(own.split(" "))
+        if any(Counter(words.split(" ")) - own_counts for words in stated):
+            return " ".join([own, *stated])
+        return own
 
     def names_of(self, passage: NodeRecord) -> list[str]:
         """The names in a passage and its title, each as its tokens with spaces between them."""
@@ -173,10 +167,7 @@ class Words:
             records: The nodes by their rows.
         """
         units = {row: record for row, record in records.items() if record.passage_id}
-        add_words(
-            connection,
-            (RowWords(row, UNITS, self.of(record) or "") for row, record in units.items()),
-        )
+        add_words(connection, (RowWords(row, UNITS, self.of(unit)) for row, unit in units.items()))
         passages = {
             row: record for row, record in records.items() if record.granularity == "passage"
         }
@@ -186,9 +177,7 @@ class Words:
             connection,
             (
                 RowWords(
-                    row,
-                    PASSAGES,
-                    self.of_passage(self.of(passage) or "", stated.get(passage.id, ())),
+                    row, PASSAGES, self.of_passage(self.of(passage), stated.get(passage.id, ()))
                 )
                 for row, passage in passages.items()
             ),

@@ -323,9 +323,8 @@ class _Survey:
     @property
     def costs_something(self) -> bool:
         """Whether requests are sent, or a model on this machine has passages to make propositions of."""
-        if self.llm is None:
-            return self.estimate.requests > 0 or self.expected != _Amounts()
-        return self.estimate.requests > 0
+        asks_here = self.llm is None and self.expected != _Amounts()
+        return asks_here or self.estimate.requests > 0
 
     def usage_of_sample(self) -> Usage:
         """What the sample is expected to use."""

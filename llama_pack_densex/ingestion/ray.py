@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count, islice
+from itertools import count
 from typing import Any, cast
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, Document, TransformComponent
+from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_pack_densex.index.adapters import adapter_for
 from llama_pack_densex.index.node_index import NodeIndex
-from llama_pack_densex.ingestion.report import describe
+from llama_pack_densex.ingestion.report import describe, is_fallback
 from llama_pack_densex.llm.usage import NOTHING, Usage
 from llama_pack_densex.node_parsers.ids import is_random_id
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, STATUS_KEY
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, holds_key
 from llama_pack_densex.node_parsers.splitting import title_of
 from llama_pack_densex.propositionizers.base import Propositionizer
@@ -98,22 +98,20 @@ def ray_transformations(  # noqa: PLR0913 (public)
     shared = parser.model_copy(
         update={"propositionizer": _sharing(parser.propositionizer, workers)}
     )
-    if embed_model is None:
-        return [
-            _stage(lambda: shared, workers, batch_size, {"num_cpus": 1.0, **(parser_options or {})})
-        ]
-    make = _maker(embed_model, embed_batch_size)
-    return [
-        _stage(lambda: shared, workers, batch_size, {"num_cpus": 0.5, **(parser_options or {})}),
-        _stage(make, embed_workers, embed_batch_size, {"num_cpus": 0.5, **(embed_options or {})}),
-    ]
+    cpus = 1.0 if embed_model is None else 0.5
+    stages = [_stage(lambda: shared, workers, batch_size, cpus, parser_options)]
+    if embed_model is not None:
+        make = _maker(embed_model, embed_batch_size)
+        stages.append(_stage(make, embed_workers, embed_batch_size, cpus, embed_options))
+    return stages
 
 
 def _stage(
     make: Callable[[], TransformComponent],
     workers: int,
     batch_size: int,
-    options: Mapping[str, Any],
+    cpus: float,
+    options: Mapping[str, Any] | None,
 ) -> RayTransformComponent:
     return RayTransformComponent(
         MadeInWorker,
@@ -121,7 +119,8 @@ def _stage(
         map_batches_kwargs={
             "compute": ActorPoolStrategy(size=workers),
             "batch_size": batch_size,
-            **options,
+            "num_cpus": cpus,
+            **(options or {}),
         },
     )
 
@@ -297,16 +296,11 @@ class _Shards:
             unchanged=self.unchanged,
             failed=failed,
             nodes=len(nodes),
-            fallbacks=sum(map(_is_fallback, nodes)),
+            fallbacks=sum(map(is_fallback, nodes)),
             usage=usage,
         )
         self.unchanged = 0
         return result
-
-
-def _is_fallback(node: BaseNode) -> bool:
-    is_passage = node.metadata.get(GRANULARITY_KEY) == "passage"
-    return is_passage and node.metadata.get(STATUS_KEY) == "fallback"
 
 
 class _Workers:
@@ -320,7 +314,7 @@ class _Workers:
         """Make nodes of documents, and return batches of them as they are finished."""
         # the pool hands out turns, not actors, so that an actor has several and is started when it is due
         pool: Any = ActorPool(list(range(self._parsing.size * _BATCHES_PER_WORKER)))
-        while batch := list(islice(documents, self._parsing.batch_size)):
+        for batch in iter_batch(documents, self._parsing.batch_size):
             if not pool.has_free():
                 yield pool.get_next_unordered()
             pool.submit(self._send, batch)

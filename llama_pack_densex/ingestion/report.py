@@ -12,7 +12,6 @@ from dataclasses import InitVar, asdict, dataclass, field
 from datetime import datetime, timezone
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from llama_index.core.schema import BaseNode, TextNode
@@ -226,9 +225,9 @@ class Watch:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        kind: object,
         error: BaseException | None,
-        trace: TracebackType | None,
+        trace: object,
     ) -> None:
         self._over.set()
         if self._thread.is_alive():
@@ -489,9 +488,15 @@ def _count_findings(nodes: Sequence[TextNode]) -> dict[str, int]:
     return dict(Counter(finding.partition(":")[0] for finding in findings))
 
 
+def is_fallback(node: BaseNode) -> bool:
+    """Whether it is a passage whose sentences stand in for propositions."""
+    is_passage = node.metadata.get(GRANULARITY_KEY) == "passage"
+    return is_passage and node.metadata.get(STATUS_KEY) == "fallback"
+
+
 def _fallbacks(passages: Sequence[TextNode]) -> Iterator[PassageFallback]:
     for number, node in enumerate(passages, 1):
-        if node.metadata.get(STATUS_KEY) == "fallback":
+        if is_fallback(node):
             reason = _plain(node.metadata[REASON_KEY])
             yield PassageFallback(number, node.start_char_idx, node.end_char_idx, reason)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
+from pkgutil import resolve_name
 
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
@@ -14,13 +14,13 @@ from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
 # of the stores' classes, by name, since importing an integration needs the store's own packages
 _ADAPTERS = {
-    "ChromaVectorStore": "chroma.ChromaNodes",
-    "QdrantVectorStore": "qdrant.QdrantNodes",
-    "PGVectorStore": "postgres.PostgresNodes",
-    "MilvusVectorStore": "milvus.MilvusNodes",
-    "LanceDBVectorStore": "lancedb.LanceDBNodes",
-    "FaissVectorStore": "faiss.FaissNodes",
-    "FaissMapVectorStore": "faiss.FaissNodes",
+    "ChromaVectorStore": "chroma:ChromaNodes",
+    "QdrantVectorStore": "qdrant:QdrantNodes",
+    "PGVectorStore": "postgres:PostgresNodes",
+    "MilvusVectorStore": "milvus:MilvusNodes",
+    "LanceDBVectorStore": "lancedb:LanceDBNodes",
+    "FaissVectorStore": "faiss:FaissNodes",
+    "FaissMapVectorStore": "faiss:FaissNodes",
 }
 
 
@@ -48,15 +48,12 @@ def adapter_for(
     names = [cls.__name__ for cls in type(vector_store).__mro__ if cls.__name__ in _ADAPTERS]
     gives_back = type(vector_store).get_nodes is not BasePydanticVectorStore.get_nodes
     if names:
-        path = _ADAPTERS[names[0]]
+        place = _ADAPTERS[names[0]]
     elif docstore is None and vector_store.stores_text and gives_back:
-        path = "alone.StoreAlone"
+        place = "alone:StoreAlone"
     else:
-        path = "docstore.DocstoreNodes"
-    module, _, name = path.partition(".")
-    adapter: Callable[..., NodeStore] = getattr(import_module(f"{__name__}.{module}"), name)
-    return (
-        adapter(vector_store, docstore)
-        if module in ("faiss", "docstore")
-        else adapter(vector_store)
-    )
+        place = "docstore:DocstoreNodes"
+    adapter: Callable[..., NodeStore] = resolve_name(f"{__name__}.{place}")
+    if place in ("faiss:FaissNodes", "docstore:DocstoreNodes"):
+        return adapter(vector_store, docstore)
+    return adapter(vector_store)

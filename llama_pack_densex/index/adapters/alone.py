@@ -158,18 +158,12 @@ class StoreAlone(NodeStore):
             for node in nodes
         }
         old = {row.id: row.is_head for row in self._rows_of_documents(document_ids)}
+        old_heads = [node_id for node_id, is_head in old.items() if is_head]
         # in this order, so that no half document counts as whole at any moment
         with self._changing():
-            self._each(self._drop, [node_id for node_id, is_head in old.items() if is_head])
+            self._each(self._drop, old_heads)
             self._each(self._put, [wire for node_id, wire in wires.items() if node_id not in heads])
-            self._each(
-                self._drop,
-                [
-                    node_id
-                    for node_id, is_head in old.items()
-                    if not is_head and node_id not in wires
-                ],
-            )
+            self._each(self._drop, list(old.keys() - wires.keys() - set(old_heads)))
             self._each(self._put, [wire for node_id, wire in wires.items() if node_id in heads])
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:

@@ -66,24 +66,21 @@ class ChromaNodes(StoreAlone):
         vector_store: A `ChromaVectorStore`.
     """
 
-    def __init__(self, vector_store: BasePydanticVectorStore) -> None:
-        super().__init__(vector_store)
-        self._collection: Any = vector_store.client
-
     def _describe(self) -> Space:
-        vectors = self._collection.get(limit=1, include=["embeddings"])["embeddings"]
-        configuration = self._collection.configuration
+        collection = self._store.client
+        vectors = collection.get(limit=1, include=["embeddings"])["embeddings"]
+        configuration = collection.configuration
         spaces = [(configuration.get(kind) or {}).get("space") for kind in ("hnsw", "spann")]
         return Space(len(vectors[0]) if len(vectors) else None, next(filter(None, spaces), "l2"))
 
     def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
-        got = self._collection.get(ids=list(node_ids), include=["metadatas", "documents"])
+        got = self._store.client.get(ids=list(node_ids), include=["metadatas", "documents"])
         return map(Row, got["ids"], got["metadatas"], got["documents"])
 
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
         offset = 0
         where = {key: {"$in": list(values)}}
-        while ids := self._collection.get(
+        while ids := self._store.client.get(
             where=where, include=[], limit=_IDS_A_LIST, offset=offset
         )["ids"]:
             offset += len(ids)
@@ -93,7 +90,7 @@ class ChromaNodes(StoreAlone):
         self, embedding: list[float], limit: int, conditions: Sequence[Condition]
     ) -> Iterable[Measured]:
         include = ["distances", "metadatas"] if limit <= _METADATA_A_QUERY else ["distances"]
-        got = self._collection.query(
+        got = self._store.client.query(
             [embedding], n_results=limit, where=_where(conditions), include=include
         )
         distances = dict(zip(got["ids"][0], got["distances"][0], strict=True))

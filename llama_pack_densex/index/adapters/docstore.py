@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
@@ -20,12 +18,13 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Vector
 
 from llama_pack_densex.index.adapters.alone import asking_for
 from llama_pack_densex.index.adapters.wire import to_wire
-from llama_pack_densex.index.manifest import sync, write_whole
+from llama_pack_densex.index.manifest import remove_files, sync, write_whole
 from llama_pack_densex.index.node_store import (
     DocumentRecord,
     FoundNode,
     NodeRecord,
     NodeStore,
+    check_question,
     file_of,
     look_further,
 )
@@ -167,12 +166,10 @@ class DocstoreNodes(NodeStore):
             return
         if not self._ahead:
             (self._folder / _FILE).unlink(missing_ok=True)
-        # none at all is no question of clocks
-        latest = time.time() - older_than.total_seconds() if older_than else math.inf
         for name in self._writers():
-            for file in self._folder.glob(f"{name}-*"):
-                if not file.name.endswith(self._version) and file.stat().st_mtime <= latest:
-                    file.unlink()
+            files = self._folder.glob(f"{name}-*")
+            earlier = (file for file in files if not file.name.endswith(self._version))
+            remove_files(earlier, older_than)
 
     def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
         wires = self._wires(nodes)
@@ -195,14 +192,8 @@ class DocstoreNodes(NodeStore):
                     [node.model_copy(update={"embedding": None}) for node in nodes]
                 )
                 self._add_vectors([wire for wire in wires if wire.embedding is not None])
-            notes = self._noted().items()  # again, since others may write to the same docstore
-            self._note(
-                {
-                    document_id: node_ids
-                    for document_id, node_ids in notes
-                    if document_id not in changed
-                }
-            )
+            notes = self._noted()  # again, since others may write to the same docstore
+            self._note({key: notes[key] for key in notes.keys() - changed.keys()})
         finally:
             self._changed()
 
@@ -214,24 +205,17 @@ class DocstoreNodes(NodeStore):
         return {node_id: node for node_id, node in nodes.items() if node is not None}
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
+        check_question(question.query_embedding, self.dimension)
         passing = self.passing(question.filters)
 
         def find(limit: int) -> tuple[list[FoundNode], int]:
             scores = self._nearest(question, limit)
-            nodes = [
-                FoundNode(
-                    node_id,
-                    _granularity(node),
-                    getattr(node, "index_id", ""),
-                    float(scores[node_id]),
-                )
-                for node_id, node in self.fetch(list(scores)).items()
-            ]
-            kept = [
-                node
-                for node in nodes
-                if node.granularity and (passing is None or node.leads_to in passing.ids)
-            ]
+            kept = []
+            for node_id, node in self.fetch(list(scores)).items():
+                passage_id = getattr(node, "index_id", "")
+                hit = FoundNode(node_id, _granularity(node), passage_id, float(scores[node_id]))
+                if hit.granularity and (passing is None or hit.leads_to in passing.ids):
+                    kept.append(hit)
             return kept, len(scores)
 
         count = question.similarity_top_k

@@ -193,17 +193,16 @@ def _numbered(index: Any) -> Any:
     if not (can_delete and measures and index.is_trained) or isinstance(inner, faiss.IndexLSH):
         raise ValueError(
             f"a {type(index).__name__} of FAISS cannot be used here: an index must be trained with "
-            "normalised "
-            "embeddings (index.train), measure inner products or Euclidean distances, and delete vectors by "
-            "number; faiss.IndexFlatIP(dimension) searches exactly, and faiss.index_factory(dimension, "
-            "'IVF256,Flat', faiss.METRIC_INNER_PRODUCT) fast"
+            "normalised embeddings (index.train), measure inner products or Euclidean distances, and delete "
+            "vectors by number; faiss.IndexFlatIP(dimension) searches exactly, and "
+            "faiss.index_factory(dimension, 'IVF256,Flat', faiss.METRIC_INNER_PRODUCT) fast"
         )
     if has_numbers:
         return index
     if index.ntotal:
         raise ValueError(
             f"the FAISS index has {index.ntotal} vectors, and none of them is of a known node: FAISS keeps "
-            "no ids. "
-            "Pass an empty index and index the documents with it, or open the folder of an earlier one"
+            "no ids. Pass an empty index and index the documents with it, or open the folder of an earlier "
+            "one"
         )
     return faiss.IndexIDMap2(index)

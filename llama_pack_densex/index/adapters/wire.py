@@ -42,8 +42,7 @@ _OURS = (WIRE_KEY, HEAD_KEY)
 _EXCLUDED = ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
 _TAKEN = frozenset(
     "id id_ node_id doc_id document_id ref_doc_id text document embedding sparse_embedding vector metadata "
-    "metadata_ "
-    f"node_info relationships {CONTENT_KEY} _node_type {WIRE_KEY} {HEAD_KEY}".split()
+    f"metadata_ node_info relationships {CONTENT_KEY} _node_type {WIRE_KEY} {HEAD_KEY}".split()
 )
 _PLAIN_KEY = re.compile(r"[^\W\d][\w-]{0,127}")  # nothing that stores' filters take for syntax
 _NUL = "\0"
@@ -206,18 +205,19 @@ def conditions_of(
 def _conditions(part: MetadataFilter) -> list[Condition]:
     values: Any = part.value if part.operator == FilterOperator.IN else [part.value]
     limits = _LIMITS.get(part.operator, ())
-    if (
-        not limits or not isinstance(values, list) or not 0 < len(values) <= _MOST_VALUES
-    ):  # in a string is what it holds
+    # in a string is what it holds
+    if not isinstance(values, list) or not 0 < len(values) <= _MOST_VALUES:
         return []
     if len(limits) == 2 and all(map(_is_plain_text, values)):
         return [Condition(part.key, "in", values)]
-    # some stores take True for 1
-    if not all(
-        _is_number(value) and value not in (0, 1) and abs(value) <= _EXACT for value in values
-    ):
+    if not all(map(_is_compared_alike, values)):
         return []
     return [Condition(part.key, ">=" if limit is min else "<=", limit(values)) for limit in limits]
+
+
+def _is_compared_alike(value: object) -> bool:
+    """Whether it is a number that means the same to all stores; some take True for 1."""
+    return _is_number(value) and value not in (0, 1) and abs(value) <= _EXACT
 
 
 def _is_free(key: str, taken: frozenset[str]) -> bool:
