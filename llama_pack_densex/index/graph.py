@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from usearch.index import Index
 
 # Links of a row, and the candidates that usearch looks at for each row that it adds, and for each question
-# at least. So the ten nearest are found to 0.99 among 50,000 real sentences and to 0.98 among a million
-# made-up ones; with 192 for a question to 0.96 there.
+# at least. So the ten nearest of 50,000 real sentences are found to 0.99; of a million made-up ones to 0.98,
+# measured with 24 links (benchmarks/RESULTS.md).
 _BUILDING = {"connectivity": 32, "expansion_add": 192}
 _LEAST_EXPANSION = 256
 _ROWS_AT_ONCE = 16_384  # that are compared: of all, a copy would take too much memory

@@ -48,7 +48,7 @@ _MOST_REMOVED = 0.2  # of a graph's rows, before it is built again
 _MOST_CANDIDATES = 0.15  # of the rows to look among; to compare them all takes less time than more
 _ROWS_A_PAGE = 4_096
 _DIGITS = 6  # of a cosine, so that equal vectors are equally near, however they were compared
-_NOTE = "graph with vectors"  # "graph" was one without
+_NOTE = "graph"
 _SUFFIX = ".hnsw"
 
 

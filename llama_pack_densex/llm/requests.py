@@ -238,9 +238,8 @@ class _Exchange:
         try:
             await self.transport(self.request.messages, arrival.receive)
         except Exception as raised:
-            error = (
-                raised  # it may hold keys and the text, so nothing is raised while it is handled
-            )
+            # it may hold keys and the text, so nothing is raised while it is handled
+            error = raised
             failure = classify(
                 error, sender.secrets, sent=self.request.text, proven=sender.is_proven
             )

@@ -98,7 +98,7 @@ def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> EmbeddedNodes:
 
 @pytest.fixture
 def soon_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is a graph from 400 embeddings on, and another one after 40 more."""
+    """There is a graph from 40 embeddings on, and another one after 40 more."""
     monkeypatch.setattr(nearest, "MOST_COMPARED", 40)
     monkeypatch.setattr(nearest, "MOST_COMPARED_MIDWAY", 40)
 
