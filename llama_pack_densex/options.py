@@ -83,7 +83,7 @@ class PackArguments(TypedDict, total=False):
     verbose: bool
 
 
-class Given(PackArguments, total=False):
+class UserArguments(PackArguments, total=False):
     """The same with the vector store, which is there or not."""
 
     vector_store: BasePydanticVectorStore | None

@@ -36,7 +36,6 @@ from llama_pack_densex.llm.errors import shown
 from llama_pack_densex.models import NO_EMBED_MODEL, resolve_llm
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import (
-    Given,
     Hops,
     Hybrid,
     Mode,
@@ -44,6 +43,7 @@ from llama_pack_densex.options import (
     PackOptions,
     RerankedUnit,
     SearchedGranularity,
+    UserArguments,
 )
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.retrieval.context import ContextMode, PropositionContextPostprocessor
@@ -182,13 +182,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         verbose: bool = False,
         show_progress: bool = False,
     ) -> None:
-        arguments = locals()
-        given = _given({name: arguments[name] for name in Given.__annotations__})
-        options = PackOptions.for_index(None, given)
+        values = locals()
+        arguments = _checked({name: values[name] for name in UserArguments.__annotations__})
+        options = PackOptions.for_index(None, arguments)
         folder = None if persist_dir is None else folder_at(persist_dir)
         was_there = folder is not None and folder.exists()
         try:
-            self._set_up(options, open_store(persist_dir, given), given)
+            self._set_up(options, open_store(persist_dir, arguments), arguments)
             self.refresh(documents, show_progress=show_progress)
             if self._index.nodes.store.is_empty():
                 raise ValueError("none of the documents has any text: there is nothing to search")
@@ -202,7 +202,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             raise
 
     @classmethod
-    def load(cls, persist_dir: str | Path, **arguments: Unpack[Given]) -> Self:
+    def load(cls, persist_dir: str | Path, **arguments: Unpack[UserArguments]) -> Self:
         """Open an index that was persisted; no LLM is asked, and no document is embedded.
 
         Args:
@@ -220,10 +220,10 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> DenseXRetrievalPack.load("my-index").counts()
             IndexCounts(documents=2, passages=2, propositions=3, ...)
         """
-        given = _given(arguments)
+        checked = _checked(arguments)
         # which says so where there is no index, before anything is made
         return while_it_changes(
-            folder_at(persist_dir), lambda: cls._over(open_store(persist_dir, given), given)
+            folder_at(persist_dir), lambda: cls._over(open_store(persist_dir, checked), checked)
         )
 
     @classmethod
@@ -255,35 +255,35 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> reopened.counts().documents
             2
         """
-        given = _given({**arguments, "vector_store": vector_store})
-        return cls._over(open_store(None, given), given)
+        checked = _checked({**arguments, "vector_store": vector_store})
+        return cls._over(open_store(None, checked), checked)
 
     @classmethod
-    def _over(cls, opened: Opened, given: Given) -> Self:
+    def _over(cls, opened: Opened, arguments: UserArguments) -> Self:
         if not opened.state and opened.store.is_empty():
             raise InvalidIndexError(
                 f"there is nothing of ours in the {opened.store.name}: index documents first, with "
                 "DenseXRetrievalPack(documents, vector_store=...), and name the same collection here"
             )
         pack = cls.__new__(cls)
-        pack._set_up(PackOptions.for_index(opened.manifest, given), opened, given)
+        pack._set_up(PackOptions.for_index(opened.manifest, arguments), opened, arguments)
         return pack
 
-    def _set_up(self, options: PackOptions, opened: Opened, given: Given) -> None:
-        parser, proposition_source = wiring.make_node_parser(options, given)
+    def _set_up(self, options: PackOptions, opened: Opened, arguments: UserArguments) -> None:
+        parser, proposition_source = wiring.make_node_parser(options, arguments)
         if opened.folder is not None:
             propositionizer = parser.propositionizer.keeping_replies(
                 opened.folder.path / REPLIES_FILE
             )
             if propositionizer is not parser.propositionizer:
                 parser = parser.model_copy(update={"propositionizer": propositionizer})
-        query_llm, answering_source = resolve_llm(given.get("query_llm"), "query_llm")
-        self._index = PackIndex(options, given, parser, opened)
+        query_llm, answering_source = resolve_llm(arguments.get("query_llm"), "query_llm")
+        self._index = PackIndex(options, arguments, parser, opened)
         if self._index.is_made_elsewhere:
             proposition_source = "propositions as the index has them"
         self._query_llm, self.node_parser = query_llm, parser
         self._make_retriever = wiring.RetrieverMaker(
-            options, self._index.nodes, self._index.trust, given.get("reranker")
+            options, self._index.nodes, self._index.trust, arguments.get("reranker")
         )
         self.retriever = self._make_retriever()
         self._synthesizer = wiring.make_synthesizer(options, self._index.trust, query_llm)
@@ -295,7 +295,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         self._choices = wiring.describe_choices(options.hybrid, *sources)
         used = {"embed_model": self._index.nodes.embed_model, "query_llm": query_llm}
         # which nobody left out
-        if any(part is None and given.get(name) is None for name, part in used.items()):
+        if any(part is None and arguments.get(name) is None for name, part in used.items()):
             logger.warning("%s", wiring.describe_lacks(*sources))
             if self._index.embedding_source == NO_EMBED_MODEL:
                 wiring.warn_of_missing_model()
@@ -378,7 +378,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> response.source_nodes[0].node.ref_doc_id
             'akashi.md'
         """
-        return self.as_query_engine(similarity_top_k, filters).query(_asked(query, query_str))
+        return self.as_query_engine(similarity_top_k, filters).query(_question_of(query, query_str))
 
     async def arun(
         self,
@@ -396,7 +396,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             The Akashi Bridge opened in 1998.[^1]
         """
         return await self.as_query_engine(similarity_top_k, filters).aquery(
-            _asked(query, query_str)
+            _question_of(query, query_str)
         )
 
     def retrieve(
@@ -423,7 +423,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> result.metadata["densex_matched"][0]["text"]
             'It lies 240 metres below the sea.'
         """
-        return self.as_retriever(similarity_top_k, filters).retrieve(_asked(query))
+        return self.as_retriever(similarity_top_k, filters).retrieve(_question_of(query))
 
     async def aretrieve(
         self,
@@ -438,7 +438,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             >>> asyncio.run(pack.aretrieve("How far below the sea?"))[0].node.ref_doc_id
             'seikan.md'
         """
-        return await self.as_retriever(similarity_top_k, filters).aretrieve(_asked(query))
+        return await self.as_retriever(similarity_top_k, filters).aretrieve(_question_of(query))
 
     def as_retriever(
         self, similarity_top_k: int | None = None, filters: MetadataFilters | None = None
@@ -659,12 +659,12 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             ['seikan.md']
         """
         is_one = isinstance(documents, (str, BaseNode)) or not isinstance(documents, Iterable)
-        given: list[Any] = [documents] if is_one else list(documents)
-        if wrong := [one for one in given if not isinstance(one, (str, BaseNode))]:
+        targets: list[Any] = [documents] if is_one else list(documents)
+        if wrong := [target for target in targets if not isinstance(target, (str, BaseNode))]:
             raise TypeError(
                 f"give the documents to delete, or their ids: a {type(wrong[0]).__name__} is neither"
             )
-        return self._index.delete(given, purge)
+        return self._index.delete(targets, purge)
 
     def compact(self) -> None:
         """Free the space of what was deleted or replaced, and erase it from the files of the index.
@@ -818,13 +818,13 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         only_changed: bool,
         gone: Sequence[str] = (),
     ) -> list[bool]:
-        given: Iterable[BaseNode] = checked_documents(documents)
+        nodes: Iterable[BaseNode] = checked_documents(documents)
         if isinstance(documents, (BaseNode, Sequence)):
-            given = list(given)  # says what is no document before anything is done
+            nodes = list(nodes)  # says what is no document before anything is done
         total = len(documents) if isinstance(documents, Sized) else None
         if isinstance(documents, BaseNode):
             total = 1
-        return self._index.ingest(given, only_changed, gone, display_for(show_progress), total)
+        return self._index.ingest(nodes, only_changed, gone, display_for(show_progress), total)
 
 
 # in a tool's description, of which OpenAI takes 1,024 characters
@@ -834,14 +834,14 @@ _DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60
 _PARTS = ("embed_model", "text_splitter", "propositionizer", "docstore", "reranker", "node_parser")
 
 
-def _given(arguments: Mapping[str, Any]) -> Given:
+def _checked(arguments: Mapping[str, Any]) -> UserArguments:
     """What the user gave, checked.
 
     Raises:
         TypeError: There is no argument of some name.
         ValueError: A part is something else than it has to be.
     """
-    types = get_type_hints(Given)
+    types = get_type_hints(UserArguments)
     unknown = sorted(arguments.keys() - types.keys())
     if unknown:
         raise TypeError(f"DenseXRetrievalPack got an unexpected keyword argument {unknown[0]!r}")
@@ -851,13 +851,13 @@ def _given(arguments: Mapping[str, Any]) -> Given:
         if not isinstance(part, kinds):
             names = " or ".join(kind.__name__ for kind in kinds if kind is not type(None))
             raise ValueError(f"{name} must be a {names}, not {shown(part)}")
-    return cast(Given, arguments)
+    return cast(UserArguments, arguments)
 
 
-def _asked(query: QueryType | None, query_str: str | None = None) -> QueryType:
-    asked = [question for question in (query, query_str) if question is not None]
-    if len(asked) != 1 or not isinstance(asked[0], (str, QueryBundle)):
+def _question_of(query: QueryType | None, query_str: str | None = None) -> QueryType:
+    questions = [question for question in (query, query_str) if question is not None]
+    if len(questions) != 1 or not isinstance(questions[0], (str, QueryBundle)):
         raise TypeError(
             "pass one question, a string or a QueryBundle: run(query), or run(query_str=...)"
         )
-    return asked[0]
+    return questions[0]

@@ -41,8 +41,8 @@ from llama_pack_densex.node_parsers.parsers import (
     PropositionNodeParser,
 )
 from llama_pack_densex.node_parsers.passages import DEFAULT_CHUNK_SIZE, PassageNodeParser
-from llama_pack_densex.options import Given as Given
 from llama_pack_densex.options import Hybrid, PackOptions
+from llama_pack_densex.options import UserArguments as UserArguments
 from llama_pack_densex.propositionizers.base import Propositionizer
 from llama_pack_densex.propositionizers.llm import LLMPropositionizer
 from llama_pack_densex.propositionizers.sentences import SentencePropositionizer
@@ -60,23 +60,25 @@ from llama_pack_densex.text.terminal import plain_logger
 logger = plain_logger(__name__)
 
 
-def make_node_parser(options: PackOptions, given: Given) -> tuple[BasePropositionNodeParser, str]:
+def make_node_parser(
+    options: PackOptions, arguments: UserArguments
+) -> tuple[BasePropositionNodeParser, str]:
     """The node parser for what the user gave, and a phrase that says where propositions come from.
 
     Raises:
         ValueError: Two arguments say different things about the same part.
     """
-    if (node_parser := given.get("node_parser")) is not None:
+    if (node_parser := arguments.get("node_parser")) is not None:
         if any(
-            given.get(part) is not None
+            arguments.get(part) is not None
             for part in ("text_splitter", "propositionizer", "proposition_llm")
         ):
             raise ValueError(
                 "node_parser brings its own text_splitter and propositionizer: pass it alone"
             )
         return node_parser, f"propositions by {node_parser.propositionizer.class_name()}"
-    propositionizer, source = _make_propositionizer(given)
-    passages = given.get("text_splitter")
+    propositionizer, source = _make_propositionizer(arguments)
+    passages = arguments.get("text_splitter")
     if passages is None:
         _report_unused_settings()
         passages = PassageNodeParser()
@@ -101,9 +103,9 @@ def _units_to_make(options: PackOptions) -> tuple[UnitGranularity, ...]:
     return tuple(units)
 
 
-def _make_propositionizer(given: Given) -> tuple[Propositionizer, str]:
-    propositionizer = given.get("propositionizer")
-    named_llm = given.get("proposition_llm")
+def _make_propositionizer(arguments: UserArguments) -> tuple[Propositionizer, str]:
+    propositionizer = arguments.get("propositionizer")
+    named_llm = arguments.get("proposition_llm")
     if propositionizer is not None:
         if named_llm is not None:
             raise ValueError("pass proposition_llm or propositionizer, not both")
@@ -140,13 +142,13 @@ def _report_unused_settings() -> None:
 
 
 def embed_model_for(
-    manifest: Manifest | None, given: BaseEmbedding | str | None, where: str
+    manifest: Manifest | None, embed_model: BaseEmbedding | str | None, where: str
 ) -> tuple[BaseEmbedding | None, str]:
     """The embedding model for an index: the one that made it, where there is an index already.
 
     Args:
         manifest: What the index says about itself; None where there is none yet, or it does not say.
-        given: What the user gave.
+        embed_model: What the user gave.
         where: The index, for messages.
 
     Raises:
@@ -154,12 +156,14 @@ def embed_model_for(
         UnnamedModelError: The index names an address or a folder that the user has not named.
     """
     if manifest is None:
-        return resolve_embed_model(given)
-    if given is None and manifest.embed_model == NONE:
+        return resolve_embed_model(embed_model)
+    if embed_model is None and manifest.embed_model == NONE:
         return None, "none, as when the index was made"
-    if given is None and manifest.embed_spec:
+    if embed_model is None and manifest.embed_spec:
         _refuse_unnamed_place(manifest.embed_spec, where)
-    model, source = resolve_embed_model(given if given is not None else manifest.embed_spec or None)
+    model, source = resolve_embed_model(
+        embed_model if embed_model is not None else manifest.embed_spec or None
+    )
     identity = embed_model_identity(model)
     if not is_same_embed_model(manifest.embed_model, identity):
         raise InvalidIndexError(

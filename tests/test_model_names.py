@@ -272,7 +272,7 @@ def test_an_llm_is_of_its_providers_class_here_and_where_it_is_unpickled(
     again = (pickle.loads(pickle.dumps(asking)), LLMPropositionizer.from_dict(json.loads(saved)))
     assert {one.fingerprint for one in again} == {asking.fingerprint}
     # as an estimate has it
-    assert LLMPropositionizer(named_llm(name, asked=False)).fingerprint == asking.fingerprint
+    assert LLMPropositionizer(named_llm(name, is_called=False)).fingerprint == asking.fingerprint
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.index.manifest import Manifest
-from llama_pack_densex.options import OF_THE_INDEX, Given, PackArguments, PackOptions
+from llama_pack_densex.options import OF_THE_INDEX, PackArguments, PackOptions, UserArguments
 
 PARTS = {
     "proposition_llm",
@@ -29,7 +29,7 @@ PARTS = {
 def test_the_signature_names_every_argument() -> None:
     parameters = inspect.signature(DenseXRetrievalPack).parameters
     assert set(parameters) == {"documents", "persist_dir", "show_progress"} | set(
-        Given.__annotations__
+        UserArguments.__annotations__
     )
     assert all(
         parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()

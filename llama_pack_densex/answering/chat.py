@@ -95,7 +95,10 @@ class _Turn:
     @property
     def to_read(self) -> dict[str, Any]:
         """What the LLM reads beside the nodes."""
-        return {"conversation": self.conversation, "asked": self.query.as_asked(self.message)}
+        return {
+            "conversation": self.conversation,
+            "full_question": self.query.as_asked(self.message),
+        }
 
     def about(self, response: RESPONSE_TYPE) -> dict[str, Any]:
         """The retrieval as core's chat engines report it, and what was cited (once a stream has ended)."""

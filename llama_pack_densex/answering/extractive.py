@@ -89,7 +89,7 @@ class ExtractiveSynthesizer(SourcedSynthesizer):
         query: QueryBundle,
         nodes: list[NodeWithScore],
         conversation: str,
-        asked: str,
+        full_question: str,
     ) -> PendingAnswer:
         question = query.query_str
         if conversation:

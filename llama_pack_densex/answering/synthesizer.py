@@ -188,9 +188,9 @@ class SourcedSynthesizer(BaseSynthesizer):
             read at each question.
 
     `synthesize` and `asynthesize` take a `conversation` besides, where a question is about what was said in
-    it; and in `asked` the question as the LLM is to read it, where that is more than what was searched for.
-    Where there are neither nodes nor a conversation, a greeting and the like get a fixed reply (see
-    `by_rules`).
+    it; and in `full_question` the question as the LLM is to read it, where that is more than what was
+    searched for. Where there are neither nodes nor a conversation, a greeting and the like get a fixed
+    reply (see `by_rules`).
     """
 
     _defaults: Mapping[str, BasePromptTemplate] = {}
@@ -222,7 +222,7 @@ class SourcedSynthesizer(BaseSynthesizer):
         query: QueryBundle,
         nodes: list[NodeWithScore],
         conversation: str,
-        asked: str,
+        full_question: str,
     ) -> PendingAnswer:
         """Begin an answer; to a conversation, where what is asked is about that."""
 
@@ -232,10 +232,10 @@ class SourcedSynthesizer(BaseSynthesizer):
         nodes: list[NodeWithScore],
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
         conversation: str = "",
-        asked: str = "",
+        full_question: str = "",
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
-        answer = self._begin(query, nodes, conversation, asked)
+        answer = self._begin(query, nodes, conversation, full_question)
         pieces = self._stream(answer, response_kwargs)
         sources = [*nodes, *(additional_source_nodes or [])]
         response: RESPONSE_TYPE
@@ -252,10 +252,10 @@ class SourcedSynthesizer(BaseSynthesizer):
         nodes: list[NodeWithScore],
         additional_source_nodes: Sequence[NodeWithScore] | None = None,
         conversation: str = "",
-        asked: str = "",
+        full_question: str = "",
         **response_kwargs: Any,
     ) -> RESPONSE_TYPE:
-        answer = self._begin(query, nodes, conversation, asked)
+        answer = self._begin(query, nodes, conversation, full_question)
         pieces = self._astream(answer, response_kwargs)
         sources = [*nodes, *(additional_source_nodes or [])]
         response: RESPONSE_TYPE
@@ -306,7 +306,7 @@ class SourcedSynthesizer(BaseSynthesizer):
         query: QueryType,
         nodes: list[NodeWithScore],
         conversation: str,
-        asked: str,
+        full_question: str,
     ) -> PendingAnswer:
         dispatcher.event(SynthesizeStartEvent(query=query))
         bundle = QueryBundle(query) if isinstance(query, str) else query
@@ -315,7 +315,7 @@ class SourcedSynthesizer(BaseSynthesizer):
             answer = PendingAnswer(CitedAnswer(fixed.reply, (), checked=False), quoted=fixed.reply)
             answer.cited.outcome = "small_talk" if fixed.kind == "small_talk" else "vague"
         else:
-            answer = self._prepare(bundle, nodes, conversation, asked)
+            answer = self._prepare(bundle, nodes, conversation, full_question)
         answer.metadata.update({node.node_id: node.metadata for node in nodes})
         return answer
 
@@ -403,9 +403,9 @@ class CitedSynthesizer(SourcedSynthesizer):
         query: QueryBundle,
         nodes: list[NodeWithScore],
         conversation: str,
-        asked: str,
+        full_question: str,
     ) -> PendingAnswer:
-        question = asked or query.query_str
+        question = full_question or query.query_str
         sources = sources_of(nodes)
         language = self._language_of(question, nodes)
         key = PROMPT_KEY

@@ -55,7 +55,7 @@ from llama_pack_densex.llm.usage import RequestFigures, Usage, count_tokens
 from llama_pack_densex.models import NONE
 from llama_pack_densex.options import PackOptions
 from llama_pack_densex.text.terminal import one_line
-from llama_pack_densex.wiring import Given, make_node_parser
+from llama_pack_densex.wiring import UserArguments, make_node_parser
 
 _WITH_ANSWERS = (
     "recall@1",
@@ -176,7 +176,9 @@ class _Comparison:
         if propositionizer is not None:
             if replies := _kept(self.options, REPLIES):
                 propositionizer = propositionizer.keeping_replies(replies)
-            parser, _ = make_node_parser(PackOptions(), Given(propositionizer=propositionizer))
+            parser, _ = make_node_parser(
+                PackOptions(), UserArguments(propositionizer=propositionizer)
+            )
             expenses += expenses_of_indexing(documents, parser)
         embed_model = self.options.embed_model
         if embed_model is not None and not _kept(self.options, EMBEDDINGS):
@@ -339,7 +341,7 @@ def _llms(options: EvaluateCommand, is_estimate: bool) -> dict[str, KeptLLM]:
     replies = _kept(options, REPLIES) if is_estimate else options.out and options.out / REPLIES
     return {
         role: KeptLLM(
-            named_llm(name, asked=not is_estimate),
+            named_llm(name, is_called=not is_estimate),
             replies,
             options.max_cost,
             stand_ins.get(role),

@@ -47,7 +47,7 @@ from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
 from llama_pack_densex.propositionizers.seq2seq import PROPOSITIONIZER
 from llama_pack_densex.text.terminal import one_line
-from llama_pack_densex.wiring import Given, make_node_parser
+from llama_pack_densex.wiring import UserArguments, make_node_parser
 
 
 def index_paths(options: IndexCommand) -> bool:
@@ -320,7 +320,7 @@ def plan_ingestion(
         propositionizer = propositionizer.keeping_replies(folder / REPLIES_FILE)
     parser, _ = make_node_parser(
         PackOptions.for_index(manifest, options.chosen(*PackOptions.model_fields)),
-        Given(propositionizer=propositionizer),
+        UserArguments(propositionizer=propositionizer),
     )
     files = {
         document_id: _file_of(document_id, record.file) for document_id, record in records.items()
@@ -339,7 +339,7 @@ def _propositionizer_by_llm(
 ) -> Propositionizer:
     if options.llm == NONE:
         return SentencePropositionizer()
-    llm = named_llm(options.llm or OPENAI_MODEL, asked=asks)
+    llm = named_llm(options.llm or OPENAI_MODEL, is_called=asks)
     return LLMPropositionizer(llm, **options.chosen(*LLMPropositionizer.model_fields))
 
 

@@ -208,7 +208,7 @@ def estimate_questions(
     if file and not file.exists():
         file = None
     writer = KeptLLM(
-        _as_llm(llm, asked=False), file, stand_in=_EXPECTED_REPLY, prices=read_prices(prices)
+        _as_llm(llm, is_called=False), file, stand_in=_EXPECTED_REPLY, prices=read_prices(prices)
     )
     for task in islice(_tasks(documents, number), number):
         writer.ask(task.messages(writer))
@@ -387,8 +387,8 @@ def _is_copied(question: str, text: str, kind: str) -> bool:
     return len(words & set(tokenize(text))) >= _COPIED * len(words)
 
 
-def _as_llm(llm: LLM | str, *, asked: bool = True) -> LLM:
-    return named_llm(llm, asked=asked) if isinstance(llm, str) else llm
+def _as_llm(llm: LLM | str, *, is_called: bool = True) -> LLM:
+    return named_llm(llm, is_called=is_called) if isinstance(llm, str) else llm
 
 
 def _as_path(file: str | Path | None) -> Path | None:

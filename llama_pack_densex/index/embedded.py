@@ -580,9 +580,9 @@ class EmbeddedNodes(NodeStore):
     def read_about(self) -> str | None:
         return self._note(_MANIFEST) or None
 
-    def write_about(self, about: str) -> None:
-        if about != self.read_about():
-            set_note(self.database.writing(), _MANIFEST, about)
+    def write_about(self, text: str) -> None:
+        if text != self.read_about():
+            set_note(self.database.writing(), _MANIFEST, text)
 
     def _note(self, key: str) -> str:
         with self.database.reading() as connection:

@@ -327,10 +327,10 @@ def _occurrences(
     if wanted is not None:
         in_blocks = "AND block IN (SELECT value FROM json_each(?))"
         blocks = [json.dumps(np.unique(wanted // _ROWS_A_BLOCK).tolist())]
-    for some in iter_batch(weights, _TOKENS_A_QUERY):
-        condition = f"WHERE field = ? AND token IN ({', '.join('?' * len(some))})"
+    for batch in iter_batch(weights, _TOKENS_A_QUERY):
+        condition = f"WHERE field = ? AND token IN ({', '.join('?' * len(batch))})"
         select = f"SELECT token, block, entries FROM postings {condition} {in_blocks}"
-        postings = connection.execute(select, (field, *some, *blocks)).fetchall()
+        postings = connection.execute(select, (field, *batch, *blocks)).fetchall()
         if not postings:
             continue
         entries = np.frombuffer(b"".join(content for _, _, content in postings), _ENTRY)

@@ -198,13 +198,13 @@ def while_it_changes(folder: Path, read: Callable[[], T]) -> T:
     Raises:
         InvalidIndexError: The state that is current cannot be read either.
     """
-    there = Manifest.read(folder)
+    current = Manifest.read(folder)
     while True:
         try:
             return read()
         except InvalidIndexError:
-            before, there = there, Manifest.read(folder)
-            if there == before:
+            earlier, current = current, Manifest.read(folder)
+            if current == earlier:
                 raise
 
 

@@ -327,15 +327,15 @@ def _nearest_there(
     select = "SELECT row, id, granularity, passage_id FROM nodes WHERE row IN"
     nearest: list[FoundNode] = []
     for start in range(0, len(order), limit):
-        some = order[start : start + limit]
-        rows = candidates[some].tolist()
+        places = order[start : start + limit]
+        rows = candidates[places].tolist()
         names = {
             row: (node_id, granularity, passage_id)
             for row, node_id, granularity, passage_id in select_by_row(connection, select, rows)
         }
         nearest += [
             FoundNode(*names[row], score, score)
-            for row, score in zip(rows, scores[some].tolist(), strict=True)
+            for row, score in zip(rows, scores[places].tolist(), strict=True)
             if row in names
         ]
         if len(nearest) >= limit:

@@ -241,7 +241,7 @@ class NodeIndex:
         return indexed
 
     @contextmanager
-    def anew(self, about: Manifest) -> Iterator[None]:
+    def anew(self, description: Manifest) -> Iterator[None]:
         """Change the nodes, commit that, and leave nothing of what was deleted in the files of the index.
 
         In a folder, the embedded store is changed in a copy, which takes its place at the end: what fails
@@ -255,7 +255,7 @@ class NodeIndex:
             with self._change():
                 store.compact()
                 self.beside.compact()
-            self.commit(about)
+            self.commit(description)
             store.clean(timedelta(0))
             if folder is not None and self.words is None:
                 for file in folder.data.glob(f"{WORDS_FILE}*"):  # which nobody keeps in step here
@@ -270,7 +270,7 @@ class NodeIndex:
             yield
             store.compact()
             self.changed = True
-            self.commit(about)
+            self.commit(description)
         except BaseException:
             store.roll_back()
             folder.data = old_data
@@ -351,11 +351,11 @@ class NodeIndex:
             if self.current is not None:
                 self.commit(self.current)
 
-    def commit(self, about: Manifest, midway: bool = False) -> None:
+    def commit(self, description: Manifest, midway: bool = False) -> None:
         """Make what is in the store the index's state; documents that are all blank make no index.
 
         Args:
-            about: What made the index; its data and version do not matter.
+            description: What made the index; its data and version do not matter.
             midway: Whether more will be written at once. Then nothing is committed without a folder, nor of a
                 store that has no transactions.
         """
@@ -365,15 +365,15 @@ class NodeIndex:
         if is_waiting or is_nothing:
             store.commit()
         else:
-            manifest = self._write(about)
+            manifest = self._write(description)
             if folder is not None and not midway:
                 store.clean(OLD_VERSIONS)
                 folder.clean(manifest)
         store.maintain(midway)
 
-    def _write(self, about: Manifest) -> Manifest:
+    def _write(self, description: Manifest) -> Manifest:
         folder, store = self._folder, self.store
-        manifest = replace(about, data="" if folder is None else folder.data.name, version="")
+        manifest = replace(description, data="" if folder is None else folder.data.name, version="")
         if store.is_embedded:
             store.write_about(manifest.as_text())
             store.commit()

@@ -245,7 +245,7 @@ class NodeStore(ABC):
         """What `write_about` kept in the store; None where there is nothing, or no place for it."""
         return None
 
-    def write_about(self, about: str) -> None:  # noqa: B027  # some stores have no place
+    def write_about(self, text: str) -> None:  # noqa: B027  # some stores have no place
         """Keep a short text, which says what made the index, in the store itself, if it has a place for
         it."""
 
@@ -537,8 +537,8 @@ def look_further(
     """
     while wanted > 0 and limit > 0:
         limit = int(min(limit, most))
-        kept, found = find(limit)
-        if len(kept) >= wanted or found < limit or limit >= most:
+        kept, count = find(limit)
+        if len(kept) >= wanted or count < limit or limit >= most:
             return kept[:wanted]
         limit *= 4
     return []
@@ -552,7 +552,10 @@ def same_dimension(dimensions: set[str]) -> str | None:
     """
     if len(dimensions) > 1:
         named = " and ".join(
-            sorted(one if one == "none" else f"{one} dimensions" for one in dimensions)
+            sorted(
+                dimension if dimension == "none" else f"{dimension} dimensions"
+                for dimension in dimensions
+            )
         )
         raise ValueError(
             f"nodes of one store must all have embeddings of one model, or none; found {named}."

@@ -31,7 +31,7 @@ from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import LanguageTrust, TrustMeter
 from llama_pack_densex.text.language import LANGUAGE_NAMES
 from llama_pack_densex.text.terminal import plain_logger
-from llama_pack_densex.wiring import Given, embed_model_for
+from llama_pack_densex.wiring import UserArguments, embed_model_for
 
 logger = plain_logger(__name__)
 
@@ -58,19 +58,19 @@ class Opened:
         return str(self.folder.path) if self.folder is not None else f"the {self.store.name}"
 
 
-def open_store(persist_dir: str | Path | None, given: Given) -> Opened:
+def open_store(persist_dir: str | Path | None, arguments: UserArguments) -> Opened:
     """Open the store of a pack, or make a new one.
 
     Args:
         persist_dir: The pack's folder; None where it has none.
-        given: The parts that the user gave.
+        arguments: The parts that the user gave.
 
     Raises:
         InvalidIndexError: The folder or what is in the store cannot be used.
         ValueError: There are two places for the nodes.
     """
-    vector_store = given.get("vector_store")
-    docstore = given.get("docstore")
+    vector_store = arguments.get("vector_store")
+    docstore = arguments.get("docstore")
     folder = None
     if persist_dir is not None:
         folder = IndexFolder(folder_at(persist_dir))
@@ -96,7 +96,7 @@ class PackIndex:
 
     Args:
         options: The pack's settings.
-        given: The parts that its user gave.
+        arguments: The parts that its user gave.
         parser: Makes nodes of documents.
         opened: The store of its nodes.
 
@@ -114,26 +114,30 @@ class PackIndex:
     """
 
     def __init__(
-        self, options: PackOptions, given: Given, parser: BasePropositionNodeParser, opened: Opened
+        self,
+        options: PackOptions,
+        arguments: UserArguments,
+        parser: BasePropositionNodeParser,
+        opened: Opened,
     ) -> None:
         manifest = opened.manifest
         folder = opened.folder
         is_embedded = opened.store.is_embedded
-        if options.hybrid == "store" and (is_embedded or given.get("vector_store") is None):
+        if options.hybrid == "store" and (is_embedded or arguments.get("vector_store") is None):
             raise ValueError(
                 'hybrid="store" is for a vector_store of your own; with the embedded one, use hybrid=True'
             )
         embed_model, self.embedding_source = embed_model_for(
-            manifest, given.get("embed_model"), opened.where
+            manifest, arguments.get("embed_model"), opened.where
         )
         if embed_model is None and not is_embedded:
             raise ValueError(
                 f"{opened.where} holds embeddings, but there is no embedding model: pass embed_model=, or "
                 "leave vector_store out to search lexically"
             )
-        there = manifest if folder is None or is_index(folder.path) else None
-        words = _words_for(options, given, opened, embed_model)
-        self.nodes = NodeIndex(opened.store, embed_model, words, folder, there)
+        current = manifest if folder is None or is_index(folder.path) else None
+        words = _words_for(options, arguments, opened, embed_model)
+        self.nodes = NodeIndex(opened.store, embed_model, words, folder, current)
         if folder is not None:
             self.nodes.beside.reopen(folder.data, opened.state)
         languages = manifest.languages if manifest else ()
@@ -143,9 +147,9 @@ class PackIndex:
         self._parser = parser
         self._folder = folder
         makers = ("proposition_llm", "propositionizer", "node_parser")
-        self._is_chosen = any(given.get(maker) is not None for maker in makers)
+        self._is_chosen = any(arguments.get(maker) is not None for maker in makers)
         self._embed_model = embed_model_identity(embed_model)
-        self._embed_spec = _embed_spec(given.get("embed_model"), manifest)
+        self._embed_spec = _embed_spec(arguments.get("embed_model"), manifest)
         self._made_by = manifest.propositionizer if manifest else ""
         self.ingestion: IngestionSummary | None = None
         self.failed: Sequence[DocumentOutcome] = ()
@@ -181,11 +185,15 @@ class PackIndex:
                 "documents made by it"
             )
         with self.nodes.writing():
-            before = self._made_by
+            maker_before = self._made_by
             self._made_by = self._parser.propositionizer.fingerprint
             report = None if self._folder is None else self._folder.path / REPORT_FILE
             watch = Watch(
-                self._parser.propositionizer, report, show, total, is_proven=before == self._made_by
+                self._parser.propositionizer,
+                report,
+                show,
+                total,
+                is_proven=maker_before == self._made_by,
             )
             try:
                 with watch:
@@ -344,7 +352,10 @@ def _embed_spec(embed_model: BaseEmbedding | str | None, manifest: Manifest | No
 
 
 def _words_for(
-    options: PackOptions, given: Given, opened: Opened, embed_model: BaseEmbedding | None
+    options: PackOptions,
+    arguments: UserArguments,
+    opened: Opened,
+    embed_model: BaseEmbedding | None,
 ) -> Words | None:
     """How the words of an index are told; None where it is not searched by words.
 
@@ -354,16 +365,16 @@ def _words_for(
     """
     if embed_model is not None and options.hybrid is not True and options.hops == 1:
         return None
-    tokenizer = given.get("tokenizer")
+    tokenizer = arguments.get("tokenizer")
     if tokenizer is not None:  # the comparison gives words without those of propositions
         return tokenizer if isinstance(tokenizer, Words) else Words.by(tokenizer)
     note = opened.store.tokenizer_note
     if opened.folder is not None:
         note = note or note_of(opened.folder.data)
-    made = words_in(note)
-    if isinstance(made, str):
+    words = words_in(note)
+    if isinstance(words, str):
         raise ValueError(
-            f"the words of {opened.where} were told by the tokenizer {made}, which is none of this package: "
+            f"the words of {opened.where} were told by the tokenizer {words}, which is none of this package: "
             'pass that function as tokenizer=, or tokenizer="bigrams" to have them told anew by ours'
         )
-    return made or Words.by("bigrams")
+    return words or Words.by("bigrams")

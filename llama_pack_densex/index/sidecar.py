@@ -139,8 +139,10 @@ class WordsBeside:
             connection.execute("DELETE FROM nodes")
             set_note(connection, _WORDS, self.words.note)
         kept = dict(connection.execute("SELECT id, document_id FROM nodes").fetchall())
-        there = {record.id: record.document_id for record in _all(records)}
-        differ = {kept.get(node_id) or there[node_id] for node_id in kept.keys() ^ there.keys()}
+        documents = {record.id: record.document_id for record in _all(records)}
+        differ = {
+            kept.get(node_id) or documents[node_id] for node_id in kept.keys() ^ documents.keys()
+        }
         if not differ:
             return
         _remove(connection, rows.rows_of_documents(connection, differ))

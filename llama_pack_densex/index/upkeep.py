@@ -86,11 +86,11 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
     """
 
     def check() -> CheckReport:
-        with _opened(path, to_write=repair) as (nodes, about):
-            report = CheckReport(str(path), nodes.store.counts(), tuple(_faults(nodes, about)))
+        with _opened(path, to_write=repair) as (nodes, manifest):
+            report = CheckReport(str(path), nodes.store.counts(), tuple(_faults(nodes, manifest)))
             if repair and report.faults:
-                return _mended(nodes, about, report)
-        if report.faults and Manifest.read(folder_at(path)) != about:
+                return _mended(nodes, manifest, report)
+        if report.faults and Manifest.read(folder_at(path)) != manifest:
             raise InvalidIndexError(f"{path} was changed while it was checked")
         return report
 
@@ -106,23 +106,25 @@ def _opened(path: str | Path, to_write: bool = True) -> Iterator[tuple[NodeIndex
         yield nodes, nodes.current or manifest
 
 
-def _mended(nodes: NodeIndex, about: Manifest, report: CheckReport) -> CheckReport:
+def _mended(nodes: NodeIndex, manifest: Manifest, report: CheckReport) -> CheckReport:
     removed = sorted({document_id for fault in report.faults for document_id in fault.documents})
     nodes.replace(removed, [])
     nodes.store.rebuild_words()
-    nodes.commit(about)
-    left = {fault.text for fault in _faults(nodes, about)}
+    nodes.commit(manifest)
+    left = {fault.text for fault in _faults(nodes, manifest)}
     mended = (Fault(f.kind, f.text, f.documents, mended=f.text not in left) for f in report.faults)
     return CheckReport(report.folder, nodes.store.counts(), tuple(mended), tuple(removed))
 
 
-def _faults(nodes: NodeIndex, about: Manifest) -> Iterator[Fault]:
+def _faults(nodes: NodeIndex, manifest: Manifest) -> Iterator[Fault]:
     yield from _wrong_links(nodes)
     if documents := dict(nodes.store.bad_vectors()):
         yield _fault("vector", "embeddings are missing, of no length or not finite", documents)
     # others are told words later
     searched = (
-        about.hybrid is True or about.hops == 2 or about.embed_model == embed_model_identity(None)
+        manifest.hybrid is True
+        or manifest.hops == 2
+        or manifest.embed_model == embed_model_identity(None)
     )
     if searched and (wrong := nodes.store.wrong_words()):
         yield Fault("words", wrong)
@@ -203,11 +205,11 @@ def compact_index(path: str | Path) -> Compaction:
         IndexInUseError: Somebody is writing to it.
     """
     folder = folder_at(path)
-    with _opened(path) as (nodes, about):
-        before = _bytes_in(folder)
-        with nodes.anew(about):
+    with _opened(path) as (nodes, manifest):
+        bytes_before = _bytes_in(folder)
+        with nodes.anew(manifest):
             pass
-        return Compaction(str(path), before, _bytes_in(folder))
+        return Compaction(str(path), bytes_before, _bytes_in(folder))
 
 
 def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool = False) -> None:
@@ -223,13 +225,13 @@ def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool 
         IndexInUseError: Somebody is writing to it.
     """
     replies = folder_at(path) / REPLIES_FILE
-    with _opened(path) as (nodes, about):
+    with _opened(path) as (nodes, manifest):
         # first, since the index says what there is to purge: after a stop it can be done again
         if purge and replies.exists():
             ReplyCache(replies).purge(nodes.passage_texts(document_ids))
-        with nodes.anew(about) if purge else nullcontext():
+        with nodes.anew(manifest) if purge else nullcontext():
             nodes.replace(document_ids, [])
-        nodes.commit(about)
+        nodes.commit(manifest)
 
 
 def _bytes_in(folder: Path) -> int:

@@ -102,12 +102,12 @@ class Words:
         sample = blake2b(
             json.dumps(self.tokens(SAMPLE)).encode("ascii"), digest_size=16
         ).hexdigest()
-        made = {
+        fields = {
             "tokenizer": self.name,
             "sample": sample,
             "propositions": self.propositions,
         }
-        return json.dumps(made)
+        return json.dumps(fields)
 
     def tokens(self, text: str) -> list[str]:
         """The tokens of a text, as they are in the columns: none of them has a space or half a character in
@@ -220,6 +220,6 @@ def words_in(note: str) -> Words | str | None:
     none."""
     if not note:
         return None
-    made = json.loads(note)
-    name = str(made["tokenizer"])
-    return Words.by(name, made["propositions"]) if name == "bigrams" else name
+    fields = json.loads(note)
+    name = str(fields["tokenizer"])
+    return Words.by(name, fields["propositions"]) if name == "bigrams" else name

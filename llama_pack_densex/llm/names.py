@@ -155,12 +155,12 @@ def _takes_address(name: str) -> bool:
     return bool(PROVIDERS[provider].address) and not own_address
 
 
-def named_llm(name: str, *, asked: bool = True) -> LLM:
+def named_llm(name: str, *, is_called: bool = True) -> LLM:
     """The LLM of a name, with its key from the environment.
 
     Args:
         name: As `parse_name` takes it.
-        asked: Whether it will be sent requests. If not, it needs no key, may have any name, and, if its
+        is_called: Whether it will be sent requests. If not, it needs no key, may have any name, and, if its
             package is missing, is replaced by OpenAI's class, which says what it would be asked.
 
     Raises:
@@ -168,7 +168,7 @@ def named_llm(name: str, *, asked: bool = True) -> LLM:
         ImportError: Its package is missing; the message says which.
     """
     provider, model, _ = parse_name(name)
-    if not asked and not _can_be_made(provider):
+    if not is_called and not _can_be_made(provider):
         provider = "openai"
         name = f"openai:{model}"
     settings = {**PROVIDERS[provider].settings, "model": model}
@@ -176,7 +176,7 @@ def named_llm(name: str, *, asked: bool = True) -> LLM:
         settings["engine"] = model
     if provider == "huggingface":
         settings = {**PROVIDERS[provider].settings, "model_name": model, "tokenizer_name": model}
-    llm: LLM = make_named("llms", name, settings, asked)
+    llm: LLM = make_named("llms", name, settings, is_called)
     try:
         _ = llm.metadata
     except ValueError:  # its class does not know it
@@ -225,7 +225,7 @@ def make_named(
     kind: str,
     name: str,
     settings: dict[str, Any],
-    asked: bool = True,
+    is_called: bool = True,
 ) -> Any:
     """Make a model of LlamaIndex's, with its key and its address.
 
@@ -233,7 +233,7 @@ def make_named(
         kind: "llms" or "embeddings".
         name: As `parse_name` takes it.
         settings: Its other arguments, to which key and address are added.
-        asked: As in `named_llm`.
+        is_called: As in `named_llm`.
     """
     name_of_provider, _, address = parse_name(name)
     provider = PROVIDERS[name_of_provider]
@@ -247,7 +247,7 @@ def make_named(
         if module.endswith("embeddings.huggingface"):
             advice = HUGGINGFACE_ADVICE
         raise ImportError(f"{shown(name)} needs {_package(module)} ({error}); {advice}") from error
-    settings |= _key(name, name_of_provider, address, asked)
+    settings |= _key(name, name_of_provider, address, is_called)
     address = address or _base_url(name_of_provider)
     if address:
         settings[provider.address] = address
@@ -270,10 +270,10 @@ def _holds_key(address: str) -> bool:
     return parts.username is not None or parts.query != ""
 
 
-def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
+def _key(name: str, provider: str, address: str, is_called: bool) -> dict[str, str]:
     """The argument with a model's key; empty if LlamaIndex finds the key itself."""
     if provider == "openai-like":
-        if asked and not (address or os.environ.get("OPENAI_API_BASE") or _base_url(provider)):
+        if is_called and not (address or os.environ.get("OPENAI_API_BASE") or _base_url(provider)):
             raise ValueError(
                 f"{shown(name)} needs its server's address: {name}@http://localhost:8000/v1, --api-base "
                 "at the command line, or the environment variable OPENAI_API_BASE"
@@ -281,7 +281,7 @@ def _key(name: str, provider: str, address: str, asked: bool) -> dict[str, str]:
         return {"api_key": next(filter(None, map(os.environ.get, _OPENAI_LIKE_KEYS)), "none")}
     if provider == "bedrock":
         return _region()
-    if asked:
+    if is_called:
         _need_variables(name, provider)
     return {"api_key": "none, since nothing is asked"} if _lacks_key(provider) else {}
 

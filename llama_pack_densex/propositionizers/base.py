@@ -359,7 +359,7 @@ class DelegatingPropositionizer(Propositionizer):
         """The sets of passages of its own."""
 
     @abstractmethod
-    def _refusal(self, others: Sequence[Passage], count: int) -> str:
+    def _refusal(self, refused: Sequence[Passage], count: int) -> str:
         """What to say of passages that nobody takes, out of so many."""
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:

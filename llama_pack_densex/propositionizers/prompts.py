@@ -228,12 +228,14 @@ def split_in_two(passage: Passage) -> tuple[Passage, Passage] | None:
 _LONGEST_BEFORE = 300  # characters of the sentences before a part
 
 
-def with_sentences_before(context: str, before: str) -> str:
+def with_sentences_before(context: str, text_before: str) -> str:
     """A context with the last one or two short sentences before a part, for its pronouns."""
     starts = [
-        part.start for part in segment(before)[-2:] if len(before) - part.start <= _LONGEST_BEFORE
+        part.start
+        for part in segment(text_before)[-2:]
+        if len(text_before) - part.start <= _LONGEST_BEFORE
     ]
-    sentences = before[min(starts, default=len(before)) :].strip()
+    sentences = text_before[min(starts, default=len(text_before)) :].strip()
     if not sentences or sentences in context:
         return context
     return f"{sentences}\n\n{context}"

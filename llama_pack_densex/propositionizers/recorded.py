@@ -92,10 +92,10 @@ class RecordedPropositionizer(DelegatingPropositionizer):
     def takes(self, passage: Passage) -> bool:
         return not passage.text.strip() or (compared(passage.text),) in self._recorded
 
-    def _refusal(self, others: Sequence[Passage], count: int) -> str:
-        titles = sorted({passage.title for passage in others} - {""})
+    def _refusal(self, refused: Sequence[Passage], count: int) -> str:
+        titles = sorted({passage.title for passage in refused} - {""})
         return (
-            f"{len(others)} of {count} passages are not in {self.path}"
+            f"{len(refused)} of {count} passages are not in {self.path}"
             f"{f', the first of {titles[0]!r}' if titles else ''}. "
             "Split the documents as they were split for the recording, or pass "
             "otherwise=SentencePropositionizer() or another propositionizer for the rest."

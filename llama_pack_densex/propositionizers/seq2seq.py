@@ -115,13 +115,13 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
     def takes(self, passage: Passage) -> bool:
         return is_english(passage.text, f"{passage.title}\n{passage.section}")
 
-    def _refusal(self, others: Sequence[Passage], count: int) -> str:
-        languages = Counter(passage.language for passage in others)
+    def _refusal(self, refused: Sequence[Passage], count: int) -> str:
+        languages = Counter(passage.language for passage in refused)
         counts = (
             f"{LANGUAGE_NAMES[language]} ({times:,})" for language, times in languages.most_common()
         )
         return (
-            f"{len(others):,} of {count:,} passages are not in English, which is all that {self.model} "
+            f"{len(refused):,} of {count:,} passages are not in English, which is all that {self.model} "
             f"knows: {', '.join(counts)}. Pass otherwise=..., another propositionizer for these (at the "
             "command line, --llm names a model for them)."
         )

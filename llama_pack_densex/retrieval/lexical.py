@@ -140,10 +140,10 @@ def _hiding(
     allowed: keywords.Rows | None,
 ) -> list[str]:
     """The pairs that single characters may be hidden in, where no other token of a question is known."""
-    others = [token for token in tokens if token not in single]
+    longer = [token for token in tokens if token not in single]
     if not single:
         return []
-    weights = _weights(others, keywords.rarities(connection, keywords.PASSAGES, others))
+    weights = _weights(longer, keywords.rarities(connection, keywords.PASSAGES, longer))
     if _best_passages(connection, weights, 1, allowed)[0]:
         return []
     return [token for token in keywords.tokens_with(connection, single) if len(token) == 2]

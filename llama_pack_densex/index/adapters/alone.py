@@ -230,12 +230,12 @@ class StoreAlone(NodeStore):
     def read_about(self) -> str | None:
         return next((row.node.get_content() for row in self._paged(self._rows, [ABOUT_ID])), None)
 
-    def write_about(self, about: str) -> None:
+    def write_about(self, text: str) -> None:
         if self.dimension is None:
             return
         metadata = {DIMENSION_KEY: self.dimension}
         row = TextNode(
-            id_=ABOUT_ID, text=about, embedding=nowhere(self.dimension), metadata=metadata
+            id_=ABOUT_ID, text=text, embedding=nowhere(self.dimension), metadata=metadata
         )
         with self._changing():
             self._put([to_wire(row, taken=self.taken_keys)])

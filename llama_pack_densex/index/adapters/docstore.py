@@ -242,8 +242,8 @@ class DocstoreNodes(NodeStore):
     def read_about(self) -> str | None:
         return self.docstore.get_document_hash(_ABOUT)
 
-    def write_about(self, about: str) -> None:
-        self.docstore.set_document_hash(_ABOUT, about)
+    def write_about(self, text: str) -> None:
+        self.docstore.set_document_hash(_ABOUT, text)
         self._changed()
 
     def _check_same(self, held: Collection[Any], kept: Collection[Any]) -> None:
