@@ -69,6 +69,8 @@ MIXTURES: Mapping[str, Mixture] = {
     "0.5 own + 0.2 window + 0.3 passage": {"own": 0.5, "window": 0.2, "passage": 0.3},
     "0.7 own + 0.3 late": {"own": 0.7, "late": 0.3},
     "0.5 own + 0.5 late": {"own": 0.5, "late": 0.5},
+    "0.3 own + 0.7 late": {"own": 0.3, "late": 0.7},
+    "late alone": {"late": 1},
     "(own + window + late) / 3": {"own": 1, "window": 1, "late": 1},
 }
 
