@@ -100,7 +100,12 @@ def _file_on_hub(repository: str, name: str) -> str:
     try:
         return str(hf_hub_download(repository, name, local_files_only=True))
     except LocalEntryNotFoundError:
+        pass
+    try:
         return str(hf_hub_download(repository, name))
+    except LocalEntryNotFoundError as error:
+        # in old versions a ValueError too, which pydantic would wrap
+        raise OSError(str(error)) from error
 
 
 class BiEncoderEmbedding(_LocalEmbedding):

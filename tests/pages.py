@@ -26,13 +26,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib  # which pytest brings
+
+from llama_pack_densex.llm.names import is_installed
 
 BLOCK = re.compile(
     r"^<!-- setup\n(?P<setup>.*?)^-->\n"
@@ -63,7 +64,7 @@ class Block:
             missing = [
                 name
                 for name in self.note.removeprefix("needs: ").split(", ")
-                if find_spec(name) is None
+                if not is_installed(name)
             ]
             return f"not installed: {', '.join(missing)}" if missing else None
         return None

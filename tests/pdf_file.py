@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Literal
 
@@ -49,11 +50,50 @@ def table_drawing(
 
 
 _ESCAPES = str.maketrans({"(": r"\(", ")": r"\)"})
+# A TrueType font of two glyphs, one without a shape and a square: so pages are the same whatever fonts a
+# machine has. Of the first one are characters that were read from a scan, or whose font is nowhere.
+_SQUARE = (
+    "78da63606460606067706060623048ce4d2c60e06128666000093298a4e754a64d5817b51fc8b701f2a53252135392fe"
+    "3bdf00b26b80d82c0328c01ec5bc0ec8de02c42a19b925152c2a20ad0c3f80982d273f39918117c4653401f173132b0a"
+    "185818d8806c90190a606b80f8aa7ec1b2787e9baf0ccccc2f18d081cdff39cc6b9863802c66a01b2100a887b9e07f07"
+    "907cc160c360c3bc06e26024c008166102da0691614237166c930d5c8e198845802423986601ba8d014842742bfcff0f"
+    "21ff3f44b287176c0bcc7540fde2828a8236cc0529cc07fe3830300000cabc30a6"
+)
+_TO_UNICODE = (
+    "begincmap 1 begincodespacerange <0000> <ffff> endcodespacerange "
+    "1 beginbfrange <0000> <ffff> <0000> endbfrange endcmap"
+)
 _JAPANESE_FONT = (
+    "<< /Type /Font /Subtype /Type0 /BaseFont /Square /Encoding /Identity-{direction} "
+    "/ToUnicode {unicode} 0 R /DescendantFonts [ << /Type /Font /Subtype /CIDFontType2 /BaseFont /Square "
+    "/CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) /Supplement 0 >> /DW 1000 "
+    "/CIDToGIDMap {glyphs} 0 R /FontDescriptor << /Type /FontDescriptor /FontName /Square /Flags 4 "
+    "/FontBBox [0 -120 1000 880] /ItalicAngle 0 /Ascent 880 /Descent -120 /StemV 80 "
+    "/FontFile2 {file} 0 R >> >> ] >>"
+)
+_FONT_ELSEWHERE = (
     "<< /Type /Font /Subtype /Type0 /BaseFont /HeiseiKakuGo-W5 /Encoding /UniJIS-UCS2-H /DescendantFonts [ "
     "<< /Type /Font /Subtype /CIDFontType0 /BaseFont /HeiseiKakuGo-W5 /CIDSystemInfo << /Registry (Adobe) "
     "/Ordering (Japan1) /Supplement 2 >> /DW 1000 >> ] >>"
 )
+
+
+def _japanese_fonts(number: int) -> str:
+    """Fonts whose file, characters and glyphs are the objects from a number on: F2, upright F3, F4, whose
+    glyphs have no shapes, and F5, which is not embedded."""
+    objects = {"file": number, "unicode": number + 1}
+    across = _JAPANESE_FONT.format(direction="H", glyphs=number + 2, **objects)
+    upright = _JAPANESE_FONT.format(direction="V", glyphs=number + 2, **objects)
+    shapeless = _JAPANESE_FONT.format(direction="H", glyphs=number + 3, **objects)
+    return f"/F2 {across} /F3 {upright} /F4 {shapeless} /F5 {_FONT_ELSEWHERE}"
+
+
+def _stream(content: bytes) -> str:
+    packed = zlib.compress(content).hex()
+    return (
+        f"<< /Length {len(packed)} /Filter [/ASCIIHexDecode /FlateDecode] >>\n"
+        f"stream\n{packed}\nendstream"
+    )
 
 
 def text_drawing(lines: Sequence[tuple[float, float, str]], upright: bool = False) -> str:
@@ -108,7 +148,8 @@ def pdf_bytes(
         drawings: What else is drawn on each page.
         fields: The form fields of each page, as `form_field` makes them.
     """
-    outline = 4 + 2 * len(pages)
+    font = 4 + 2 * len(pages)
+    outline = font + 4
     labels = f" /Outlines {outline} 0 R" if bookmarks else ""
     labels += " /AcroForm << /Fields [] >>" if fields else ""
     kids = " ".join(f"{4 + 2 * i} 0 R" for i in range(len(pages)))
@@ -122,10 +163,16 @@ def pdf_bytes(
         drawing += drawings[i] if drawings else ""
         objects += [
             "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R "
-            f"/F2 {_JAPANESE_FONT} /F3 {_JAPANESE_FONT.replace('-UCS2-H', '-UCS2-V')} >> >> "
+            f"{_japanese_fonts(font)} >> >> "
             f"/Annots [{' '.join(fields[i]) if fields else ''}] /Contents {5 + 2 * i} 0 R >>",
             f"<< /Length {len(drawing)} >>\nstream\n{drawing}\nendstream",
         ]
+    objects += [
+        _stream(zlib.decompress(bytes.fromhex(_SQUARE))),
+        _stream(_TO_UNICODE.encode()),
+        _stream(b"\0\1" * 65_536),
+        _stream(b"\0\0" * 65_536),
+    ]
     if bookmarks:
         last = outline + len(bookmarks)
         objects.append(

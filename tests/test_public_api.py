@@ -34,6 +34,7 @@ NEEDED_MODULES = {
     "llama_pack_densex.compare": "ir_measures",
     "llama_pack_densex.evaluation": "ir_measures",
     "llama_pack_densex.ingestion.ray": "ray",
+    "llama_pack_densex.ingestion.ray.ingest_shards": "chromadb",
     "llama_pack_densex.serving.app": "fastapi",
     "llama_pack_densex.serving.mcp": "mcp",
 }

@@ -253,6 +253,26 @@ def test_columns_are_read_one_after_another(
     assert text.split("\n") == [heading[2], *(line for column in columns for line in column)]
 
 
+def test_columns_of_characters_without_shapes_are_read_one_after_another(tmp_path: Path) -> None:
+    drawing = text_drawing(across(塔, 市, shift=6)).replace("/F2", "/F4")
+    (text,) = pages(tmp_path / "a.pdf", [drawing])
+    assert text.split("\n") == [*塔, *市]
+
+
+def test_text_in_a_font_that_is_nowhere_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # no font has shapes for what is for private use
+    drawing = text_drawing([(90, 660, "\ue000\ue001"), (90, 640, "\ue002")]).replace("/F2", "/F5")
+    page = drawing + text_drawing([(90, 600, "An embedded 字"), (90, 580, " ")])
+    pages(tmp_path / "a.pdf", [page, page])
+    (warning,) = caplog.messages
+    assert "a.pdf has text in a font that neither it nor this machine has" in warning
+    caplog.clear()
+    pages(tmp_path / "b.pdf", [page.replace("/F5", "/F2")])
+    assert not caplog.messages
+
+
 def test_three_columns_between_a_heading_and_a_line_below(tmp_path: Path) -> None:
     small = [[line[:20] for line in column] for column in (TOWER, MARKET, BRIDGE)]
     below = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_pack_densex import DenseXRetrievalPack
 from llama_pack_densex.evaluation.models import CachedEmbedding
 from llama_pack_densex.index.manifest import InvalidIndexError
+from llama_pack_densex.llm.names import is_installed
 from llama_pack_densex.models import RETRIEVERS, embed_model_identity, resolve_embed_model
 from tests.test_cli import run, run_json
 
@@ -22,7 +22,7 @@ from tests.test_cli import run, run_json
 pytestmark = [
     pytest.mark.together("torch"),
     pytest.mark.skipif(
-        find_spec("sentence_transformers") is None,
+        not is_installed("llama_index.embeddings.huggingface"),
         reason="the extra [huggingface] is not installed",
     ),
 ]

@@ -65,7 +65,9 @@ def inform(message: str) -> None:
 
 def is_terminal() -> bool:
     """Whether progress is shown, on stderr."""
-    return sys.stderr.isatty()
+    # what Rich puts in its place while it shows progress is no terminal before its version 14.2
+    stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
+    return bool(stream.isatty())
 
 
 def can_ask() -> bool:

@@ -37,6 +37,10 @@ logger = plain_logger(__name__)
 
 _XFA = (raw.FORMTYPE_XFA_FULL, raw.FORMTYPE_XFA_FOREGROUND)
 _XFA_ADVICE = "whose fields may be missing here: print it to a PDF in Adobe Acrobat, and read that"
+_FONT_ADVICE = (
+    "has text in a font that neither it nor this machine has, and may have been read without some of it: "
+    "install fonts for its language (for Japanese on Debian: apt install fonts-noto-cjk)"
+)
 _PDFIUM = threading.Lock()  # it may be used by one thread at a time
 # What PDFium puts for a hyphen that parts a word at the end of a line.
 _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")
@@ -54,7 +58,7 @@ def read_pages(file: Path) -> list[Part]:
         title = titled(document.get_metadata_value("Title"))
         begun = _sections_begun(document)
         section = ""
-        for number, text in enumerate(_without_running_lines(_page_texts(document))):
+        for number, text in enumerate(_without_running_lines(_page_texts(document, file))):
             page = str(number + 1)
             metadata = {**title, "page_label": document.get_page_label(number) or page}
             if section and number not in begun:
@@ -85,12 +89,14 @@ class _Layout:
             be told.
         tables: Its tables.
         wraps: What takes the places of characters that end a line amid a paragraph.
+        has_fonts: Whether there are the fonts of all of it: of others, PDFium leaves out single characters.
     """
 
     text: str
     boxes: Mapping[int, Box]
     tables: Sequence[PdfTable]
     wraps: Mapping[int, str]
+    has_fonts: bool
 
     def is_at_top(self, table: PdfTable) -> bool:
         """Whether a table may go on with one of the page before."""
@@ -101,11 +107,15 @@ class _Layout:
         return self.text.count("\n", max(table.places)) <= _RUNNING
 
 
-def _page_texts(document: Any) -> Iterator[str]:
+def _page_texts(document: Any, file: Path) -> Iterator[str]:
     """The text of each page, with its tables as Markdown, and what was filled into its forms."""
     last_table: PdfTable | None = None  # with which the page before ends
+    is_warned = False
     for page in document:
         layout = _read_layout(document, page)
+        if not layout.has_fonts and not is_warned:
+            is_warned = True
+            logger.warning("%s %s", file, _FONT_ADVICE)
         tables: list[PdfTable] = []
         for table in layout.tables:
             if last_table and layout.is_at_top(table):
@@ -122,7 +132,8 @@ def _read_layout(document: Any, page: Any) -> _Layout:
     text = text_page.get_text_range()
     is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
     may_have_tables = bool(frames) or may_have_columns(text)
-    has_shape = fields or may_have_tables or _may_be_out_of_order(text_page)
+    flat_texts = _flat_texts(page, text_page)
+    has_shape = fields or may_have_tables or bool(flat_texts) or _may_be_out_of_order(text_page)
     boxes = _boxes(text_page, text) if is_mapped and has_shape else {}
     wraps: dict[int, str] = {}
     if is_mapped and not fields:
@@ -131,7 +142,7 @@ def _read_layout(document: Any, page: Any) -> _Layout:
     tables: list[PdfTable] = []
     if may_have_tables:
         tables = find_tables(text, boxes, frames, partial(_is_code, text_page, origins))
-    return _Layout(text, boxes, tables, wraps)
+    return _Layout(text, boxes, tables, wraps, all(map(_is_embedded, flat_texts)))
 
 
 def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:
@@ -164,6 +175,29 @@ def _boxes(text_page: Any, text: str) -> dict[int, Box]:
 def _box_at(text_page: Any, place: int) -> Box:
     left, bottom, right, top = text_page.get_charbox(place, loose=True)
     return Box(left, -top, right, -bottom)
+
+
+# Text without shapes
+
+_FLAT = 0.1  # points; characters that have a shape are higher
+_ONE_CHARACTER = 4  # bytes, with the NUL at its end
+
+
+def _flat_texts(page: Any, text_page: Any) -> list[Any]:
+    """Text objects whose characters have no height: read from a scan, or in a font that is nowhere."""
+    flat_texts = []
+    for text_object in page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT]):
+        left, bottom, right, top = text_object.get_bounds()
+        if left == right or top - bottom >= _FLAT:
+            continue
+        size = raw.FPDFTextObj_GetText(text_object, text_page, None, 0)
+        if size > _ONE_CHARACTER:  # one may be a space
+            flat_texts.append(text_object)
+    return flat_texts
+
+
+def _is_embedded(text_object: Any) -> bool:
+    return bool(raw.FPDFFont_GetIsEmbedded(raw.FPDFTextObj_GetFont(text_object)))
 
 
 # Forms and columns

@@ -19,7 +19,6 @@ from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 
-from llama_pack_densex.index.adapters.faiss import FaissNodes, exact_store
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
 from tests.stores.foreign.docstore_nodes import (
     DIMENSION,
@@ -33,6 +32,8 @@ from tests.stores.foreign.docstore_nodes import (
 
 faiss = pytest.importorskip("faiss")
 from llama_index.vector_stores.faiss import FaissMapVectorStore, FaissVectorStore  # noqa: E402
+
+from llama_pack_densex.index.adapters.faiss import FaissNodes, exact_store  # noqa: E402
 
 
 def flat() -> Any:
