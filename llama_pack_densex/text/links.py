@@ -51,6 +51,7 @@ _MARKS_IN_CODE = "<>[]()~"
 _HIDDEN_MARKS = "\ufde0\ufde1\ufde2\ufde3\ufde4\ufde5\ufde6"  # characters that no text has
 _HIDE = str.maketrans(_MARKS_IN_CODE, _HIDDEN_MARKS)
 _SHOW = str.maketrans(_HIDDEN_MARKS, _MARKS_IN_CODE)
+_POWER = re.compile(r"(?<=\d)<sup>(?=[-−]?\d+</sup>)", re.IGNORECASE)
 _SPACES = re.compile(r"(?<=\S)[ \t]{2,}(?=\S)")
 _MARKS = ("[", "<", "~~", "://", "data:")
 
@@ -102,6 +103,7 @@ def searchable_text(text: str) -> str:
     words = _DEFINITION.sub("", words)
     words = STRUCK_OUT.sub("", words)
     words = _ADDRESS.sub(r"\g<host>", words)
+    words = _POWER.sub("^", words)
     words = _TAG.sub("", _LINE_TAG.sub(" ", words)).translate(_SHOW)
     return text if words == text else _SPACES.sub(" ", words)
 

@@ -37,6 +37,7 @@ pytestmark = pytest.mark.pure
             "One<br>two <b>three</b> <a href='https://example.com'>four</a><!-- five -->",
             "One two three four",
         ),
+        ("10<sup>-3</sup> of 50 m<sup>2</sup>, the 1<sup>st</sup>", "10^-3 of 50 m2, the 1st"),
     ],
 )
 def test_words_stay_and_targets_go(text: str, searched: str) -> None:
