@@ -39,6 +39,7 @@ class Structure:
     Args:
         elements: Code and tables by the line that they begin on.
         items: The depths of list items, 1 for the outermost, by the line that they begin on.
+        later_items: The lines that items begin on which are not the first of their list.
         depths: How deep in lists the lines of paragraphs are.
         continued: The lines below the first of an item's paragraph that are indented as it is, of a
             footnote, and of the bytes of a picture.
@@ -46,6 +47,7 @@ class Structure:
 
     elements: dict[int, Element]
     items: dict[int, int]
+    later_items: set[int]
     depths: dict[int, int]
     continued: set[int]
 
@@ -65,7 +67,7 @@ def read_structure(text: str, lines: Sequence[Line]) -> Structure:
     tokens = _parse(raw)
     elements.update(chain(_tables(tokens, by_number), _code(tokens, by_number)))
     continued = {*_footnote_lines(raw), *_picture_lines(text, lines)}
-    structure = Structure(elements, {}, {}, continued)
+    structure = Structure(elements, {}, set(), {}, continued)
     _note_items(tokens, raw, structure)
     return structure
 
@@ -143,9 +145,12 @@ def _code(tokens: Sequence[Token], by_number: Mapping[int, Line]) -> Iterator[tu
 
 def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structure) -> None:
     depth = 0
+    above = ""
     for token in tokens:
         if token.type == "list_item_open":
             depth += 1
+            if above == "list_item_close":
+                structure.later_items.add(_lines_of(token).start)
             structure.items[_lines_of(token).start] = depth
         elif token.type == "list_item_close":
             depth -= 1
@@ -157,6 +162,7 @@ def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structur
                 structure.continued.update(
                     number for number in below if _indentation(raw[number]) > indentation
                 )
+        above = token.type
 
 
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]:")

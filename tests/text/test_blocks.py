@@ -110,6 +110,12 @@ def test_an_item_needs_the_line_that_leads_its_list_in_and_the_items_around_it()
     }
 
 
+def test_a_step_below_the_table_of_the_step_before_it_is_no_heading() -> None:
+    table = "   | Port | Use |\n   | --- | --- |\n   | A1 | uplink |"
+    text = f"Connect it:\n\n1. Plug it in.\n\n{table}\n\n2. Press Start\n\nIt is on."
+    assert ("item", "2. Press Start") in kinds(text)
+
+
 def test_an_item_in_japanese_plain_text_needs_it_too() -> None:
     text = "次のものを持参すること：\n・果物\n・パン"
     assert needs(text) == {item: ["次のものを持参すること："] for item in ("・果物", "・パン")}
