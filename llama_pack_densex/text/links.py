@@ -51,6 +51,11 @@ _MARKS_IN_CODE = "<>[]()~"
 _HIDDEN_MARKS = "\ufde0\ufde1\ufde2\ufde3\ufde4\ufde5\ufde6"  # characters that no text has
 _HIDE = str.maketrans(_MARKS_IN_CODE, _HIDDEN_MARKS)
 _SHOW = str.maketrans(_HIDDEN_MARKS, _MARKS_IN_CODE)
+_WRITTEN_TAG = re.compile(
+    rf"[A-Za-z\d_.]{{0,40}}(?:{_LINE_TAG.pattern}|{_TAG.pattern}|</?(?:del|s|strike|pre)\b[^<>]{{0,200}}>)"
+    r"|<!--|-->",
+    re.IGNORECASE,
+)
 _POWER = re.compile(r"(?<=\d)<sup>(?=[-−]?\d+</sup>)", re.IGNORECASE)
 _SPACES = re.compile(r"(?<=\S)[ \t]{2,}(?=\S)")
 _MARKS = ("[", "<", "~~", "://", "data:")
@@ -106,6 +111,24 @@ def searchable_text(text: str) -> str:
     words = _POWER.sub("^", words)
     words = _TAG.sub("", _LINE_TAG.sub(" ", words)).translate(_SHOW)
     return text if words == text else _SPACES.sub(" ", words)
+
+
+def with_tags_as_code(text: str) -> str:
+    """A text that is no markup, with the tags and comments that it writes about marked as code.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The text with backticks around them.
+
+    Example:
+        >>> with_tags_as_code("A row begins with <tr>.")
+        'A row begins with `<tr>`.'
+    """
+    if "<" not in text or "`" in text:
+        return text
+    return _WRITTEN_TAG.sub(r"`\g<0>`", text)
 
 
 def without_pictures(text: str) -> str:
