@@ -219,12 +219,23 @@ def _pipe_table(
         line = by_number[number]
         if "|" not in line.text:  # Markdown takes the line below a table for a row of one cell
             break
+        cells += _beyond_header(line.text, len(names))
         blocks.append(Block(line.start, line.end, "row", names=names, cells=tuple(cells)))
         after = number + 1
-    is_record = len(names) == 2 and not any(names)
+    is_record = (
+        len(names) == 2 and not any(names) and all(len(row.cells) == 2 for row in blocks[1:])
+    )
     if is_record and len(blocks) > 1:
         blocks = [_record(blocks)]
     return first, Element(after, _with_groups(blocks))
+
+
+def _beyond_header(line: str, columns: int) -> Iterator[str]:
+    """The cells of a row behind as many as its header has, which Markdown leaves out."""
+    cells = re.split(PIPE, line.rstrip().removesuffix("|"))
+    if not any(map(str.isalnum, cells[0])):  # before the first pipe
+        del cells[0]
+    yield from (_cell_text(cell.replace(r"\|", "|")) for cell in cells[columns:])
 
 
 _LONGEST_GROUP = 60  # characters of a row that is a heading

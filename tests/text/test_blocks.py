@@ -204,6 +204,14 @@ def test_the_line_below_a_table_is_no_row() -> None:
     assert kinds(f"{NAMES}\n| Tea | kg | 9 |\nAll is fresh.")[-1] == ("prose", "All is fresh.")
 
 
+def test_the_cells_of_a_row_that_is_wider_than_its_header_are_stated() -> None:
+    text = "| Part | Use |\n| --- | --- |\n| A1 | up \\| down | since 2019 |\n| B2 | console |"
+    stated = ("Part: A1; Use: up | down; since 2019", "Part: B2; Use: console")
+    assert passage_sentences(text) == stated
+    nameless = "|  |  |\n| --- | --- |\n| A1 | up | since 2019 |"
+    assert passage_sentences(nameless) == ("A1; up; since 2019",)
+
+
 def test_a_table_in_an_item_needs_the_item() -> None:
     table = "   | a | b |\n   |---|---|\n   | 1 | 2 |"
     assert needs(f"1. 料金は次のとおり。\n\n{table}")["| 1 | 2 |"][0] == "1. 料金は次のとおり。"
