@@ -21,6 +21,7 @@ from llama_pack_densex.node_parsers.splitting import HEADED, title_of
 from llama_pack_densex.reading import UnreadableFileError, find_files, read_file
 from llama_pack_densex.reading.encoding import decode
 from llama_pack_densex.reading.readers import READERS
+from llama_pack_densex.text.links import searchable_text
 from tests.pdf_file import pdf_bytes, table_drawing
 
 JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
@@ -860,6 +861,18 @@ def test_a_byte_that_is_wrong_costs_no_other_character(
     assert "a.txt has bytes that are no text" in caplog.text
 
 
+def test_what_a_page_says_about_tags_stays_in_what_is_searched(tmp_path: Path) -> None:
+    page = (
+        "<p>Use <code>&lt;tr&gt;</code> in a &lt;table&gt;, and &lt;!-- for a List&lt;A&gt;; 5 &lt; 7.</p>"
+        "<!-- nothing --><pre>a &lt; b</pre>"
+    )
+    text = html(tmp_path, page)
+    assert text == (
+        "Use `<tr>` in a `<table>`, and `<!--` for a `List<A>`; 5 < 7.\n\n```\na < b\n```\n"
+    )
+    assert searchable_text(text) == text
+
+
 def test_powers_and_notes_of_a_page_are_no_digits_of_the_number_before_them(tmp_path: Path) -> None:
     page = (
         "<p>10<sup>6</sup> m<sup>2</sup> of <b>1998</b><sup><a>2</a></sup>, the "
@@ -951,8 +964,8 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
     )
     (document,) = read_file(file, "a.docx")
     assert document.text == (
-        "# Staff\n\n# Leave\n\n2. Ask.\n3. Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 <a "
-        "month> |\n\nIt opens.\n\n1. Since 1859.\n"
+        "# Staff\n\n# Leave\n\n2. Ask.\n3. Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 `<a "
+        "month>` |\n\nIt opens.\n\n1. Since 1859.\n"
     )
     assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
 

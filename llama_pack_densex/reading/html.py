@@ -14,11 +14,12 @@ from zipfile import ZipFile
 import lxml  # noqa: F401  (Beautiful Soup takes it by name, and would not say which package is missing)
 from bs4 import BeautifulSoup
 from bs4.dammit import EncodingDetector
-from bs4.element import Tag
+from bs4.element import PreformattedString, Tag
 
 from llama_pack_densex.reading.encoding import decode_file, read_bytes
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.tables import Cell, Grid, cells_of, lay_out, to_markdown
+from llama_pack_densex.text.links import with_tags_as_code
 from llama_pack_densex.text.tokens import on_one_line
 
 # what a browser does not show, what repeats on every page of a site, and readings set above kanji
@@ -94,6 +95,7 @@ def html_to_text(html: str) -> tuple[str, str]:
     for tag in soup.select(_DROPPED):
         tag.extract()
     _drop_menus(soup)
+    _mark_written_tags(soup)
     for tag in soup.find_all("sup"):
         _write_superscript(tag)
     for tag in soup.select(_STRUCK):
@@ -142,6 +144,13 @@ def _drop_menus(soup: Tag) -> None:
         texts = menu.find_all(string=_TEXT)
         if id(menu) not in around and all(text.find_parent("a") for text in texts):
             menu.extract()
+
+
+def _mark_written_tags(soup: Tag) -> None:
+    """Mark what a text says about tags, which Markdown would take for tags."""
+    for text in soup.find_all(string=re.compile("<|-->")):
+        if not isinstance(text, PreformattedString) and not text.find_parent("pre"):
+            text.replace_with(with_tags_as_code(text))
 
 
 def _write_superscript(tag: Tag) -> None:

@@ -129,6 +129,9 @@ class _Scanner:
         after, level = end_of_heading(self._lines, place, goes_on=goes_on)
         if not level or len(line.text) > _LONGEST_HEADING:
             return None
+        is_numbered = after == place + 1 and line.text[0].isdigit()
+        if is_numbered and line.number in self._structure.later_items:
+            return None  # a step, though a table or code is above it
         return after, [Block(line.start, self._lines[after - 1].end, "heading", level)]
 
     def _summary_at(self, place: int) -> _Special | None:

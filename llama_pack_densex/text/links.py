@@ -45,6 +45,18 @@ _TAG = re.compile(
     r"|sup|table|tbody|tfoot|thead|time|u|ul|var|video|wbr)\b[^<>]{0,2000}>",
     re.IGNORECASE,
 )
+# Code within a line; behind "`_" it is a link of reStructuredText.
+_CODE = re.compile(r"(?<!`)(`{1,2})(?!`)(?:.|\n(?!\s*\n)){1,500}?(?<!`)\1(?![`_])")
+_MARKS_IN_CODE = "<>[]()~"
+_HIDDEN_MARKS = "\ufde0\ufde1\ufde2\ufde3\ufde4\ufde5\ufde6"  # characters that no text has
+_HIDE = str.maketrans(_MARKS_IN_CODE, _HIDDEN_MARKS)
+_SHOW = str.maketrans(_HIDDEN_MARKS, _MARKS_IN_CODE)
+_WRITTEN_TAG = re.compile(
+    rf"[A-Za-z\d_.]{{0,40}}(?:{_LINE_TAG.pattern}|{_TAG.pattern}|</?(?:del|s|strike|pre)\b[^<>]{{0,200}}>)"
+    r"|<!--|-->",
+    re.IGNORECASE,
+)
+_POWER = re.compile(r"(?<=\d)<sup>(?=[-−]?\d+</sup>)", re.IGNORECASE)
 _SPACES = re.compile(r"(?<=\S)[ \t]{2,}(?=\S)")
 _MARKS = ("[", "<", "~~", "://", "data:")
 
@@ -73,7 +85,8 @@ def searchable_text(text: str) -> str:
     """A text as it is embedded and searched: the words of links and pictures, and not where they lead.
 
     An address that stands for itself is shortened to its host. What is struck out (`~~`, `<del>`) is left
-    out, so are comments, and the tags of HTML. A picture that is a link, as badges are, says nothing.
+    out, so are comments, and the tags of HTML. A picture that is a link, as badges are, says nothing. Code
+    within a line (`<br>`) stays as it is.
 
     Args:
         text: Any text, Markdown or plain.
@@ -87,15 +100,35 @@ def searchable_text(text: str) -> str:
     """
     if not any(mark in text for mark in _MARKS):
         return text
-    words = _without_comments(DATA_URI.sub("", text))
+    words = _CODE.sub(lambda code: code[0].translate(_HIDE), DATA_URI.sub("", text))
+    words = _without_comments(words)
     words = _LINKED_PICTURE.sub("", words)
     words = _PICTURE.sub(r"\g<words>", words)
     words = _LINK.sub(r"\g<words>", words)
     words = _DEFINITION.sub("", words)
     words = STRUCK_OUT.sub("", words)
     words = _ADDRESS.sub(r"\g<host>", words)
-    words = _TAG.sub("", _LINE_TAG.sub(" ", words))
+    words = _POWER.sub("^", words)
+    words = _TAG.sub("", _LINE_TAG.sub(" ", words)).translate(_SHOW)
     return text if words == text else _SPACES.sub(" ", words)
+
+
+def with_tags_as_code(text: str) -> str:
+    """A text that is no markup, with the tags and comments that it writes about marked as code.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The text with backticks around them.
+
+    Example:
+        >>> with_tags_as_code("A row begins with <tr>.")
+        'A row begins with `<tr>`.'
+    """
+    if "<" not in text or "`" in text:
+        return text
+    return _WRITTEN_TAG.sub(r"`\g<0>`", text)
 
 
 def without_pictures(text: str) -> str:

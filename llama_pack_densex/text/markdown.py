@@ -39,6 +39,7 @@ class Structure:
     Args:
         elements: Code and tables by the line that they begin on.
         items: The depths of list items, 1 for the outermost, by the line that they begin on.
+        later_items: The lines that items begin on which are not the first of their list.
         depths: How deep in lists the lines of paragraphs are.
         continued: The lines below the first of an item's paragraph that are indented as it is, of a
             footnote, and of the bytes of a picture.
@@ -46,6 +47,7 @@ class Structure:
 
     elements: dict[int, Element]
     items: dict[int, int]
+    later_items: set[int]
     depths: dict[int, int]
     continued: set[int]
 
@@ -65,7 +67,7 @@ def read_structure(text: str, lines: Sequence[Line]) -> Structure:
     tokens = _parse(raw)
     elements.update(chain(_tables(tokens, by_number), _code(tokens, by_number)))
     continued = {*_footnote_lines(raw), *_picture_lines(text, lines)}
-    structure = Structure(elements, {}, {}, continued)
+    structure = Structure(elements, {}, set(), {}, continued)
     _note_items(tokens, raw, structure)
     return structure
 
@@ -143,9 +145,12 @@ def _code(tokens: Sequence[Token], by_number: Mapping[int, Line]) -> Iterator[tu
 
 def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structure) -> None:
     depth = 0
+    above = ""
     for token in tokens:
         if token.type == "list_item_open":
             depth += 1
+            if above == "list_item_close":
+                structure.later_items.add(_lines_of(token).start)
             structure.items[_lines_of(token).start] = depth
         elif token.type == "list_item_close":
             depth -= 1
@@ -157,6 +162,7 @@ def _note_items(tokens: Sequence[Token], raw: Sequence[str], structure: Structur
                 structure.continued.update(
                     number for number in below if _indentation(raw[number]) > indentation
                 )
+        above = token.type
 
 
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]:")
@@ -213,12 +219,23 @@ def _pipe_table(
         line = by_number[number]
         if "|" not in line.text:  # Markdown takes the line below a table for a row of one cell
             break
+        cells += _beyond_header(line.text, len(names))
         blocks.append(Block(line.start, line.end, "row", names=names, cells=tuple(cells)))
         after = number + 1
-    is_record = len(names) == 2 and not any(names)
+    is_record = (
+        len(names) == 2 and not any(names) and all(len(row.cells) == 2 for row in blocks[1:])
+    )
     if is_record and len(blocks) > 1:
         blocks = [_record(blocks)]
     return first, Element(after, _with_groups(blocks))
+
+
+def _beyond_header(line: str, columns: int) -> Iterator[str]:
+    """The cells of a row behind as many as its header has, which Markdown leaves out."""
+    cells = re.split(PIPE, line.rstrip().removesuffix("|"))
+    if not any(map(str.isalnum, cells[0])):  # before the first pipe
+        del cells[0]
+    yield from (_cell_text(cell.replace(r"\|", "|")) for cell in cells[columns:])
 
 
 _LONGEST_GROUP = 60  # characters of a row that is a heading

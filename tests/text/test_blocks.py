@@ -110,6 +110,12 @@ def test_an_item_needs_the_line_that_leads_its_list_in_and_the_items_around_it()
     }
 
 
+def test_a_step_below_the_table_of_the_step_before_it_is_no_heading() -> None:
+    table = "   | Port | Use |\n   | --- | --- |\n   | A1 | uplink |"
+    text = f"Connect it:\n\n1. Plug it in.\n\n{table}\n\n2. Press Start\n\nIt is on."
+    assert ("item", "2. Press Start") in kinds(text)
+
+
 def test_an_item_in_japanese_plain_text_needs_it_too() -> None:
     text = "次のものを持参すること：\n・果物\n・パン"
     assert needs(text) == {item: ["次のものを持参すること："] for item in ("・果物", "・パン")}
@@ -196,6 +202,14 @@ def test_a_row_may_hold_code_and_escaped_pipes() -> None:
 
 def test_the_line_below_a_table_is_no_row() -> None:
     assert kinds(f"{NAMES}\n| Tea | kg | 9 |\nAll is fresh.")[-1] == ("prose", "All is fresh.")
+
+
+def test_the_cells_of_a_row_that_is_wider_than_its_header_are_stated() -> None:
+    text = "| Part | Use |\n| --- | --- |\n| A1 | up \\| down | since 2019 |\n| B2 | console |"
+    stated = ("Part: A1; Use: up | down; since 2019", "Part: B2; Use: console")
+    assert passage_sentences(text) == stated
+    nameless = "|  |  |\n| --- | --- |\n| A1 | up | since 2019 |"
+    assert passage_sentences(nameless) == ("A1; up; since 2019",)
 
 
 def test_a_table_in_an_item_needs_the_item() -> None:

@@ -37,6 +37,7 @@ pytestmark = pytest.mark.pure
             "One<br>two <b>three</b> <a href='https://example.com'>four</a><!-- five -->",
             "One two three four",
         ),
+        ("10<sup>-3</sup> of 50 m<sup>2</sup>, the 1<sup>st</sup>", "10^-3 of 50 m2, the 1st"),
     ],
 )
 def test_words_stay_and_targets_go(text: str, searched: str) -> None:
@@ -52,12 +53,18 @@ def test_words_stay_and_targets_go(text: str, searched: str) -> None:
         "~~~\ncode\n~~~",
         "Write `~~text~~` to strike it out.",
         "取り消しは`<del>`で始まり`</del>`で終わる。",
+        "Use `<tr>` for a row, ``List<A>`` for a list, `<!--` and `-->` for comments, `[text](url)`.",
         "metadata: none",
         "1〜3日、約~5個",
     ],
 )
 def test_what_is_no_link_stays(text: str) -> None:
     assert searchable_text(text) == text
+
+
+def test_links_whose_words_are_code_are_links() -> None:
+    text = "See [`<tr>`](https://example.com/tr), and `a\n\nb<b>c</b>`."
+    assert searchable_text(text) == "See `<tr>`, and `a\n\nbc`."
 
 
 def test_links_stay_in_what_an_llm_reads_and_the_bytes_of_pictures_do_not() -> None:
