@@ -184,11 +184,16 @@ def test_a_store_that_was_emptied_answers_everything(nodes: EmbeddedNodes) -> No
     assert nodes.vector_store.query(VectorStoreQuery(vector_of("a/1"), 3, doc_ids=["a"])).ids == []
 
 
+@pytest.mark.parametrize("documents", [1, 20])
+@pytest.mark.usefixtures("soon_a_graph")
 def test_a_store_that_was_emptied_takes_embeddings_of_another_dimension(
-    nodes: EmbeddedNodes,
+    nodes: EmbeddedNodes, documents: int
 ) -> None:
-    nodes.replace([], document("a"))
-    nodes.replace(["a"], [])
+    nodes.replace([], many(0, documents))
+    nodes.commit()
+    nodes.maintain()
+    assert len(ids_found(nodes, "a", 3)) == 3
+    nodes.replace([*nodes.documents()], [])
     nodes.replace([], [TextNode(id_="x", text="t", embedding=[1.0, 0.0])])
     assert [
         found.id
