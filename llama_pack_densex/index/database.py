@@ -332,8 +332,11 @@ class Database:
         if self._memory is not None:
             self._turns.release()
             return
+        assert self.file is not None
+        # one that may not write may have been told that nobody does
+        is_kept = not connection.in_transaction and _is_writable(self.file)
         with self._guard:
-            if len(self._idle) < _MOST_IDLE and not connection.in_transaction:
+            if len(self._idle) < _MOST_IDLE and is_kept:
                 self._idle.append(connection)
                 return
         connection.close()

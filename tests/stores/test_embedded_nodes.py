@@ -27,6 +27,7 @@ from llama_pack_densex.index.node_store import DocumentRecord, IndexCounts, Node
 from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
+from tests.another_process import run_program
 
 DIMENSION = 16
 
@@ -535,6 +536,28 @@ def test_two_writers_wait_for_one_another(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert EmbeddedVectorStore(tmp_path).nodes.counts().documents == 30
+
+
+WRITER = """
+import sys
+from llama_pack_densex.index.vector_store import EmbeddedVectorStore
+from tests.stores.test_embedded_nodes import document
+EmbeddedVectorStore(sys.argv[1]).add(document("b"))
+"""
+
+
+def test_who_may_not_write_sees_what_others_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = EmbeddedVectorStore(tmp_path)
+    store.add(document("a"))
+    store.nodes.database.close()
+    # in place of rights, which the superuser always has
+    monkeypatch.setattr(database, "_is_writable", lambda file: False)
+    reader = EmbeddedVectorStore(tmp_path).nodes
+    assert set(reader.documents()) == {"a"}
+    assert run_program(WRITER, tmp_path)[0] == 0
+    assert set(reader.documents()) == {"a", "b"}
 
 
 def test_a_copy_made_by_others_is_looked_into_once(tmp_path: Path) -> None:
