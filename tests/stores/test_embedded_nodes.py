@@ -314,6 +314,20 @@ def test_a_large_table_gets_an_index_and_finds_what_came_before_and_after_it(
 
 
 @pytest.mark.usefixtures("soon_a_graph")
+def test_many_equal_embeddings_do_not_hide_others_in_the_index(nodes: EmbeddedNodes) -> None:
+    equal = [
+        TextNode(id_=f"e{n}", text="equal", embedding=vector_of("equal")) for n in range(1_500)
+    ]
+    others = [f"o{n}" for n in range(50)]
+    nodes.replace([], equal)
+    nodes.replace([], [TextNode(id_=o, text=o, embedding=vector_of(o)) for o in others])
+    nodes.commit()
+    assert nodes.maintain()
+    assert [ids_found(nodes, other) for other in others] == [[other] for other in others]
+    assert set(ids_found(nodes, "equal", 9)) <= {node.node_id for node in equal}
+
+
+@pytest.mark.usefixtures("soon_a_graph")
 def test_deleted_and_replaced_nodes_are_not_found_through_the_index(nodes: EmbeddedNodes) -> None:
     nodes.replace([], many(0, 200))
     nodes.maintain()
