@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import usearch.index
 from llama_index.core import Document
 from llama_index.core.schema import BaseNode, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import (
@@ -22,6 +23,7 @@ from llama_index.core.vector_stores.types import (
 from llama_pack_densex import HierarchicalPropositionNodeParser
 from llama_pack_densex.index import database, nearest
 from llama_pack_densex.index.embedded import EmbeddedNodes
+from llama_pack_densex.index.graph import GraphDraft
 from llama_pack_densex.index.manifest import InvalidIndexError
 from llama_pack_densex.index.node_store import DocumentRecord, IndexCounts, NodeLinks, NodeRecord
 from llama_pack_densex.index.vector_store import EmbeddedVectorStore
@@ -325,6 +327,23 @@ def test_many_equal_embeddings_do_not_hide_others_in_the_index(nodes: EmbeddedNo
     assert nodes.maintain()
     assert [ids_found(nodes, other) for other in others] == [[other] for other in others]
     assert set(ids_found(nodes, "equal", 9)) <= {node.node_id for node in equal}
+
+
+def test_every_row_that_many_threads_add_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = usearch.index.Index.add
+
+    def add_by_many(self: Any, keys: Any, vectors: Any, threads: int = 16) -> None:
+        add(self, keys, vectors, threads=threads)
+
+    monkeypatch.setattr(usearch.index.Index, "add", add_by_many)
+    vectors = np.random.default_rng(1).standard_normal((6_000, 64)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    pages = [(np.arange(1, 6_001), vectors)]
+    draft = GraphDraft.of(pages, None)
+    assert draft is not None
+    graph = draft.graph(pages)
+    lost = [row for row in range(1, 6_001) if row not in graph.nearest(vectors[row - 1], 1)[0]]
+    assert lost == []
 
 
 @pytest.mark.usefixtures("soon_a_graph")
