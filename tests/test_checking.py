@@ -276,6 +276,20 @@ def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
+@pytest.mark.parametrize("content", ["{'no': json}", "{}"])
+def test_a_node_that_is_not_readable_is_called_damage(index: Path, content: str) -> None:
+    def damage(store: EmbeddedVectorStore) -> None:
+        database = store.nodes.database
+        database.writing().execute("UPDATE contents SET node = ?", [content])
+        database.commit()
+
+    rows(index, damage)
+    pack = load(index)
+    for use in (lambda: check_index(index), pack.nodes, lambda: pack.retrieve("chess")):
+        with pytest.raises(InvalidIndexError, match="is damaged or missing"):
+            use()
+
+
 def test_after_purging_and_compacting_no_file_has_the_text(index: Path) -> None:
     secrets = ("Zyxomma petiolatum", "秘密の合言葉")
     pack = load(index)

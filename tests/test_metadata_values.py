@@ -34,6 +34,9 @@ VALUES = [
     (np.float32(1.5), 1.5),
     (np.bool_(True), True),
     (np.datetime64("NaT"), None),
+    (float("nan"), None),
+    (np.float64("nan"), None),
+    ([1.0, {"k": float("-inf")}], [1.0, {"k": "-inf"}]),
     (np.array([[1, 2]]), [[1, 2]]),
     (frozenset("ba"), ["a", "b"]),
     ({"期限": [date(2024, 5, 1), (Decimal(1),)]}, {"期限": ["2024-05-01", ["1"]]}),
@@ -58,6 +61,15 @@ def test_a_pack_keeps_it_and_knows_it_again(tmp_path: Path) -> None:
     metadata = pack.retrieve("tunnel")[0].metadata
     assert [metadata[key] for key in values] == [kept for _, kept in VALUES]
     assert pack.refresh([document]) == [False]
+
+
+def test_what_json_does_not_have_hinders_no_search() -> None:
+    # of which SQLite reads no links before version 3.42
+    document = Document(text="The tunnel lies below the sea.", metadata={"depth": float("nan")})
+    pack = DenseXRetrievalPack(
+        [document], embed_model="none", query_llm="none", mode="auto_merging"
+    )
+    assert pack.retrieve("tunnel")[0].metadata["depth"] is None
 
 
 @pytest.mark.parametrize(

@@ -324,6 +324,24 @@ def test_what_is_damaged_is_called_so(tmp_path: Path) -> None:
         reader.retrieve("Where did rain fall?")
 
 
+def test_nothing_is_written_to_an_index_in_whose_place_a_backup_was_put(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    pack = DenseXRetrievalPack(
+        [Document(id_="rain", text="Rain fell.")],
+        persist_dir=folder,
+        embed_model="none",
+        query_llm="none",
+    )
+    shutil.copytree(folder, tmp_path / "backup")
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "backup", folder)
+    with pytest.raises(InvalidIndexError, match="was replaced by another file since it was opened"):
+        pack.insert(Document(id_="hail", text="Hail fell."))
+    again = DenseXRetrievalPack.load(folder, query_llm="none")
+    again.insert(Document(id_="hail", text="Hail fell."))
+    assert set(again.documents()) == {"rain", "hail"}
+
+
 def test_persist_without_a_folder_says_so(documents: list[Document]) -> None:
     with pytest.raises(ValueError, match="say where to"):
         DenseXRetrievalPack(documents).persist()

@@ -63,6 +63,7 @@ class Database:
             file
         ):  # SQLite would read what it has in the log beside it
             raise self.damage("file is not a database")
+        self._opened = None if file is None else self._inode_now()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -209,7 +210,7 @@ class Database:
         if self.file is None:
             return False
         with self.reading() as connection:
-            return get_note(connection, _INODE) != _inode_of(self.file)
+            return get_note(connection, _INODE) != self._inode_now()
 
     def check(self) -> None:
         """Look into all of the file.
@@ -309,19 +310,33 @@ class Database:
                 )
             return self._memory
         assert self.file is not None
-        if not self.file.exists():  # a connection that is open would go on with what was removed
-            raise self.damage(f"{self.file.name} is missing")
+        # a connection that is open would go on with what was removed
+        if self._inode_now() != self._opened:
+            raise InvalidIndexError(
+                f"{self.file} was replaced by another file since it was opened, as by a backup: load the "
+                "index again"
+            )
         with self._guard:
             if self._idle:
                 return self._idle.pop()
         return _connect(self.file)
 
+    def _inode_now(self) -> str:
+        assert self.file is not None
+        try:
+            return _inode_of(self.file)
+        except (FileNotFoundError, NotADirectoryError):
+            raise self.damage(f"{self.file.name} is missing") from None
+
     def _give_back(self, connection: sqlite3.Connection) -> None:
         if self._memory is not None:
             self._turns.release()
             return
+        assert self.file is not None
+        # one that may not write may have been told that nobody does
+        is_kept = not connection.in_transaction and _is_writable(self.file)
         with self._guard:
-            if len(self._idle) < _MOST_IDLE and not connection.in_transaction:
+            if len(self._idle) < _MOST_IDLE and is_kept:
                 self._idle.append(connection)
                 return
         connection.close()

@@ -348,7 +348,9 @@ class EmbeddedNodes(NodeStore):
 
     def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
         contents = self._contents(node_ids)
-        return {node_id: _node_of(contents[node_id]) for node_id in node_ids if node_id in contents}
+        return {
+            node_id: self._node_of(contents[node_id]) for node_id in node_ids if node_id in contents
+        }
 
     def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
         links = self._contents(node_ids, _LINKS)
@@ -441,7 +443,13 @@ class EmbeddedNodes(NodeStore):
     def all_nodes(self) -> Iterator[BaseNode]:
         """All nodes, those too that are not of our parsers."""
         select = "SELECT row, node FROM contents WHERE row > ? ORDER BY row LIMIT ?"
-        return (_node_of(content) for _, content in self.database.rows(select))
+        return (self._node_of(content) for _, content in self.database.rows(select))
+
+    def _node_of(self, content: str) -> BaseNode:
+        try:
+            return json_to_doc(json.loads(content))
+        except (ValueError, KeyError) as error:
+            raise self.database.damage(f"a node is not readable: {type(error).__name__}") from error
 
     def all_ids(self) -> list[str]:
         """The ids of all nodes, those too that are not of our parsers."""
@@ -646,10 +654,6 @@ def _record_of(values: Sequence[Any]) -> NodeRecord:
 
 def _content_of(node: BaseNode) -> str:
     return kept_as_json(doc_to_json(node.model_copy(update={"embedding": None})), node.ref_doc_id)
-
-
-def _node_of(content: str) -> BaseNode:
-    return json_to_doc(json.loads(content))
 
 
 def _links_in(links: str) -> NodeLinks:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _BUILDING = {"connectivity": 32, "expansion_add": 192}
 _LEAST_EXPANSION = 256
 _ROWS_AT_ONCE = 16_384  # that are compared: of all, a copy would take too much memory
+_ASIDE = 0.1  # how far from its place a vector is linked that was linked before
+_ITS_OWN = 4  # of a row's nearest, among which it is itself
+_ALIKE = 0.98  # a cosine; among many that are so near, a row may not be one of its own nearest
 _LEAST_CANDIDATES = 64  # with a byte a number, the nearest is not always before the next
 
 Vectors = npt.NDArray[np.float32]
@@ -100,6 +103,7 @@ class GraphDraft:
 
         links: Index | None = None
         rows: list[Rows] = []
+        linked: set[int] = set()
         if earlier is not None:
             # a copy in memory, to add to it
             source = earlier.links.save() if earlier.file is None else earlier.file
@@ -111,7 +115,7 @@ class GraphDraft:
             if links is None:
                 # of length 1: the inner product is the cosine, and takes less time
                 links = Index(ndim=page_vectors.shape[1], metric="ip", dtype="i8", **_BUILDING)
-            links.add(page_rows.astype(np.uint64), page_vectors)
+            _link(links, page_rows.astype(np.uint64), _apart(page_vectors, linked))
             rows.append(page_rows)
         return None if links is None else cls(links, np.concatenate(rows), earlier)
 
@@ -143,6 +147,49 @@ class GraphDraft:
             yield self.earlier.vectors
         for _, vectors in pages:
             yield vectors
+
+
+def _link(links: Index, keys: npt.NDArray[np.uint64], vectors: Vectors) -> None:
+    """Add rows: those that no search comes by once more, which the threads that add at once now and then
+    leave without a link to them."""
+    links.add(keys, vectors)
+    links.expansion_search = _LEAST_CANDIDATES
+    found = links.search(vectors, _ITS_OWN).keys.reshape(len(keys), -1)
+    missed = np.flatnonzero(~(found == keys[:, None]).any(axis=1))
+    if not len(missed):
+        return
+    nearest = np.vstack(links.get(found[missed, 0])).astype(np.float32)
+    nearest /= np.linalg.norm(nearest, axis=1, keepdims=True)
+    lost = missed[np.sum(nearest * vectors[missed], axis=1) < _ALIKE]
+    if len(lost):
+        links.remove(keys[lost])
+        links.add(keys[lost], vectors[lost], threads=1)
+
+
+def _apart(vectors: Vectors, linked: set[int]) -> Vectors:
+    """Vectors as they are linked: those that were linked before a little aside.
+
+    Hundreds of equal ones would have links to one another alone, and a search that comes among them finds
+    nothing else. What is found is compared by the vectors as they are.
+
+    Args:
+        vectors: Of length 1.
+        linked: The hashes of those that were linked before, to which these are added.
+    """
+    repeated: list[int] = []
+    for place, vector in enumerate(vectors):
+        key = hash(vector.tobytes())
+        if key in linked:
+            repeated.append(place)
+        linked.add(key)
+    if not repeated:
+        return vectors
+    shape = (len(repeated), vectors.shape[1])
+    shifts = np.random.default_rng(len(linked)).standard_normal(shape)
+    shifted = vectors[repeated] + _ASIDE / np.sqrt(shape[1]) * shifts
+    apart = vectors.copy()
+    apart[repeated] = shifted / np.linalg.norm(shifted, axis=1, keepdims=True)
+    return apart
 
 
 def mapped_graph(file: Path, vectors_at: int) -> Graph:

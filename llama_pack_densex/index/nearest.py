@@ -249,6 +249,7 @@ class VectorTable:
         for rows, vectors in _pages(connection, self._read_to):
             self._read_to = int(rows[-1])
             rows, vectors = _normalized(rows, vectors)
+            self._forget_other_dimensions(vectors.shape[1])
             self._rows = np.concatenate([self._rows, rows])
             self._vectors = np.concatenate([self._vectors.reshape(-1, vectors.shape[1]), vectors])
 
@@ -263,6 +264,15 @@ class VectorTable:
         self._vectors = self._vectors[is_later]
         self._graph = graph
         self._note = note
+
+    def _forget_other_dimensions(self, dimension: int) -> None:
+        """Let go of vectors of another dimension: all of their rows were deleted, or these would not be
+        there."""
+        held = self._vectors if self._graph is None else self._graph.vectors
+        if held.shape[1] not in (0, dimension):
+            self._graph = None
+            self._rows = self._rows[:0]
+            self._vectors = np.empty((0, dimension), np.float32)
 
     def _is_there(self, note: GraphNote) -> bool:
         if self._folder is None:

@@ -5,6 +5,7 @@ becomes that.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence, Set
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -29,7 +30,7 @@ def plain_value(value: Any, key: str = "") -> Any:
 
     Dates and times become their ISO text; paths, UUIDs, decimals, durations and the like their text;
     members of enums their values; numbers and arrays of NumPy numbers and lists; sets sorted lists; missing
-    dates None.
+    dates and numbers (NaN) None; infinity, which JSON does not have, its text.
 
     Args:
         value: The value.
@@ -40,6 +41,8 @@ def plain_value(value: Any, key: str = "") -> Any:
     """
     if type(value) is int and value.bit_length() > _MOST_BITS:
         raise ValueError(f"{key!r} holds a number of more than 3,000 digits")
+    if type(value) is float and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
     if type(value) in _PLAIN:
         return value
     if isinstance(value, Enum):
@@ -117,7 +120,7 @@ def _plain_scalar(value: Any, key: str) -> Any:
         return str(value)
     for plain in (str, int, float):  # a class derived from one of these
         if isinstance(value, plain):
-            return plain(value)
+            return plain_value(plain(value), key)
     raise ValueError(
         f"{key!r} holds a value of type {kind.__name__}, which has no plain text form; use texts, numbers, "
         "dates, lists and dictionaries"

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import usearch.index
 from llama_index.core import Document
 from llama_index.core.schema import BaseNode, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import (
@@ -22,11 +23,13 @@ from llama_index.core.vector_stores.types import (
 from llama_pack_densex import HierarchicalPropositionNodeParser
 from llama_pack_densex.index import database, nearest
 from llama_pack_densex.index.embedded import EmbeddedNodes
+from llama_pack_densex.index.graph import GraphDraft
 from llama_pack_densex.index.manifest import InvalidIndexError
 from llama_pack_densex.index.node_store import DocumentRecord, IndexCounts, NodeLinks, NodeRecord
 from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
+from tests.another_process import run_program
 
 DIMENSION = 16
 
@@ -184,11 +187,16 @@ def test_a_store_that_was_emptied_answers_everything(nodes: EmbeddedNodes) -> No
     assert nodes.vector_store.query(VectorStoreQuery(vector_of("a/1"), 3, doc_ids=["a"])).ids == []
 
 
+@pytest.mark.parametrize("documents", [1, 20])
+@pytest.mark.usefixtures("soon_a_graph")
 def test_a_store_that_was_emptied_takes_embeddings_of_another_dimension(
-    nodes: EmbeddedNodes,
+    nodes: EmbeddedNodes, documents: int
 ) -> None:
-    nodes.replace([], document("a"))
-    nodes.replace(["a"], [])
+    nodes.replace([], many(0, documents))
+    nodes.commit()
+    nodes.maintain()
+    assert len(ids_found(nodes, "a", 3)) == 3
+    nodes.replace([*nodes.documents()], [])
     nodes.replace([], [TextNode(id_="x", text="t", embedding=[1.0, 0.0])])
     assert [
         found.id
@@ -305,6 +313,37 @@ def test_a_large_table_gets_an_index_and_finds_what_came_before_and_after_it(
     assert (
         len(ids_found(nodes, "d0/1", 2000)) == len(set(ids_found(nodes, "d0/1", 2000))) == 4 * 260
     )
+
+
+@pytest.mark.usefixtures("soon_a_graph")
+def test_many_equal_embeddings_do_not_hide_others_in_the_index(nodes: EmbeddedNodes) -> None:
+    equal = [
+        TextNode(id_=f"e{n}", text="equal", embedding=vector_of("equal")) for n in range(1_500)
+    ]
+    others = [f"o{n}" for n in range(50)]
+    nodes.replace([], equal)
+    nodes.replace([], [TextNode(id_=o, text=o, embedding=vector_of(o)) for o in others])
+    nodes.commit()
+    assert nodes.maintain()
+    assert [ids_found(nodes, other) for other in others] == [[other] for other in others]
+    assert set(ids_found(nodes, "equal", 9)) <= {node.node_id for node in equal}
+
+
+def test_every_row_that_many_threads_add_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = usearch.index.Index.add
+
+    def add_by_many(self: Any, keys: Any, vectors: Any, threads: int = 16) -> None:
+        add(self, keys, vectors, threads=threads)
+
+    monkeypatch.setattr(usearch.index.Index, "add", add_by_many)
+    vectors = np.random.default_rng(1).standard_normal((6_000, 64)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    pages = [(np.arange(1, 6_001), vectors)]
+    draft = GraphDraft.of(pages, None)
+    assert draft is not None
+    graph = draft.graph(pages)
+    lost = [row for row in range(1, 6_001) if row not in graph.nearest(vectors[row - 1], 1)[0]]
+    assert lost == []
 
 
 @pytest.mark.usefixtures("soon_a_graph")
@@ -530,6 +569,28 @@ def test_two_writers_wait_for_one_another(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert EmbeddedVectorStore(tmp_path).nodes.counts().documents == 30
+
+
+WRITER = """
+import sys
+from llama_pack_densex.index.vector_store import EmbeddedVectorStore
+from tests.stores.test_embedded_nodes import document
+EmbeddedVectorStore(sys.argv[1]).add(document("b"))
+"""
+
+
+def test_who_may_not_write_sees_what_others_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = EmbeddedVectorStore(tmp_path)
+    store.add(document("a"))
+    store.nodes.database.close()
+    # in place of rights, which the superuser always has
+    monkeypatch.setattr(database, "_is_writable", lambda file: False)
+    reader = EmbeddedVectorStore(tmp_path).nodes
+    assert set(reader.documents()) == {"a"}
+    assert run_program(WRITER, tmp_path)[0] == 0
+    assert set(reader.documents()) == {"a", "b"}
 
 
 def test_a_copy_made_by_others_is_looked_into_once(tmp_path: Path) -> None:
