@@ -150,17 +150,20 @@ class GraphDraft:
 
 
 def _link(links: Index, keys: npt.NDArray[np.uint64], vectors: Vectors) -> None:
-    """Add rows: those that no search comes by once more, which the threads that add at once now and then
-    leave without a link to them."""
+    """Add rows, and those that no search reaches once more.
+
+    Threads that add at once now and then leave a row without a link to it: of 6,000 rows two threads up to 5.
+    """
     links.add(keys, vectors)
     links.expansion_search = _LEAST_CANDIDATES
-    found = links.search(vectors, _ITS_OWN).keys.reshape(len(keys), -1)
-    missed = np.flatnonzero(~(found == keys[:, None]).any(axis=1))
+    nearest = links.search(vectors, _ITS_OWN).keys.reshape(len(keys), -1)
+    missed = np.flatnonzero(~(nearest == keys[:, None]).any(axis=1))
     if not len(missed):
         return
-    nearest = np.vstack(links.get(found[missed, 0])).astype(np.float32)
-    nearest /= np.linalg.norm(nearest, axis=1, keepdims=True)
-    lost = missed[np.sum(nearest * vectors[missed], axis=1) < _ALIKE]
+    neighbours = np.vstack(links.get(nearest[missed, 0])).astype(np.float32)
+    neighbours /= np.linalg.norm(neighbours, axis=1, keepdims=True)
+    similarities = np.sum(neighbours * vectors[missed], axis=1)
+    lost = missed[similarities < _ALIKE]
     if len(lost):
         links.remove(keys[lost])
         links.add(keys[lost], vectors[lost], threads=1)

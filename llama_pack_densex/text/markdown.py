@@ -21,7 +21,7 @@ from llama_pack_densex.text.links import DATA_URI, searchable_text
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """Code, a table, or the metadata above a document.
+    """Code, a table, a comment, or the metadata above a document.
 
     Args:
         after: The number of the line after it.
@@ -37,7 +37,7 @@ class Structure:
     """What markdown-it tells of the lines of a text, by their numbers.
 
     Args:
-        elements: Code and tables by the line that they begin on.
+        elements: Code, tables and comments by the line that they begin on.
         items: The depths of list items, 1 for the outermost, by the line that they begin on.
         later_items: The lines that items begin on which are not the first of their list.
         depths: How deep in lists the lines of paragraphs are.
@@ -66,6 +66,7 @@ def read_structure(text: str, lines: Sequence[Line]) -> Structure:
         raw[number : element.after] = [""] * (element.after - number)
     tokens = _parse(raw)
     elements.update(chain(_tables(tokens, by_number), _code(tokens, by_number)))
+    elements.update([*_comments(lines, elements)])
     continued = {*_footnote_lines(raw), *_picture_lines(text, lines)}
     structure = Structure(elements, {}, set(), {}, continued)
     _note_items(tokens, raw, structure)
@@ -115,6 +116,25 @@ def _is_unclosed(token: Token, raw: Sequence[str]) -> bool:
 def _lines_of(token: Token) -> range:
     """The numbers of the lines of a block."""
     return range(*(token.map or (0, 0)))
+
+
+def _comments(
+    lines: Sequence[Line], elements: Mapping[int, Element]
+) -> Iterator[tuple[int, Element]]:
+    """Comments that have whole lines of their own."""
+    in_elements = {
+        number for first, element in elements.items() for number in range(first, element.after)
+    }
+    first: Line | None = None
+    for line in lines:
+        if first is None and line.text.startswith("<!--") and line.number not in in_elements:
+            first = line
+        if first is None or "-->" not in line.text:
+            continue
+        if line.text.index("-->") == len(line.text) - len("-->"):
+            comment = Block(first.start, line.end, "nothing")
+            yield first.number, Element(line.number + 1, (comment,))
+        first = None
 
 
 _YAML_LINE = re.compile(r"[\w\"'-]+\s*:(?:\s|\Z)|\s|-\s|#|\Z")

@@ -299,6 +299,29 @@ def test_rules_pictures_badges_tags_and_what_was_struck_out_say_nothing(text: st
     assert kinds(f"潮は高い。\n\n{text}\n\nIt rises.")[1] == ("nothing", text)
 
 
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "<!--\nIt stands on lines of its own.\n\nAnd so does this.\n-->",
+        "<!-- 隠した文です。\n\n# Not a heading\n\n| a | b |\n|---|---|\n| 1 | 2 | -->",
+    ],
+)
+def test_a_comment_of_several_lines_says_nothing(comment: str) -> None:
+    assert kinds(f"潮は高い。\n\n{comment}\n\nIt rises.")[1] == ("nothing", comment)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```html\n<!--\nIt stays.\n-->\n```",
+        "<!-- It is never closed.\nIt stays.",
+        "<!-- a --> It stays.\nSo does this. -->",
+    ],
+)
+def test_what_only_looks_like_a_comment_of_several_lines_stays(text: str) -> None:
+    assert "nothing" not in {kind for kind, _ in kinds(text)}
+
+
 def test_paragraphs_that_were_struck_out_together_say_nothing() -> None:
     text = "<del>\n\nDogs may come.\n\n- 猫も来てよい。\n\n</del>\n\nBirds may come."
     assert passage_sentences(text) == ("Birds may come.",)
