@@ -4,6 +4,7 @@ retrievers."""
 from __future__ import annotations
 
 from asyncio import to_thread
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -97,10 +98,8 @@ def _file_on_hub(repository: str, name: str) -> str:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    try:
+    with suppress(LocalEntryNotFoundError):
         return str(hf_hub_download(repository, name, local_files_only=True))
-    except LocalEntryNotFoundError:
-        pass
     try:
         return str(hf_hub_download(repository, name))
     except LocalEntryNotFoundError as error:

@@ -185,7 +185,7 @@ class PackIndex:
                 "documents made by it"
             )
         with self.nodes.writing():
-            maker_before = self._made_by
+            previous_maker = self._made_by
             self._made_by = self._parser.propositionizer.fingerprint
             report = None if self._folder is None else self._folder.path / REPORT_FILE
             watch = Watch(
@@ -193,7 +193,7 @@ class PackIndex:
                 report,
                 show,
                 total,
-                is_proven=maker_before == self._made_by,
+                is_proven=previous_maker == self._made_by,
             )
             try:
                 with watch:
