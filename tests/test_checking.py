@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import uuid
 from pathlib import Path
@@ -22,6 +21,7 @@ from llama_pack_densex.index.manifest import InvalidIndexError, Manifest
 from llama_pack_densex.index.upkeep import check_index, compact_index
 from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from tests.another_process import run_program
+from tests.index_folders import bytes_in, copy_index
 from tests.searching import ENGLISH, JAPANESE, ShortEmbedding, documents, sources
 
 pytestmark = pytest.mark.together("forks")
@@ -43,7 +43,7 @@ def new_index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 @pytest.fixture
 def index(new_index: Path, tmp_path: Path) -> Path:
     """A copy of the new index that a test may change."""
-    return shutil.copytree(new_index, tmp_path / "index")
+    return copy_index(new_index, tmp_path / "index")
 
 
 def load(folder: Path) -> DenseXRetrievalPack:
@@ -302,7 +302,7 @@ def test_after_purging_and_compacting_no_file_has_the_text(index: Path) -> None:
 
 
 def holds(folder: Path, text: str) -> bool:
-    return any(text.encode() in file.read_bytes() for file in folder.rglob("*") if file.is_file())
+    return text.encode() in bytes_in(folder)
 
 
 def test_a_reader_goes_on_after_another_process_compacted_the_index(index: Path) -> None:

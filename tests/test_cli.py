@@ -26,6 +26,7 @@ from llama_pack_densex.cli.options import UNITS, Mode
 from llama_pack_densex.cli.output import hang, wrap
 from llama_pack_densex.cli.places import PathDocuments
 from tests.conftest import DATA
+from tests.index_folders import copy_index
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.pdf_file import pdf_bytes
 from tests.test_models import needs_huggingface
@@ -503,8 +504,7 @@ def test_a_folder_that_is_no_index_is_an_error_that_says_how_to_make_one(
 def test_a_damaged_index_is_an_error(
     docs: Path, index: Path, command: list[str], pattern: str
 ) -> None:
-    # which no connection of this process has open
-    damaged = shutil.copytree(index, index.parent / "damaged")
+    damaged = copy_index(index, index.parent / "damaged")
     for file in damaged.glob(pattern):
         file.write_bytes(b"garbage")
     names = {"FOLDER": str(damaged), "DOCS": str(docs)}

@@ -28,6 +28,7 @@ from llama_pack_densex.llm.names import (
 )
 from llama_pack_densex.models import resolve_embed_model
 from tests.evaluation.judges import judging
+from tests.index_folders import bytes_in
 from tests.openai_server import OpenAIServer, asked_content
 from tests.serving.running import served
 from tests.stand_in_llm import propositions_of
@@ -400,10 +401,7 @@ def test_propositions_and_answers_by_name_at_the_command_line(
     assert {seen.body["model"] for seen in server.requests} == {model}
     expected = "none" if provider == "openai-like" else "sk-mine-0123456789"
     assert {seen.headers["Authorization"] for seen in server.requests} == {f"Bearer {expected}"}
-    written = b"".join(
-        file.read_bytes() for file in (tmp_path / "index").rglob("*") if file.is_file()
-    )
-    assert b"sk-mine" not in written + output.encode()
+    assert b"sk-mine" not in bytes_in(tmp_path / "index") + output.encode()
 
 
 def test_a_server_of_ones_own_may_want_a_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from llama_pack_densex.retrieval.hits import matched_units
 from tests.another_process import run_program
 from tests.conftest import ROOT
 from tests.embedding import TrigramEmbedding
+from tests.index_folders import copy_index, files_in
 from tests.node_parsers.test_ids import Shouting
 from tests.openai_server import OpenAIServer, Reply
 
@@ -306,7 +307,7 @@ def test_a_copy_that_was_made_while_the_index_was_written_to_is_called_so(tmp_pa
     pack = DenseXRetrievalPack(
         [Document(text="Green tea is steamed.")], persist_dir=tmp_path / "index"
     )
-    shutil.copytree(tmp_path / "index", tmp_path / "copy")
+    copy_index(tmp_path / "index", tmp_path / "copy")
     pack.insert([Document(text="Black tea is oxidised.")])
     shutil.copy(tmp_path / "index" / "densex.json", tmp_path / "copy")
     with pytest.raises(InvalidIndexError, match="copied while it was written to"):
@@ -332,7 +333,7 @@ def test_nothing_is_written_to_an_index_in_whose_place_a_backup_was_put(tmp_path
         embed_model="none",
         query_llm="none",
     )
-    shutil.copytree(folder, tmp_path / "backup")
+    copy_index(folder, tmp_path / "backup")
     shutil.rmtree(folder)
     shutil.copytree(tmp_path / "backup", folder)
     with pytest.raises(InvalidIndexError, match="was replaced by another file since it was opened"):
@@ -487,7 +488,7 @@ def test_a_default_propositionizer_does_not_replace_anothers_propositions(
 
 
 def corruptible(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+    return [path for path in files_in(folder) if path.stat().st_size]
 
 
 @pytest.mark.parametrize("damage", ["garbage", "truncated", "missing"])
@@ -495,9 +496,11 @@ def corruptible(folder: Path) -> list[Path]:
 def test_a_damaged_file_gives_an_error_that_names_the_index(
     documents: list[Document], damage: str, tmp_path: Path
 ) -> None:
-    good = tmp_path / "good"
-    DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), persist_dir=good)
-    whole = answers(DenseXRetrievalPack.load(good, embed_model=TrigramEmbedding()))
+    index = tmp_path / "index"
+    # held, so that SQLite's log is there to be damaged too
+    pack = DenseXRetrievalPack(documents, embed_model=TrigramEmbedding(), persist_dir=index)
+    whole = answers(pack)
+    good = copy_index(index, tmp_path / "good")
     for number, file in enumerate(corruptible(good)):
         bad = tmp_path / f"bad{number}"
         shutil.copytree(good, bad)

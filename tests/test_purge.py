@@ -24,6 +24,7 @@ from llama_pack_densex import (
 from llama_pack_densex.index.folder import REPLIES_FILE
 from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from llama_pack_densex.propositionizers.base import Propositionizer
+from tests.index_folders import files_in
 from tests.openai_server import OpenAIServer, Reply, asked_content
 from tests.searching import ShortEmbedding
 
@@ -89,7 +90,7 @@ def found(words: tuple[str, ...], *files: Path) -> set[str]:
 
 def replies_in(folder: Path) -> list[Path]:
     """The cache's file, with all that SQLite keeps beside it."""
-    return sorted(folder.glob(f"{REPLIES_FILE}*"))
+    return [file for file in files_in(folder) if file.match(f"{REPLIES_FILE}*")]
 
 
 # the reply cache
@@ -301,7 +302,3 @@ def test_purging_reaches_the_replies_for_a_document_that_the_index_does_not_have
     pack.delete(SECRET.id_)
     assert pack.delete(SECRET, purge=True) == 0
     assert found(WORDS, *replies_in(folder)) == set()
-
-
-def files_in(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import threading
 from contextlib import closing
@@ -30,6 +29,7 @@ from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
 from tests.another_process import run_program
+from tests.index_folders import bytes_in, copy_index
 
 DIMENSION = 16
 
@@ -380,7 +380,7 @@ def test_compacting_leaves_nothing_of_what_was_deleted_or_replaced(
     nodes.replace(["secret"], [])
     nodes.compact()
     nodes.clean(timedelta(0))
-    content = b"".join(path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file())
+    content = bytes_in(tmp_path)
     embedding = np.array(marked[1].embedding, dtype=np.float32).tobytes()
     for erased in (secret.encode(), b"METADATA-SECRET", b"secret", b"OLDTEXT", embedding[:32]):
         assert erased not in content
@@ -598,7 +598,7 @@ def test_a_copy_made_by_others_is_looked_into_once(tmp_path: Path) -> None:
     nodes.replace([], many(0, 20))
     nodes.commit()
     nodes.database.close()
-    shutil.copytree(tmp_path / "index", tmp_path / "copy")
+    copy_index(tmp_path / "index", tmp_path / "copy")
     copy = EmbeddedVectorStore(tmp_path / "copy").nodes
     assert not copy.database.is_a_copy
     assert all_ids(copy) == all_ids(nodes)
@@ -622,7 +622,7 @@ def test_a_copy_of_several_states_is_refused(tmp_path: Path, statement: str) -> 
         database.execute(statement)
         database.commit()
     EmbeddedVectorStore(tmp_path / "index")  # which is not the copy
-    shutil.copytree(tmp_path / "index", tmp_path / "copy")
+    copy_index(tmp_path / "index", tmp_path / "copy")
     for _ in range(2):
         with pytest.raises(
             InvalidIndexError, match="If it was copied while it was written to, copy it again"
