@@ -23,6 +23,7 @@ from llama_index.core.utils import iter_batch
 from llama_pack_densex.index.manifest import InvalidIndexError
 
 IN_MEMORY = "memory"
+DISK_IS_FULL = "the disk is full; what was committed before is kept"
 
 _BUSY_SECONDS = 30.0  # how long a second writer waits for the first one's commit
 _PAGE_CACHE_KIB = 32 * 1024  # for each connection
@@ -242,9 +243,7 @@ class Database:
         """The error that says what is wrong with the index, or with the machine, for one of SQLite."""
         text = str(error)
         if "disk is full" in text:
-            return OSError(
-                errno.ENOSPC, "the disk is full; what was committed before is kept", self._where
-            )
+            return OSError(errno.ENOSPC, DISK_IS_FULL, self._where)
         if "readonly" in text:
             return OSError(
                 errno.EROFS, "an index can be searched there, but not made or changed", self._where

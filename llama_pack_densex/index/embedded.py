@@ -499,6 +499,9 @@ class EmbeddedNodes(NodeStore):
             if not np.isfinite(length) or not length:
                 yield node_id, document_id
 
+    def is_graph_damaged(self) -> bool:
+        return self._vectors.is_graph_damaged()
+
     def wrong_words(self) -> str:
         without_words = (
             "SELECT 1 FROM nodes LEFT JOIN words USING (row) "

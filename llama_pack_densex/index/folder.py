@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -17,6 +18,7 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_pack_densex.index.adapters import adapter_for
+from llama_pack_densex.index.database import DISK_IS_FULL
 from llama_pack_densex.index.embedded import FILE as NODES_FILE
 from llama_pack_densex.index.embedded import EmbeddedNodes
 from llama_pack_densex.index.manifest import (
@@ -34,6 +36,7 @@ WRITER_FILE = "writer.txt"
 REPORT_FILE = "ingestion_report.json"
 """Beside the data: what became of each document in the last ingestion."""
 _DATA = "data-"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class IndexFolder:
@@ -186,7 +189,7 @@ def writing_to(folder: Path) -> Iterator[None]:
 
     Raises:
         IndexInUseError: There is another writer; the message says which.
-        OSError: The folder may not be written to.
+        OSError: The folder may not be written to, or, while it is, the disk is full.
     """
     lock = FileLock(str(folder / LOCK_FILE), timeout=0)  # a new one: a fork would inherit it
     try:
@@ -199,8 +202,13 @@ def writing_to(folder: Path) -> Iterator[None]:
         raise OSError(error.errno, why, str(folder)) from error
     writer = f"process {os.getpid()} on {socket.gethostname()} (since {time.strftime('%Y-%m-%d %H:%M:%S')})"
     try:
-        (folder / WRITER_FILE).write_text(writer, encoding="utf-8")
+        with suppress(OSError):  # the disk may be full; to remove something, that does not matter
+            (folder / WRITER_FILE).write_text(writer, encoding="utf-8")
         yield
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        raise OSError(error.errno, DISK_IS_FULL, str(folder)) from error
     finally:
         with suppress(OSError):
             (folder / WRITER_FILE).unlink()

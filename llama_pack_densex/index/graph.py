@@ -9,6 +9,7 @@ Small World graphs", 2016; by usearch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +129,9 @@ class GraphDraft:
 
         Returns:
             Where the vectors begin, in bytes.
+
+        Raises:
+            OSError, RuntimeError: It cannot be written.
         """
         self.links.save(file)
         with file.open("ab") as stream:
@@ -136,6 +140,8 @@ class GraphDraft:
             vectors_at = stream.tell()
             for vectors in self._vectors(pages):
                 vectors.tofile(stream)
+            stream.flush()
+            os.fsync(stream.fileno())  # as what names it is
         return vectors_at
 
     def graph(self, pages: Iterable[Page]) -> Graph:

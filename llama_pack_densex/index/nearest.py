@@ -47,6 +47,7 @@ MOST_COMPARED_MIDWAY = 100_000
 _MOST_REMOVED = 0.2  # of a graph's rows, before it is built again
 _MOST_CANDIDATES = 0.15  # of the rows to look among; to compare them all takes less time than more
 _ROWS_A_PAGE = 4_096
+_ROUNDING = 1e-5  # of a number of a vector of length 1, on another machine
 _DIGITS = 6  # of a cosine, so that equal vectors are equally near, however they were compared
 _NOTE = "graph"
 _SUFFIX = ".hnsw"
@@ -167,21 +168,42 @@ class VectorTable:
             note = None
         outside = last_row - (note.last_row if note else 0)
         is_due = last_row > 0 and (is_lost or outside >= most_outside)
-        if is_due:
+        if not is_due:
+            return False
+        try:
             self._build(note)
-        return is_due
+        except OSError as error:
+            logger.warning("%s; questions are slow until there is room for it", error)
+            return False
+        return True
 
     def leave_no_trace(self) -> None:
         """Build the graph again if it is damaged, or has something of rows that were deleted."""
         with self._database.reading() as connection:
             note = _read_note(connection)
-        if note is not None and (note.removed or self._mapped(note) is None):
+        if note is not None and (note.removed or self.is_graph_damaged()):
             set_note(self._database.writing(), _NOTE, "")
             self._database.commit()
             with self._lock:
                 self._hold(None, None)
             self.maintain()
             self.clean(timedelta(0))
+
+    def is_graph_damaged(self) -> bool:
+        """Whether there should be a graph, and it is missing, damaged or has other vectors than the
+        database."""
+        with self._database.reading() as connection:
+            note = _read_note(connection)
+            if note is None:
+                return False
+            graph = self._mapped(note)
+            if graph is None:
+                return True
+            for rows, vectors in _normalized_pages(connection, 0):
+                is_linked = rows <= note.last_row
+                if not _has(graph, rows[is_linked], vectors[is_linked]):
+                    return True
+        return False
 
     def copy_graph(self, folder: Path) -> None:
         """Copy the graph to a copy of the database, unless it has something of rows that were deleted."""
@@ -292,7 +314,11 @@ class VectorTable:
             return None
 
     def _build(self, note: GraphNote | None) -> None:
-        """Build a graph over all rows, or add to the one that there is."""
+        """Build a graph over all rows, or add to the one that there is.
+
+        Raises:
+            OSError: Its file cannot be written.
+        """
         earlier = None if note is None else self._mapped(note)
         if note is None or earlier is None:
             note = GraphNote("", 0, 0)
@@ -313,11 +339,23 @@ class VectorTable:
             self._hold(graph or self._mapped(note), note)
 
 
+def _has(graph: Graph, rows: Rows, vectors: Vectors) -> bool:
+    """Whether a graph has some rows, with these vectors."""
+    places = np.searchsorted(graph.rows, rows).clip(max=len(graph.rows) - 1)
+    return np.array_equal(graph.rows[places], rows) and np.allclose(
+        graph.vectors[places], vectors, atol=_ROUNDING
+    )
+
+
 def _save(draft: GraphDraft, pages: Iterable[Page], folder: Path, note: GraphNote) -> GraphNote:
     """Write a graph into a file of its own, and note its name and content."""
     file = folder / f"{note.last_row}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
     unfinished = file.with_suffix(f"{_SUFFIX}.unfinished")
-    vectors_at = draft.save(unfinished, pages)
+    try:
+        vectors_at = draft.save(unfinished, pages)
+    except (OSError, RuntimeError) as error:  # neither usearch nor numpy says more
+        unfinished.unlink(missing_ok=True)
+        raise OSError(f"the graph of embeddings cannot be written to {folder}: {error}") from error
     os.replace(unfinished, file)
     return replace(
         note,

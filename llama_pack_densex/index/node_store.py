@@ -123,6 +123,10 @@ class NodeStore(ABC):
         tell."""
         return iter(())
 
+    def is_graph_damaged(self) -> bool:
+        """Whether what finds embeddings has others than the nodes; `compact` builds it again."""
+        return False
+
     def maintain(self, midway: bool = False) -> bool:
         """Do what keeps the store quick, if it is due; whether it was.
 

@@ -35,7 +35,7 @@ class Fault:
     """Something that is wrong with an index.
 
     Args:
-        kind: "link", "passage", "version", "vector" or "words".
+        kind: "link", "passage", "version", "vector", "graph" or "words".
         text: What is wrong, with how many of it and the first ones by id.
         documents: The documents that are not whole.
         mended: Whether `check_index` mended it.
@@ -111,6 +111,8 @@ def _mended(nodes: NodeIndex, manifest: Manifest, report: CheckReport) -> CheckR
     nodes.replace(removed, [])
     nodes.store.rebuild_words()
     nodes.commit(manifest)
+    if any(fault.kind == "graph" for fault in report.faults):
+        nodes.store.compact()
     left = {fault.text for fault in _faults(nodes, manifest)}
     mended = (Fault(f.kind, f.text, f.documents, mended=f.text not in left) for f in report.faults)
     return CheckReport(report.folder, nodes.store.counts(), tuple(mended), tuple(removed))
@@ -120,6 +122,8 @@ def _faults(nodes: NodeIndex, manifest: Manifest) -> Iterator[Fault]:
     yield from _wrong_links(nodes)
     if documents := dict(nodes.store.bad_vectors()):
         yield _fault("vector", "embeddings are missing, of no length or not finite", documents)
+    if nodes.store.is_graph_damaged():
+        yield Fault("graph", "the graph of embeddings is missing, or is not that of the embeddings")
     # others are told words later
     searched = (
         manifest.hybrid is True

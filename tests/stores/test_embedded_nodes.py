@@ -477,6 +477,27 @@ def test_graphs_do_not_pile_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("soon_a_graph")
+def test_all_is_found_where_the_disk_has_no_room_for_a_graph(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    resource = pytest.importorskip("resource", reason="Windows has no limit on the size of a file")
+    nodes = EmbeddedVectorStore(tmp_path).nodes
+    nodes.replace([], many(0, 100))
+    nodes.commit()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        assert not nodes.maintain()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"cannot be written to {tmp_path}" in caplog.text
+    assert not list(tmp_path.glob("*.hnsw*"))
+    assert ids_found(nodes, "d3/1") == ["d3/1"]
+    assert nodes.maintain()
+    assert ids_found(EmbeddedVectorStore(tmp_path).nodes, "d3/1") == ["d3/1"]
+
+
+@pytest.mark.usefixtures("soon_a_graph")
 @pytest.mark.parametrize("damage", ["gone", "cut", "garbage", "empty"])
 def test_without_its_graph_all_is_found_and_the_next_compaction_makes_another(
     tmp_path: Path, damage: str

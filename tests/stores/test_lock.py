@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.synchronize import Event
@@ -9,7 +10,7 @@ import pytest
 from llama_index.core import Document
 
 from llama_pack_densex import DenseXRetrievalPack
-from llama_pack_densex.index.folder import IndexInUseError, writing_to
+from llama_pack_densex.index.folder import WRITER_FILE, IndexInUseError, writing_to
 from tests.another_process import forks
 
 pytestmark = pytest.mark.together("forks")
@@ -48,6 +49,20 @@ def test_threads_of_one_pack_wait_for_one_another(tmp_path: Path) -> None:
     with ThreadPoolExecutor(5) as pool:
         list(pool.map(pack.insert, documents[1:]))
     assert len(DenseXRetrievalPack.load(tmp_path, query_llm="none").documents()) == 6
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_full_disk_is_an_error_that_names_the_folder(tmp_path: Path) -> None:
+    full_disk = pytest.raises(OSError, match=f"the disk is full.*{re.escape(str(tmp_path))}")
+    with full_disk, writing_to(tmp_path):
+        Path("/dev/full").write_text("text", encoding="utf-8")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_full_disk_does_not_keep_anybody_from_removing_something(tmp_path: Path) -> None:
+    (tmp_path / WRITER_FILE).symlink_to("/dev/full")
+    with writing_to(tmp_path):
+        pass
 
 
 def test_the_lock_is_let_go_of_when_writing_fails(tmp_path: Path) -> None:
