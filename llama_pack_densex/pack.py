@@ -90,7 +90,8 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         docstore: Where whole nodes are kept beside a vector store that cannot give them back, such as FAISS;
             None means one in memory, written to `persist_dir`.
         persist_dir: A folder to keep the index in. If it holds one, that is opened, and only documents that
-            are new or changed are indexed.
+            are new or changed are indexed. Its options become those given here, or the defaults; `load` opens
+            it with its own.
         granularity: The units whose embeddings are searched: any of "proposition", "sentence", "passage" and,
             where the propositionizer wrote any, "question".
         hybrid: Whether search by embeddings is fused with search by words (BM25 over passages). "store"

@@ -103,7 +103,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
-_STORE = re.compile(r"tests/integration/stores/.*\[(chroma|embedded|faiss|milvus|postgres|qdrant)")
+_STORE = re.compile(
+    r"tests/integration/stores/.*\[(chroma|embedded|faiss|lancedb|milvus|postgres|qdrant)"
+)
 
 
 def _group_of(test: str, is_slow: bool) -> str:

@@ -836,7 +836,9 @@ def modules_after(code: str) -> set[str]:
 def test_the_names_of_options_are_whole_in_a_terminal_of_80_columns(
     command: tuple[str, ...],
 ) -> None:
-    assert "…" not in run(*command, "--help")[1]
+    assert "…" not in run(*command, "--help")[1], (
+        "give the option a shorter name, at the beginning of its usage"
+    )
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -66,6 +66,9 @@ def test_an_option_is_an_argument_with_the_same_default(name: str) -> None:
 def test_what_an_index_keeps_is_an_option_and_in_its_manifest(name: str) -> None:
     assert name in PackOptions.model_fields, f"PackOptions lacks {name}, which is in OF_THE_INDEX"
     assert name in {field.name for field in fields(Manifest)}, f"Manifest lacks a field {name}"
+    assert f"`{name}`" in (inspect.getdoc(DenseXRetrievalPack.load) or ""), (
+        f"the docstring of DenseXRetrievalPack.load does not say that {name} is kept"
+    )
 
 
 def test_an_index_keeps_at_least_what_units_it_has() -> None:

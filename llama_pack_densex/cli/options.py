@@ -80,7 +80,7 @@ class Command:
 
     def chosen(self, *names: str) -> dict[str, Any]:
         """Those of some options that the command has and that were given."""
-        values = {name: getattr(self, name, None) for name in names}
+        values = {name: vars(self).get(name) for name in names}
         return {name: value for name, value in values.items() if value not in (None, [])}
 
 

@@ -173,8 +173,10 @@ def score(
 
 def _passage_scores(answerable: Retrievals, placed: Retrievals, depth: int) -> Scores:
     cuts = [k for k in CUTS if k <= depth]
-    recalls = {f"recall@{k}": _within(answerable, "rank", k) for k in cuts}
-    return recalls | {f"gold@{k}": _within(placed, "gold_rank", k) for k in cuts}
+    ranks = {key: retrieval.rank for key, retrieval in answerable.items()}
+    gold_ranks = {key: retrieval.gold_rank for key, retrieval in placed.items()}
+    recalls = {f"recall@{k}": _within(ranks, k) for k in cuts}
+    return recalls | {f"gold@{k}": _within(gold_ranks, k) for k in cuts}
 
 
 def _answer_scores(answerable: Retrievals) -> Scores:
@@ -224,12 +226,13 @@ def _gold_scores(placed: Retrievals, k: int) -> Scores:
 
 def recall_within(retrievals: Retrievals, length: float) -> dict[str, float]:
     """For each question, 1.0 if an answer is complete within a length of context, else 0.0."""
-    return _within(retrievals, "words", length)
+    lengths = {key: retrieval.words for key, retrieval in retrievals.items()}
+    return _within(lengths, length)
 
 
-def _within(retrievals: Retrievals, field: str, bound: float) -> dict[str, float]:
-    values = {key: getattr(retrieval, field) or math.inf for key, retrieval in retrievals.items()}
-    return {key: float(value <= bound) for key, value in values.items()}
+def _within(values: Mapping[str, int | None], bound: float) -> dict[str, float]:
+    """1.0 where a value is there and no more than a bound, else 0.0."""
+    return {key: float(value is not None and value <= bound) for key, value in values.items()}
 
 
 # A reader's answers

@@ -3,8 +3,7 @@
 | URL | store | extra |
 |---|---|---|
 | `chroma://PATH`, `chroma://host:port/collection` | Chroma in a folder, or its server | `chroma` |
-| `qdrant://PATH`, `qdrant://host:port/collection` | Qdrant's local mode in a folder, or its server | `qdrant`
-|
+| `qdrant://PATH`, `qdrant://host:port/collection` | Qdrant's local mode, or its server | `qdrant` |
 | `milvus://PATH.db`, `milvus://host:port/collection` | Milvus Lite in a file, or a server | `milvus` |
 | `postgresql://user:password@host:port/db?table=name` | PostgreSQL with pgvector | `postgres` |
 | `faiss://PATH` | FAISS and a docstore in a folder | `faiss` |

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from llama_pack_densex import Finding, Passage, check_propositions
 from llama_pack_densex.propositionizers.base import FindingKind, PropositionSet
 from llama_pack_densex.propositionizers.checks import is_better
-from llama_pack_densex.propositionizers.prompts import repair_note
+from llama_pack_densex.propositionizers.prompts import _FAULTS_JA, repair_note
 from llama_pack_densex.text.segments import passage_sentences
 from tests.conftest import DATA, ROOT
 
@@ -880,12 +880,13 @@ def test_a_number_or_noun_in_another_form_is_no_fault(passage: Passage, proposit
 
 @pytest.mark.parametrize("kind", get_args(FindingKind))
 def test_every_kind_of_finding_is_explained(kind: FindingKind) -> None:
+    assert kind in _FAULTS_JA, "prompts._FAULTS_JA has words for each kind"
     propositions = PropositionSet(
         ("波は高い。",), findings=(Finding(kind, 0, None, "it is wrong"),)
     )
     assert '- "波は高い。": it is wrong' in repair_note(propositions, "en")
-    assert "it is wrong" not in repair_note(propositions, "ja"), (
-        "prompts._FAULTS_JA has words for each kind"
+    assert "it is wrong" not in repair_note(propositions, "ja")
+    assert f"*{kind}*" in (check_propositions.__doc__ or ""), (
+        "the docstring of check_propositions explains each kind"
     )
-    assert f"*{kind}*" in (check_propositions.__doc__ or "")
     assert f"`{kind}`" in (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")

@@ -125,7 +125,12 @@ class StoreAlone(NodeStore):
         ]
 
     def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
-        """Whole rows that have one of some values under a metadata key, page by page."""
+        """Whole rows that have one of some values under a metadata key, page by page.
+
+        Args:
+            key: "ref_doc_id", or that of the granularity: a store has to index no other.
+            values: What the key may have.
+        """
         for value in values:
             filters = MetadataFilters(filters=[MetadataFilter(key=key, value=value)])
             rows = map(Row.of, self._store.get_nodes(None, filters))
@@ -136,7 +141,8 @@ class StoreAlone(NodeStore):
     ) -> Iterable[Measured]:
         """Rows nearest to an embedding with what was measured, of those only that meet the conditions.
 
-        They may lack their texts, and all metadata but `HIT_KEYS`.
+        They may lack their texts, and all metadata but `HIT_KEYS`. What was measured is a similarity or a
+        distance, as `cosine` says of the metric.
         """
         return self._ask(VectorStoreQuery(query_embedding=embedding), limit)
 
