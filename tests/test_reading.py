@@ -1713,6 +1713,33 @@ def test_slides_have_items_groups_and_struck_out_text(tmp_path: Path) -> None:
     )
 
 
+def test_powers_and_boxes_with_equations_of_a_slide_are_read(tmp_path: Path) -> None:
+    pptx = pytest.importorskip("pptx")
+    show = pptx.Presentation()
+    shapes = show.slides.add_slide(show.slide_layouts[6]).shapes
+    frame = shapes.add_textbox(0, 0, 9, 9).text_frame
+    for text, baseline in (("10", "0"), ("6", "30000"), (" cells", "-25000")):
+        run = frame.paragraphs[0].add_run()
+        run.text = text
+        run.font._element.set("baseline", baseline)
+    box = shapes.add_textbox(0, 500_000, 9, 9)
+    box.text_frame.text = "Energy:"
+    power = (
+        "<m:sSup><m:e><m:r><m:t>c</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup>"
+    )
+    equation = pptx.oxml.parse_xml(
+        '<a:m xmlns:a="http://schemas.microsoft.com/office/drawing/2010/main" '
+        f'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math">{power}</a:m>'
+    )
+    box.text_frame.add_paragraph()._p.append(equation)
+    whole = pptx.oxml.parse_xml(alternatives("", "<a/>"))
+    box._element.addprevious(whole)
+    whole[0].append(box._element)
+    show.save(tmp_path / "a.pptx")
+    (slide,) = read_file(tmp_path / "a.pptx", "a.pptx")
+    assert slide.text == "10^6 cells\n\nEnergy:\n\nc^2\n"
+
+
 def slide_texts(
     path: Path, *boxes: tuple[float, float, float, float, str], vertical: bool = False
 ) -> list[str]:
