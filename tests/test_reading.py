@@ -550,8 +550,29 @@ def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
         ),
         "※予告なく変わる。",
     ]
-    assert leave.text == "# 休暇\n\n" + record(("始め", "09:00:00"), ("長さ", "1 day, 6:00:00"))
+    assert leave.text == "# 休暇\n\n" + record(("始め", "09:00:00"), ("長さ", "30:00:00"))
     assert empty.text == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "number_format", "text"),
+    [
+        (12, '0"%"', "12%"),
+        (12, r"0\%", "12%"),
+        (0.125, '"about "0.0%', "12.5%"),
+        (timedelta(hours=168, minutes=30), "[h]:mm", "168:30:00"),
+        (timedelta(minutes=-90), "[h]:mm", "-1:30:00"),
+    ],
+)
+def test_percentages_and_hours_of_a_sheet_are_as_shown(
+    tmp_path: Path, value: object, number_format: str, text: str
+) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append([value])
+    book.active["A1"].number_format = number_format
+    book.save(tmp_path / "a.xlsx")
+    assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == f"# Sheet\n\n{text}"
 
 
 @pytest.mark.parametrize("number", [31, 55, 58])

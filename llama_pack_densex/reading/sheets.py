@@ -6,6 +6,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from io import BytesIO
 from itertools import chain, groupby
 from operator import itemgetter
@@ -243,6 +244,7 @@ def _sheet_places(sheet: Any) -> Places:
 
 # Excel's formats of dates typed in Japanese: openpyxl does not know their numbers, which stand alone.
 _JAPANESE_DATES = {*range(27, 37), *range(50, 59)}
+_QUOTED = re.compile(r'"[^"]*"|\\.')  # a percent sign in it multiplies nothing
 
 
 def _cell_text(cell: Any) -> str:
@@ -268,10 +270,20 @@ def _value_text(cell: Any) -> str:
         if cell._style.numFmtId in _JAPANESE_DATES:
             value = from_excel(value, cell.parent.parent.epoch)
         elif "%" in cell.number_format:
-            return f"{100 * value:.15g}%"
+            factor = 100 if "%" in _QUOTED.sub("", cell.number_format) else 1
+            return f"{factor * value:.15g}%"
+    if isinstance(value, timedelta):
+        return _hours(value)
     if isinstance(value, float):
         return f"{value:.15g}"
     return str(value).removesuffix(" 00:00:00")  # of a date
+
+
+def _hours(duration: timedelta) -> str:
+    """A duration as Excel shows it, whose hours are no days: 168:30:00."""
+    minutes, seconds = divmod(round(abs(duration).total_seconds()), 60)
+    sign = "-" if duration < timedelta() else ""
+    return f"{sign}{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
 def _to_records(places: Places, has_forms: bool) -> str:
