@@ -1270,6 +1270,40 @@ def test_of_powers_and_fractions_in_a_word_file_the_numbers_stay_what_they_are(
     assert read_file(file, "a.docx")[0].text == "10^6 litres of x^2/2\n"
 
 
+def test_fields_to_fill_in_and_breaks_of_a_word_file(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+
+    def control(about: str, text: str) -> str:
+        content = f"<w:r><w:t>{text}</w:t></w:r>"
+        return f"<w:sdt><w:sdtPr>{about}</w:sdtPr><w:sdtContent>{content}</w:sdtContent></w:sdt>"
+
+    def box(checked: int, text: str) -> str:
+        state = f'<x:checkbox><x:checked x:val="{checked}"/></x:checkbox>'
+        return f"{control(state, text)}<w:r><w:t> {checked} </w:t></w:r>"
+
+    break_ = (
+        '<w:r><w:t>seventh</w:t></w:r><w:r><w:br w:type="{}"/></w:r><w:r><w:t>eighth</w:t></w:r>'
+    )
+    file = word_file(
+        tmp_path / "a.docx",
+        '<w:p xmlns:x="http://schemas.microsoft.com/office/word/2010/wordml">',
+        f"{box(1, '☒')}{box(0, '☐')}</w:p>",
+        f"<w:p>{control('<w:showingPlcHdr/>', 'Click here.')}{control('', 'Filled in.')}</w:p>",
+        f"<w:p>{break_.format('page')}</w:p><w:p>{break_.format('column')}</w:p>",
+    )
+    assert read_file(file, "a.docx")[0].text == (
+        "☑ 1 ☐ 0\n\nFilled in.\n\nseventh\neighth\n\nseventh\neighth\n"
+    )
+
+
+def test_boxes_of_tasks_in_a_page_are_read_and_switches_of_menus_are_not(tmp_path: Path) -> None:
+    page = (
+        '<input type=checkbox id=menu><ul><li><input type="checkbox" disabled checked>Ask.'
+        '<li><input type="checkbox" disabled>Pay.</ul>'
+    )
+    assert html(tmp_path, page) == "- ☑ Ask.\n- ☐ Pay.\n"
+
+
 def test_what_a_merged_cell_of_a_word_file_says_each_of_its_rows_says(tmp_path: Path) -> None:
     pytest.importorskip("mammoth")
     begun, on = '<w:tcPr><w:vMerge w:val="restart"/></w:tcPr>', "<w:tcPr><w:vMerge/></w:tcPr>"

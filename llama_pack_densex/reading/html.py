@@ -94,6 +94,8 @@ def html_to_text(html: str) -> tuple[str, str]:
     title = on_one_line(title_tag.get_text()) if title_tag else ""
     for tag in soup.select(_DROPPED):
         tag.extract()
+    for tag in soup.select('input[type="checkbox"][disabled]'):  # others are switches of menus
+        tag.replace_with("☑ " if tag.has_attr("checked") else "☐ ")
     _drop_menus(soup)
     _mark_written_tags(soup)
     for tag in soup.find_all("sup"):

@@ -16,11 +16,13 @@ from lxml import etree
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.html import html_to_text
 
-# Headings beside those that Mammoth knows, and tables of contents, which are left out.
+# Headings beside those that Mammoth knows, tables of contents, which are left out, and breaks within a line.
 _STYLES = """
 p[style-name='Title'] => h1:fresh
 p[style-name^='toc '] => !
 p[style-name='table of figures'] => !
+br[type='page'] => br
+br[type='column'] => br
 """
 # Readings above kanji, and the marks of elements that Mammoth would leave out together with the text in them.
 _UNKNOWN = re.compile(
@@ -50,6 +52,7 @@ def read_word(file: Path) -> list[Part]:
         root = _parsed(parts, name)
         _choose_alternatives(root)
         _leave_out_hidden(root, hidden_styles)
+        _leave_out_prompts(root)
         _unwrap_boxes(root)
         parts[name] = etree.tostring(root)
     document = etree.fromstring(parts[_DOCUMENT])
@@ -62,6 +65,7 @@ def read_word(file: Path) -> list[Part]:
             copy.writestr(name, part)
     html = mammoth.convert_to_html(mended, style_map=_STYLES, convert_image=lambda image: []).value
     html = _NUMBERED_ITEM.sub(r'<li value="\2">\1', _NOTE_OR_LINK.sub("", html))
+    html = html.replace("<input ", "<input disabled ")  # boxes that are no part of a page's menus
     _, text = html_to_text(re.sub(f"{_NUMBER}\\d*", "", html))
     title = _parsed(parts, "docProps/core.xml").findtext("{*}title") or ""
     return [Part(text, titled(title))]
@@ -145,6 +149,14 @@ def _is_hidden(element: Any, style: str, hidden_styles: set[str], otherwise: boo
     if vanish is not None:
         return _is_on(vanish)
     return otherwise or _value(element, f"w:rPr/{style}") in hidden_styles
+
+
+def _leave_out_prompts(root: Any) -> None:
+    """Leave out what stands in fields that nobody has filled in, as "Click here to enter text."."""
+    for control in root.iter("{*}sdt"):
+        if _is_on(control.find("{*}sdtPr/{*}showingPlcHdr")):
+            for run in control.iterfind("{*}sdtContent//{*}r"):
+                _empty(run)
 
 
 _SHAPES = ("{*}drawing", "{*}pict")
