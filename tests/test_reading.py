@@ -985,7 +985,7 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
     )
     (document,) = read_file(file, "a.docx")
     assert document.text == (
-        "# Staff\n\n# Leave\n\n2. Ask.\n3. Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 `<a "
+        "# Staff\n\n# 1 Leave\n\n2. Ask.\n3. Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 `<a "
         "month>` |\n\nIt opens.\n\n1. Since 1859.\n"
     )
     assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
@@ -1725,10 +1725,68 @@ def test_items_of_word_files_are_numbered_as_word_numbers_them(tmp_path: Path) -
         "a.docx",
     )[0].text
     assert text == (
-        "1. Open the box.\n   - Cut the tape.\n     1. With care.\n\nThen:\n\n2. 箱を閉じる。\n\n"
+        "1. Open the box.\n   - Cut the tape.\n     - a With care.\n\nThen:\n\n2. 箱を閉じる。\n\n"
         "Other:\n\n5. Fifth.\n6. Sixth.\n"
     )
     assert [depth for _, depth in depths(text)] == [1, 2, 3, 1, 1, 1]
+
+
+def test_clauses_and_headings_of_word_files_have_the_numbers_that_are_referred_to(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("mammoth")
+    kinds = [
+        ("upperRoman", "Article %1."), ("decimal", "%1.%2"), ("lowerLetter", "(%3)"),
+        ("japaneseCounting", "第%4条"), ("aiueoFullWidth", "（%5）"), ("decimal", "(%6)"),
+    ]  # fmt: skip
+    levels = "".join(
+        f'<w:lvl w:ilvl="{n}"><w:numFmt w:val="{kind}"/><w:lvlText w:val="{pattern}"/></w:lvl>'
+        for n, (kind, pattern) in enumerate(kinds)
+    )
+    num = '<w:num w:numId="1"><w:abstractNumId w:val="9"/></w:num>'
+    heading = '<w:style w:type="paragraph" w:styleId="1"><w:name w:val="heading 1"/></w:style>'
+    places = [0, 1, 1, 2, 2, 3, 3, 4, 5]
+    file = word_file(
+        tmp_path / "a.docx",
+        paragraph("Terms", f'<w:pStyle w:val="1"/>{numbered(0)}'),
+        *(paragraph("So.", numbered(level)) for level in places),
+        word__styles=word(heading, "styles"),
+        word__numbering=word(
+            f'<w:abstractNum w:abstractNumId="9">{levels}</w:abstractNum>{num}', "numbering"
+        ),
+    )
+    lines = read_file(file, "a.docx")[0].text.splitlines()
+    assert [*map(str.strip, filter(None, lines))] == [
+        "# Article I. Terms", "- Article II. So.", "- II.1 So.", "- II.2 So.", "- (a) So.", "- (b) So.",
+        "- 第一条 So.", "- 第二条 So.", "- （ア） So.", "(1) So.",
+    ]  # fmt: skip
+
+
+def test_lists_of_word_files_nest_by_their_styles(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    names_ = ["List Bullet", "List Number 2", "List Bullet 3", "List Number 2", "List Bullet"]
+    styles = "".join(
+        f'<w:style w:type="paragraph" w:styleId="{name}"><w:name w:val="{name}"/>'
+        f"<w:pPr>{numbered(0, list_id)}</w:pPr></w:style>"
+        for list_id, name in enumerate(dict.fromkeys(names_), 1)
+    )
+    numbering = "".join(
+        f'<w:abstractNum w:abstractNumId="{n}"><w:lvl w:ilvl="0"><w:numFmt w:val="{kind}"/>'
+        f'<w:pStyle w:val="{name}"/></w:lvl></w:abstractNum>'
+        f'<w:num w:numId="{n}"><w:abstractNumId w:val="{n}"/></w:num>'
+        for n, (kind, name) in enumerate(
+            zip(("bullet", "decimal", "bullet"), names_[:3], strict=True), 1
+        )
+    )
+    file = word_file(
+        tmp_path / "a.docx",
+        *(paragraph(name, f'<w:pStyle w:val="{name}"/>') for name in names_),
+        word__styles=word(styles, "styles"),
+        word__numbering=word(numbering, "numbering"),
+    )
+    assert read_file(file, "a.docx")[0].text == (
+        "- List Bullet\n  1. List Number 2\n     - List Bullet 3\n  2. List Number 2\n- List Bullet\n"
+    )
 
 
 def test_what_is_struck_out_is_marked_in_word_files(tmp_path: Path) -> None:

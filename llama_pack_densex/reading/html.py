@@ -48,6 +48,7 @@ _TEXT = re.compile(r"\S")
 _END = "\ufdd0"  # of a block
 _BREAK = "\ufdd1"  # of a line
 _COLUMN = "column"  # of the text of an item
+LABELLED = "labelled"  # is an item whose number is in its text, as (a)
 _READY = "\ufdd2"  # before a block that is Markdown already
 _ITEM = "\ufdd3"  # behind the mark of a list's item
 # before an item that Markdown takes for text unless it stands below an empty line
@@ -224,7 +225,8 @@ def _mark_items(around: Tag) -> None:
     number = _number(around, "start", 1)
     for place, item in enumerate(around.find_all("li", recursive=False)):
         number = _number(item, "value", number)
-        mark = f"{indent}{number}." if around.name == "ol" else f"{indent}-"
+        is_numbered = around.name == "ol" and not item.has_attr(LABELLED)
+        mark = f"{indent}{number}." if is_numbered else f"{indent}-"
         text = item.find(string=_TEXT)
         # it only holds another list
         is_empty = text is not None and text.find_parent("li") is not item

@@ -8,19 +8,25 @@ from collections import defaultdict
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 from zipfile import ZipFile
 
 import mammoth
 from lxml import etree
 
 from llama_pack_densex.reading.files import Part, titled
-from llama_pack_densex.reading.html import html_to_text
+from llama_pack_densex.reading.html import LABELLED, html_to_text
 
-# Headings beside those that Mammoth knows, tables of contents, which are left out, and breaks within a line.
+# What Mammoth does not know: headings, tables of contents, which are left out, lists within lists by their
+# styles, and breaks within a line.
 _STYLES = """
 p[style-name='Title'] => h1:fresh
 p[style-name^='toc '] => !
 p[style-name='table of figures'] => !
+p[style-name='List Bullet 2'] => ul|ol > li > ul > li:fresh
+p[style-name='List Number 2'] => ul|ol > li > ol > li:fresh
+p[style-name='List Bullet 3'] => ul|ol > li > ul|ol > li > ul > li:fresh
+p[style-name='List Number 3'] => ul|ol > li > ul|ol > li > ol > li:fresh
 br[type='page'] => br
 br[type='column'] => br
 """
@@ -34,8 +40,8 @@ _NOTE_OR_LINK = re.compile(r'<a href="#(?:foot|end)note-[^>]*>[^<]*</a>|</?a\b[^
 _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _STRICT_W = b"http://purl.oclc.org/ooxml/wordprocessingml/main"
 _RUN = "<w:r><w:t>%s</w:t></w:r>"
-_NUMBER = "\ufdd4"  # around the number of an item, which Mammoth does not read
-_NUMBERED_ITEM = re.compile(f"<li>((?:<[^>]*>)*){_NUMBER}(\\d+){_NUMBER}")
+_NUMBER = "\ufdd4"  # around the number of an item or heading, which Mammoth does not read
+_NUMBERED_ITEM = re.compile(f"<li>((?:<[^>]*>)*){_NUMBER}([^{_NUMBER}]*){_NUMBER}")
 _DOCUMENT = "word/document.xml"
 _WITH_TEXT = re.compile(r"word/(?:document|footnotes|endnotes|header\d*|footer\d*)\.xml")
 _RELATIONSHIPS = "word/_rels/document.xml.rels"
@@ -64,9 +70,9 @@ def read_word(file: Path) -> list[Part]:
         for name, part in parts.items():
             copy.writestr(name, part)
     html = mammoth.convert_to_html(mended, style_map=_STYLES, convert_image=lambda image: []).value
-    html = _NUMBERED_ITEM.sub(r'<li value="\2">\1', _NOTE_OR_LINK.sub("", html))
+    html = _NUMBERED_ITEM.sub(_item_html, _NOTE_OR_LINK.sub("", html))
     html = html.replace("<input ", "<input disabled ")  # boxes that are no part of a page's menus
-    _, text = html_to_text(re.sub(f"{_NUMBER}\\d*", "", html))
+    _, text = html_to_text(re.sub(f"{_NUMBER}(.*?){_NUMBER}", r"\1 ", html))
     title = _parsed(parts, "docProps/core.xml").findtext("{*}title") or ""
     return [Part(text, titled(title))]
 
@@ -177,8 +183,47 @@ def _unwrap_boxes(root: Any) -> None:
         shape.extend(boxes)
 
 
+# Numbers that are no digits: (b), iv., 第二章, ②, ウ.
+_KANJI = "一二三四五六七八九"
+_SIGNS = {
+    "lowerLetter": "abcdefghijklmnopqrstuvwxyz",
+    "lowerRoman": "ⅰⅱⅲⅳⅴⅵⅶⅷⅸⅹⅺⅻ",
+    "decimalEnclosedCircle": "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳",
+    "aiueo": "アイウエオカキクケコサシスセソタチツテト",
+    "iroha": "イロハニホヘトチリヌルヲワカヨタレソツネ",
+    "japaneseCounting": [*_KANJI, "十", *("十" + sign for sign in _KANJI), "二十"],
+}
+_SAME_SIGNS = {
+    "aiueoFullWidth": "aiueo",
+    "irohaFullWidth": "iroha",
+    "chineseCounting": "japaneseCounting",
+    "ideographDigital": "japaneseCounting",
+    "japaneseDigitalTenThousand": "japaneseCounting",
+}
+_AROUND_NUMBER = " .)(．）（、:"
+
+
+def _item_html(match: re.Match[str]) -> str:
+    """The beginning of an item with its number: as Markdown writes it, or as text where that cannot."""
+    marks, number = match.groups()
+    digits = number.strip(_AROUND_NUMBER)
+    if digits.isdecimal():
+        return f'<li value="{int(digits)}">{marks}'
+    return f"<li {LABELLED}>{marks}{number} "
+
+
+def _written(number: int, kind: str) -> str:
+    """A number as a list of this kind has it."""
+    is_upper = kind.startswith("upper")
+    kind = kind.replace("upper", "lower")
+    signs = _SIGNS.get(_SAME_SIGNS.get(kind, kind), "")
+    sign = signs[number - 1] if 0 < number <= len(signs) else str(number)
+    sign = normalize("NFKC", sign) if kind == "lowerRoman" else sign
+    return sign.upper() if is_upper else sign
+
+
 def _number_items(document: Any, numbering: Any, styles: Any) -> None:
-    """Put the numbers of items before their texts, in marks.
+    """Put the numbers of items and headings before their texts, in marks.
 
     They count as in Word: the items of lists of one definition go on, wherever they stand.
     """
@@ -199,8 +244,17 @@ def _number_items(document: Any, numbering: Any, styles: Any) -> None:
         levels[level] = levels.get(level, int(start or 1) - 1) + 1
         for deeper in [other for other in levels if other > level]:
             del levels[deeper]
-        number = f"{_NUMBER}{levels[level]}{_NUMBER}"
-        run = etree.fromstring(f'<w:r xmlns:w="{_W}"><w:t>{number}</w:t></w:r>')
+        pattern = _value(numbering, f"{in_definition}/w:lvlText", id=definition, level=level)
+        number = pattern or f"%{int(level) + 1}"
+        for upper in range(int(level) + 1):
+            upper_level = str(upper)
+            upper_kind = _value(
+                numbering, f"{in_definition}/w:numFmt", id=definition, level=upper_level
+            )
+            written = _written(levels.get(upper_level, 1), upper_kind)
+            number = number.replace(f"%{upper + 1}", written)
+        run = etree.Element(f"{{{_W}}}r")
+        etree.SubElement(run, f"{{{_W}}}t").text = f"{_NUMBER}{number}{_NUMBER}"
         paragraph.insert(1, run)  # behind its properties
 
 
