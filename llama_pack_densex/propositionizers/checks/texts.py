@@ -11,6 +11,8 @@ from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks.numbers import (
     COUNTED,
     NUMBER,
+    POWER_ALONE,
+    POWER_BEHIND,
     THING,
     Number,
     later_dates,
@@ -171,7 +173,21 @@ class Source(Text):
 
     def has_number(self, number: Number) -> bool:
         """Whether a number occurs, of the same unit or of none."""
-        return self.is_anywhere(number) or bool(self.values_of(number.unit) & number.values)
+        if self.is_anywhere(number):
+            return True
+        shared = self.values_of(number.unit) & number.values
+        is_whole = number.whole is None or number.whole in shared
+        return bool(shared) and (is_whole or self._leaves_out_power(shared))
+
+    def _leaves_out_power(self, values: set[float]) -> bool:
+        """Whether one of the values may lack its "million": in a table of millions, or "3 or 4 million"."""
+        if POWER_ALONE.search(self.plain):
+            return True
+        return any(
+            POWER_BEHIND.match(self.plain, number.start + len(number.shown))
+            for number in self.numbers
+            if number.whole is None and number.values & values
+        )
 
     def has_word(self, word: str) -> bool:
         """Whether a word in Latin letters occurs, inflected as it may be."""
@@ -186,6 +202,7 @@ def in_one_form(text: str) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFKC", _FOOTNOTE_SIGN.sub("", unwrapped(text)))
         text = _TENTHS.sub(r"\g<1>0%", text.replace("元年", "1年").replace("時半", "時30分"))
+    text = _SQUARE.sub(r"\1", text)
     return _TEMPERATURE.sub(r"\1", text)
 
 
@@ -218,6 +235,8 @@ _SHORTEST_STEM = 4  # letters
 _FOOTNOTE_SIGN = re.compile("(?m)^[⁰¹²³⁴-⁹]+")
 _TENTHS = re.compile(r"(?<![\d.])(\d)割(?![引合増り])")
 _TEMPERATURE = re.compile(r"(°|degrees )(?:C|F|Celsius|Fahrenheit)(?![a-z])")
+# A unit is its own square: m2, 平方メートル.
+_SQUARE = re.compile(r"((?<=\d) ?(?:[kc]?m|mm))\^?[23](?![A-Za-z\d])|(?<=\d)(?:平方|立方)(?=\w)")
 _ENDINGS = {""} | words(
     """
     s n an ian ish land y dy ies ic ese i al ay egian e er ers ist ists ism ing ed ns ans
