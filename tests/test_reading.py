@@ -616,6 +616,52 @@ def test_tables_below_one_another_have_names_of_their_own(tmp_path: Path) -> Non
     assert read_file(table, "a.csv")[0].text == "\n\n\n".join(blocks)
 
 
+def sheet_text(path: Path, *rows: list[object]) -> str:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(path / "a.xlsx")
+    return read_file(path / "a.xlsx", "a.xlsx")[0].text.removeprefix("# Sheet\n\n")
+
+
+def test_tables_beside_one_another_have_names_of_their_own(tmp_path: Path) -> None:
+    text = sheet_text(
+        tmp_path,
+        ["Region", "Sales", None, "Staff", "Age"],
+        ["North", 10, None, "Ann", 33],
+        ["South", 5],
+    )
+    assert text.split("\n\n\n") == [
+        record(("Region", "North"), ("Sales", "10")),
+        record(("Region", "South"), ("Sales", "5")),
+        record(("Staff", "Ann"), ("Age", "33")),
+    ]
+
+
+def test_a_column_that_is_left_empty_parts_no_table(tmp_path: Path) -> None:
+    text = sheet_text(tmp_path, ["Item", "Code", None, 2023, 2024], ["Tea", "T-1", None, 5, 6])
+    assert text == record(("Item", "Tea"), ("Code", "T-1"), ("2023", "5"), ("2024", "6"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        ([["Max retries", 3], ["Mode", "fast"]], ["Max retries 3", "Mode fast"]),
+        ([["Ann", 33, 1.7], ["Bob", 44, 1.8]], ["Ann 33 1.7", "Bob 44 1.8"]),
+    ],
+)
+def test_rows_of_a_sheet_without_names_are_lines(
+    tmp_path: Path, rows: list[list[object]], lines: list[str]
+) -> None:
+    assert sheet_text(tmp_path, *rows).split("\n\n\n") == lines
+
+
+def test_figures_that_count_on_are_names_of_columns(tmp_path: Path) -> None:
+    text = sheet_text(tmp_path, ["Item", 1, 2, 3], ["Tea", 40, 50, 30])
+    assert text == record(("Item", "Tea"), ("1", "40"), ("2", "50"), ("3", "30"))
+
+
 def test_what_cells_merged_over_several_columns_say_is_read_once(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
