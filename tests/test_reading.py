@@ -2349,6 +2349,28 @@ def test_what_code_puts_out_in_columns_is_no_table_of_a_pdf(tmp_path: Path) -> N
 # HTML
 
 
+def test_equations_of_a_page_are_read_once_with_powers_and_fractions(tmp_path: Path) -> None:
+    power = "<msup><mn>10</mn><mn>6</mn></msup>"
+    semantics = f"{power}<annotation>10^6</annotation>"
+    page = (
+        f"<p>A <math><mfrac><mn>1</mn><mn>2</mn></mfrac></math>"
+        f"<p><span class=katex-mathml><math>{semantics}</math></span><span aria-hidden=true>106</span>"
+        f'<p><span style="display: none;"><math>{semantics}</math></span><img src=x alt="10^6">'
+    )
+    assert html(tmp_path, page) == "A 1/2\n\n10^6\n\n10^6\n"
+
+
+def test_numbers_of_lines_and_what_asks_for_consent_are_left_out_and_who_is_quoted_is_not(
+    tmp_path: Path,
+) -> None:
+    code = "<td class=linenos><pre>1\n2</pre><td><pre><span class=lineno>1</span>a\nb</pre>"
+    page = (
+        f"<div role=dialog>Cookies?</div><table><tr>{code}</table>"
+        "<blockquote>Be brief.<footer>Ann Lee</footer></blockquote><footer>Imprint</footer>"
+    )
+    assert html(tmp_path, page) == "```\na\nb\n```\n\nBe brief.\n\nAnn Lee\n"
+
+
 def test_menus_above_the_first_heading_are_left_out_and_other_lists_of_links_are_not(
     tmp_path: Path,
 ) -> None:

@@ -22,17 +22,19 @@ from llama_pack_densex.reading.tables import Cell, Grid, cells_of, lay_out, to_m
 from llama_pack_densex.text.links import with_tags_as_code
 from llama_pack_densex.text.tokens import on_one_line
 
-# what a browser does not show, what repeats on every page of a site, and readings set above kanji
+# what a browser does not show, what repeats on every page of a site, numbers of lines of code, and readings
+# set above kanji
 _DROPPED = """
-    title, script, style, noscript, template, svg, canvas, iframe, object, nav, footer, button, select,
-    textarea, dialog, rt, rp, [hidden], [role=navigation], [role=search], a.headerlink,
-    .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
-    [style*="display:none" i], [style*="display: none" i], [style*="visibility:hidden" i]
+    title, script, style, noscript, template, svg, canvas, iframe, object, nav, footer:not(blockquote *),
+    button, select, textarea, dialog, rt, rp, annotation, annotation-xml, .katex-mathml + *,
+    [hidden], [role=navigation], [role=search], [role=dialog], [role=alertdialog], a.headerlink,
+    .linenos, .lineno, .linenodiv, .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
+    [style*="display:none" i], [style*="display: none" i]:not(:has(> math)), [style*="visibility:hidden" i]
 """
 _BLOCKS = [
     "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl",
-    "dt", "fieldset", "figcaption", "figure", "header", "hgroup", "hr", "html", "li", "main", "ol", "p",
-    "section", "summary", "table", "td", "th", "tr", "ul",
+    "dt", "fieldset", "figcaption", "figure", "footer", "header", "hgroup", "hr", "html", "li", "main", "ol",
+    "p", "section", "summary", "table", "td", "th", "tr", "ul",
 ]  # fmt: skip
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS = ["ol", "ul"]
@@ -101,6 +103,8 @@ def html_to_text(html: str) -> tuple[str, str]:
     _mark_written_tags(soup)
     for tag in soup.find_all("sup"):
         _write_superscript(tag)
+    for tag in soup.find_all(["msup", "mfrac"]):
+        _write_formula(tag)
     for tag in soup.select(_STRUCK):
         _strike(tag)
     _write_blocks(soup)
@@ -163,6 +167,13 @@ def _write_superscript(tag: Tag) -> None:
     follows_digit = re.search(r"\d\Z", tag.find_previous(string=True) or "")
     if re.fullmatch(r"[-−]?\d+", text) and (is_note or follows_digit):
         tag.string = f"[{text}]" if is_note else f"^{text}"
+
+
+def _write_formula(tag: Tag) -> None:
+    """Tell a power, and what a fraction is divided by, from the digits before it."""
+    parts = tag.find_all(True, recursive=False)
+    if len(parts) == 2:
+        parts[1].insert(0, "^" if tag.name == "msup" else "/")
 
 
 def _strike(tag: Tag) -> None:
