@@ -1808,6 +1808,29 @@ def test_clauses_and_headings_of_word_files_have_the_numbers_that_are_referred_t
     ]  # fmt: skip
 
 
+def test_paragraphs_of_the_outline_of_a_word_file_are_headings(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    outline = '<w:pPr><w:outlineLvl w:val="0"/></w:pPr>'
+    styles = (
+        f'<w:style w:type="paragraph" w:styleId="own"><w:name w:val="Own"/>{outline}</w:style>'
+        '<w:style w:type="paragraph" w:styleId="own2"><w:basedOn w:val="own"/></w:style>'
+    )
+    second = '<w:outlineLvl w:val="1"/>'
+    cell = f"<w:tc>{paragraph('Cell', second)}</w:tc>"
+    row = f"<w:tr>{cell}{cell}</w:tr>"
+    body = [
+        paragraph("休暇", '<w:pStyle w:val="own2"/>'),
+        paragraph("Ask.", second),
+        paragraph("Who", second),
+        paragraph("Text", '<w:pStyle w:val="own"/><w:outlineLvl w:val="9"/>'),
+        f"<w:tbl>{row}{row}</w:tbl>",
+    ]
+    file = word_file(tmp_path / "a.docx", *body, word__styles=word(styles, "styles"))
+    assert read_file(file, "a.docx")[0].text == (
+        "# 休暇\n\nAsk.\n\n## Who\n\nText\n\n| Cell | Cell |\n| --- | --- |\n| Cell | Cell |\n"
+    )
+
+
 def test_lists_of_word_files_nest_by_their_styles(tmp_path: Path) -> None:
     pytest.importorskip("mammoth")
     names_ = ["List Bullet", "List Number 2", "List Bullet 3", "List Number 2", "List Bullet"]

@@ -63,6 +63,7 @@ def read_word(file: Path) -> list[Part]:
         parts[name] = etree.tostring(root)
     document = etree.fromstring(parts[_DOCUMENT])
     _number_items(document, _parsed(parts, "word/numbering.xml"), styles)
+    _mark_headings(document, styles)
     _put_in_margins(document, parts)
     parts[_DOCUMENT] = etree.tostring(document)
     mended = BytesIO()
@@ -256,6 +257,39 @@ def _number_items(document: Any, numbering: Any, styles: Any) -> None:
         run = etree.Element(f"{{{_W}}}r")
         etree.SubElement(run, f"{{{_W}}}t").text = f"{_NUMBER}{number}{_NUMBER}"
         paragraph.insert(1, run)  # behind its properties
+
+
+_LONGEST_HEADING = 80  # characters
+_DEEPEST_HEADING = 6
+
+
+def _mark_headings(document: Any, styles: Any) -> None:
+    """Give short paragraphs of an outline, but for cells, the styles that Mammoth takes for headings'."""
+    in_tables = {*document.iterfind(".//{*}tbl//{*}p")}
+    for paragraph in {*document.iter(f"{{{_W}}}p")} - in_tables:
+        level = _outline_level(paragraph, styles)
+        text = _text(paragraph)
+        is_short = len(text) <= _LONGEST_HEADING and not text.endswith((".", "。"))
+        if not level or int(level) >= _DEEPEST_HEADING or not is_short:
+            continue
+        properties = paragraph.find("{*}pPr")
+        for style in properties.findall("{*}pStyle"):
+            properties.remove(style)
+        heading = {f"{{{_W}}}val": f"Heading{int(level) + 1}"}
+        properties.insert(0, etree.Element(f"{{{_W}}}pStyle", heading))
+
+
+def _outline_level(paragraph: Any, styles: Any) -> str:
+    """The level of a paragraph in its document's outline, by itself or by its style; empty for none."""
+    level = _value(paragraph, "w:pPr/w:outlineLvl")
+    style = _value(paragraph, "w:pPr/w:pStyle")
+    seen: set[str] = set()
+    while style and not level and style not in seen:
+        seen.add(style)
+        of_style = "w:style[@w:styleId=$style]"
+        level = _value(styles, f"{of_style}/w:pPr/w:outlineLvl", style=style)
+        style = _value(styles, f"{of_style}/w:basedOn", style=style)
+    return level
 
 
 # Without spaces. Codes and dates, as C-12 and 2024-05-01, are none.
