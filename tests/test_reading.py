@@ -562,9 +562,18 @@ def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
         (0.125, '"about "0.0%', "12.5%"),
         (timedelta(hours=168, minutes=30), "[h]:mm", "168:30:00"),
         (timedelta(minutes=-90), "[h]:mm", "-1:30:00"),
+        (1500, "¥#,##0;[Red]-¥#,##0", "¥1500"),
+        (-1500, "[$¥-411]#,##0", "-¥1500"),
+        (12.5, '_("$"* #,##0.00_);_("$"* (#,##0.00)', "$12.5"),
+        (12.5, '_-* #,##0.00\\ "€"_-', "12.5 €"),
+        (2.5, 'General" kg"', "2.5 kg"),
+        (1500000, '#,##0,"千円"', "1500000"),
+        (5, "#,##0_);(#,##0)", "5"),
+        (12345678901234, "0", "12345678901234"),
+        (True, "0", "True"),
     ],
 )
-def test_percentages_and_hours_of_a_sheet_are_as_shown(
+def test_percentages_units_and_hours_of_a_sheet_are_as_shown(
     tmp_path: Path, value: object, number_format: str, text: str
 ) -> None:
     openpyxl = pytest.importorskip("openpyxl")

@@ -334,9 +334,28 @@ def _value_text(cell: Any) -> str:
             return f"{factor * value:.15g}%"
     if isinstance(value, timedelta):
         return _hours(value)
-    if isinstance(value, float):
-        return f"{value:.15g}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        number = f"{value:.15g}" if isinstance(value, float) else str(value)
+        return _with_unit(number, cell.number_format)
     return str(value).removesuffix(" 00:00:00")  # of a date
+
+
+# What a format writes around a number, and of that what is no space or colour.
+_AROUND = r'(?:"[^"]*"|\\.|\[[^\]]*\]|[_*].|[$€£¥ ])*'
+_WITH_UNIT = re.compile(rf"({_AROUND})(?:[#0?,.]*[#0?.]|General)({_AROUND})")
+_LITERAL = re.compile(r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].|(.)')
+
+
+def _with_unit(number: str, number_format: str) -> str:
+    """A number with the currency or unit that its format gives it, but for units of thousands."""
+    match = _WITH_UNIT.fullmatch(number_format.partition(";")[0])
+    if not match:
+        return number
+    before, after = (
+        "".join(filter(None, chain(*_LITERAL.findall(around)))) for around in match.groups()
+    )
+    sign = "-" if number.startswith("-") else ""
+    return f"{sign}{before.lstrip()}{number.removeprefix('-')}{after.rstrip()}"
 
 
 def _hours(duration: timedelta) -> str:
