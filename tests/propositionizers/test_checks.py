@@ -399,6 +399,40 @@ def test_a_number_of_the_passage_that_belongs_to_something_else_is_found() -> No
     assert found(passage, "The doctor died in 1858.") == []
 
 
+SALES = Passage(
+    "| 年度 | 売上高（百万円） |\n| --- | --- |\n| 2023年度 | 1,350 |", title="霧浜電機"
+)
+TOWNS = Passage("| City | People (thousands) |\n| --- | --- |\n| Oslo | 700 |")
+BANK = Passage("Its revenue was $1.2bn, after $950m. It opened at 9:00 on 2021-05-03.", "Skar Bank")
+TRAIN = Passage("列車は午後2時5分に出る。The ferry leaves at 14:05.", "Skar Ferry")
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition", "is_said"),
+    [
+        (SALES, "霧浜電機の2023年度の売上高は13億5000万円である。", True),
+        (SALES, "霧浜電機の2023年度の売上高は1,350百万円である。", True),
+        (SALES, "霧浜電機の2023年度の売上高は1,350億円である。", False),
+        (TOWNS, "Oslo has 700,000 people.", True),
+        (TOWNS, "Oslo has 700 million people.", False),
+        (BANK, "Skar Bank's revenue was $1.2 billion.", True),
+        (BANK, "Skar Bank's revenue was $1.2 million.", False),
+        (BANK, "Skar Bank's revenue was 950 million dollars.", True),
+        (BANK, "Skar Bank opened at 9 a.m. on May 3, 2021.", True),
+        (BANK, "Skar Bank opened at 9 p.m. on May 3, 2021.", False),
+        (BANK, "Skar Bank opened on June 3, 2021.", False),
+        (TRAIN, "The ferry leaves at 2:05 PM.", True),
+        (TRAIN, "The ferry leaves at 3:05 PM.", False),
+        (TRAIN, "列車は14時5分に出る。", True),
+    ],
+)
+def test_powers_of_ten_times_and_dates_are_compared_in_any_form(
+    passage: Passage, proposition: str, is_said: bool
+) -> None:
+    faults = [kind for kind, _ in found(passage, proposition) if kind == "grounding"]
+    assert (faults == []) is is_said
+
+
 def test_a_row_has_the_numbers_in_the_names_of_its_columns() -> None:
     rows = "| P-1 | 1,250 | 1350 |\n| P-2 | 2,400 | 1450 |"
     passage = Passage(f"| Model | Price 2023 | Price 2024 |\n| --- | --- | --- |\n{rows}", "Pumps")

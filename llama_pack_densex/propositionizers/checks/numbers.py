@@ -14,7 +14,11 @@ from llama_pack_densex.text.tokens import STOP_WORDS
 if TYPE_CHECKING:
     from llama_pack_densex.propositionizers.checks.texts import Source, Text
 
-MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
+    "November", "December",
+)  # fmt: skip
+MONTH = f"(?:{'|'.join(MONTHS)})"
 _ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}
 _FIGURES = r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d{1,2}\b)?"
 NUMERAL = "[〇一二三四五六七八九十百千万億兆]"
@@ -99,6 +103,11 @@ def later_dates(text: str, numbers: Sequence[Number]) -> Iterator[float]:
             yield dates[-1] + (_value(later["years"] or "") or 1)
 
 
+def power_of(word: str) -> float:
+    """What a word for thousands or more stands for."""
+    return _value(word.lower().removesuffix("s"))
+
+
 def is_unit(text: str) -> bool:
     """Whether a text is the name of a unit, and nothing else."""
     return _UNIT.fullmatch(text) is not None
@@ -146,7 +155,7 @@ def _fault(number: Number, text: Text, source: Source, sentences: Text) -> str:
 
 def _in_its_place(number: Number, text: Text, source: Source, sentences: Text) -> str:
     """What the sentences that say a proposition have in place of a number; "" if they have that."""
-    if source.is_anywhere(number):
+    if source.is_anywhere(number) or source.has_in_thousands(number):
         return ""
     values = sentences.values_of(number.unit)
     if _SAME_DATE.search(sentences.plain):
