@@ -658,6 +658,7 @@ def test_a_column_that_is_left_empty_parts_no_table(tmp_path: Path) -> None:
     [
         ([["Max retries", 3], ["Mode", "fast"]], ["Max retries 3", "Mode fast"]),
         ([["Ann", 33, 1.7], ["Bob", 44, 1.8]], ["Ann 33 1.7", "Bob 44 1.8"]),
+        ([["氏名：阿部", "Tel: 11"], ["Dept: A", None]], ["氏名：阿部 Tel: 11", "Dept: A"]),
     ],
 )
 def test_rows_of_a_sheet_without_names_are_lines(
@@ -1336,6 +1337,9 @@ def test_fields_to_fill_in_and_breaks_of_a_word_file(tmp_path: Path) -> None:
         state = f'<x:checkbox><x:checked x:val="{checked}"/></x:checkbox>'
         return f"{control(state, text)}<w:r><w:t> {checked} </w:t></w:r>"
 
+    gaps = (
+        '<w:r><w:t>fifth</w:t><w:ptab w:alignment="right"/><w:t>of</w:t><w:cr/><w:t>six</w:t></w:r>'
+    )
     break_ = (
         '<w:r><w:t>seventh</w:t></w:r><w:r><w:br w:type="{}"/></w:r><w:r><w:t>eighth</w:t></w:r>'
     )
@@ -1344,10 +1348,10 @@ def test_fields_to_fill_in_and_breaks_of_a_word_file(tmp_path: Path) -> None:
         '<w:p xmlns:x="http://schemas.microsoft.com/office/word/2010/wordml">',
         f"{box(1, '☒')}{box(0, '☐')}</w:p>",
         f"<w:p>{control('<w:showingPlcHdr/>', 'Click here.')}{control('', 'Filled in.')}</w:p>",
-        f"<w:p>{break_.format('page')}</w:p><w:p>{break_.format('column')}</w:p>",
+        f"<w:p>{break_.format('page')}</w:p><w:p>{break_.format('column')}</w:p><w:p>{gaps}</w:p>",
     )
     assert read_file(file, "a.docx")[0].text == (
-        "☑ 1 ☐ 0\n\nFilled in.\n\nseventh\neighth\n\nseventh\neighth\n"
+        "☑ 1 ☐ 0\n\nFilled in.\n\nseventh\neighth\n\nseventh\neighth\n\nfifth of\nsix\n"
     )
 
 

@@ -123,15 +123,20 @@ def _count_titles(table: Sequence[Sequence[str]]) -> int:
     return first if are_names and any(map(is_figure, chain(*rows))) else 0
 
 
-def _has_no_names(table: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row has amounts where the others have them, and so names no columns.
+_PAIR = re.compile(r"[^\W\d][:：] ?\w")  # "Phone: 4711", and not 9:00
 
-    Names are figures that count on, as 1, 2, 3.
+
+def _has_no_names(table: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row has amounts where the others have them, or values behind colons.
+
+    Then it names no columns. Names are figures that count on, as 1, 2, 3.
     """
     first, *rows = [row for row in table if any(row)] or [[]]
     rows = [row for row in rows if len(row) == len(first)]
     amounts = [float(re.sub(r"[^\d.]", "", text)) for text in filter(is_figure, first)]
     steps = {later - earlier for earlier, later in pairwise(amounts)}
+    if rows and all(map(_PAIR.search, filter(None, first))):
+        return True
     counts_on = steps == {1} or (len(steps) == 1 and len(amounts) > 2)
     if not rows or not amounts or counts_on:
         return False

@@ -84,6 +84,8 @@ def _mended(part: bytes) -> bytes:
     # equations as text, in which powers and fractions can still be told
     for tag, sign in ((b"<m:sup>", "^"), (b"<m:den>", "/")):
         part = part.replace(tag, (_RUN % sign).encode())
+    # the gaps within a header, and an older break
+    part = part.replace(b"<w:ptab ", b"<w:tab ").replace(b"<w:cr/>", b"<w:br/>")
     return _UNKNOWN.sub(b"", re.sub(rb"<(/?)m:([rt])(?=[ >])", rb"<\1w:\2", part))
 
 
