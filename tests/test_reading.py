@@ -1908,6 +1908,19 @@ def test_slides_have_items_groups_and_struck_out_text(tmp_path: Path) -> None:
     )
 
 
+def test_items_of_a_slide_go_on_from_those_of_another(tmp_path: Path) -> None:
+    pptx = pytest.importorskip("pptx")
+    show = pptx.Presentation()
+    frame = show.slides.add_slide(show.slide_layouts[6]).shapes.add_textbox(0, 0, 9, 9).text_frame
+    frame.text = "Wait.\nAsk again."
+    number = '<a:buAutoNum xmlns:a="{}" type="arabicPeriod" startAt="4"/>'
+    for item in frame.paragraphs:
+        properties = item._p.get_or_add_pPr()
+        properties.append(pptx.oxml.parse_xml(number.format(item._p.nsmap["a"])))
+    show.save(tmp_path / "a.pptx")
+    assert read_file(tmp_path / "a.pptx", "a.pptx")[0].text == "4. Wait.\n5. Ask again.\n"
+
+
 def test_powers_and_boxes_with_equations_of_a_slide_are_read(tmp_path: Path) -> None:
     pptx = pytest.importorskip("pptx")
     show = pptx.Presentation()

@@ -176,7 +176,7 @@ def _paragraphs_html(frame: Any, has_items: bool) -> Iterator[str]:
             yield f"</{lists.pop()}>"
         while len(lists) < depth:
             lists.append(kind)
-            yield f"<{kind}>"
+            yield f'<{kind} start="{_start(paragraph)}">'
         yield f"<{'li' if kind else 'p'}>{_paragraph_html(paragraph)}"
     yield from (f"</{kind}>" for kind in reversed(lists))
 
@@ -192,6 +192,12 @@ def _list_kind(paragraph: Any, has_items: bool) -> str:
         if _name(mark) in _KINDS:
             return _KINDS[_name(mark)]
     return "ul" if has_items or paragraph.level else ""
+
+
+def _start(paragraph: Any) -> str:
+    """The number of the first item of a list, which may go on from another slide."""
+    mark = paragraph._p.find("{*}pPr/{*}buAutoNum")
+    return "1" if mark is None else str(mark.get("startAt", "1"))
 
 
 def _paragraph_html(paragraph: Any) -> str:
