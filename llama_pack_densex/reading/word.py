@@ -256,6 +256,8 @@ def _number_items(document: Any, numbering: Any, styles: Any) -> None:
             )
             written = _written(levels.get(upper_level, 1), upper_kind)
             number = number.replace(f"%{upper + 1}", written)
+        if " " in number:
+            number = number.removesuffix(".")  # as in "Article II.", where a sentence would end
         run = etree.Element(f"{{{_W}}}r")
         etree.SubElement(run, f"{{{_W}}}t").text = f"{_NUMBER}{number}{_NUMBER}"
         paragraph.insert(1, run)  # behind its properties
