@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from urllib.parse import unquote
 from xml.etree.ElementTree import fromstring
@@ -214,19 +214,17 @@ def _is_bold(tag: Tag) -> bool:
 
 
 def _put_before_definition(term: Tag) -> None:
-    """Begin a definition, but for a list, with its term, since neither says anything alone."""
-    definition = term.find_next_sibling(["dt", "dd"])
+    """Begin definitions, but for lists, with their term, since neither says anything alone."""
+    following = term.find_next_siblings(["dt", "dd"])
+    definitions = [*takewhile(lambda tag: tag.name == "dd", following)]
     name = on_one_line(term.get_text())
-    if (
-        not name
-        or not isinstance(definition, Tag)
-        or definition.name == "dt"
-        or definition.find(_LISTS)
-    ):
+    if not name or not definitions or definitions[0].find(_LISTS):
         return
-    if text := definition.find(string=_TEXT):
-        text.insert_before(f"{name} " if name.endswith(("?", "？", ":", "：")) else f"{name}: ")
-        term.extract()
+    for definition in definitions:
+        text = definition.find(string=_TEXT)
+        if text and not definition.find(_LISTS):
+            text.insert_before(f"{name} " if name.endswith(("?", "？", ":", "：")) else f"{name}: ")
+            term.extract()
 
 
 def _mark_items(around: Tag) -> None:
