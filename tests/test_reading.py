@@ -550,8 +550,38 @@ def test_each_row_of_a_sheet_can_be_understood_alone(tmp_path: Path) -> None:
         ),
         "※予告なく変わる。",
     ]
-    assert leave.text == "# 休暇\n\n" + record(("始め", "09:00:00"), ("長さ", "1 day, 6:00:00"))
+    assert leave.text == "# 休暇\n\n" + record(("始め", "09:00:00"), ("長さ", "30:00:00"))
     assert empty.text == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "number_format", "text"),
+    [
+        (12, '0"%"', "12%"),
+        (12, r"0\%", "12%"),
+        (0.125, '"about "0.0%', "12.5%"),
+        (timedelta(hours=168, minutes=30), "[h]:mm", "168:30:00"),
+        (timedelta(minutes=-90), "[h]:mm", "-1:30:00"),
+        (1500, "¥#,##0;[Red]-¥#,##0", "¥1500"),
+        (-1500, "[$¥-411]#,##0", "-¥1500"),
+        (12.5, '_("$"* #,##0.00_);_("$"* (#,##0.00)', "$12.5"),
+        (12.5, '_-* #,##0.00\\ "€"_-', "12.5 €"),
+        (2.5, 'General" kg"', "2.5 kg"),
+        (1500000, '#,##0,"千円"', "1500000"),
+        (5, "#,##0_);(#,##0)", "5"),
+        (12345678901234, "0", "12345678901234"),
+        (True, "0", "True"),
+    ],
+)
+def test_percentages_units_and_hours_of_a_sheet_are_as_shown(
+    tmp_path: Path, value: object, number_format: str, text: str
+) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append([value])
+    book.active["A1"].number_format = number_format
+    book.save(tmp_path / "a.xlsx")
+    assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == f"# Sheet\n\n{text}"
 
 
 @pytest.mark.parametrize("number", [31, 55, 58])
@@ -593,6 +623,53 @@ def test_tables_below_one_another_have_names_of_their_own(tmp_path: Path) -> Non
     assert read_file(tmp_path / "a.xlsx", "a.xlsx")[0].text == "# Sheet\n\n" + "\n\n\n".join(blocks)
     table = write(tmp_path / "a.csv", "\n".join(map(",".join, rows)))
     assert read_file(table, "a.csv")[0].text == "\n\n\n".join(blocks)
+
+
+def sheet_text(path: Path, *rows: list[object]) -> str:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(path / "a.xlsx")
+    return read_file(path / "a.xlsx", "a.xlsx")[0].text.removeprefix("# Sheet\n\n")
+
+
+def test_tables_beside_one_another_have_names_of_their_own(tmp_path: Path) -> None:
+    text = sheet_text(
+        tmp_path,
+        ["Region", "Sales", None, "Staff", "Age"],
+        ["North", 10, None, "Ann", 33],
+        ["South", 5],
+    )
+    assert text.split("\n\n\n") == [
+        record(("Region", "North"), ("Sales", "10")),
+        record(("Region", "South"), ("Sales", "5")),
+        record(("Staff", "Ann"), ("Age", "33")),
+    ]
+
+
+def test_a_column_that_is_left_empty_parts_no_table(tmp_path: Path) -> None:
+    text = sheet_text(tmp_path, ["Item", "Code", None, 2023, 2024], ["Tea", "T-1", None, 5, 6])
+    assert text == record(("Item", "Tea"), ("Code", "T-1"), ("2023", "5"), ("2024", "6"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        ([["Max retries", 3], ["Mode", "fast"]], ["Max retries 3", "Mode fast"]),
+        ([["Ann", 33, 1.7], ["Bob", 44, 1.8]], ["Ann 33 1.7", "Bob 44 1.8"]),
+        ([["氏名：阿部", "Tel: 11"], ["Dept: A", None]], ["氏名：阿部 Tel: 11", "Dept: A"]),
+    ],
+)
+def test_rows_of_a_sheet_without_names_are_lines(
+    tmp_path: Path, rows: list[list[object]], lines: list[str]
+) -> None:
+    assert sheet_text(tmp_path, *rows).split("\n\n\n") == lines
+
+
+def test_figures_that_count_on_are_names_of_columns(tmp_path: Path) -> None:
+    text = sheet_text(tmp_path, ["Item", 1, 2, 3], ["Tea", 40, 50, 30])
+    assert text == record(("Item", "Tea"), ("1", "40"), ("2", "50"), ("3", "30"))
 
 
 def test_what_cells_merged_over_several_columns_say_is_read_once(tmp_path: Path) -> None:
@@ -964,7 +1041,7 @@ def test_a_word_file_keeps_headings_items_and_tables(tmp_path: Path) -> None:
     )
     (document,) = read_file(file, "a.docx")
     assert document.text == (
-        "# Staff\n\n# Leave\n\n2. Ask.\n3. Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 `<a "
+        "# Staff\n\n# 1 Leave\n\n2. Ask.\n3. Wait.\n\n| Post | Pay |\n| --- | --- |\n| Clerk | 30,000 `<a "
         "month>` |\n\nIt opens.\n\n1. Since 1859.\n"
     )
     assert (document.id_, document.metadata["title"]) == ("a.docx", "Rules of 2024")
@@ -1247,6 +1324,43 @@ def test_of_powers_and_fractions_in_a_word_file_the_numbers_stay_what_they_are(
         f'<w:p xmlns:m="m">{raised}<w:r><w:t> litres of </w:t></w:r>{equation}</w:p>',
     )
     assert read_file(file, "a.docx")[0].text == "10^6 litres of x^2/2\n"
+
+
+def test_fields_to_fill_in_and_breaks_of_a_word_file(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+
+    def control(about: str, text: str) -> str:
+        content = f"<w:r><w:t>{text}</w:t></w:r>"
+        return f"<w:sdt><w:sdtPr>{about}</w:sdtPr><w:sdtContent>{content}</w:sdtContent></w:sdt>"
+
+    def box(checked: int, text: str) -> str:
+        state = f'<x:checkbox><x:checked x:val="{checked}"/></x:checkbox>'
+        return f"{control(state, text)}<w:r><w:t> {checked} </w:t></w:r>"
+
+    gaps = (
+        '<w:r><w:t>fifth</w:t><w:ptab w:alignment="right"/><w:t>of</w:t><w:cr/><w:t>six</w:t></w:r>'
+    )
+    break_ = (
+        '<w:r><w:t>seventh</w:t></w:r><w:r><w:br w:type="{}"/></w:r><w:r><w:t>eighth</w:t></w:r>'
+    )
+    file = word_file(
+        tmp_path / "a.docx",
+        '<w:p xmlns:x="http://schemas.microsoft.com/office/word/2010/wordml">',
+        f"{box(1, '☒')}{box(0, '☐')}</w:p>",
+        f"<w:p>{control('<w:showingPlcHdr/>', 'Click here.')}{control('', 'Filled in.')}</w:p>",
+        f"<w:p>{break_.format('page')}</w:p><w:p>{break_.format('column')}</w:p><w:p>{gaps}</w:p>",
+    )
+    assert read_file(file, "a.docx")[0].text == (
+        "☑ 1 ☐ 0\n\nFilled in.\n\nseventh\neighth\n\nseventh\neighth\n\nfifth of\nsix\n"
+    )
+
+
+def test_boxes_of_tasks_in_a_page_are_read_and_switches_of_menus_are_not(tmp_path: Path) -> None:
+    page = (
+        '<input type=checkbox id=menu><ul><li><input type="checkbox" disabled checked>Ask.'
+        '<li><input type="checkbox" disabled>Pay.</ul>'
+    )
+    assert html(tmp_path, page) == "- ☑ Ask.\n- ☐ Pay.\n"
 
 
 def test_what_a_merged_cell_of_a_word_file_says_each_of_its_rows_says(tmp_path: Path) -> None:
@@ -1670,10 +1784,91 @@ def test_items_of_word_files_are_numbered_as_word_numbers_them(tmp_path: Path) -
         "a.docx",
     )[0].text
     assert text == (
-        "1. Open the box.\n   - Cut the tape.\n     1. With care.\n\nThen:\n\n2. 箱を閉じる。\n\n"
+        "1. Open the box.\n   - Cut the tape.\n     - a With care.\n\nThen:\n\n2. 箱を閉じる。\n\n"
         "Other:\n\n5. Fifth.\n6. Sixth.\n"
     )
     assert [depth for _, depth in depths(text)] == [1, 2, 3, 1, 1, 1]
+
+
+def test_clauses_and_headings_of_word_files_have_the_numbers_that_are_referred_to(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("mammoth")
+    kinds = [
+        ("upperRoman", "Article %1."), ("decimal", "%1.%2"), ("lowerLetter", "(%3)"),
+        ("japaneseCounting", "第%4条"), ("aiueoFullWidth", "（%5）"), ("decimal", "(%6)"),
+    ]  # fmt: skip
+    levels = "".join(
+        f'<w:lvl w:ilvl="{n}"><w:numFmt w:val="{kind}"/><w:lvlText w:val="{pattern}"/></w:lvl>'
+        for n, (kind, pattern) in enumerate(kinds)
+    )
+    num = '<w:num w:numId="1"><w:abstractNumId w:val="9"/></w:num>'
+    heading = '<w:style w:type="paragraph" w:styleId="1"><w:name w:val="heading 1"/></w:style>'
+    places = [0, 1, 1, 2, 2, 3, 3, 4, 5]
+    file = word_file(
+        tmp_path / "a.docx",
+        paragraph("Terms", f'<w:pStyle w:val="1"/>{numbered(0)}'),
+        *(paragraph("So.", numbered(level)) for level in places),
+        word__styles=word(heading, "styles"),
+        word__numbering=word(
+            f'<w:abstractNum w:abstractNumId="9">{levels}</w:abstractNum>{num}', "numbering"
+        ),
+    )
+    lines = read_file(file, "a.docx")[0].text.splitlines()
+    assert [*map(str.strip, filter(None, lines))] == [
+        "# Article I Terms", "- Article II So.", "- II.1 So.", "- II.2 So.", "- (a) So.", "- (b) So.",
+        "- 第一条 So.", "- 第二条 So.", "- （ア） So.", "(1) So.",
+    ]  # fmt: skip
+
+
+def test_paragraphs_of_the_outline_of_a_word_file_are_headings(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    outline = '<w:pPr><w:outlineLvl w:val="0"/></w:pPr>'
+    styles = (
+        f'<w:style w:type="paragraph" w:styleId="own"><w:name w:val="Own"/>{outline}</w:style>'
+        '<w:style w:type="paragraph" w:styleId="own2"><w:basedOn w:val="own"/></w:style>'
+    )
+    second = '<w:outlineLvl w:val="1"/>'
+    cell = f"<w:tc>{paragraph('Cell', second)}</w:tc>"
+    row = f"<w:tr>{cell}{cell}</w:tr>"
+    body = [
+        paragraph("休暇", '<w:pStyle w:val="own2"/>'),
+        paragraph("Ask.", second),
+        paragraph("Who", second),
+        paragraph("Text", '<w:pStyle w:val="own"/><w:outlineLvl w:val="9"/>'),
+        f"<w:tbl>{row}{row}</w:tbl>",
+    ]
+    file = word_file(tmp_path / "a.docx", *body, word__styles=word(styles, "styles"))
+    assert read_file(file, "a.docx")[0].text == (
+        "# 休暇\n\nAsk.\n\n## Who\n\nText\n\n| Cell | Cell |\n| --- | --- |\n| Cell | Cell |\n"
+    )
+
+
+def test_lists_of_word_files_nest_by_their_styles(tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    names_ = ["List Bullet", "List Number 2", "List Bullet 3", "List Number 2", "List Bullet"]
+    styles = "".join(
+        f'<w:style w:type="paragraph" w:styleId="{name}"><w:name w:val="{name}"/>'
+        f"<w:pPr>{numbered(0, list_id)}</w:pPr></w:style>"
+        for list_id, name in enumerate(dict.fromkeys(names_), 1)
+    )
+    numbering = "".join(
+        f'<w:abstractNum w:abstractNumId="{n}"><w:lvl w:ilvl="0"><w:numFmt w:val="{kind}"/>'
+        f'<w:pStyle w:val="{name}"/></w:lvl></w:abstractNum>'
+        f'<w:num w:numId="{n}"><w:abstractNumId w:val="{n}"/></w:num>'
+        for n, (kind, name) in enumerate(
+            zip(("bullet", "decimal", "bullet"), names_[:3], strict=True), 1
+        )
+    )
+    file = word_file(
+        tmp_path / "a.docx",
+        *(paragraph(name, f'<w:pStyle w:val="{name}"/>') for name in names_),
+        word__styles=word(styles, "styles"),
+        word__numbering=word(numbering, "numbering"),
+    )
+    assert read_file(file, "a.docx")[0].text == (
+        "- List Bullet\n  1. List Number 2\n     - List Bullet 3\n  2. List Number 2\n- List Bullet\n"
+    )
 
 
 def test_what_is_struck_out_is_marked_in_word_files(tmp_path: Path) -> None:
@@ -1711,6 +1906,46 @@ def test_slides_have_items_groups_and_struck_out_text(tmp_path: Path) -> None:
         "# Two plans for 2024\n\n- Plan A\n  - ~~costs 40~~\n    - without tax\n- 計画B\n\n"
         "| Branch | Sales Plan | Sales Actual |\n| --- | --- | --- |\n| Naha | 70 | 64 |\n"
     )
+
+
+def test_items_of_a_slide_go_on_from_those_of_another(tmp_path: Path) -> None:
+    pptx = pytest.importorskip("pptx")
+    show = pptx.Presentation()
+    frame = show.slides.add_slide(show.slide_layouts[6]).shapes.add_textbox(0, 0, 9, 9).text_frame
+    frame.text = "Wait.\nAsk again."
+    number = '<a:buAutoNum xmlns:a="{}" type="arabicPeriod" startAt="4"/>'
+    for item in frame.paragraphs:
+        properties = item._p.get_or_add_pPr()
+        properties.append(pptx.oxml.parse_xml(number.format(item._p.nsmap["a"])))
+    show.save(tmp_path / "a.pptx")
+    assert read_file(tmp_path / "a.pptx", "a.pptx")[0].text == "4. Wait.\n5. Ask again.\n"
+
+
+def test_powers_and_boxes_with_equations_of_a_slide_are_read(tmp_path: Path) -> None:
+    pptx = pytest.importorskip("pptx")
+    show = pptx.Presentation()
+    shapes = show.slides.add_slide(show.slide_layouts[6]).shapes
+    frame = shapes.add_textbox(0, 0, 9, 9).text_frame
+    for text, baseline in (("10", "0"), ("6", "30000"), (" cells", "-25000")):
+        run = frame.paragraphs[0].add_run()
+        run.text = text
+        run.font._element.set("baseline", baseline)
+    box = shapes.add_textbox(0, 500_000, 9, 9)
+    box.text_frame.text = "Energy:"
+    power = (
+        "<m:sSup><m:e><m:r><m:t>c</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup>"
+    )
+    equation = pptx.oxml.parse_xml(
+        '<a:m xmlns:a="http://schemas.microsoft.com/office/drawing/2010/main" '
+        f'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math">{power}</a:m>'
+    )
+    box.text_frame.add_paragraph()._p.append(equation)
+    whole = pptx.oxml.parse_xml(alternatives("", "<a/>"))
+    box._element.addprevious(whole)
+    whole[0].append(box._element)
+    show.save(tmp_path / "a.pptx")
+    (slide,) = read_file(tmp_path / "a.pptx", "a.pptx")
+    assert slide.text == "10^6 cells\n\nEnergy:\n\nc^2\n"
 
 
 def slide_texts(
@@ -2163,6 +2398,28 @@ def test_what_code_puts_out_in_columns_is_no_table_of_a_pdf(tmp_path: Path) -> N
 # HTML
 
 
+def test_equations_of_a_page_are_read_once_with_powers_and_fractions(tmp_path: Path) -> None:
+    power = "<msup><mn>10</mn><mn>6</mn></msup>"
+    semantics = f"{power}<annotation>10^6</annotation>"
+    page = (
+        f"<p>A <math><mfrac><mn>1</mn><mn>2</mn></mfrac></math>"
+        f"<p><span class=katex-mathml><math>{semantics}</math></span><span aria-hidden=true>106</span>"
+        f'<p><span style="display: none;"><math>{semantics}</math></span><img src=x alt="10^6">'
+    )
+    assert html(tmp_path, page) == "A 1/2\n\n10^6\n\n10^6\n"
+
+
+def test_numbers_of_lines_and_what_asks_for_consent_are_left_out_and_who_is_quoted_is_not(
+    tmp_path: Path,
+) -> None:
+    code = "<td class=linenos><pre>1\n2</pre><td><pre><span class=lineno>1</span>a\nb</pre>"
+    page = (
+        f"<div role=dialog>Cookies?</div><table><tr>{code}</table>"
+        "<blockquote>Be brief.<footer>Ann Lee</footer></blockquote><footer>Imprint</footer>"
+    )
+    assert html(tmp_path, page) == "```\na\nb\n```\n\nBe brief.\n\nAnn Lee\n"
+
+
 def test_menus_above_the_first_heading_are_left_out_and_other_lists_of_links_are_not(
     tmp_path: Path,
 ) -> None:
@@ -2209,11 +2466,11 @@ def test_rows_and_cells_that_nothing_ends_are_ended_by_the_next(tmp_path: Path) 
 def test_a_definition_begins_with_its_term(tmp_path: Path) -> None:
     source = (
         "<dl><dt>Ctrl</dt><dd><p>Draws a line.</p><p>With Shift, too.</p></dd><dt>返品できますか？<dd>はい。"
-        "<dt>Keys:<dd><ul><li>A<li>B</ul><dt>One</dt><dt>Two<dd>Either.</dl>"
+        "<dt>Keys:<dd><ul><li>A<li>B</ul><dt>One</dt><dt>Two<dd>Either.</dd><dd>Or.</dl>"
     )
     assert html(tmp_path, source) == (
         "Ctrl: Draws a line.\n\nWith Shift, too.\n\n返品できますか？ はい。\n\n"
-        "Keys:\n\n- A\n- B\n\nOne\n\nTwo: Either.\n"
+        "Keys:\n\n- A\n- B\n\nOne\n\nTwo: Either.\n\nTwo: Or.\n"
     )
 
 

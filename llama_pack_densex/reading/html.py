@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from urllib.parse import unquote
 from xml.etree.ElementTree import fromstring
@@ -22,17 +22,19 @@ from llama_pack_densex.reading.tables import Cell, Grid, cells_of, lay_out, to_m
 from llama_pack_densex.text.links import with_tags_as_code
 from llama_pack_densex.text.tokens import on_one_line
 
-# what a browser does not show, what repeats on every page of a site, and readings set above kanji
+# what a browser does not show, what repeats on every page of a site, numbers of lines of code, and readings
+# set above kanji
 _DROPPED = """
-    title, script, style, noscript, template, svg, canvas, iframe, object, nav, footer, button, select,
-    textarea, dialog, rt, rp, [hidden], [role=navigation], [role=search], a.headerlink,
-    .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
-    [style*="display:none" i], [style*="display: none" i], [style*="visibility:hidden" i]
+    title, script, style, noscript, template, svg, canvas, iframe, object, nav, footer:not(blockquote *),
+    button, select, textarea, dialog, rt, rp, annotation, annotation-xml, .katex-mathml + *,
+    [hidden], [role=navigation], [role=search], [role=dialog], [role=alertdialog], a.headerlink,
+    .linenos, .lineno, .linenodiv, .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
+    [style*="display:none" i], [style*="display: none" i]:not(:has(> math)), [style*="visibility:hidden" i]
 """
 _BLOCKS = [
     "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl",
-    "dt", "fieldset", "figcaption", "figure", "header", "hgroup", "hr", "html", "li", "main", "ol", "p",
-    "section", "summary", "table", "td", "th", "tr", "ul",
+    "dt", "fieldset", "figcaption", "figure", "footer", "header", "hgroup", "hr", "html", "li", "main", "ol",
+    "p", "section", "summary", "table", "td", "th", "tr", "ul",
 ]  # fmt: skip
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS = ["ol", "ul"]
@@ -48,6 +50,7 @@ _TEXT = re.compile(r"\S")
 _END = "\ufdd0"  # of a block
 _BREAK = "\ufdd1"  # of a line
 _COLUMN = "column"  # of the text of an item
+LABELLED = "labelled"  # is an item whose number is in its text, as (a)
 _READY = "\ufdd2"  # before a block that is Markdown already
 _ITEM = "\ufdd3"  # behind the mark of a list's item
 # before an item that Markdown takes for text unless it stands below an empty line
@@ -94,10 +97,14 @@ def html_to_text(html: str) -> tuple[str, str]:
     title = on_one_line(title_tag.get_text()) if title_tag else ""
     for tag in soup.select(_DROPPED):
         tag.extract()
+    for tag in soup.select('input[type="checkbox"][disabled]'):  # others are switches of menus
+        tag.replace_with("☑ " if tag.has_attr("checked") else "☐ ")
     _drop_menus(soup)
     _mark_written_tags(soup)
     for tag in soup.find_all("sup"):
         _write_superscript(tag)
+    for tag in soup.find_all(["msup", "mfrac"]):
+        _write_formula(tag)
     for tag in soup.select(_STRUCK):
         _strike(tag)
     _write_blocks(soup)
@@ -162,6 +169,13 @@ def _write_superscript(tag: Tag) -> None:
         tag.string = f"[{text}]" if is_note else f"^{text}"
 
 
+def _write_formula(tag: Tag) -> None:
+    """Tell a power, and what a fraction is divided by, from the digits before it."""
+    parts = tag.find_all(True, recursive=False)
+    if len(parts) == 2:
+        parts[1].insert(0, "^" if tag.name == "msup" else "/")
+
+
 def _strike(tag: Tag) -> None:
     """Mark what is struck out within a line, and drop whole blocks of it, which Markdown cannot mark."""
     text = tag.get_text(" " if tag.br else "")
@@ -200,19 +214,17 @@ def _is_bold(tag: Tag) -> bool:
 
 
 def _put_before_definition(term: Tag) -> None:
-    """Begin a definition, but for a list, with its term, since neither says anything alone."""
-    definition = term.find_next_sibling(["dt", "dd"])
+    """Begin definitions, but for lists, with their term, since neither says anything alone."""
+    following = term.find_next_siblings(["dt", "dd"])
+    definitions = [*takewhile(lambda tag: tag.name == "dd", following)]
     name = on_one_line(term.get_text())
-    if (
-        not name
-        or not isinstance(definition, Tag)
-        or definition.name == "dt"
-        or definition.find(_LISTS)
-    ):
+    if not name or not definitions or definitions[0].find(_LISTS):
         return
-    if text := definition.find(string=_TEXT):
-        text.insert_before(f"{name} " if name.endswith(("?", "？", ":", "：")) else f"{name}: ")
-        term.extract()
+    for definition in definitions:
+        text = definition.find(string=_TEXT)
+        if text and not definition.find(_LISTS):
+            text.insert_before(f"{name} " if name.endswith(("?", "？", ":", "：")) else f"{name}: ")
+            term.extract()
 
 
 def _mark_items(around: Tag) -> None:
@@ -222,7 +234,8 @@ def _mark_items(around: Tag) -> None:
     number = _number(around, "start", 1)
     for place, item in enumerate(around.find_all("li", recursive=False)):
         number = _number(item, "value", number)
-        mark = f"{indent}{number}." if around.name == "ol" else f"{indent}-"
+        is_numbered = around.name == "ol" and not item.has_attr(LABELLED)
+        mark = f"{indent}{number}." if is_numbered else f"{indent}-"
         text = item.find(string=_TEXT)
         # it only holds another list
         is_empty = text is not None and text.find_parent("li") is not item

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
 from io import BytesIO
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -122,14 +123,27 @@ def _count_titles(table: Sequence[Sequence[str]]) -> int:
     return first if are_names and any(map(is_figure, chain(*rows))) else 0
 
 
+_PAIR = re.compile(r"[^\W\d][:：] ?\w")  # "Phone: 4711", and not 9:00
+
+
 def _has_no_names(table: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row has amounts where the others have them, and so names no columns."""
+    """Whether the first row has amounts where the others have them, or values behind colons.
+
+    Then it names no columns. Names are figures that count on, as 1, 2, 3.
+    """
     first, *rows = [row for row in table if any(row)] or [[]]
     rows = [row for row in rows if len(row) == len(first)]
-    if not rows:
+    amounts = [float(re.sub(r"[^\d.]", "", text)) for text in filter(is_figure, first)]
+    steps = {later - earlier for earlier, later in pairwise(amounts)}
+    if rows and all(map(_PAIR.search, filter(None, first))):
+        return True
+    counts_on = steps == {1} or (len(steps) == 1 and len(amounts) > 2)
+    if not rows or not amounts or counts_on:
         return False
-    amounts = [column for column in zip(first, *rows, strict=True) if not column[0].isdecimal()]
-    return any(all(map(is_figure, column)) for column in amounts)
+    if len(first) == 2 and is_figure(first[1]):
+        return True
+    columns = [[*filter(None, column)] for column in zip(first, *rows, strict=True)]
+    return any(is_figure(column[0]) and all(map(is_figure, column)) for column in columns if column)
 
 
 def read_workbook(file: Path) -> list[Part]:
@@ -150,7 +164,9 @@ def read_workbook(file: Path) -> list[Part]:
     _warn_of_unkept(file, book)
     parts: list[Part] = []
     for sheet in book.worksheets:
-        text = _to_records(_sheet_places(sheet), has_forms=True)
+        tables = _parted(_sheet_places(sheet))
+        records = (_to_records(places, has_forms=True) for places in tables)
+        text = "\n\n\n".join(filter(None, records))
         parts.append(
             Part(text and f"# {sheet.title}\n\n{text}", {"page_label": sheet.title}, sheet.title)
         )
@@ -241,8 +257,59 @@ def _sheet_places(sheet: Any) -> Places:
     return places
 
 
+def _parted(places: Places) -> list[Places]:
+    """The cells of a sheet, and those of each table that stands beside others, behind an empty column."""
+    rows: defaultdict[float, dict[float, Cell]] = defaultdict(dict)
+    for (y, x), cell in places.items():
+        rows[y][x] = cell
+    beside: list[Places] = []
+    for ys in _runs(rows):
+        groups = _runs(set(chain(*(rows[y] for y in ys))))
+        tables = [{(y, x): rows[y][x] for y in ys for x in xs if x in rows[y]} for xs in groups]
+        left, *others = tables
+        if not others or _begins_as_form(tables):
+            continue
+        for table in others:
+            if _is_apart(left, table):
+                beside.append(table)
+            left = {**left, **table}
+    taken = set(chain(*beside))
+    rest = {place: cell for place, cell in places.items() if place not in taken}
+    return [rest, *beside]
+
+
+def _begins_as_form(tables: Sequence[Places]) -> bool:
+    whole = {place: cell for table in tables for place, cell in table.items()}
+    records, _ = take_form([*rows_with_text(whole).values()])
+    return bool(records)
+
+
+def _runs(numbers: Collection[float]) -> list[list[float]]:
+    """Rows or columns in order, parted where one is empty."""
+    counted = enumerate(sorted(numbers))
+    groups = groupby(counted, key=lambda pair: pair[1] - pair[0])
+    return [[number for _, number in group] for _, group in groups]
+
+
+def _is_apart(left: Places, right: Places) -> bool:
+    """Whether cells are a table of their own: they have labels, and other rows or the names of the other."""
+    rows = rows_with_text(right)
+    grid = [*rows.values()]
+    labels = [row[0].text for row in grid]
+    if min(len(grid), *map(len, grid)) < 2 or not all(labels) or any(map(is_figure, labels)):
+        return False
+    rows_beside = rows_with_text(left)
+    grid_beside = [*rows_beside.values()]
+    if min(len(grid_beside), *map(len, grid_beside)) < 2:
+        return False
+    names = {cell.text for cell in cells_of(grid[0])}
+    names_beside = {cell.text for cell in cells_of(grid_beside[0])}
+    return rows.keys() != rows_beside.keys() or names <= names_beside
+
+
 # Excel's formats of dates typed in Japanese: openpyxl does not know their numbers, which stand alone.
 _JAPANESE_DATES = {*range(27, 37), *range(50, 59)}
+_QUOTED = re.compile(r'"[^"]*"|\\.')  # a percent sign in it multiplies nothing
 
 
 def _cell_text(cell: Any) -> str:
@@ -268,10 +335,39 @@ def _value_text(cell: Any) -> str:
         if cell._style.numFmtId in _JAPANESE_DATES:
             value = from_excel(value, cell.parent.parent.epoch)
         elif "%" in cell.number_format:
-            return f"{100 * value:.15g}%"
-    if isinstance(value, float):
-        return f"{value:.15g}"
+            factor = 100 if "%" in _QUOTED.sub("", cell.number_format) else 1
+            return f"{factor * value:.15g}%"
+    if isinstance(value, timedelta):
+        return _hours(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        number = f"{value:.15g}" if isinstance(value, float) else str(value)
+        return _with_unit(number, cell.number_format)
     return str(value).removesuffix(" 00:00:00")  # of a date
+
+
+# What a format writes around a number, and of that what is no space or colour.
+_AROUND = r'(?:"[^"]*"|\\.|\[[^\]]*\]|[_*].|[$€£¥ ])*'
+_WITH_UNIT = re.compile(rf"({_AROUND})(?:[#0?,.]*[#0?.]|General)({_AROUND})")
+_LITERAL = re.compile(r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].|(.)')
+
+
+def _with_unit(number: str, number_format: str) -> str:
+    """A number with the currency or unit that its format gives it, but for units of thousands."""
+    match = _WITH_UNIT.fullmatch(number_format.partition(";")[0])
+    if not match:
+        return number
+    before, after = (
+        "".join(filter(None, chain(*_LITERAL.findall(around)))) for around in match.groups()
+    )
+    sign = "-" if number.startswith("-") else ""
+    return f"{sign}{before.lstrip()}{number.removeprefix('-')}{after.rstrip()}"
+
+
+def _hours(duration: timedelta) -> str:
+    """A duration as Excel shows it, whose hours are no days: 168:30:00."""
+    minutes, seconds = divmod(round(abs(duration).total_seconds()), 60)
+    sign = "-" if duration < timedelta() else ""
+    return f"{sign}{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
 def _to_records(places: Places, has_forms: bool) -> str:
@@ -281,9 +377,8 @@ def _to_records(places: Places, has_forms: bool) -> str:
 def _stretches(places: Places) -> Iterator[Grid]:
     """The rows between empty ones."""
     rows = rows_with_text(places)
-    numbers = sorted({y for y, _ in places})
-    for _, stretch in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
-        yield [rows[y] for _, y in stretch if y in rows]
+    for stretch in _runs({y for y, _ in places}):
+        yield [rows[y] for y in stretch if y in rows]
 
 
 def _record_of(row: Row, names: Sequence[str]) -> str:
@@ -330,8 +425,15 @@ def _find_names(rows: Grid, widest: int, has_names: bool) -> int:
             is_header = has_values == [False, True] or depth > 1
             return number if is_header else len(rows)
         if 2 * _width(row) > widest:
-            return number
+            return len(rows) if _are_values(rows[number:]) else number
     return len(rows)
+
+
+def _are_values(rows: Grid) -> bool:
+    """Whether even the first row has values, and no names of columns."""
+    if all(cell.is_name for cell in cells_of(rows[0])):
+        return False
+    return _has_no_names([[cell.text for cell in row] for row in rows])
 
 
 def _has_digit(cell: Cell) -> bool:

@@ -21,12 +21,25 @@ def read_slides(file: Path) -> list[Part]:
     title = titled(show.core_properties.title)
     parts: list[Part] = []
     for number, slide in enumerate(show.slides, 1):
+        _choose_alternatives(slide._element)
         html = _shapes_html(slide.shapes, has_items=True)
         if slide.has_notes_slide:
             html += _shapes_html(slide.notes_slide.shapes, has_items=False)
         _, text = html_to_text(html)
         parts.append(Part(text, {**title, "page_label": str(number)}, str(number)))
     return parts
+
+
+def _choose_alternatives(slide: Any) -> None:
+    """Put alternatives where python-pptx reads them: boxes with equations, which others have as pictures."""
+    for alternatives in [*slide.iter("{*}AlternateContent")]:
+        for part in max(alternatives, key=_has_text, default=()):
+            alternatives.addprevious(part)
+        alternatives.getparent().remove(alternatives)
+
+
+def _has_text(element: Any) -> bool:
+    return bool("".join(element.itertext("{*}t")).strip())
 
 
 _ON_EACH_SLIDE = ("SLIDE_NUMBER", "DATE", "FOOTER", "HEADER")
@@ -58,7 +71,7 @@ def _shape_html(shape: Any, kind: str, has_items: bool) -> str:
     if shape.has_table:
         rows = ("".join(map(_cell_html, row.cells)) for row in shape.table.rows)
         return f"<table><tr>{'</tr><tr>'.join(rows)}</tr></table>"
-    if not shape.has_text_frame or kind in _ON_EACH_SLIDE or not shape.text_frame.text.strip():
+    if not shape.has_text_frame or kind in _ON_EACH_SLIDE or not _has_text(shape._element):
         return ""
     if kind in _TITLES:
         return f"<h1>{_text_html(shape.text_frame)}</h1>"
@@ -163,7 +176,7 @@ def _paragraphs_html(frame: Any, has_items: bool) -> Iterator[str]:
             yield f"</{lists.pop()}>"
         while len(lists) < depth:
             lists.append(kind)
-            yield f"<{kind}>"
+            yield f'<{kind} start="{_start(paragraph)}">'
         yield f"<{'li' if kind else 'p'}>{_paragraph_html(paragraph)}"
     yield from (f"</{kind}>" for kind in reversed(lists))
 
@@ -181,17 +194,38 @@ def _list_kind(paragraph: Any, has_items: bool) -> str:
     return "ul" if has_items or paragraph.level else ""
 
 
+def _start(paragraph: Any) -> str:
+    """The number of the first item of a list, which may go on from another slide."""
+    mark = paragraph._p.find("{*}pPr/{*}buAutoNum")
+    return "1" if mark is None else str(mark.get("startAt", "1"))
+
+
 def _paragraph_html(paragraph: Any) -> str:
     html = ""
     for part in paragraph._p:
         if _name(part) == "br":
             html += "<br>"
         elif _name(part) in ("r", "fld"):
-            text = escape(part.findtext("{*}t") or "")
-            marks = part.find("{*}rPr[@strike]")
-            is_struck = marks is not None and marks.get("strike") != "noStrike"
-            html += f"<s>{text}</s>" if is_struck else text
+            html += _run_html(part)
+        elif _name(part) == "m":
+            html += escape("".join(map(_formula_text, part.iter())))
     return html
+
+
+def _run_html(run: Any) -> str:
+    html = escape(run.findtext("{*}t") or "")
+    marks = run.find("{*}rPr")
+    if marks is None:
+        return html
+    if not marks.get("baseline", "0").startswith(("-", "0")):
+        html = f"<sup>{html}</sup>"
+    return f"<s>{html}</s>" if marks.get("strike", "noStrike") != "noStrike" else html
+
+
+def _formula_text(element: Any) -> str:
+    """What an element of an equation says, so that powers and fractions can still be told."""
+    signs = {"sup": "^", "den": "/", "t": element.text or ""}
+    return signs.get(_name(element), "")
 
 
 def _name(element: Any) -> str:

@@ -8,19 +8,27 @@ from collections import defaultdict
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 from zipfile import ZipFile
 
 import mammoth
 from lxml import etree
 
 from llama_pack_densex.reading.files import Part, titled
-from llama_pack_densex.reading.html import html_to_text
+from llama_pack_densex.reading.html import LABELLED, html_to_text
 
-# Headings beside those that Mammoth knows, and tables of contents, which are left out.
+# What Mammoth does not know: headings, tables of contents, which are left out, lists within lists by their
+# styles, and breaks within a line.
 _STYLES = """
 p[style-name='Title'] => h1:fresh
 p[style-name^='toc '] => !
 p[style-name='table of figures'] => !
+p[style-name='List Bullet 2'] => ul|ol > li > ul > li:fresh
+p[style-name='List Number 2'] => ul|ol > li > ol > li:fresh
+p[style-name='List Bullet 3'] => ul|ol > li > ul|ol > li > ul > li:fresh
+p[style-name='List Number 3'] => ul|ol > li > ul|ol > li > ol > li:fresh
+br[type='page'] => br
+br[type='column'] => br
 """
 # Readings above kanji, and the marks of elements that Mammoth would leave out together with the text in them.
 _UNKNOWN = re.compile(
@@ -32,8 +40,8 @@ _NOTE_OR_LINK = re.compile(r'<a href="#(?:foot|end)note-[^>]*>[^<]*</a>|</?a\b[^
 _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _STRICT_W = b"http://purl.oclc.org/ooxml/wordprocessingml/main"
 _RUN = "<w:r><w:t>%s</w:t></w:r>"
-_NUMBER = "\ufdd4"  # around the number of an item, which Mammoth does not read
-_NUMBERED_ITEM = re.compile(f"<li>((?:<[^>]*>)*){_NUMBER}(\\d+){_NUMBER}")
+_NUMBER = "\ufdd4"  # around the number of an item or heading, which Mammoth does not read
+_NUMBERED_ITEM = re.compile(f"<li>((?:<[^>]*>)*){_NUMBER}([^{_NUMBER}]*){_NUMBER}")
 _DOCUMENT = "word/document.xml"
 _WITH_TEXT = re.compile(r"word/(?:document|footnotes|endnotes|header\d*|footer\d*)\.xml")
 _RELATIONSHIPS = "word/_rels/document.xml.rels"
@@ -50,10 +58,12 @@ def read_word(file: Path) -> list[Part]:
         root = _parsed(parts, name)
         _choose_alternatives(root)
         _leave_out_hidden(root, hidden_styles)
+        _leave_out_prompts(root)
         _unwrap_boxes(root)
         parts[name] = etree.tostring(root)
     document = etree.fromstring(parts[_DOCUMENT])
     _number_items(document, _parsed(parts, "word/numbering.xml"), styles)
+    _mark_headings(document, styles)
     _put_in_margins(document, parts)
     parts[_DOCUMENT] = etree.tostring(document)
     mended = BytesIO()
@@ -61,8 +71,9 @@ def read_word(file: Path) -> list[Part]:
         for name, part in parts.items():
             copy.writestr(name, part)
     html = mammoth.convert_to_html(mended, style_map=_STYLES, convert_image=lambda image: []).value
-    html = _NUMBERED_ITEM.sub(r'<li value="\2">\1', _NOTE_OR_LINK.sub("", html))
-    _, text = html_to_text(re.sub(f"{_NUMBER}\\d*", "", html))
+    html = _NUMBERED_ITEM.sub(_item_html, _NOTE_OR_LINK.sub("", html))
+    html = html.replace("<input ", "<input disabled ")  # boxes that are no part of a page's menus
+    _, text = html_to_text(re.sub(f"{_NUMBER}(.*?){_NUMBER}", r"\1 ", html))
     title = _parsed(parts, "docProps/core.xml").findtext("{*}title") or ""
     return [Part(text, titled(title))]
 
@@ -73,6 +84,8 @@ def _mended(part: bytes) -> bytes:
     # equations as text, in which powers and fractions can still be told
     for tag, sign in ((b"<m:sup>", "^"), (b"<m:den>", "/")):
         part = part.replace(tag, (_RUN % sign).encode())
+    # the gaps within a header, and an older break
+    part = part.replace(b"<w:ptab ", b"<w:tab ").replace(b"<w:cr/>", b"<w:br/>")
     return _UNKNOWN.sub(b"", re.sub(rb"<(/?)m:([rt])(?=[ >])", rb"<\1w:\2", part))
 
 
@@ -147,6 +160,14 @@ def _is_hidden(element: Any, style: str, hidden_styles: set[str], otherwise: boo
     return otherwise or _value(element, f"w:rPr/{style}") in hidden_styles
 
 
+def _leave_out_prompts(root: Any) -> None:
+    """Leave out what stands in fields that nobody has filled in, as "Click here to enter text."."""
+    for control in root.iter("{*}sdt"):
+        if _is_on(control.find("{*}sdtPr/{*}showingPlcHdr")):
+            for run in control.iterfind("{*}sdtContent//{*}r"):
+                _empty(run)
+
+
 _SHAPES = ("{*}drawing", "{*}pict")
 
 
@@ -165,8 +186,47 @@ def _unwrap_boxes(root: Any) -> None:
         shape.extend(boxes)
 
 
+# Numbers that are no digits: (b), iv., 第二章, ②, ウ.
+_KANJI = "一二三四五六七八九"
+_SIGNS = {
+    "lowerLetter": "abcdefghijklmnopqrstuvwxyz",
+    "lowerRoman": "ⅰⅱⅲⅳⅴⅵⅶⅷⅸⅹⅺⅻ",
+    "decimalEnclosedCircle": "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳",
+    "aiueo": "アイウエオカキクケコサシスセソタチツテト",
+    "iroha": "イロハニホヘトチリヌルヲワカヨタレソツネ",
+    "japaneseCounting": [*_KANJI, "十", *("十" + sign for sign in _KANJI), "二十"],
+}
+_SAME_SIGNS = {
+    "aiueoFullWidth": "aiueo",
+    "irohaFullWidth": "iroha",
+    "chineseCounting": "japaneseCounting",
+    "ideographDigital": "japaneseCounting",
+    "japaneseDigitalTenThousand": "japaneseCounting",
+}
+_AROUND_NUMBER = " .)(．）（、:"
+
+
+def _item_html(match: re.Match[str]) -> str:
+    """The beginning of an item with its number: as Markdown writes it, or as text where that cannot."""
+    marks, number = match.groups()
+    digits = number.strip(_AROUND_NUMBER)
+    if digits.isdecimal():
+        return f'<li value="{int(digits)}">{marks}'
+    return f"<li {LABELLED}>{marks}{number} "
+
+
+def _written(number: int, kind: str) -> str:
+    """A number as a list of this kind has it."""
+    is_upper = kind.startswith("upper")
+    kind = kind.replace("upper", "lower")
+    signs = _SIGNS.get(_SAME_SIGNS.get(kind, kind), "")
+    sign = signs[number - 1] if 0 < number <= len(signs) else str(number)
+    sign = normalize("NFKC", sign) if kind == "lowerRoman" else sign
+    return sign.upper() if is_upper else sign
+
+
 def _number_items(document: Any, numbering: Any, styles: Any) -> None:
-    """Put the numbers of items before their texts, in marks.
+    """Put the numbers of items and headings before their texts, in marks.
 
     They count as in Word: the items of lists of one definition go on, wherever they stand.
     """
@@ -187,9 +247,53 @@ def _number_items(document: Any, numbering: Any, styles: Any) -> None:
         levels[level] = levels.get(level, int(start or 1) - 1) + 1
         for deeper in [other for other in levels if other > level]:
             del levels[deeper]
-        number = f"{_NUMBER}{levels[level]}{_NUMBER}"
-        run = etree.fromstring(f'<w:r xmlns:w="{_W}"><w:t>{number}</w:t></w:r>')
+        pattern = _value(numbering, f"{in_definition}/w:lvlText", id=definition, level=level)
+        number = pattern or f"%{int(level) + 1}"
+        for upper in range(int(level) + 1):
+            upper_level = str(upper)
+            upper_kind = _value(
+                numbering, f"{in_definition}/w:numFmt", id=definition, level=upper_level
+            )
+            written = _written(levels.get(upper_level, 1), upper_kind)
+            number = number.replace(f"%{upper + 1}", written)
+        if " " in number:
+            number = number.removesuffix(".")  # as in "Article II.", where a sentence would end
+        run = etree.Element(f"{{{_W}}}r")
+        etree.SubElement(run, f"{{{_W}}}t").text = f"{_NUMBER}{number}{_NUMBER}"
         paragraph.insert(1, run)  # behind its properties
+
+
+_LONGEST_HEADING = 80  # characters
+_DEEPEST_HEADING = 6
+
+
+def _mark_headings(document: Any, styles: Any) -> None:
+    """Give short paragraphs of an outline, but for cells, the styles that Mammoth takes for headings'."""
+    in_tables = {*document.iterfind(".//{*}tbl//{*}p")}
+    for paragraph in {*document.iter(f"{{{_W}}}p")} - in_tables:
+        level = _outline_level(paragraph, styles)
+        text = _text(paragraph)
+        is_short = len(text) <= _LONGEST_HEADING and not text.endswith((".", "。"))
+        if not level or int(level) >= _DEEPEST_HEADING or not is_short:
+            continue
+        properties = paragraph.find("{*}pPr")
+        for style in properties.findall("{*}pStyle"):
+            properties.remove(style)
+        heading = {f"{{{_W}}}val": f"Heading{int(level) + 1}"}
+        properties.insert(0, etree.Element(f"{{{_W}}}pStyle", heading))
+
+
+def _outline_level(paragraph: Any, styles: Any) -> str:
+    """The level of a paragraph in its document's outline, by itself or by its style; empty for none."""
+    level = _value(paragraph, "w:pPr/w:outlineLvl")
+    style = _value(paragraph, "w:pPr/w:pStyle")
+    seen: set[str] = set()
+    while style and not level and style not in seen:
+        seen.add(style)
+        of_style = "w:style[@w:styleId=$style]"
+        level = _value(styles, f"{of_style}/w:pPr/w:outlineLvl", style=style)
+        style = _value(styles, f"{of_style}/w:basedOn", style=style)
+    return level
 
 
 # Without spaces. Codes and dates, as C-12 and 2024-05-01, are none.

@@ -150,6 +150,11 @@ PAINTER = Passage(
 
 
 FERRY = Passage("In 1994 the ferry had three million guests.", title="Skar Ferry")
+LOSS = Passage(
+    "It lost $4.5 million, had 3 to 4 million guests and 250 boats. The test ran 3 May 2021 to 7 June 2021.",
+    title="Skar Ferry",
+)
+STAFF = Passage("資本金は1億2,000万円、従業員は250名、床は1,500㎡である。", title="霧浜電機")
 FIRM = Passage("売上の30%が輸出である。令和6年に移転した。", title="霧浜電機")
 
 
@@ -203,6 +208,20 @@ FIRM = Passage("売上の30%が輸出である。令和6年に移転した。", 
         (PAINTER, "Elena Ruiz was born in Bogotá.", False),
         (PAINTER, "Elena Ruiz contracted polio at 20.", False),
         (PAINTER, "Elena Ruiz lived in the 18th century.", False),
+        (LOSS, "Skar Ferry lost $4.5 million.", True),
+        (LOSS, "Skar Ferry lost $4.5 billion.", False),
+        (LOSS, "Skar Ferry had 3 million guests.", True),
+        (LOSS, "Skar Ferry has 250 thousand boats.", False),
+        (LOSS, "The test of Skar Ferry ran from May 3, 2021 to June 7, 2021.", True),
+        (LOSS, "The test of Skar Ferry ended on May 7, 2021.", False),
+        (STAFF, "霧浜電機には250万人がいる。", False),
+        (STAFF, "霧浜電機の資本金は1億2000万円である。", True),
+        (STAFF, "霧浜電機の床は1500平方メートルである。", True),
+        (
+            Passage("| 部 | 売上（百万円） |\n|---|---|\n| 電機 | 250 |"),
+            "電機部の売上は250百万円である。",
+            True,
+        ),
     ],
 )
 def test_numbers_units_and_names_are_compared_by_what_they_mean(
@@ -378,6 +397,52 @@ def test_a_number_of_the_passage_that_belongs_to_something_else_is_found() -> No
     )
     assert found(passage, "The Lambeth Company moved its intake in 1858.") == [("grounding", 0)]
     assert found(passage, "The doctor died in 1858.") == []
+
+
+SALES = Passage(
+    "| 年度 | 売上高（百万円） |\n| --- | --- |\n| 2023年度 | 1,350 |", title="霧浜電機"
+)
+TOWNS = Passage("| City | People (thousands) |\n| --- | --- |\n| Oslo | 700 |")
+BANK = Passage("Its revenue was $1.2bn, after $950m. It opened at 9:00 on 2021-05-03.", "Skar Bank")
+TRAIN = Passage("列車は午後2時5分に出る。The ferry leaves at 14:05.", "Skar Ferry")
+
+
+@pytest.mark.parametrize(
+    ("passage", "proposition", "is_said"),
+    [
+        (SALES, "霧浜電機の2023年度の売上高は13億5000万円である。", True),
+        (SALES, "霧浜電機の2023年度の売上高は1,350百万円である。", True),
+        (SALES, "霧浜電機の2023年度の売上高は1,350億円である。", False),
+        (TOWNS, "Oslo has 700,000 people.", True),
+        (TOWNS, "Oslo has 700 million people.", False),
+        (BANK, "Skar Bank's revenue was $1.2 billion.", True),
+        (BANK, "Skar Bank's revenue was $1.2 million.", False),
+        (BANK, "Skar Bank's revenue was 950 million dollars.", True),
+        (BANK, "Skar Bank opened at 9 a.m. on May 3, 2021.", True),
+        (BANK, "Skar Bank opened at 9 p.m. on May 3, 2021.", False),
+        (BANK, "Skar Bank opened on June 3, 2021.", False),
+        (TRAIN, "The ferry leaves at 2:05 PM.", True),
+        (TRAIN, "The ferry leaves at 3:05 PM.", False),
+        (TRAIN, "列車は14時5分に出る。", True),
+    ],
+)
+def test_powers_of_ten_times_and_dates_are_compared_in_any_form(
+    passage: Passage, proposition: str, is_said: bool
+) -> None:
+    faults = [kind for kind, _ in found(passage, proposition) if kind == "grounding"]
+    assert (faults == []) is is_said
+
+
+def test_a_row_has_the_numbers_in_the_names_of_its_columns() -> None:
+    rows = "| P-1 | 1,250 | 1350 |\n| P-2 | 2,400 | 1450 |"
+    passage = Passage(f"| Model | Price 2023 | Price 2024 |\n| --- | --- | --- |\n{rows}", "Pumps")
+    assert not found(passage, "Pump P-1 cost 1,250 in 2023.", "Pump P-1 cost 1350 in 2024.")
+    assert found(passage, "Pump P-2 cost 1350 in 2024.") == [("grounding", 0)]
+
+
+def test_a_square_of_a_unit_is_said_in_words() -> None:
+    stated = ["霧浜電機の資本金は1億2000万円、従業員は250名、床は1500平方メートルである。"]
+    assert not check_propositions(STAFF, stated)
 
 
 def test_words_that_the_end_of_a_line_parts_are_in_the_passage() -> None:

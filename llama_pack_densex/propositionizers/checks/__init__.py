@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from llama_pack_densex.propositionizers.alignment import Span, align
@@ -66,20 +66,30 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
     }
     stated = {i: text for i, text in enumerate(propositions) if text.strip() and text not in whole}
     findings = _other_language(passage.text, propositions)
-    findings += _faults(passage, stated)
+    rows = {part.span: part.row for part in parts if part.row}
+    findings += _faults(passage, stated, rows)
     findings += uncovered(passage.text, propositions, passage.context)
     return findings
 
 
-def _faults(passage: Passage, propositions: dict[int, str]) -> Iterator[Finding]:
-    """What is wrong with propositions one by one, in their order: what was said before is a repetition."""
+def _faults(
+    passage: Passage, propositions: dict[int, str], rows: Mapping[Span, str]
+) -> Iterator[Finding]:
+    """What is wrong with propositions one by one, in their order: what was said before is a repetition.
+
+    Args:
+        passage: The passage.
+        propositions: The propositions by their places.
+        rows: What the rows of its tables say, with the names of their columns.
+    """
     stated = {i: taken_apart(proposition) for i, proposition in propositions.items()}
     source = Source(passage, " ".join(text.plain for text in stated.values()))
     sources = align(passage.text, [*propositions.values()], passage.context)
     reported: set[str] = set()
     first_to_say: dict[tuple[str, ...], int] = {}
     for (index, text), spans in zip(stated.items(), sources, strict=True):
-        sentences = taken_apart("\n".join(passage.text[slice(*span)] for span in spans))
+        said = (rows.get(span) or passage.text[slice(*span)] for span in spans)
+        sentences = taken_apart("\n".join(said))
         numbers = ungrounded_numbers(text, source, sentences)
         for reason in (*numbers, *ungrounded_names(text, source)):
             if reason not in reported:

@@ -14,7 +14,11 @@ from llama_pack_densex.text.tokens import STOP_WORDS
 if TYPE_CHECKING:
     from llama_pack_densex.propositionizers.checks.texts import Source, Text
 
-MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
+    "November", "December",
+)  # fmt: skip
+MONTH = f"(?:{'|'.join(MONTHS)})"
 _ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}
 _FIGURES = r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d{1,2}\b)?"
 NUMERAL = "[〇一二三四五六七八九十百千万億兆]"
@@ -43,6 +47,7 @@ class Number:
         name: What it is a part of: "37signals", "Boeing 747"; else "".
         key: That without the number, or the month that it follows; else "".
         is_glued: Whether it is nothing but a part of that name.
+        whole: What it means with its word for thousands and more, as 3,500,000; None where it has none.
     """
 
     values: frozenset[float]
@@ -53,6 +58,7 @@ class Number:
     name: str = ""
     key: str = ""
     is_glued: bool = False
+    whole: float | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -62,7 +68,7 @@ class Number:
     @property
     def is_year(self) -> bool:
         """Whether it may be a year, by its size."""
-        return any(map(_is_year, self.values))
+        return _may_be_year(self.shown, self.values)
 
     @property
     def counts(self) -> str:
@@ -95,6 +101,11 @@ def later_dates(text: str, numbers: Sequence[Number]) -> Iterator[float]:
         dates = [*filter(is_date, earlier)]
         if dates:
             yield dates[-1] + (_value(later["years"] or "") or 1)
+
+
+def power_of(word: str) -> float:
+    """What a word for thousands or more stands for."""
+    return _value(word.lower().removesuffix("s"))
 
 
 def is_unit(text: str) -> bool:
@@ -133,7 +144,7 @@ def _fault(number: Number, text: Text, source: Source, sentences: Text) -> str:
             else ""
         )
     else:
-        is_there = bool(source.values_of() & number.values)
+        is_there = source.has_number(replace(number, unit=""))
     if is_there:
         return f'"{number.shown}" is in the passage, but not with "{counted}"'
     # of "Runs 3/6/12 reviews" in every row of a table, the number is taken for a part of a name
@@ -144,7 +155,7 @@ def _fault(number: Number, text: Text, source: Source, sentences: Text) -> str:
 
 def _in_its_place(number: Number, text: Text, source: Source, sentences: Text) -> str:
     """What the sentences that say a proposition have in place of a number; "" if they have that."""
-    if source.is_anywhere(number):
+    if source.is_anywhere(number) or source.has_in_thousands(number):
         return ""
     values = sentences.values_of(number.unit)
     if _SAME_DATE.search(sentences.plain):
@@ -163,10 +174,11 @@ def _read(text: str, match: re.Match[str]) -> Number:
     values = _values_of(text, match)
     number = Number(
         values=values,
-        unit=_unit_of(text, start, end, any(map(_is_year, values))),
+        unit=_unit_of(text, start, end, _may_be_year(match[0], values)),
         shown=match[0],
         start=start,
         after="".join(_AFTER.findall(text[end : end + 20])[:1]),
+        whole=_value(match[0]) if _ROUGH.fullmatch(match[0]) else None,
     )
     return number if number.unit not in _NO_UNITS else _with_name(number, text, end)
 
@@ -184,7 +196,10 @@ def _values_of(text: str, match: re.Match[str]) -> frozenset[float]:
 
 
 def _with_name(number: Number, text: str, end: int) -> Number:
-    """A number with the name that it is in, where it is in one."""
+    """A number with the name that it is in, where it is in one, or with the month that it is a day of."""
+    month = _MONTH_BEHIND.match(text, end)
+    if month:
+        return replace(number, key=month[1].casefold())
     tail = _TAIL.match(text, end)
     suffix = tail[0] if tail else ""
     is_glued_behind = len(suffix) > _LONGEST_UNIT
@@ -223,6 +238,10 @@ def _unit_of(text: str, start: int, end: int, is_year: bool) -> str:
         return unit.lastgroup
     thing = _THING.match(text, end)
     return "" if is_year or not thing or thing[1] in STOP_WORDS else THING
+
+
+def _may_be_year(shown: str, values: frozenset[float]) -> bool:
+    return "," not in shown and any(map(_is_year, values))
 
 
 def _is_year(value: float) -> bool:
@@ -305,6 +324,15 @@ _SAME_DATE = re.compile(r"\b(?:same|that|these|those) (?:year|month|day|date)s?\
 _RANGE = re.compile(r"(\d+)[-\u2010-\u2015/~\u301c]\Z")
 _ROUGH = re.compile(rf"({_FIGURES})\D+")
 _MONTH = re.compile(MONTH)
+_MONTH_BEHIND = re.compile(rf"(?:st|nd|rd|th)? (?:of )?({MONTH})")
+_POWER = "(?:[百千]?[万億兆]|千|(?:thousand|million|billion|trillion)s?)"
+# A word for thousands and more that stands for many numbers: "(百万円)", "in million dollars".
+POWER_ALONE = re.compile(
+    rf"(?<![\d百千〇一二三四五六七八九十])(?<!\d[ -]){_POWER}(?=\W|円|ドル|人|名|件|台|\Z)",
+    re.IGNORECASE,
+)
+# The second of two numbers that share such a word, or a power: "3 to 4 million", "3 × 10^6".
+POWER_BEHIND = re.compile(rf"\D{{0,6}}[\d,.]+[ -]?{_POWER}| ?[×x] ?10", re.IGNORECASE)
 # The word before a number, or before those that it is listed with: "Voyager 1 and 2", "October 17, 1973".
 _HEAD = re.compile(
     rf"(?P<word>[{LATIN}]+(?=\Z)|[A-Z][{LATIN}]*|[ァ-ヺー]{{2,}})(?P<gap>[ -]?)"

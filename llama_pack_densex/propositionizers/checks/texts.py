@@ -6,14 +6,19 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from functools import cached_property, lru_cache
+from itertools import chain
 
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks.numbers import (
     COUNTED,
+    MONTHS,
     NUMBER,
+    POWER_ALONE,
+    POWER_BEHIND,
     THING,
     Number,
     later_dates,
+    power_of,
     read_numbers,
 )
 from llama_pack_densex.text.language import LATIN, detect_language
@@ -130,8 +135,9 @@ class Source(Text):
 
     @cached_property
     def words(self) -> set[str]:
-        """Its words in Latin letters, without inflection."""
-        return set(map(_stem, re.findall(_LATIN_WORD, self.written)))
+        """Its words in Latin letters, without inflection, and the months of its dates in figures."""
+        months = (MONTHS[int(month) - 1] for month in _ISO_DATE.findall(self.plain))
+        return set(map(_stem, chain(re.findall(_LATIN_WORD, self.written), months)))
 
     @cached_property
     def katakana(self) -> str:
@@ -171,7 +177,30 @@ class Source(Text):
 
     def has_number(self, number: Number) -> bool:
         """Whether a number occurs, of the same unit or of none."""
-        return self.is_anywhere(number) or bool(self.values_of(number.unit) & number.values)
+        if self.is_anywhere(number):
+            return True
+        shared = self.values_of(number.unit) & number.values
+        is_whole = number.whole is None or number.whole in shared
+        if shared and (is_whole or self._shares_power(shared)):
+            return True
+        return self.has_in_thousands(number)
+
+    def has_in_thousands(self, number: Number) -> bool:
+        """Whether a number occurs in a table of thousands, millions or 百万円."""
+        values = self.values_of(number.unit)
+        return any(value * power in number.values for power in self._powers for value in values)
+
+    @cached_property
+    def _powers(self) -> set[float]:
+        return {power_of(match[0]) for match in POWER_ALONE.finditer(self.plain)}
+
+    def _shares_power(self, values: set[float]) -> bool:
+        """Whether one of the values shares its "million" with the next one: "3 or 4 million"."""
+        return any(
+            POWER_BEHIND.match(self.plain, number.start + len(number.shown))
+            for number in self.numbers
+            if number.whole is None and number.values & values
+        )
 
     def has_word(self, word: str) -> bool:
         """Whether a word in Latin letters occurs, inflected as it may be."""
@@ -186,7 +215,18 @@ def in_one_form(text: str) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFKC", _FOOTNOTE_SIGN.sub("", unwrapped(text)))
         text = _TENTHS.sub(r"\g<1>0%", text.replace("元年", "1年").replace("時半", "時30分"))
+    text = _SQUARE.sub(r"\1", text)
+    text = _SHORT_POWER.sub(lambda match: f"{match[1]} {_POWERS[match[2].lower()]}", text)
+    text = _FULL_HOUR.sub("", _AFTERNOON.sub(_in_24_hours, text))
     return _TEMPERATURE.sub(r"\1", text)
+
+
+def _in_24_hours(match: re.Match[str]) -> str:
+    hour, rest, half, hour_ja = match.groups()
+    if hour_ja:
+        return f"{int(hour_ja) % 12 + 12}時"
+    is_afternoon = half.lower() == "p"
+    return f"{int(hour) % 12 + 12 if is_afternoon else hour}{rest or ''}"
 
 
 def squeeze(text: str) -> str:
@@ -218,6 +258,17 @@ _SHORTEST_STEM = 4  # letters
 _FOOTNOTE_SIGN = re.compile("(?m)^[⁰¹²³⁴-⁹]+")
 _TENTHS = re.compile(r"(?<![\d.])(\d)割(?![引合増り])")
 _TEMPERATURE = re.compile(r"(°|degrees )(?:C|F|Celsius|Fahrenheit)(?![a-z])")
+_SHORT_POWER = re.compile(
+    r"([$£€] ?\d[\d,.]*(?= ?[mb]\b)|\d(?= ?(?:bn|mn|tn)\b)) ?([a-z]+)", re.IGNORECASE
+)
+_POWERS = {
+    "m": "million", "mn": "million", "b": "billion", "bn": "billion", "tn": "trillion",
+}  # fmt: skip
+_AFTERNOON = re.compile(r"\b(\d{1,2})(:\d\d)? ?([ap])(?:\.m\.|m\b)|午後(\d{1,2})時", re.IGNORECASE)
+_FULL_HOUR = re.compile(r"(?<=\d):00\b(?!:)")
+_ISO_DATE = re.compile(r"\b\d{4}-(0[1-9]|1[0-2])-\d\d\b")
+# A unit is its own square: m2, 平方メートル.
+_SQUARE = re.compile(r"((?<=\d) ?(?:[kc]?m|mm))\^?[23](?![A-Za-z\d])|(?<=\d)(?:平方|立方)(?=\w)")
 _ENDINGS = {""} | words(
     """
     s n an ian ish land y dy ies ic ese i al ay egian e er ers ist ists ism ing ed ns ans
