@@ -17,7 +17,7 @@ from llama_pack_densex.propositionizers.checks.coverage import uncovered
 from llama_pack_densex.propositionizers.checks.names import ungrounded_names
 from llama_pack_densex.propositionizers.checks.numbers import ungrounded_numbers
 from llama_pack_densex.propositionizers.checks.pronouns import unresolved_reference
-from llama_pack_densex.propositionizers.checks.texts import Source, Text, taken_apart
+from llama_pack_densex.propositionizers.checks.texts import Ground, Text, taken_apart
 from llama_pack_densex.propositionizers.replies import unique
 from llama_pack_densex.text.language import LANGUAGE_NAMES, LATIN, find_wrong_language
 from llama_pack_densex.text.segments import segment, statements
@@ -83,24 +83,24 @@ def _faults(
         rows: What the rows of its tables say, with the names of their columns.
     """
     stated = {i: taken_apart(proposition) for i, proposition in propositions.items()}
-    source = Source(passage, " ".join(text.plain for text in stated.values()))
+    ground = Ground(passage, " ".join(text.plain for text in stated.values()))
     sources = align(passage.text, [*propositions.values()], passage.context)
     reported: set[str] = set()
     first_to_say: dict[tuple[str, ...], int] = {}
     for (index, text), spans in zip(stated.items(), sources, strict=True):
-        said = (rows.get(span) or passage.text[slice(*span)] for span in spans)
-        sentences = taken_apart("\n".join(said))
-        numbers = ungrounded_numbers(text, source, sentences)
-        for reason in (*numbers, *ungrounded_names(text, source)):
+        statements = (rows.get(span) or passage.text[slice(*span)] for span in spans)
+        sentences = taken_apart("\n".join(statements))
+        numbers = ungrounded_numbers(text, ground, sentences)
+        for reason in (*numbers, *ungrounded_names(text, ground)):
             if reason not in reported:
                 reported.add(reason)
                 yield Finding("grounding", index, None, reason)
-        if reason := unresolved_reference(text, source):
+        if reason := unresolved_reference(text, ground):
             yield Finding("self_containedness", index, None, reason)
         first = first_to_say.setdefault(_words_of(text), index)
         if first != index:
             yield Finding("duplication", index, None, f"it says what proposition {first + 1} says")
-        if reason := _wrong_size(text, passage.text, source):
+        if reason := _wrong_size(text, passage.text, ground):
             yield Finding("size", index, None, reason)
 
 
@@ -189,9 +189,9 @@ def _words_of(text: Text) -> tuple[str, ...]:
     return (*sorted(distinct), *(f"name: {name}" for name in names if name not in STOP_WORDS))
 
 
-def _wrong_size(text: Text, passage: str, source: Source) -> str:
+def _wrong_size(text: Text, passage: str, ground: Ground) -> str:
     """Why a proposition is too short or too long; "" where it is not."""
-    if len(text.tokens) < 3 and _is_word(text, source.language):
+    if len(text.tokens) < 3 and _is_word(text, ground.language):
         return "it is a single word"
     if len(text.plain) < _WHOLE * len(passage.strip()) or len(segment(text.plain)) < 2:
         return ""

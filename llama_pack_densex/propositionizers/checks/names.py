@@ -10,35 +10,35 @@ from itertools import chain
 
 from llama_pack_densex.propositionizers.checks.numbers import DIGITS, NOT_THERE, NUMERAL, is_unit
 from llama_pack_densex.propositionizers.checks.pronouns import SOMEONES
-from llama_pack_densex.propositionizers.checks.texts import Source, Text, bare, squeeze
+from llama_pack_densex.propositionizers.checks.texts import Ground, Text, bare, squeeze
 from llama_pack_densex.text.language import LATIN
 from llama_pack_densex.text.tokens import STOP_WORDS
 
 
-def ungrounded_names(text: Text, source: Source) -> Iterator[str]:
+def ungrounded_names(text: Text, ground: Ground) -> Iterator[str]:
     """Say which quotations, addresses and names of a proposition are not in its passage.
 
     How names are written is known of English and Japanese.
 
     Args:
         text: The proposition.
-        source: Its passage.
+        ground: Its passage, with title, section and context.
     """
     for quotation in _QUOTATION.finditer(text.plain):
-        if not _is_quoted(squeeze(quotation[0]), source):
+        if not _is_quoted(squeeze(quotation[0]), ground):
             yield f'the quotation "{shortened(quotation[0][1:-1])}" is not in the passage'
-    for name in _unknown_names(text, source):
+    for name in _unknown_names(text, ground):
         yield NOT_THERE.format(shortened(name))
 
 
-def _unknown_names(text: Text, source: Source) -> Iterator[str]:
-    yield from (address for address in text.addresses if address.rstrip("/") not in source.written)
-    if source.language == "ja":
+def _unknown_names(text: Text, ground: Ground) -> Iterator[str]:
+    yield from (address for address in text.addresses if address.rstrip("/") not in ground.written)
+    if ground.language == "ja":
         places = set(_PLACE_JA.findall(text.plain))
-        yield from sorted(place for place in places if place not in source.written)
-    is_unknown = _IS_UNKNOWN.get(source.language)
+        yield from sorted(place for place in places if place not in ground.written)
+    is_unknown = _IS_UNKNOWN.get(ground.language)
     if is_unknown is not None:
-        yield from (token[0] for token in text.tokens if is_unknown(text, token, source))
+        yield from (token[0] for token in text.tokens if is_unknown(text, token, ground))
 
 
 def shortened(text: str) -> str:
@@ -80,27 +80,27 @@ _TITLED = re.compile(r"\b(?:Mrs?|Ms|Mx|Dr|Prof|Rev|Sen|Gov|Gen|Capt|St)\.\Z")
 _SURNAME = re.compile(rf" ([A-Z][{LATIN}'’-]+)")
 
 
-def _is_quoted(words: str, source: Source) -> bool:
+def _is_quoted(words: str, ground: Ground) -> bool:
     """Whether a passage has a quotation; a Japanese one may lack an ending, or a part of a name."""
-    if words in source.squeezed:
+    if words in ground.squeezed:
         return True
-    if source.language != "ja" or len(words) < _LONG_QUOTATION:
+    if ground.language != "ja" or len(words) < _LONG_QUOTATION:
         return False
     parts = [words[i : i + 3] for i in range(len(words) - 2)]
-    return sum(part in source.squeezed for part in parts) >= _QUOTED * len(parts)
+    return sum(part in ground.squeezed for part in parts) >= _QUOTED * len(parts)
 
 
-def _is_unknown_en(text: Text, token: re.Match[str], source: Source) -> bool:
+def _is_unknown_en(text: Text, token: re.Match[str], ground: Ground) -> bool:
     word = token[0]
     if token.lastgroup != "latin" or not word[0].isupper():
         return False
-    if word.lower() in DIGITS or source.has_word(word):
+    if word.lower() in DIGITS or ground.has_word(word):
         return False
     beginning = text.plain[: token.start()].rstrip(" \"'“‘(")
     is_first = not beginning or (beginning[-1] in ".!?:;\n" and not _TITLED.search(beginning))
     if is_first and not _may_begin_with_name(text.plain, token):
         return False
-    return not _is_given_name(text, token, source) and not _is_abbreviated(word, text, source)
+    return not _is_given_name(text, token, ground) and not _is_abbreviated(word, text, ground)
 
 
 def _may_begin_with_name(text: str, token: re.Match[str]) -> bool:
@@ -109,28 +109,28 @@ def _may_begin_with_name(text: str, token: re.Match[str]) -> bool:
     return _OF_A_NAME.match(text, token.end()) is not None
 
 
-def _is_given_name(text: Text, token: re.Match[str], source: Source) -> bool:
+def _is_given_name(text: Text, token: re.Match[str], ground: Ground) -> bool:
     """Whether a word is the given name of somebody whom the passage knows by the surname alone."""
     surname = _SURNAME.match(text.plain, token.end())
-    if surname is None or not source.has_word(surname[1]):
+    if surname is None or not ground.has_word(surname[1]):
         return False
     name = re.escape(surname[1])
     full = rf"[A-Z][\w.]* {name}\b|\b{name} of "  # a university has no given name
-    return not re.search(full, source.written)
+    return not re.search(full, ground.written)
 
 
-def _is_abbreviated(word: str, text: Text, source: Source) -> bool:
+def _is_abbreviated(word: str, text: Text, ground: Ground) -> bool:
     """Whether a word abbreviates names of the passage, or belongs to a name whose abbreviation is there."""
     word = word.replace(".", "").removesuffix("s")
     if len(word) > 1 and word.isupper():
-        return word in source.initials
+        return word in ground.initials
     candidates = (
-        short for short in source.abbreviations if len(short) > 1 and short in text.initials
+        short for short in ground.abbreviations if len(short) > 1 and short in text.initials
     )
     return any(word[0] in short for short in candidates)
 
 
-def _is_unknown_ja(text: Text, token: re.Match[str], source: Source) -> bool:
+def _is_unknown_ja(text: Text, token: re.Match[str], ground: Ground) -> bool:
     """Whether a run is a name that the passage has not, as far as that can be told without a dictionary.
 
     Propositions say much in other words than their passage: in common ones, and in verbs (分裂した).
@@ -139,25 +139,25 @@ def _is_unknown_ja(text: Text, token: re.Match[str], source: Source) -> bool:
     if token.lastgroup == "number" or len(word) == 1 or is_unit(word):
         return False
     if token.lastgroup == "latin":
-        return word not in common_words_ja() and word.lower() not in source.written.lower()
+        return word not in common_words_ja() and word.lower() not in ground.written.lower()
     is_verb = _VERB_ENDING.match(text.plain, token.end()) is not None
     if token.lastgroup == "katakana":
-        return not is_verb and _has_unknown_katakana(word, source)
-    return not _PLACE_JA.match(word) and _has_unknown_kanji(word[:-2] if is_verb else word, source)
+        return not is_verb and _has_unknown_katakana(word, ground)
+    return not _PLACE_JA.match(word) and _has_unknown_kanji(word[:-2] if is_verb else word, ground)
 
 
-def _has_unknown_katakana(word: str, source: Source) -> bool:
-    if bare(word) in source.katakana:
+def _has_unknown_katakana(word: str, ground: Ground) -> bool:
+    if bare(word) in ground.katakana:
         return False
-    return not all(is_common_katakana(part, source.katakana) for part in re.split("[・=]", word))
+    return not all(is_common_katakana(part, ground.katakana) for part in re.split("[・=]", word))
 
 
-def _has_unknown_kanji(word: str, source: Source) -> bool:
+def _has_unknown_kanji(word: str, ground: Ground) -> bool:
     """Whether a run of kanji has two in a row that the passage has nowhere and that are no common word."""
-    if word in SOMEONES or word in source.written:
+    if word in SOMEONES or word in ground.written:
         return False
     other_number = re.sub(rf"{NUMERAL}+", f"{NUMERAL}+", word)  # 第二生命 for 第一生命
-    if other_number != word and re.search(other_number, source.written):
+    if other_number != word and re.search(other_number, ground.written):
         return True
     signs = ""  # for each character: c in a common word, - in the passage, or itself
     while len(signs) < len(word):
@@ -165,7 +165,7 @@ def _has_unknown_kanji(word: str, source: Source) -> bool:
         if word[position : position + 2] in common_words_ja():
             signs += "cc"
         else:
-            signs += "-" if word[position] in source.written else word[position]
+            signs += "-" if word[position] in ground.written else word[position]
     return bool(_UNKNOWN.search(signs) or (len(word) > 3 and _UNKNOWN_PART.search(signs)))
 
 

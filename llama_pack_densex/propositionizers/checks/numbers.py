@@ -12,7 +12,7 @@ from llama_pack_densex.text.language import LATIN
 from llama_pack_densex.text.tokens import STOP_WORDS
 
 if TYPE_CHECKING:
-    from llama_pack_densex.propositionizers.checks.texts import Source, Text
+    from llama_pack_densex.propositionizers.checks.texts import Ground, Text
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
@@ -113,53 +113,53 @@ def is_unit(text: str) -> bool:
     return _UNIT.fullmatch(text) is not None
 
 
-def ungrounded_numbers(text: Text, source: Source, sentences: Text) -> Iterator[str]:
+def ungrounded_numbers(text: Text, ground: Ground, sentences: Text) -> Iterator[str]:
     """Say what is wrong with the numbers of a proposition that its passage has not, or has of something else.
 
     Args:
         text: The proposition.
-        source: Its passage.
+        ground: Its passage, with title, section and context.
         sentences: The sentences of the passage that say it.
     """
     for number in text.numbers:
-        if fault := _fault(number, text, source, sentences):
+        if fault := _fault(number, text, ground, sentences):
             yield fault
 
 
-def _fault(number: Number, text: Text, source: Source, sentences: Text) -> str:
+def _fault(number: Number, text: Text, ground: Ground, sentences: Text) -> str:
     """What is wrong with a number; "" if nothing is."""
-    if source.has_name(number):
+    if ground.has_name(number):
         return ""
-    is_there = source.has_number(number)
+    is_there = ground.has_number(number)
     counted = number.unit
-    if source.has_other_in_name(number):
+    if ground.has_other_in_name(number):
         if number.name:
             return NOT_THERE.format(number.name)
         counted = number.key.title()  # a month
     elif is_there or not number.is_plain:
-        other = _in_its_place(number, text, source, sentences) if number.is_plain else ""
+        other = _in_its_place(number, text, ground, sentences) if number.is_plain else ""
         return (
             f'"{number.shown}" is in the passage, but where it says this it has "{other}"'
             if other
             else ""
         )
     else:
-        is_there = source.has_number(replace(number, unit=""))
+        is_there = ground.has_number(replace(number, unit=""))
     if is_there:
         return f'"{number.shown}" is in the passage, but not with "{counted}"'
     # of "Runs 3/6/12 reviews" in every row of a table, the number is taken for a part of a name
-    if text.plain[number.start : number.start + _VERBATIM] in source.plain:
+    if text.plain[number.start : number.start + _VERBATIM] in ground.plain:
         return ""
     return f'"{number.shown}" is not in the passage'
 
 
-def _in_its_place(number: Number, text: Text, source: Source, sentences: Text) -> str:
+def _in_its_place(number: Number, text: Text, ground: Ground, sentences: Text) -> str:
     """What the sentences that say a proposition have in place of a number; "" if they have that."""
-    if source.is_anywhere(number) or source.has_in_thousands(number):
+    if ground.is_anywhere(number) or ground.has_in_thousands(number):
         return ""
     values = sentences.values_of(number.unit)
     if _SAME_DATE.search(sentences.plain):
-        values = values | source.values_before(sentences.plain)
+        values = values | ground.values_before(sentences.plain)
     if values & number.values:
         return ""
     for other in sentences.numbers:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import re
 
 from llama_pack_densex.propositionizers.checks.numbers import MONTH
-from llama_pack_densex.propositionizers.checks.texts import Source, Text
+from llama_pack_densex.propositionizers.checks.texts import Ground, Text
 from llama_pack_densex.text.tokens import words
 
 
-def unresolved_reference(text: Text, source: Source) -> str:
+def unresolved_reference(text: Text, ground: Ground) -> str:
     """Say what is not clear about a proposition without what stood before it; "" where all is.
 
     Args:
         text: The proposition.
-        source: Its passage.
+        ground: Its passage, with title, section and context.
     """
-    if source.title and text.plain.startswith(source.title):  # as "This American Life"
+    if ground.title and text.plain.startswith(ground.title):  # as "This American Life"
         return ""
-    if source.language in ("en", "latin"):
+    if ground.language in ("en", "latin"):
         return _unresolved_en(text.plain)
-    if source.language == "ja":
-        return _unresolved_ja(text.plain, source.title)
+    if ground.language == "ja":
+        return _unresolved_ja(text.plain, ground.title)
     return ""
 
 

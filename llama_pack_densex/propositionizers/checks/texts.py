@@ -109,7 +109,7 @@ class Text:
 taken_apart = lru_cache(maxsize=128)(Text)  # many propositions are of one sentence
 
 
-class Source(Text):
+class Ground(Text):
     """What propositions are held against: a passage with its title, section and context.
 
     Args:
