@@ -1339,6 +1339,79 @@ def test_subtitles_are_what_is_said(tmp_path: Path) -> None:
         assert read.text == "It was built in\n1874\nThen it burned."
 
 
+def restructured(path: Path, source: str) -> str:
+    return read_file(write(path / "a.rst", source), "a.rst")[0].text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ".. list-table:: Fees\n   :header-rows: 1\n\n   * - Name\n     - Fee\n     - Unit\n   * - Adults\n"
+        "     - ``12``\n     - euros\n       a day\n   * - 子供\n     - 6\n     -\n",
+        ".. table:: Fees\n\n   ======  ======  =======\n   Name    Fee     Unit\n   ======  ======  =======\n"
+        "   Adults  ``12``  euros\n                   a day\n   子供    6\n   ======  ======  =======\n",
+        '.. csv-table:: Fees\n   :header: Name, Fee, Unit\n\n   "Adults", ``12``, euros a day\n   子供, 6,\n',
+    ],
+)
+def test_each_row_of_a_table_of_restructuredtext_can_be_understood_alone(
+    tmp_path: Path, source: str
+) -> None:
+    text = restructured(tmp_path, f"Prices\n======\n\n{source}\nChildren are small.")
+    assert text == (
+        "Prices\n======\n\nFees\n\n| Name | Fee | Unit |\n| --- | --- | --- |\n"
+        "| Adults | `12` | euros a day |\n| 子供 | 6 |  |\n\nChildren are small.\n"
+    )
+
+
+def test_names_over_several_columns_of_a_table_of_restructuredtext(tmp_path: Path) -> None:
+    border = "=====  =====  ======\n"
+    rows = "   Inputs     Output\n------------  ------\n  A      B    A or B\n"
+    text = restructured(tmp_path, f"{border}{rows}{border}False  False  False\n{border}")
+    assert text.splitlines()[0] == "| Inputs A | Inputs B | Output A or B |"
+
+
+def test_a_table_of_restructuredtext_without_names_has_all_its_rows(tmp_path: Path) -> None:
+    source = ".. csv-table::\n\n   1, 2, 3\n   4, 5, 6\n\n=== ===\nA   b\nC   d\n=== ===\n"
+    assert restructured(tmp_path, source) == (
+        "|  |  |  |\n| --- | --- | --- |\n| 1 | 2 | 3 |\n| 4 | 5 | 6 |\n\n"
+        "|  |  |\n| --- | --- |\n| A | b |\n| C | d |\n"
+    )
+
+
+def test_links_and_code_of_restructuredtext_are_those_of_markdown(tmp_path: Path) -> None:
+    source = (
+        "See `the\nguide <https://e.com/g>`_, :ref:`the page <install>`, :doc:`intro`, `Python`_ [1]_\n"
+        "and ``a[0]``. Call :func:`~a.run`::\n\n    `x <y>`_\n\n.. _Python: https://python.org\n"
+        ".. [1] A note.\n"
+    )
+    assert restructured(tmp_path, source) == (
+        "See [the\nguide](https://e.com/g), the page, intro, [Python][] [^1]\nand `a[0]`. Call `a.run`:\n\n"
+        "```\n`x <y>`_\n```\n\n[Python]: https://python.org\n[^1]: A note.\n"
+    )
+
+
+def test_directives_of_restructuredtext_are_read_without_their_marks(tmp_path: Path) -> None:
+    source = (
+        ".. _top:\n\n.. A comment\n   of two lines\n\n.. note:: Mind the\n   gap.\n"
+        "\n.. image:: a.png\n   :alt: A\n"
+        "\n.. function:: run(x, *, y)\n              run(x)\n   :module: a\n\n"
+        "   Runs it.\n\n   :param x: what\n\n"
+        "   .. versionadded:: 3.2\n      The *y*.\n\n.. code-block:: c\n   :linenos:\n\n   int x;\n\n"
+        "salt\n   A mineral.\nsugar\n   A carbohydrate.\n"
+    )
+    assert restructured(tmp_path, source).strip().split("\n\n") == [
+        "Note: Mind the\ngap.",
+        "<details>\n<summary>`run(x, *, y) run(x)`</summary>",
+        "Runs it.",
+        "- param x: what",
+        "Added in version 3.2: The *y*.",
+        "</details>",
+        "```c\nint x;\n```",
+        "salt\n: A mineral.",
+        "sugar\n: A carbohydrate.",
+    ]
+
+
 def test_a_notebook_is_its_cells_without_what_they_put_out(tmp_path: Path) -> None:
     cells = [
         {"cell_type": "markdown", "source": ["# Harbour\n", "412 ships came."]},

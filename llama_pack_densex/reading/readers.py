@@ -28,6 +28,7 @@ READERS = {
     ".eml .mht .mhtml": "plain.read_mail",
     ".srt .vtt": "plain.read_subtitles",
     ".ipynb": "plain.read_notebook",
+    ".rst .rest": "restructuredtext.read_restructuredtext",
 }
 _UNSEEN = [
     "file_name",
