@@ -2282,11 +2282,11 @@ def test_rows_and_cells_that_nothing_ends_are_ended_by_the_next(tmp_path: Path) 
 def test_a_definition_begins_with_its_term(tmp_path: Path) -> None:
     source = (
         "<dl><dt>Ctrl</dt><dd><p>Draws a line.</p><p>With Shift, too.</p></dd><dt>返品できますか？<dd>はい。"
-        "<dt>Keys:<dd><ul><li>A<li>B</ul><dt>One</dt><dt>Two<dd>Either.</dl>"
+        "<dt>Keys:<dd><ul><li>A<li>B</ul><dt>One</dt><dt>Two<dd>Either.<dd>Or.<dt>Hue</dl>"
     )
     assert html(tmp_path, source) == (
         "Ctrl: Draws a line.\n\nWith Shift, too.\n\n返品できますか？ はい。\n\n"
-        "Keys:\n\n- A\n- B\n\nOne\n\nTwo: Either.\n"
+        "Keys:\n\n- A\n- B\n\nOne, Two: Either.\n\nOne, Two: Or.\n\nHue\n"
     )
 
 

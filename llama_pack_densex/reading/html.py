@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote
@@ -101,8 +101,7 @@ def html_to_text(html: str) -> tuple[str, str]:
     for tag in soup.select(_STRUCK):
         _strike(tag)
     _write_blocks(soup)
-    for term in soup.find_all("dt"):
-        _put_before_definition(term)
+    _put_terms_before_definitions(soup)
     for tag in soup.find_all("br"):
         tag.replace_with(_BREAK)
     for around in soup.find_all(_LISTS):
@@ -199,20 +198,30 @@ def _is_bold(tag: Tag) -> bool:
     return bool(texts) and all(text.find_parent(["b", "strong"]) for text in texts)
 
 
-def _put_before_definition(term: Tag) -> None:
-    """Begin a definition, but for a list, with its term, since neither says anything alone."""
-    definition = term.find_next_sibling(["dt", "dd"])
-    name = on_one_line(term.get_text())
-    if (
-        not name
-        or not isinstance(definition, Tag)
-        or definition.name == "dt"
-        or definition.find(_LISTS)
-    ):
+def _put_terms_before_definitions(soup: Tag) -> None:
+    """Begin definitions, but for lists, with their terms, since neither says anything alone."""
+    groups: dict[int, tuple[list[Tag], list[Tag]]] = {}  # the last one of each list
+    for tag in soup.find_all(["dt", "dd"]):
+        around = id(tag.find_parent("dl"))
+        terms, definitions = groups.setdefault(around, ([], []))
+        if tag.name == "dt" and definitions:
+            _define(terms, definitions)
+            terms, definitions = groups[around] = ([], [])
+        (terms if tag.name == "dt" else definitions).append(tag)
+    for terms, definitions in groups.values():
+        _define(terms, definitions)
+
+
+def _define(terms: Sequence[Tag], definitions: Sequence[Tag]) -> None:
+    name = ", ".join(filter(None, (on_one_line(term.get_text()) for term in terms)))
+    texts = [tag.find(string=_TEXT) for tag in definitions if not tag.find(_LISTS)]
+    if not name or not any(texts):
         return
-    if text := definition.find(string=_TEXT):
+    for text in filter(None, texts):
         text.insert_before(f"{name} " if name.endswith(("?", "？", ":", "：")) else f"{name}: ")
-        term.extract()
+    if len(texts) == len(definitions):
+        for term in terms:
+            term.extract()
 
 
 def _mark_items(around: Tag) -> None:
