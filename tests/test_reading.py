@@ -1348,7 +1348,8 @@ def restructured(path: Path, source: str) -> str:
     [
         ".. list-table:: Fees\n   :header-rows: 1\n\n   * - Name\n     - Fee\n     - Unit\n   * - Adults\n"
         "     - ``12``\n     - euros\n       a day\n   * - 子供\n     - 6\n     -\n",
-        ".. table:: Fees\n\n   ======  ======  =======\n   Name    Fee     Unit\n   ======  ======  =======\n"
+        ".. table:: Fees\n\n   ======  ======  =======\n   Name    Fee     Unit\n"
+        "   ======  ======  =======\n"
         "   Adults  ``12``  euros\n                   a day\n   子供    6\n   ======  ======  =======\n",
         '.. csv-table:: Fees\n   :header: Name, Fee, Unit\n\n   "Adults", ``12``, euros a day\n   子供, 6,\n',
     ],
@@ -1410,6 +1411,50 @@ def test_directives_of_restructuredtext_are_read_without_their_marks(tmp_path: P
         "salt\n: A mineral.",
         "sugar\n: A carbohydrate.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "text"),
+    [
+        (
+            "a.mdx",
+            "import A from 'a';\nimport {\n  B\n} from 'b';\n\n# Use\n\n<Tabs>\n"
+            '<TabItem label="Mac" f={() => {}}>\n\n'
+            "The <B c=\"d\">port</B> is {/* not */}80. `<C/>`\n\n```jsx\nimport D from 'd';\n"
+            "<D/>\n```\n</TabItem>\n</Tabs>\n",
+            "# Use\n\nMac\n\nThe port is 80. `<C/>`\n\n```jsx\nimport D from 'd';\n<D/>\n```\n\n",
+        ),
+        (
+            "a.adoc",
+            "= A\n:toc:\n\n[[b]]\n== B\n\n"
+            "See link:c.html[the guide], https://d.com[d], <<e,the end>> and `+f+`.\n"
+            "// not\n[source,c]\n----\nint <<x,y>>;\n----\n\n* one\n** two\nCPU:: Computes.\n",
+            "= A\n\n== B\n\nSee [the guide](c.html), [d](https://d.com), the end and `f`.\n"
+            "```c\nint <<x,y>>;\n```\n\n"
+            "- one\n  - two\n- CPU: Computes.\n",
+        ),
+        (
+            "a.org",
+            "#+TITLE: A\n# not\n* B :tag:\n:PROPERTIES:\n:ID: 1\n:END:\n"
+            "See [[https://d.com][the page]] or =f=.\n"
+            "| N | A |\n|---+---|\n| b | 3 |\n#+BEGIN_SRC c\nx[[1]];\n#+END_SRC\n** C\n",
+            "# A\n\n# B\nSee [the page](https://d.com) or `f`.\n\n| N | A |\n|---|---|\n"
+            "| b | 3 |\n```c\nx[[1]];\n```\n\n## C\n",
+        ),
+        (
+            "a.wiki",
+            "== A ==\n"
+            "'''Rye''' is a [[Cereal|grain]] of the [[Old World]].<ref name=\"b\"/> See [https://d.com d].\n"
+            "[[Category:B]]\n<pre>[[x]]</pre>\n",
+            "== A ==\n"
+            "**Rye** is a [grain](Cereal) of the Old World. See [d](https://d.com).\n\n```\n[[x]]\n```\n",
+        ),
+    ],
+)
+def test_other_notations_are_read_as_markdown(
+    tmp_path: Path, name: str, source: str, text: str
+) -> None:
+    assert read_file(write(tmp_path / name, source), name)[0].text == text
 
 
 def test_a_notebook_is_its_cells_without_what_they_put_out(tmp_path: Path) -> None:

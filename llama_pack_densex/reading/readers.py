@@ -28,6 +28,7 @@ READERS = {
     ".eml .mht .mhtml": "plain.read_mail",
     ".srt .vtt": "plain.read_subtitles",
     ".ipynb": "plain.read_notebook",
+    ".mdx .adoc .asciidoc .org .wiki .mediawiki": "notations.read_notation",
     ".rst .rest": "restructuredtext.read_restructuredtext",
 }
 _UNSEEN = [
