@@ -2335,6 +2335,13 @@ def test_a_definition_begins_with_its_term(tmp_path: Path) -> None:
     )
 
 
+def test_a_paragraph_of_a_page_that_looks_like_a_heading_is_none(tmp_path: Path) -> None:
+    source = "<h1>Shell</h1><p># comes before what root types.</p><p>a<br>== b ==</p>"
+    assert html(tmp_path, source) == (
+        "# Shell\n\n\\# comes before what root types.\n\na\n\\== b ==\n"
+    )
+
+
 def test_tables_that_only_lay_out_a_page_are_none(tmp_path: Path) -> None:
     note = "<table><tr><td><img src=note.png><td>Note<tr><td><td>It rains.</table>"
     assert html(tmp_path, note) == "Note\n\nIt rains.\n"

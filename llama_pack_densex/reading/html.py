@@ -43,6 +43,9 @@ _DEEPEST_TAG = 200  # within tags: what is deeper was not written by people, and
 _LONGEST_BOLD_LINE = 80  # characters of a paragraph in bold that stands as a heading
 _STRUCK = 's, strike, del, [style*="line-through" i]'
 _TEXT = re.compile(r"\S")
+_NO_HEADING = re.compile(
+    r"\A(?=(?:#{1,6}|={1,6}) )"
+)  # text that Markdown or AsciiDoc has headings like
 
 # Marks that no text has.
 _END = "\ufdd0"  # of a block
@@ -271,7 +274,8 @@ def _indented(parts: list[str]) -> Iterator[str]:
             yield block
             continue
         if not is_ready:
-            block = "\n".join(filter(None, map(on_one_line, block.split(_BREAK))))
+            lines = filter(None, map(on_one_line, block.split(_BREAK)))
+            block = "\n".join(_NO_HEADING.sub(r"\\", line) for line in lines)
         if block:
             indent = " " * len(mark.removeprefix(_APART))
             yield mark + block.replace("\n", f"\n{indent}")
