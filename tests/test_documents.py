@@ -274,6 +274,25 @@ def test_a_definition_is_searched_below_its_term(tmp_path: Path, name: str, sour
     assert any("味噌" in text and "調味料。" in text for text in embedded)
 
 
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("a.md", "Bank\n: A house that takes deposits.\n: The land beside a river.\n"),
+        ("a.html", "<dl><dt>Bank<dd>A house that takes deposits.<dd>The land beside a river.</dl>"),
+    ],
+)
+def test_each_definition_of_a_term_is_searched_below_it(
+    tmp_path: Path, name: str, source: str
+) -> None:
+    (tmp_path / name).write_text(source, encoding="utf-8")
+    nodes = [
+        node for node in nodes_of(read_file(tmp_path / name, name)) if isinstance(node, IndexNode)
+    ]
+    for definition in ("A house that takes deposits.", "The land beside a river."):
+        (embedded,) = (text for text in map(embedded_text, nodes) if definition in text)
+        assert "Bank" in embedded
+
+
 # What was struck out
 
 

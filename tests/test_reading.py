@@ -1453,6 +1453,124 @@ def test_subtitles_are_what_is_said(tmp_path: Path) -> None:
         assert read.text == "It was built in\n1874\nThen it burned."
 
 
+def restructured(path: Path, source: str) -> str:
+    return read_file(write(path / "a.rst", source), "a.rst")[0].text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ".. list-table:: Fees\n   :header-rows: 1\n\n   * - Name\n     - Fee\n     - Unit\n   * - Adults\n"
+        "     - ``12``\n     - euros\n       a day\n   * - 子供\n     - 6\n     -\n",
+        ".. table:: Fees\n\n   ======  ======  =======\n   Name    Fee     Unit\n"
+        "   ======  ======  =======\n"
+        "   Adults  ``12``  euros\n                   a day\n   子供    6\n   ======  ======  =======\n",
+        '.. csv-table:: Fees\n   :header: Name, Fee, Unit\n\n   "Adults", ``12``, euros a day\n   子供, 6,\n',
+    ],
+)
+def test_each_row_of_a_table_of_restructuredtext_can_be_understood_alone(
+    tmp_path: Path, source: str
+) -> None:
+    text = restructured(tmp_path, f"Prices\n======\n\n{source}\nChildren are small.")
+    assert text == (
+        "Prices\n======\n\nFees\n\n| Name | Fee | Unit |\n| --- | --- | --- |\n"
+        "| Adults | `12` | euros a day |\n| 子供 | 6 |  |\n\nChildren are small.\n"
+    )
+
+
+def test_names_over_several_columns_of_a_table_of_restructuredtext(tmp_path: Path) -> None:
+    border = "=====  =====  ======\n"
+    rows = "   Inputs     Output\n------------  ------\n  A      B    A or B\n"
+    text = restructured(tmp_path, f"{border}{rows}{border}False  False  False\n{border}")
+    assert text.splitlines()[0] == "| Inputs A | Inputs B | Output A or B |"
+
+
+def test_a_table_of_restructuredtext_without_names_has_all_its_rows(tmp_path: Path) -> None:
+    source = ".. csv-table::\n\n   1, 2, 3\n   4, 5, 6\n\n=== ===\nA   b\nC   d\n=== ===\n"
+    assert restructured(tmp_path, source) == (
+        "|  |  |  |\n| --- | --- | --- |\n| 1 | 2 | 3 |\n| 4 | 5 | 6 |\n\n"
+        "|  |  |\n| --- | --- |\n| A | b |\n| C | d |\n"
+    )
+
+
+def test_links_and_code_of_restructuredtext_are_those_of_markdown(tmp_path: Path) -> None:
+    source = (
+        "See `the\nguide <https://e.com/g>`_, :ref:`the page <install>`, :doc:`intro`, `Python`_ [1]_\n"
+        "and ``a[0]``. Call :func:`~a.run`::\n\n    `x <y>`_\n\n.. _Python: https://python.org\n"
+        ".. [1] A note.\n"
+    )
+    assert restructured(tmp_path, source) == (
+        "See [the\nguide](https://e.com/g), the page, intro, [Python][] [^1]\nand `a[0]`. Call `a.run`:\n\n"
+        "```\n`x <y>`_\n```\n\n[Python]: https://python.org\n[^1]: A note.\n"
+    )
+
+
+def test_directives_of_restructuredtext_are_read_without_their_marks(tmp_path: Path) -> None:
+    source = (
+        ".. _top:\n\n.. A comment\n   of two lines\n\n.. note:: Mind the\n   gap.\n"
+        "\n.. image:: a.png\n   :alt: A\n"
+        "\n.. function:: run(x, *, y)\n              run(x)\n   :module: a\n\n"
+        "   Runs it.\n\n   :param x: what\n\n"
+        "   .. versionadded:: 3.2\n      The *y*.\n\n.. code-block:: c\n   :linenos:\n\n   int x;\n\n"
+        "salt\n   A mineral.\nsugar\n   A carbohydrate.\n"
+    )
+    assert restructured(tmp_path, source).strip().split("\n\n") == [
+        "Note: Mind the\ngap.",
+        "<details>\n<summary>`run(x, *, y) run(x)`</summary>",
+        "Runs it.",
+        "- param x: what",
+        "Added in version 3.2: The *y*.",
+        "</details>",
+        "```c\nint x;\n```",
+        "salt\n: A mineral.",
+        "sugar\n: A carbohydrate.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "text"),
+    [
+        (
+            "a.mdx",
+            "import A from 'a';\nimport {\n  B\n} from 'b';\n\n# Use\n\n<Tabs>\n"
+            '<TabItem label="Mac" f={() => {}}>\n\n'
+            "The <B c=\"d\">port</B> is {/* not */}80. `<C/>`\n\n```jsx\nimport D from 'd';\n"
+            "<D/>\n```\n</TabItem>\n</Tabs>\n",
+            "# Use\n\nMac\n\nThe port is 80. `<C/>`\n\n```jsx\nimport D from 'd';\n<D/>\n```\n\n",
+        ),
+        (
+            "a.adoc",
+            "= A\n:toc:\n\n[[b]]\n== B\n\n"
+            "See link:c.html[the guide], https://d.com[d], <<e,the end>> and `+f+`.\n"
+            "// not\n[source,c]\n----\nint <<x,y>>;\n----\n\n* one\n** two\nCPU:: Computes.\n",
+            "= A\n\n== B\n\nSee [the guide](c.html), [d](https://d.com), the end and `f`.\n"
+            "```c\nint <<x,y>>;\n```\n\n"
+            "- one\n  - two\n- CPU: Computes.\n",
+        ),
+        (
+            "a.org",
+            "#+TITLE: A\n# not\n* B :tag:\n:PROPERTIES:\n:ID: 1\n:END:\n"
+            "See [[https://d.com][the page]] or =f=.\n"
+            "| N | A |\n|---+---|\n| b | 3 |\n#+BEGIN_SRC c\nx[[1]];\n#+END_SRC\n** C\n",
+            "# A\n\n# B\nSee [the page](https://d.com) or `f`.\n\n| N | A |\n|---|---|\n"
+            "| b | 3 |\n```c\nx[[1]];\n```\n\n## C\n",
+        ),
+        (
+            "a.wiki",
+            "== A ==\n"
+            "'''Rye''' is a [[Cereal|grain]] of the [[Old World]].<ref name=\"b\"/> See [https://d.com d].\n"
+            "[[Category:B]]\n<pre>[[x]]</pre>\n",
+            "== A ==\n"
+            "**Rye** is a [grain](Cereal) of the Old World. See [d](https://d.com).\n\n```\n[[x]]\n```\n",
+        ),
+    ],
+)
+def test_other_notations_are_read_as_markdown(
+    tmp_path: Path, name: str, source: str, text: str
+) -> None:
+    assert read_file(write(tmp_path / name, source), name)[0].text == text
+
+
 def test_a_notebook_is_its_cells_without_what_they_put_out(tmp_path: Path) -> None:
     cells = [
         {"cell_type": "markdown", "source": ["# Harbour\n", "412 ships came."]},
@@ -2466,11 +2584,18 @@ def test_rows_and_cells_that_nothing_ends_are_ended_by_the_next(tmp_path: Path) 
 def test_a_definition_begins_with_its_term(tmp_path: Path) -> None:
     source = (
         "<dl><dt>Ctrl</dt><dd><p>Draws a line.</p><p>With Shift, too.</p></dd><dt>返品できますか？<dd>はい。"
-        "<dt>Keys:<dd><ul><li>A<li>B</ul><dt>One</dt><dt>Two<dd>Either.</dd><dd>Or.</dl>"
+        "<dt>Keys:<dd><ul><li>A<li>B</ul><dt>One</dt><dt>Two<dd>Either.<dd>Or.<dt>Hue</dl>"
     )
     assert html(tmp_path, source) == (
         "Ctrl: Draws a line.\n\nWith Shift, too.\n\n返品できますか？ はい。\n\n"
-        "Keys:\n\n- A\n- B\n\nOne\n\nTwo: Either.\n\nTwo: Or.\n"
+        "Keys:\n\n- A\n- B\n\nOne, Two: Either.\n\nOne, Two: Or.\n\nHue\n"
+    )
+
+
+def test_a_paragraph_of_a_page_that_looks_like_a_heading_is_none(tmp_path: Path) -> None:
+    source = "<h1>Shell</h1><p># comes before what root types.</p><p>a<br>== b ==</p>"
+    assert html(tmp_path, source) == (
+        "# Shell\n\n\\# comes before what root types.\n\na\n\\== b ==\n"
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
-from itertools import chain, takewhile
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote
 from xml.etree.ElementTree import fromstring
@@ -45,6 +45,9 @@ _DEEPEST_TAG = 200  # within tags: what is deeper was not written by people, and
 _LONGEST_BOLD_LINE = 80  # characters of a paragraph in bold that stands as a heading
 _STRUCK = 's, strike, del, [style*="line-through" i]'
 _TEXT = re.compile(r"\S")
+_NO_HEADING = re.compile(
+    r"\A(?=(?:#{1,6}|={1,6}) )"
+)  # text that Markdown or AsciiDoc has headings like
 
 # Marks that no text has.
 _END = "\ufdd0"  # of a block
@@ -108,8 +111,7 @@ def html_to_text(html: str) -> tuple[str, str]:
     for tag in soup.select(_STRUCK):
         _strike(tag)
     _write_blocks(soup)
-    for term in soup.find_all("dt"):
-        _put_before_definition(term)
+    _put_terms_before_definitions(soup)
     for tag in soup.find_all("br"):
         tag.replace_with(_BREAK)
     for around in soup.find_all(_LISTS):
@@ -213,17 +215,29 @@ def _is_bold(tag: Tag) -> bool:
     return bool(texts) and all(text.find_parent(["b", "strong"]) for text in texts)
 
 
-def _put_before_definition(term: Tag) -> None:
-    """Begin definitions, but for lists, with their term, since neither says anything alone."""
-    following = term.find_next_siblings(["dt", "dd"])
-    definitions = [*takewhile(lambda tag: tag.name == "dd", following)]
-    name = on_one_line(term.get_text())
-    if not name or not definitions or definitions[0].find(_LISTS):
+def _put_terms_before_definitions(soup: Tag) -> None:
+    """Begin definitions, but for lists, with their terms, since neither says anything alone."""
+    groups: dict[int, tuple[list[Tag], list[Tag]]] = {}  # the last one of each list
+    for tag in soup.find_all(["dt", "dd"]):
+        around = id(tag.find_parent("dl"))
+        terms, definitions = groups.setdefault(around, ([], []))
+        if tag.name == "dt" and definitions:
+            _define(terms, definitions)
+            terms, definitions = groups[around] = ([], [])
+        (terms if tag.name == "dt" else definitions).append(tag)
+    for terms, definitions in groups.values():
+        _define(terms, definitions)
+
+
+def _define(terms: Sequence[Tag], definitions: Sequence[Tag]) -> None:
+    name = ", ".join(filter(None, (on_one_line(term.get_text()) for term in terms)))
+    texts = [tag.find(string=_TEXT) for tag in definitions if not tag.find(_LISTS)]
+    if not name or not any(texts):
         return
-    for definition in definitions:
-        text = definition.find(string=_TEXT)
-        if text and not definition.find(_LISTS):
-            text.insert_before(f"{name} " if name.endswith(("?", "？", ":", "：")) else f"{name}: ")
+    for text in filter(None, texts):
+        text.insert_before(f"{name} " if name.endswith(("?", "？", ":", "：")) else f"{name}: ")
+    if len(texts) == len(definitions):
+        for term in terms:
             term.extract()
 
 
@@ -275,7 +289,8 @@ def _indented(parts: list[str]) -> Iterator[str]:
             yield block
             continue
         if not is_ready:
-            block = "\n".join(filter(None, map(on_one_line, block.split(_BREAK))))
+            lines = filter(None, map(on_one_line, block.split(_BREAK)))
+            block = "\n".join(_NO_HEADING.sub(r"\\", line) for line in lines)
         if block:
             indent = " " * len(mark.removeprefix(_APART))
             yield mark + block.replace("\n", f"\n{indent}")

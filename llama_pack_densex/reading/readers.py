@@ -28,6 +28,8 @@ READERS = {
     ".eml .mht .mhtml": "plain.read_mail",
     ".srt .vtt": "plain.read_subtitles",
     ".ipynb": "plain.read_notebook",
+    ".mdx .adoc .asciidoc .org .wiki .mediawiki": "notations.read_notation",
+    ".rst .rest": "restructuredtext.read_restructuredtext",
 }
 _UNSEEN = [
     "file_name",

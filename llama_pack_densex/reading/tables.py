@@ -79,7 +79,7 @@ def to_markdown(grid: Grid) -> str:
         if is_line:
             blocks += dict.fromkeys(row[0].text for row in body)
         elif body or header == table:
-            blocks.append(_pipe_table(names, map(row_texts, body)))
+            blocks.append(pipe_table(names, map(row_texts, body)))
     return "\n\n".join(blocks)
 
 
@@ -89,10 +89,11 @@ def _is_line(row: Row) -> bool:
 
 def record(pairs: Iterable[tuple[str, str]]) -> str:
     """Names beside values, as a table whose header is empty."""
-    return _pipe_table(["", ""], pairs)
+    return pipe_table(["", ""], pairs)
 
 
-def _pipe_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def pipe_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table as Markdown."""
     lines = [names, ["---"] * len(names), *rows]
     escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in escaped)

@@ -22,6 +22,7 @@ from llama_pack_densex.text.markdown import (
     row_statement,
 )
 from llama_pack_densex.text.plain import (
+    DEFINITION,
     LIST_MARKER,
     RULE,
     end_of_heading,
@@ -351,7 +352,7 @@ class _Relations:
 
     def _defines(self, block: Block) -> bool:
         """Whether a block is the definition of the term above it."""
-        return _DEFINITION.match(self._text, block.start) is not None
+        return DEFINITION.match(self._text, block.start) is not None
 
     def _lead_in(self, block: Block) -> Span:
         """A paragraph, or as many of its last sentences as are not too long; the last one at least."""
@@ -374,7 +375,6 @@ def _is_outside_lists(block: Block) -> bool:
 
 
 _LONGEST_LEAD = 300  # characters
-_DEFINITION = re.compile(r"[:：]\s|<dd\b", re.IGNORECASE)
 _LED_IN = ("item", "columns", "group", "row", "code")
 _LONGEST_QUESTION = 2  # sentences: "I lost it. Can I return it?"
 _MARKED_QUESTION = re.compile(

@@ -42,7 +42,7 @@ class Structure:
         later_items: The lines that items begin on which are not the first of their list.
         depths: How deep in lists the lines of paragraphs are.
         continued: The lines below the first of an item's paragraph that are indented as it is, of a
-            footnote, and of the bytes of a picture.
+            footnote, of a comment, and of the bytes of a picture.
     """
 
     elements: dict[int, Element]
@@ -67,7 +67,7 @@ def read_structure(text: str, lines: Sequence[Line]) -> Structure:
     tokens = _parse(raw)
     elements.update(chain(_tables(tokens, by_number), _code(tokens, by_number)))
     elements.update([*_comments(lines, elements)])
-    continued = {*_footnote_lines(raw), *_picture_lines(text, lines)}
+    continued = {*_footnote_lines(raw), *_unbroken_lines(text, lines)}
     structure = Structure(elements, {}, set(), {}, continued)
     _note_items(tokens, raw, structure)
     return structure
@@ -198,11 +198,14 @@ def _footnote_lines(raw: Sequence[str]) -> Iterator[int]:
             is_footnote = _FOOTNOTE.match(line) is not None
 
 
-def _picture_lines(text: str, lines: Sequence[Line]) -> Iterator[int]:
-    """The lines below the first of a data URI that is wrapped."""
+_COMMENT = re.compile(r"<!--(?:(?!-->|\n\s*\n).){0,2000}-->", re.DOTALL)
+
+
+def _unbroken_lines(text: str, lines: Sequence[Line]) -> Iterator[int]:
+    """The lines below the first of a data URI that is wrapped, and of a comment."""
     starts = [line.start for line in lines]
-    for uri in DATA_URI.finditer(text):
-        for line in lines[bisect_right(starts, uri.start()) : bisect_left(starts, uri.end())]:
+    for part in chain(DATA_URI.finditer(text), _COMMENT.finditer(text)):
+        for line in lines[bisect_right(starts, part.start()) : bisect_left(starts, part.end())]:
             yield line.number
 
 

@@ -218,6 +218,8 @@ LIST_MARKER = re.compile(
     r"|(?P<number>[0-9０-９]{1,3}(?:[.-][0-9]{1,3}){0,4}|[a-z]|[ivx]{1,5}|[IVX]{1,5})"
     r"(?:[)）](?=\D)|[.．](?:[ \t\u3000]+|(?=[^\x00-\x7f０-９])))"
 )
+DEFINITION = re.compile(r"[:：]\s|<dd\b", re.IGNORECASE)
+"""What a definition below its term begins with."""
 _LONE_MARKER = re.compile(
     r"[(（]?(?:[0-9０-９]{1,3}(?:\.[0-9]{1,3}){0,4}|[A-Za-z]|[ivxIVX]{1,5})[)）]?[.．)）]|[-*+•●■・①-⓿]"
 )
@@ -360,6 +362,10 @@ def _at_quotation_or_rule(line_break: _LineBreak) -> bool | None:
     return False if is_conversation or FENCE.fullmatch(below) else None
 
 
+def _before_definition(line_break: _LineBreak) -> bool | None:
+    return False if DEFINITION.match(line_break.below.text) else None
+
+
 def _before_marker(line_break: _LineBreak) -> bool | None:
     """A marker begins an item unless it is a number amid a sentence, or bash\n(1), a page of the manual."""
     below = line_break.below.text
@@ -415,6 +421,7 @@ _RULES: tuple[Callable[[_LineBreak], bool | None], ...] = (
     _behind_lone_marker,
     _before_indentation,
     _at_quotation_or_rule,
+    _before_definition,
     _before_marker,
     _behind_terminator,
     _before_small_letter,

@@ -635,3 +635,8 @@ def test_time_is_linear_in_the_length(unit: str, length: int) -> None:
     check_segments(text)
     # five seconds for a megabyte at most; quadratic time would take hours
     assert time.process_time() - began < 60
+
+
+def test_a_comment_over_several_lines_of_a_paragraph_is_in_its_sentence() -> None:
+    text = "It ends here <!-- once more\na remark\n--> and now."
+    assert split_sentences(text) == [text]

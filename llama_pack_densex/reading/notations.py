@@ -1,0 +1,142 @@
+"""MDX, AsciiDoc, Org and MediaWiki as Markdown: links, code and headings; without what is not shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from llama_pack_densex.reading.files import Part
+from llama_pack_densex.reading.plain import read_text
+
+_FLAGS = re.MULTILINE | re.DOTALL
+
+
+class _Notation(NamedTuple):
+    """What is written otherwise than in Markdown.
+
+    Args:
+        code: What code is found by; where it is not in a fence, with the groups "code" and "language".
+        rules: Patterns of the rest, and what replaces them, in order.
+    """
+
+    code: str
+    rules: Sequence[tuple[str, str | Callable[[re.Match[str]], str]]]
+
+
+_FENCED = r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*(?P=fence)|\Z)|`[^`\n]+`"
+# The attributes of a component: signs, texts and expressions.
+_ATTRIBUTES = (
+    r"(?:[^<>{}\"']|\"[^\"]{0,2000}\"|'[^']{0,2000}'"
+    r"|\{(?:[^{}]|\{[^{}]{0,500}\}){0,2000}\}){0,2000}"
+)
+_TITLE = r"[^<>]*?\s(?:title|label|summary)=[\"'](?P<title>[^\"'\n]+)"
+_NAMED = r"[A-Z][\w.]*(?=[\s/>])"
+_NOTATIONS = {
+    ".mdx": _Notation(
+        _FENCED,
+        (
+            (r"^(?:import|export)\b[^\n]*(?:\n[^\n]*\S[^\n]*)*", ""),
+            (r"\{/\*.*?\*/\}", ""),
+            # the title of a box or a tab, which is shown
+            (
+                rf"^[ \t]*<{_NAMED}(?={_TITLE}){_ATTRIBUTES}>",
+                r"\n\g<title>\n\n",
+            ),
+            (rf"</?(?:{_NAMED}{_ATTRIBUTES})?>", ""),
+            (r"^:::[a-z]*[ \t]*", ""),
+        ),
+    ),
+    ".adoc .asciidoc": _Notation(
+        r"^(?:\[source(?:,(?P<language>\w+))?[^\]\n]*\]\n)?(?P<fence>-{4,}|\.{4,})\n(?P<code>.*?)\n(?P=fence)$",
+        (
+            (r"^/{4,}\n.*?\n/{4,}$|^//(?!/)[^\n]*\n", ""),
+            (r"^:!?[\w-]+!?:(?: [^\n]*)?\n", ""),
+            (r"^\[(?:\[[^\]\n]*\]|[#.%\"\w][^\]\n]*)\]\n", ""),
+            (r"^(?:={4,}|\*{4,}|_{4,}|--)\n", "\n"),
+            (
+                r"(?:link:|(?=https?://))(?:\+\+)?([^\s\[\]]+?)(?:\+\+)?\[([^\]\n]+?)\^?\]",
+                r"[\2](\1)",
+            ),
+            (r"link:([^\s\[\]]+)\[\]", r"\1"),
+            (r"(?:xref:[^\s\[\]]+\[|<<[^<>,\n]+, *)([^\]<>\n]+?)(?:\]|>>)", r"\1"),
+            (r"<<([^<>,\n]+)>>|xref:([^\s\[\]]+)\[\]", r"\1\2"),
+            (r"image::?([^\s\[\]]+)\[([^\],\n]*)[^\]\n]*\]", r"![\2](\1)"),
+            (r"`\+([^`\n]+)\+`", r"`\1`"),
+            (r"^\.(\w[^\n]*)$", r"\n\1\n"),
+            (r"^(\w[^\n]*?):: +(?=\S)", r"- \1: "),
+            (r"^(\*{1,5}) ", lambda item: f"{'  ' * (len(item[1]) - 1)}- "),
+            (r"^\.[ ]", "1. "),
+            (r"^\+$", ""),
+        ),
+    ),
+    ".org": _Notation(
+        r"^[ \t]*#\+begin_(?P<fence>src|example)(?:[ \t]+(?P<language>\w+))?[^\n]*\n(?P<code>.*?)\n"
+        r"[ \t]*#\+end_(?P=fence)",
+        (
+            (r"(?i)^[ \t]*:(?:properties|logbook):.*?:end:\n", ""),
+            (r"^[ \t]*#[ \t][^\n]*\n", ""),
+            (r"(?i)^#\+title:[ \t]*([^\n]*)", r"# \1\n"),
+            (r"^[ \t]*#\+[^\n]*\n", ""),
+            (r"(?<!\|)\n(?=\|)", r"\n\n"),
+            (r"^\|-[-+]*\|$", lambda rule: rule[0].replace("+", "|")),
+            (r"[ \t]+:[\w@:]+:$", ""),
+            (r"^(\*+) ", lambda heading: f"\n{'#' * min(len(heading[1]), 6)} "),
+            (r"\[\[([^\[\]\n]+)\]\[([^\[\]\n]+)\]\]", r"[\2](\1)"),
+            (r"\[\[([^\[\]\n]+)\]\]", r"\1"),
+            (r"(?<![\w/])[=~]([^\s=~](?:[^=~\n]*[^\s=~])?)[=~](?![\w/])", r"`\1`"),
+        ),
+    ),
+    ".wiki .mediawiki": _Notation(
+        r"<(?P<fence>syntaxhighlight|source|pre)(?: lang=\"?(?P<language>\w+))?[^<>]*>\n?"
+        r"(?P<code>.*?)</(?P=fence)>",
+        (
+            (r"<ref\b[^<>]*/>|<!--.*?-->|__[A-Z]+__", ""),
+            (r"<ref\b[^<>]*>(.*?)</ref>", r" (\1)"),
+            (r"\[\[(?:Category|Kategorie|Catégorie|カテゴリ):[^\[\]\n]*\]\]", ""),
+            (
+                r"\[\[(?:File|Image|ファイル|画像|Datei):([^\[\]|\n]*)(?:\|[^\[\]|\n]*)*?\|?([^\[\]|\n]*)\]\]",
+                r"![\2](\1)",
+            ),
+            (r"\[\[([^\[\]|\n]+)\|([^\[\]\n]+)\]\]", r"[\2](\1)"),
+            (r"\[\[([^\[\]|\n]+)\]\]", r"\1"),
+            (r"\[(\w+://[^\s\[\]]+) ([^\[\]\n]+)\]", r"[\2](\1)"),
+            (r"'''(.+?)'''", r"**\1**"),
+            (r"''(.+?)''", r"*\1*"),
+            (r"^# *(?=[^\s#*:])", "1. "),
+        ),
+    ),
+}
+
+
+def read_notation(file: Path) -> list[Part]:
+    """A text as Markdown, by the ending of its name."""
+    ending = file.suffix.lower()
+    (notation,) = (known for endings, known in _NOTATIONS.items() if ending in endings.split())
+    return [part._replace(text=_to_markdown(part.text, notation)) for part in read_text(file)]
+
+
+def _to_markdown(text: str, notation: _Notation) -> str:
+    text = "\n".join([*text.splitlines(), ""])
+    parts: list[str] = []
+    position = 0
+    for code in re.finditer(notation.code, text, _FLAGS | re.IGNORECASE):
+        parts += [_without_code(text[position : code.start()], notation), _fenced(code)]
+        position = code.end()
+    parts.append(_without_code(text[position:], notation))
+    return "".join(parts).lstrip("\n")
+
+
+def _without_code(text: str, notation: _Notation) -> str:
+    for pattern, replacement in notation.rules:
+        text = re.sub(pattern, replacement, text, flags=_FLAGS)
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _fenced(code: re.Match[str]) -> str:
+    parts = code.groupdict()
+    if "code" not in parts:
+        return code[0]
+    language = parts["language"] or ""
+    return f"```{language}\n{parts['code']}\n```"
