@@ -111,6 +111,8 @@ _DROPPED = STOP_WORDS - {"d", "ll", "m", "o", "re", "s", "t", "ve", "y"}
 _IN_OTHER_LETTERS = re.compile(r"[a-z0-9]*[^\W_a-z0-9]")
 _WHOLE = re.compile(rf"{_DOTTED}|{_SIGNED_LETTER}")
 _CODE_PART = re.compile(r"[a-z]+|\d+[a-z]*")
+# of what is spelled without its hyphen too: Wi-Fi, e-mail, log-in
+_SHORT_PART = re.compile(r"\b[a-z]{1,2}-|-[a-z]{1,2}\b")
 _TELLING_SIGN = re.compile(r"[^a-z0-9_-]")
 # spelled with and without: NodeJS, AX10
 _SPELLING_SIGN = re.compile(r"[-_ ]|(?<=[a-z])\.(?=[a-z])")
@@ -145,7 +147,8 @@ def tokenize(text: str) -> list[str]:
 
     English stop words are dropped, but for those that are written as names (WHO, Vitamin A, the IT
     department); otherwise case does not count. What signs hold together (AX-10, R&D, Node.js, 24/7, 50%) is
-    a token beside its parts, and spelled without hyphens; AX10 has the same parts and is the same token. A
+    a token beside its parts, and spelled without hyphens; AX10 has the same parts and is the same token,
+    as are e-mail and email, get_status and getStatus. A
     letter with its signs (C++, C#) is a token of its own.
 
     Args:
@@ -185,8 +188,8 @@ def _pairs(run: str) -> list[str]:
 
 
 def _code_tokens(run: str) -> list[str]:
-    """The parts of what signs or figures hold together, and the whole of it where it is more than a
-    hyphenated word.
+    """The parts of what signs or figures hold together, and the whole of it where it is more than two long
+    words with a hyphen: Wi-Fi is wifi, get_status is getStatus.
 
     Numbers have a part without leading zeros too: E42 finds E-042.
     """
@@ -196,7 +199,8 @@ def _code_tokens(run: str) -> list[str]:
     tokens = [_stem(part) for part in parts if part not in _DROPPED]
     tokens += [part.lstrip("0") for part in parts if part[0] == "0" and part.strip("0")]
     is_code = len(parts) > 1 and any(map(str.isdigit, run))
-    if is_code or _TELLING_SIGN.search(run):
+    is_spelled_as_one = "_" in run or _SHORT_PART.search(run)
+    if is_code or is_spelled_as_one or _TELLING_SIGN.search(run):
         tokens.append(_stem(_SPELLING_SIGN.sub("", run)))
     return tokens
 
