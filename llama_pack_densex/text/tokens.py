@@ -113,6 +113,8 @@ _WHOLE = re.compile(rf"{_DOTTED}|{_SIGNED_LETTER}")
 _CODE_PART = re.compile(r"[a-z]+|\d+[a-z]*")
 # of what is spelled without its hyphen too: Wi-Fi, e-mail, log-in
 _SHORT_PART = re.compile(r"\b[a-z]{1,2}-|-[a-z]{1,2}\b")
+# 5mm, which is also 5 mm; not 1st, 1990s
+_QUANTITY = re.compile(r"(\d+)((?!(?:st|nd|rd|th|s)\Z)[a-z]+)")
 _TELLING_SIGN = re.compile(r"[^a-z0-9_-]")
 # spelled with and without: NodeJS, AX10
 _SPELLING_SIGN = re.compile(r"[-_ ]|(?<=[a-z])\.(?=[a-z])")
@@ -148,7 +150,7 @@ def tokenize(text: str) -> list[str]:
     English stop words are dropped, but for those that are written as names (WHO, Vitamin A, the IT
     department); otherwise case does not count. What signs hold together (AX-10, R&D, Node.js, 24/7, 50%) is
     a token beside its parts, and spelled without hyphens; AX10 has the same parts and is the same token,
-    as are e-mail and email, get_status and getStatus. A
+    as are e-mail and email, get_status and getStatus; 5mm is 5 mm besides. A
     letter with its signs (C++, C#) is a token of its own.
 
     Args:
@@ -198,6 +200,8 @@ def _code_tokens(run: str) -> list[str]:
     parts = _CODE_PART.findall(run)
     tokens = [_stem(part) for part in parts if part not in _DROPPED]
     tokens += [part.lstrip("0") for part in parts if part[0] == "0" and part.strip("0")]
+    if quantity := _QUANTITY.fullmatch(run):
+        tokens += [quantity[1], _stem(quantity[2])]
     is_code = len(parts) > 1 and any(map(str.isdigit, run))
     is_spelled_as_one = "_" in run or _SHORT_PART.search(run)
     if is_code or is_spelled_as_one or _TELLING_SIGN.search(run):

@@ -88,6 +88,11 @@ def test_long_words_with_a_hyphen_do_not_count_twice() -> None:
     assert tokenize("well-known") == ["well", "known"]
 
 
+def test_a_number_and_its_unit_are_two_words_also_without_a_space() -> None:
+    assert {*tokenize("5,200 mAh")} < {*tokenize("5200mAh")}
+    assert tokenize("the 1st of the 1990s") == ["1st", "1990s"]
+
+
 def test_hangul_and_lone_surrogates_are_not_han() -> None:
     assert tokenize("가나다라마바") == ["가나", "나다", "다라", "라마", "마바"]
     assert tokenize("雨\ud800犬") == ["雨", "犬"]
