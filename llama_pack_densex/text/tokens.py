@@ -91,6 +91,21 @@ _ENTRY = re.compile(
     rf".*?{LEADER}(?:(\d{{1,4}})|[ivxlc]{{1,7}})[ \t\r]*$"
 )
 _DIGIT_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+# what year came before the first of each
+ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_MONTH = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
+    "|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
+)
+_DATE = re.compile(
+    rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<month>{_MONTH})\.?,? (?P<year>\d{{4}})\b"
+    rf"|\b(?P<month_first>{_MONTH})\.? (?P<day_after>\d{{1,2}})(?:st|nd|rd|th)?,? "
+    r"(?P<year_after>\d{4})\b"
+    rf"|(?P<era>{'|'.join(ERAS)})?(?P<year_first>\d{{1,4}}|元) ?"
+    rf"(?:年|(?<=\d{{4}})/) ?(?P<month_number>\d{{1,2}}) ?[月/] ?"
+    rf"(?P<day_last>\d{{1,2}}) ?(?:日|(?![\w/-]))"
+)
 _FUNCTION_WORDS = """
 a about above after again against ain all am an and any are aren aren't as at be because been before
 being below between both but by can couldn couldn't d did didn didn't do does doesn doesn't doing
@@ -178,8 +193,18 @@ def _runs(text: str) -> list[str]:
 
     They are normalised (NFKC, case folded, digits ungrouped), and in their order.
     """
-    plain = normal(_with_names_kept(unwrapped(text)))
+    plain = _DATE.sub(_dated, normal(_with_names_kept(unwrapped(text))))
     return _TOKEN.findall(_CODE_DASH.sub("-", plain))
+
+
+def _dated(date: re.Match[str]) -> str:
+    """A date, and behind it the token that it is as 2024-05-01."""
+    day = date["day"] or date["day_after"] or date["day_last"]
+    name = date["month"] or date["month_first"]
+    month = _MONTHS.index(name[:3]) + 1 if name else int(date["month_number"])
+    year = date["year"] or date["year_after"] or date["year_first"]
+    of_era = 1 if year == "元" else int(year)
+    return f"{date[0]} {ERAS.get(date['era'], 0) + of_era:04}{month:02}{int(day):02} "
 
 
 def _pairs(run: str) -> list[str]:
