@@ -91,6 +91,21 @@ _ENTRY = re.compile(
     rf".*?{LEADER}(?:(\d{{1,4}})|[ivxlc]{{1,7}})[ \t\r]*$"
 )
 _DIGIT_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+# what year came before the first of each
+ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_MONTH = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
+    "|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
+)
+_DATE = re.compile(
+    rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<month>{_MONTH})\.?,? (?P<year>\d{{4}})\b"
+    rf"|\b(?P<month_first>{_MONTH})\.? (?P<day_after>\d{{1,2}})(?:st|nd|rd|th)?,? "
+    r"(?P<year_after>\d{4})\b"
+    rf"|(?P<era>{'|'.join(ERAS)})?(?P<year_first>\d{{1,4}}|元) ?"
+    rf"(?:年|(?<=\d{{4}})/) ?(?P<month_number>\d{{1,2}}) ?[月/] ?"
+    rf"(?P<day_last>\d{{1,2}}) ?(?:日|(?![\w/-]))"
+)
 _FUNCTION_WORDS = """
 a about above after again against ain all am an and any are aren aren't as at be because been before
 being below between both but by can couldn couldn't d did didn didn't do does doesn doesn't doing
@@ -111,6 +126,10 @@ _DROPPED = STOP_WORDS - {"d", "ll", "m", "o", "re", "s", "t", "ve", "y"}
 _IN_OTHER_LETTERS = re.compile(r"[a-z0-9]*[^\W_a-z0-9]")
 _WHOLE = re.compile(rf"{_DOTTED}|{_SIGNED_LETTER}")
 _CODE_PART = re.compile(r"[a-z]+|\d+[a-z]*")
+# of what is spelled without its hyphen too: Wi-Fi, e-mail, log-in
+_SHORT_PART = re.compile(r"\b[a-z]{1,2}-|-[a-z]{1,2}\b")
+# 5mm, which is also 5 mm; not 1st, 1990s
+_QUANTITY = re.compile(r"(\d+)((?!(?:st|nd|rd|th|s)\Z)[a-z]+)")
 _TELLING_SIGN = re.compile(r"[^a-z0-9_-]")
 # spelled with and without: NodeJS, AX10
 _SPELLING_SIGN = re.compile(r"[-_ ]|(?<=[a-z])\.(?=[a-z])")
@@ -145,7 +164,8 @@ def tokenize(text: str) -> list[str]:
 
     English stop words are dropped, but for those that are written as names (WHO, Vitamin A, the IT
     department); otherwise case does not count. What signs hold together (AX-10, R&D, Node.js, 24/7, 50%) is
-    a token beside its parts, and spelled without hyphens; AX10 has the same parts and is the same token. A
+    a token beside its parts, and spelled without hyphens; AX10 has the same parts and is the same token,
+    as are e-mail and email, get_status and getStatus; 5mm is 5 mm besides. A
     letter with its signs (C++, C#) is a token of its own.
 
     Args:
@@ -173,8 +193,18 @@ def _runs(text: str) -> list[str]:
 
     They are normalised (NFKC, case folded, digits ungrouped), and in their order.
     """
-    plain = normal(_with_names_kept(unwrapped(text)))
+    plain = _DATE.sub(_dated, normal(_with_names_kept(unwrapped(text))))
     return _TOKEN.findall(_CODE_DASH.sub("-", plain))
+
+
+def _dated(date: re.Match[str]) -> str:
+    """A date, and behind it the token that it is as 2024-05-01."""
+    day = date["day"] or date["day_after"] or date["day_last"]
+    name = date["month"] or date["month_first"]
+    month = _MONTHS.index(name[:3]) + 1 if name else int(date["month_number"])
+    year = date["year"] or date["year_after"] or date["year_first"]
+    of_era = 1 if year == "元" else int(year)
+    return f"{date[0]} {ERAS.get(date['era'], 0) + of_era:04}{month:02}{int(day):02} "
 
 
 def _pairs(run: str) -> list[str]:
@@ -185,8 +215,8 @@ def _pairs(run: str) -> list[str]:
 
 
 def _code_tokens(run: str) -> list[str]:
-    """The parts of what signs or figures hold together, and the whole of it where it is more than a
-    hyphenated word.
+    """The parts of what signs or figures hold together, and the whole of it where it is more than two long
+    words with a hyphen: Wi-Fi is wifi, get_status is getStatus.
 
     Numbers have a part without leading zeros too: E42 finds E-042.
     """
@@ -195,8 +225,11 @@ def _code_tokens(run: str) -> list[str]:
     parts = _CODE_PART.findall(run)
     tokens = [_stem(part) for part in parts if part not in _DROPPED]
     tokens += [part.lstrip("0") for part in parts if part[0] == "0" and part.strip("0")]
+    if quantity := _QUANTITY.fullmatch(run):
+        tokens += [quantity[1], _stem(quantity[2])]
     is_code = len(parts) > 1 and any(map(str.isdigit, run))
-    if is_code or _TELLING_SIGN.search(run):
+    is_spelled_as_one = "_" in run or _SHORT_PART.search(run)
+    if is_code or is_spelled_as_one or _TELLING_SIGN.search(run):
         tokens.append(_stem(_SPELLING_SIGN.sub("", run)))
     return tokens
 

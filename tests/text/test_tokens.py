@@ -76,6 +76,32 @@ def test_a_grouped_number_is_a_plain_one() -> None:
     assert tokenize("1,991") == tokenize("１９９１")
 
 
+@pytest.mark.parametrize(
+    ("text", "as_one"),
+    [("Wi-Fi", "wifi"), ("e-mail", "email"), ("log-in", "login"), ("get_status", "getStatus")],
+)
+def test_a_word_with_its_parts_joined_is_the_word_without_hyphen(text: str, as_one: str) -> None:
+    assert {*tokenize(as_one)} < {*tokenize(text)}
+
+
+def test_long_words_with_a_hyphen_do_not_count_twice() -> None:
+    assert tokenize("well-known") == ["well", "known"]
+
+
+def test_a_number_and_its_unit_are_two_words_also_without_a_space() -> None:
+    assert {*tokenize("5,200 mAh")} < {*tokenize("5200mAh")}
+    assert tokenize("the 1st of the 1990s") == ["1st", "1990s"]
+
+
+@pytest.mark.parametrize(
+    "date",
+    ["1 May 2024", "May 1st, 2024", "2024/5/1", "2024年5月1日", "令和６年５月１日"],
+)
+def test_a_date_has_a_token_that_it_has_in_any_form(date: str) -> None:
+    assert "20240501" in tokenize(date)
+    assert "20240501" in tokenize("2024-05-01")
+
+
 def test_hangul_and_lone_surrogates_are_not_han() -> None:
     assert tokenize("가나다라마바") == ["가나", "나다", "다라", "라마", "마바"]
     assert tokenize("雨\ud800犬") == ["雨", "犬"]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llama_pack_densex.text.language import LATIN
-from llama_pack_densex.text.tokens import STOP_WORDS
+from llama_pack_densex.text.tokens import ERAS, STOP_WORDS
 
 if TYPE_CHECKING:
     from llama_pack_densex.propositionizers.checks.texts import Ground, Text
@@ -19,7 +19,6 @@ MONTHS = (
     "November", "December",
 )  # fmt: skip
 MONTH = f"(?:{'|'.join(MONTHS)})"
-_ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}
 _FIGURES = r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d{1,2}\b)?"
 NUMERAL = "[〇一二三四五六七八九十百千万億兆]"
 _COUNTERS = (
@@ -29,7 +28,7 @@ _COUNTERS = (
 COUNTED = rf"{NUMERAL}+[{_COUNTERS}号](?![木市町])"
 _LONG = rf"{NUMERAL}{{2,}}(?![{NUMERAL[1:-1]}嵐川里屋鈴石路])"
 NUMBER = (
-    rf"(?:{'|'.join(_ERAS)})?(?:(?:{_FIGURES}[百千万億兆]*)+|(?={COUNTED}|{_LONG}){NUMERAL}+)"
+    rf"(?:{'|'.join(ERAS)})?(?:(?:{_FIGURES}[百千万億兆]*)+|(?={COUNTED}|{_LONG}){NUMERAL}+)"
     r"(?:[ -](?:dozen|hundred|thousand|million|billion|trillion)\b|[kK]\b)*"
 )
 
@@ -267,7 +266,7 @@ def _value(written: str) -> float:
             total += (section + current or 1) * _POWERS[part]
             section = current = 0
         else:
-            total += _ERAS.get(part, 0)
+            total += ERAS.get(part, 0)
     return total + section + current + 0.5 * written.endswith(" half")
 
 
@@ -305,7 +304,7 @@ _POWERS = {
     "trillion": 1e12,
 }
 _NUMBER_WORDS = frozenset(word for word in (*DIGITS, *_TIMES, *_POWERS) if word.isascii())
-_PART = re.compile(rf"{_FIGURES}|[a-z]+|{'|'.join(_ERAS)}|.")
+_PART = re.compile(rf"{_FIGURES}|[a-z]+|{'|'.join(ERAS)}|.")
 _SMALL = (
     rf"(?:(?:{_TENS.replace(' ', '|')})[ -])?(?:{'|'.join(sorted(_NUMBER_WORDS, reverse=True))})"
 )
