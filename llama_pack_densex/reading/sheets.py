@@ -133,17 +133,24 @@ def _has_no_names(table: Sequence[Sequence[str]]) -> bool:
     """
     first, *rows = [row for row in table if any(row)] or [[]]
     rows = [row for row in rows if len(row) == len(first)]
+    if not rows:
+        return False
+    return all(map(_PAIR.search, filter(None, first))) or _has_amounts(first, rows)
+
+
+def _has_amounts(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     amounts = [float(re.sub(r"[^\d.]", "", text)) for text in filter(is_figure, first)]
-    steps = {later - earlier for earlier, later in pairwise(amounts)}
-    if rows and all(map(_PAIR.search, filter(None, first))):
-        return True
-    counts_on = steps == {1} or (len(steps) == 1 and len(amounts) > 2)
-    if not rows or not amounts or counts_on:
+    if not amounts or _count_on(amounts):
         return False
     if len(first) == 2 and is_figure(first[1]):
         return True
     columns = [[*filter(None, column)] for column in zip(first, *rows, strict=True)]
     return any(is_figure(column[0]) and all(map(is_figure, column)) for column in columns if column)
+
+
+def _count_on(numbers: Sequence[float]) -> bool:
+    steps = {later - earlier for earlier, later in pairwise(numbers)}
+    return steps == {1} or (len(steps) == 1 and len(numbers) > 2)
 
 
 def read_workbook(file: Path) -> list[Part]:
@@ -264,18 +271,29 @@ def _parted(places: Places) -> list[Places]:
         rows[y][x] = cell
     beside: list[Places] = []
     for ys in _runs(rows):
-        groups = _runs(set(chain(*(rows[y] for y in ys))))
-        tables = [{(y, x): rows[y][x] for y in ys for x in xs if x in rows[y]} for xs in groups]
-        left, *others = tables
-        if not others or _begins_as_form(tables):
-            continue
-        for table in others:
-            if _is_apart(left, table):
-                beside.append(table)
-            left = {**left, **table}
+        beside += _tables_beside(_parted_by_columns({y: rows[y] for y in ys}))
     taken = set(chain(*beside))
     rest = {place: cell for place, cell in places.items() if place not in taken}
     return [rest, *beside]
+
+
+def _parted_by_columns(rows: Mapping[float, Mapping[float, Cell]]) -> list[Places]:
+    """The cells of some rows, parted where a column is empty."""
+    return [
+        {(y, x): cells[x] for y, cells in rows.items() for x in columns if x in cells}
+        for columns in _runs(set(chain(*rows.values())))
+    ]
+
+
+def _tables_beside(groups: Sequence[Places]) -> Iterator[Places]:
+    """Of cells that stand beside one another those that are tables of their own."""
+    if len(groups) == 1 or _begins_as_form(groups):
+        return
+    left = groups[0]
+    for group in groups[1:]:
+        if _is_apart(left, group):
+            yield group
+        left = {**left, **group}
 
 
 def _begins_as_form(tables: Sequence[Places]) -> bool:

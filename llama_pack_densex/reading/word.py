@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,9 @@ def _written(number: int, kind: str) -> str:
     return sign.upper() if is_upper else sign
 
 
+_IN_DEFINITION = "w:abstractNum[@w:abstractNumId=$id]/w:lvl[@w:ilvl=$level]"
+
+
 def _number_items(document: Any, numbering: Any, styles: Any) -> None:
     """Put the numbers of items and headings before their texts, in marks.
 
@@ -236,31 +240,39 @@ def _number_items(document: Any, numbering: Any, styles: Any) -> None:
         list_id = _list_value(paragraph, styles, style, "numId")
         level = _list_value(paragraph, styles, style, "ilvl") or "0"
         definition = _value(numbering, "w:num[@w:numId=$id]/w:abstractNumId", id=list_id)
-        in_definition = "w:abstractNum[@w:abstractNumId=$id]/w:lvl[@w:ilvl=$level]"
-        kind = _value(numbering, f"{in_definition}/w:numFmt", id=definition, level=level)
+        kind = _value(numbering, f"{_IN_DEFINITION}/w:numFmt", id=definition, level=level)
         if kind in ("", "bullet", "none"):
             continue
         in_list = "w:num[@w:numId=$id]/w:lvlOverride[@w:ilvl=$level]"
         start = _value(numbering, f"{in_list}/w:startOverride", id=list_id, level=level)
         levels = counts[definition, list_id if start else ""]
-        start = start or _value(numbering, f"{in_definition}/w:start", id=definition, level=level)
+        start = start or _value(numbering, f"{_IN_DEFINITION}/w:start", id=definition, level=level)
         levels[level] = levels.get(level, int(start or 1) - 1) + 1
         for deeper in [other for other in levels if other > level]:
             del levels[deeper]
-        pattern = _value(numbering, f"{in_definition}/w:lvlText", id=definition, level=level)
-        number = pattern or f"%{int(level) + 1}"
-        for upper in range(int(level) + 1):
-            upper_level = str(upper)
-            upper_kind = _value(
-                numbering, f"{in_definition}/w:numFmt", id=definition, level=upper_level
-            )
-            written = _written(levels.get(upper_level, 1), upper_kind)
-            number = number.replace(f"%{upper + 1}", written)
-        if " " in number:
-            number = number.removesuffix(".")  # as in "Article II.", where a sentence would end
+        number = _number_shown(numbering, definition, levels, level)
         run = etree.Element(f"{{{_W}}}r")
         etree.SubElement(run, f"{{{_W}}}t").text = f"{_NUMBER}{number}{_NUMBER}"
         paragraph.insert(1, run)  # behind its properties
+
+
+def _number_shown(numbering: Any, definition: str, counts: Mapping[str, int], level: str) -> str:
+    """A number as Word shows it, with those of the levels above: 2.1, (b), 第3条.
+
+    Args:
+        numbering: The definitions of lists.
+        definition: That of the list.
+        counts: How many items there are by now, by their level.
+        level: The level of the number.
+    """
+    depth = int(level) + 1
+    number = _value(numbering, f"{_IN_DEFINITION}/w:lvlText", id=definition, level=level)
+    number = number or f"%{depth}"
+    for upper in map(str, range(depth)):
+        kind = _value(numbering, f"{_IN_DEFINITION}/w:numFmt", id=definition, level=upper)
+        number = number.replace(f"%{int(upper) + 1}", _written(counts.get(upper, 1), kind))
+    # of "Article II." the sentence would end
+    return number.removesuffix(".") if " " in number else number
 
 
 _LONGEST_HEADING = 80  # characters

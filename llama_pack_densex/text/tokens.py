@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -227,11 +227,15 @@ def _code_tokens(run: str) -> list[str]:
     tokens += [part.lstrip("0") for part in parts if part[0] == "0" and part.strip("0")]
     if quantity := _QUANTITY.fullmatch(run):
         tokens += [quantity[1], _stem(quantity[2])]
-    is_code = len(parts) > 1 and any(map(str.isdigit, run))
-    is_spelled_as_one = "_" in run or _SHORT_PART.search(run)
-    if is_code or is_spelled_as_one or _TELLING_SIGN.search(run):
+    if _is_one_word(run, parts):
         tokens.append(_stem(_SPELLING_SIGN.sub("", run)))
     return tokens
+
+
+def _is_one_word(run: str, parts: Sequence[str]) -> bool:
+    """Whether a run is a code, or is spelled without its signs too."""
+    is_code = len(parts) > 1 and any(map(str.isdigit, run))
+    return is_code or "_" in run or bool(_SHORT_PART.search(run) or _TELLING_SIGN.search(run))
 
 
 def _with_names_kept(text: str) -> str:
