@@ -7,6 +7,7 @@ import os
 from datetime import date, datetime, time, timedelta
 from email.message import EmailMessage
 from pathlib import Path
+from time import process_time
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -1525,6 +1526,31 @@ def test_directives_of_restructuredtext_are_read_without_their_marks(tmp_path: P
         "salt\n: A mineral.",
         "sugar\n: A carbohydrate.",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("a.mdx", "{/*"),
+        ("a.mdx", '<A b="'),
+        ("a.adoc", "link:a["),
+        ("a.org", "#+begin_src\n"),
+        ("a.org", " "),
+        ("a.wiki", "<ref>"),
+        ("a.wiki", "<!--"),
+        ("a.rst", "== ==\n"),
+        ("a.rst", "a::\n\n b\n"),
+    ],
+)
+def test_what_nothing_ends_is_read_in_time_that_grows_with_its_length(
+    name: str, unit: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text("a" + unit * (2_000_000 // len(unit)), encoding="utf-8")
+    began = process_time()
+    read_file(tmp_path / name, name)
+    # some seconds; quadratic time would take many minutes or hours
+    assert process_time() - began < 120
 
 
 @pytest.mark.parametrize(

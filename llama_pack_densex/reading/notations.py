@@ -33,12 +33,13 @@ _ATTRIBUTES = (
 )
 _TITLE = r"[^<>]*?\s(?:title|label|summary)=[\"'](?P<title>[^\"'\n]+)"
 _NAMED = r"[A-Z][\w.]*(?=[\s/>])"
+# What is left open ends at the next one of its kind: else each would be looked for to the end of the text.
 _NOTATIONS = {
     ".mdx": _Notation(
         _FENCED,
         (
             (r"^(?:import|export)\b[^\n]*(?:\n[^\n]*\S[^\n]*)*", ""),
-            (r"\{/\*.*?\*/\}", ""),
+            (r"\{/\*(?:(?!\{/\*).)*?\*/\}", ""),
             # the title of a box or a tab, which is shown
             (
                 rf"^[ \t]*<{_NAMED}(?={_TITLE}){_ATTRIBUTES}>",
@@ -56,13 +57,13 @@ _NOTATIONS = {
             (r"^\[(?:\[[^\]\n]*\]|[#.%\"\w][^\]\n]*)\]\n", ""),
             (r"^(?:={4,}|\*{4,}|_{4,}|--)\n", "\n"),
             (
-                r"(?:link:|(?=https?://))(?:\+\+)?([^\s\[\]]+?)(?:\+\+)?\[([^\]\n]+?)\^?\]",
+                r"(?:link:|(?=https?://))(?:\+\+)?([^\s\[\]]+?)(?:\+\+)?\[([^\[\]\n]+?)\^?\]",
                 r"[\2](\1)",
             ),
             (r"link:([^\s\[\]]+)\[\]", r"\1"),
-            (r"(?:xref:[^\s\[\]]+\[|<<[^<>,\n]+, *)([^\]<>\n]+?)(?:\]|>>)", r"\1"),
+            (r"(?:xref:[^\s\[\]]+\[|<<[^<>,\n]+, *)([^\[\]<>\n]+?)(?:\]|>>)", r"\1"),
             (r"<<([^<>,\n]+)>>|xref:([^\s\[\]]+)\[\]", r"\1\2"),
-            (r"image::?([^\s\[\]]+)\[([^\],\n]*)[^\]\n]*\]", r"![\2](\1)"),
+            (r"image::?([^\s\[\]]+)\[([^\[\],\n]*)[^\[\]\n]*\]", r"![\2](\1)"),
             (r"`\+([^`\n]+)\+`", r"`\1`"),
             (r"^\.(\w[^\n]*)$", r"\n\1\n"),
             (r"^(\w[^\n]*?):: +(?=\S)", r"- \1: "),
@@ -72,16 +73,16 @@ _NOTATIONS = {
         ),
     ),
     ".org": _Notation(
-        r"^[ \t]*#\+begin_(?P<fence>src|example)(?:[ \t]+(?P<language>\w+))?[^\n]*\n(?P<code>.*?)\n"
-        r"[ \t]*#\+end_(?P=fence)",
+        r"^[ \t]*#\+begin_(?P<fence>src|example)(?:[ \t]+(?P<language>\w+))?[^\n]*\n"
+        r"(?P<code>(?:(?!#\+begin_).)*?)\n[ \t]*#\+end_(?P=fence)",
         (
-            (r"(?i)^[ \t]*:(?:properties|logbook):.*?:end:\n", ""),
+            (r"(?i)^[ \t]*:(?:properties|logbook):(?:(?!:properties:).)*?:end:\n", ""),
             (r"^[ \t]*#[ \t][^\n]*\n", ""),
             (r"(?i)^#\+title:[ \t]*([^\n]*)", r"# \1\n"),
             (r"^[ \t]*#\+[^\n]*\n", ""),
             (r"(?<!\|)\n(?=\|)", r"\n\n"),
             (r"^\|-[-+]*\|$", lambda rule: rule[0].replace("+", "|")),
-            (r"[ \t]+:[\w@:]+:$", ""),
+            (r"(?<![ \t])[ \t]+:[\w@:]+:$", ""),
             (r"^(\*+) ", lambda heading: f"\n{'#' * min(len(heading[1]), 6)} "),
             (r"\[\[([^\[\]\n]+)\]\[([^\[\]\n]+)\]\]", r"[\2](\1)"),
             (r"\[\[([^\[\]\n]+)\]\]", r"\1"),
@@ -90,10 +91,10 @@ _NOTATIONS = {
     ),
     ".wiki .mediawiki": _Notation(
         r"<(?P<fence>syntaxhighlight|source|pre)(?: lang=\"?(?P<language>\w+))?[^<>]*>\n?"
-        r"(?P<code>.*?)</(?P=fence)>",
+        r"(?P<code>(?:(?!<(?P=fence)\b).)*?)</(?P=fence)>",
         (
-            (r"<ref\b[^<>]*/>|<!--.*?-->|__[A-Z]+__", ""),
-            (r"<ref\b[^<>]*>(.*?)</ref>", r" (\1)"),
+            (r"<ref\b[^<>]*/>|<!--(?:(?!<!--).)*?-->|__[A-Z]+__", ""),
+            (r"<ref\b[^<>]*>((?:(?!<ref\b).)*?)</ref>", r" (\1)"),
             (r"\[\[(?:Category|Kategorie|Catégorie|カテゴリ):[^\[\]\n]*\]\]", ""),
             (
                 r"\[\[(?:File|Image|ファイル|画像|Datei):([^\[\]|\n]*)(?:\|[^\[\]|\n]*)*?\|?([^\[\]|\n]*)\]\]",
