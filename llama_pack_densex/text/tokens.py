@@ -125,6 +125,7 @@ _DROPPED = STOP_WORDS - {"d", "ll", "m", "o", "re", "s", "t", "ve", "y"}
 
 _IN_OTHER_LETTERS = re.compile(r"[a-z0-9]*[^\W_a-z0-9]")
 _WHOLE = re.compile(rf"{_DOTTED}|{_SIGNED_LETTER}")
+_ZEROS = re.compile(r"0+(?=[1-9][0-9a-z]{0,3}\Z)")  # of 042 in E-042, not of a telephone's number
 _CODE_PART = re.compile(r"[a-z]+|\d+[a-z]*")
 # of what is spelled without its hyphen too: Wi-Fi, e-mail, log-in
 _SHORT_PART = re.compile(r"\b[a-z]{1,2}-|-[a-z]{1,2}\b")
@@ -224,7 +225,7 @@ def _code_tokens(run: str) -> list[str]:
         return [_stem(run.replace(".", ""))]
     parts = _CODE_PART.findall(run)
     tokens = [_stem(part) for part in parts if part not in _DROPPED]
-    tokens += [part.lstrip("0") for part in parts if part[0] == "0" and part.strip("0")]
+    tokens += [part.lstrip("0") for part in parts if _ZEROS.match(part)]
     if quantity := _QUANTITY.fullmatch(run):
         tokens += [quantity[1], _stem(quantity[2])]
     if _is_one_word(run, parts):

@@ -102,6 +102,10 @@ def test_a_date_has_a_token_that_it_has_in_any_form(date: str) -> None:
     assert "20240501" in tokenize("2024-05-01")
 
 
+def test_a_telephone_number_is_the_same_with_and_without_hyphens() -> None:
+    assert {*tokenize("0120123456")} < {*tokenize("0120-123-456")}
+
+
 def test_hangul_and_lone_surrogates_are_not_han() -> None:
     assert tokenize("가나다라마바") == ["가나", "나다", "다라", "라마", "마바"]
     assert tokenize("雨\ud800犬") == ["雨", "犬"]
