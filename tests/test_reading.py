@@ -455,9 +455,14 @@ def test_a_title_above_a_table_file_is_a_line_whatever_commas_it_has(
     assert text.endswith(record(("Product", "Coffee"), ("Price", "4.20"), ("Stock", "5")))
 
 
-def test_rows_without_names_are_lines(tmp_path: Path) -> None:
-    text = read_file(write(tmp_path / "a.csv", "Tea,3.50\nCoffee,4.20\n"), "a.csv")[0].text
-    assert text == "Tea 3.50\n\nCoffee 4.20"
+@pytest.mark.parametrize(
+    ("tea", "coffee"),
+    [("3.50", "4.20"), ("1.2.3", "1.2.4"), ("1.234.567", "9"), ("10.12.2024", "11.12.2024")],
+)
+def test_rows_without_names_are_lines(tea: str, coffee: str, tmp_path: Path) -> None:
+    rows = f"Tea,{tea}\nCoffee,{coffee}\n"
+    text = read_file(write(tmp_path / "a.csv", rows), "a.csv")[0].text
+    assert text == f"Tea {tea}\n\nCoffee {coffee}"
 
 
 def test_a_cell_may_be_long_and_a_quotation_mark_that_is_never_closed_costs_no_row(

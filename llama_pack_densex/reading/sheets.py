@@ -123,6 +123,7 @@ def _count_titles(table: Sequence[Sequence[str]]) -> int:
     return first if are_names and any(map(is_figure, chain(*rows))) else 0
 
 
+_AMOUNT = re.compile(r"\d+(?:\.\d+)?")
 _PAIR = re.compile(r"[^\W\d][:：] ?\w")  # "Phone: 4711", and not 9:00
 
 
@@ -139,7 +140,8 @@ def _has_no_names(table: Sequence[Sequence[str]]) -> bool:
 
 
 def _has_amounts(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    amounts = [float(re.sub(r"[^\d.]", "", text)) for text in filter(is_figure, first)]
+    # of a date or a version, the beginning
+    amounts = [float(_AMOUNT.findall(text)[0]) for text in filter(is_figure, first)]
     if not amounts or _count_on(amounts):
         return False
     if len(first) == 2 and is_figure(first[1]):
