@@ -109,12 +109,14 @@ _NOTATIONS = {
         ),
     ),
 }
+_NOTATION_OF = {
+    ending: notation for endings, notation in _NOTATIONS.items() for ending in endings.split()
+}
 
 
 def read_notation(file: Path) -> list[Part]:
     """A text as Markdown, by the ending of its name."""
-    ending = file.suffix.lower()
-    (notation,) = (known for endings, known in _NOTATIONS.items() if ending in endings.split())
+    notation = _NOTATION_OF[file.suffix.lower()]
     return [part._replace(text=_to_markdown(part.text, notation)) for part in read_text(file)]
 
 

@@ -376,11 +376,14 @@ def _with_unit(number: str, number_format: str) -> str:
     match = _WITH_UNIT.fullmatch(number_format.partition(";")[0])
     if not match:
         return number
-    before, after = (
-        "".join(filter(None, chain(*_LITERAL.findall(around)))) for around in match.groups()
-    )
+    prefix, suffix = map(_literal_text, match.groups())
     sign = "-" if number.startswith("-") else ""
-    return f"{sign}{before.lstrip()}{number.removeprefix('-')}{after.rstrip()}"
+    return f"{sign}{prefix.lstrip()}{number.removeprefix('-')}{suffix.rstrip()}"
+
+
+def _literal_text(number_format: str) -> str:
+    """What a part of a format writes as it stands."""
+    return "".join(filter(None, chain(*_LITERAL.findall(number_format))))
 
 
 def _hours(duration: timedelta) -> str:
