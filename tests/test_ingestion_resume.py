@@ -171,7 +171,11 @@ def kept(folder: Path, passages: list[Passage], url: str) -> set[Passage]:
 
 def stamp(file: Path) -> tuple[int, int]:
     """Tells a file from another one that took its place."""
-    return (file.stat().st_ino, file.stat().st_ctime_ns) if file.exists() else (0, 0)
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return (0, 0)
+    return (status.st_ino, status.st_ctime_ns)
 
 
 @pytest.mark.parametrize("way", WAYS)
