@@ -20,7 +20,7 @@ from typing import Any
 
 from llama_index.core.utils import iter_batch
 
-from llama_pack_densex.index.manifest import InvalidIndexError
+from llama_pack_densex.index.manifest import InvalidIndexError, size_of
 
 IN_MEMORY = "memory"
 DISK_IS_FULL = "the disk is full; what was committed before is kept"
@@ -58,7 +58,7 @@ class Database:
         self._memory = _connect(None) if file is None else None
         self._turns = threading.RLock()  # of the threads, in memory
         self._begin_process()
-        if file is None or not file.exists() or not file.stat().st_size:
+        if file is None or not size_of(file):
             self._create(schema)
         elif file.is_file() and not _is_database(
             file
@@ -187,7 +187,7 @@ class Database:
         if self.file is None:
             return
         log = self.file.with_name(f"{self.file.name}-wal")
-        if not log.exists() or log.stat().st_size < _LARGE_LOG:
+        if size_of(log) < _LARGE_LOG:
             return
         with self._errors_explained(), self._borrowed() as connection:
             connection.execute("PRAGMA busy_timeout = 0")
@@ -421,7 +421,7 @@ def _read_only_uri(file: Path) -> str:
     """Where the files cannot be made that SQLite needs beside it for a log, it is told that nobody writes."""
     uri = f"{file.absolute().as_uri()}?mode=ro"
     log = file.with_name(f"{file.name}-wal")
-    if not log.exists() or not log.stat().st_size:
+    if not size_of(log):
         uri += "&immutable=1"
     return uri
 

@@ -9,7 +9,6 @@ Small World graphs", 2016; by usearch.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,8 +139,6 @@ class GraphDraft:
             vectors_at = stream.tell()
             for vectors in self._vectors(pages):
                 vectors.tofile(stream)
-            stream.flush()
-            os.fsync(stream.fileno())  # as what names it is
         return vectors_at
 
     def graph(self, pages: Iterable[Page]) -> Graph:

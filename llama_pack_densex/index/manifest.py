@@ -227,6 +227,14 @@ def remove_files(files: Iterable[Path], older_than: timedelta) -> None:
                 file.unlink()
 
 
+def size_of(file: Path) -> int:
+    """In bytes; 0 where there is none, which another process may see to at any moment."""
+    try:
+        return file.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
 def sync(path: Path) -> None:
     """Have a file, or the names in a folder, outlast a power failure; not every system can do that for
     folders."""

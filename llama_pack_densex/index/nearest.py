@@ -32,7 +32,7 @@ from llama_pack_densex.index.graph import (
     mapped_graph,
 )
 from llama_pack_densex.index.keywords import Rows
-from llama_pack_densex.index.manifest import remove_files
+from llama_pack_densex.index.manifest import remove_files, size_of, sync
 from llama_pack_densex.index.node_store import FoundNode
 from llama_pack_densex.text.terminal import plain_logger
 
@@ -299,8 +299,7 @@ class VectorTable:
     def _is_there(self, note: GraphNote) -> bool:
         if self._folder is None:
             return self._graph is not None
-        file = self._folder / note.name
-        return file.is_file() and file.stat().st_size == note.size
+        return size_of(self._folder / note.name) == note.size
 
     def _mapped(self, note: GraphNote) -> Graph | None:
         """The graph in its file; None if that is not what was written: usearch would read outside of it."""
@@ -356,7 +355,9 @@ def _save(draft: GraphDraft, pages: Iterable[Page], folder: Path, note: GraphNot
     except (OSError, RuntimeError) as error:  # neither usearch nor numpy says more
         unfinished.unlink(missing_ok=True)
         raise OSError(f"the graph of embeddings cannot be written to {folder}: {error}") from error
+    sync(unfinished)  # as what names it is
     os.replace(unfinished, file)
+    sync(folder)
     return replace(
         note,
         name=file.name,

@@ -17,6 +17,7 @@ from llama_pack_densex.index.manifest import (
     REPLIES_FILE,
     InvalidIndexError,
     Manifest,
+    size_of,
     while_it_changes,
 )
 from llama_pack_densex.index.node_index import NodeIndex
@@ -239,4 +240,4 @@ def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool 
 
 
 def _bytes_in(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return sum(size_of(file) for file in folder.rglob("*") if file.is_file())
