@@ -640,6 +640,11 @@ def sheet_text(path: Path, *rows: list[object]) -> str:
     return read_file(path / "a.xlsx", "a.xlsx")[0].text.removeprefix("# Sheet\n\n")
 
 
+def test_blank_cells_beside_a_table_are_no_table(tmp_path: Path) -> None:
+    text = sheet(tmp_path, [["Tea", "3"], ["Coffee", "4", None, " "]])
+    assert text.split() == ["Tea", "3", "Coffee", "4"]
+
+
 def test_tables_beside_one_another_have_names_of_their_own(tmp_path: Path) -> None:
     text = sheet_text(
         tmp_path,

@@ -316,15 +316,20 @@ def _is_apart(left: Places, right: Places) -> bool:
     rows = rows_with_text(right)
     grid = [*rows.values()]
     labels = [row[0].text for row in grid]
-    if min(len(grid), *map(len, grid)) < 2 or not all(labels) or any(map(is_figure, labels)):
+    if not _is_table(grid) or not all(labels) or any(map(is_figure, labels)):
         return False
     rows_beside = rows_with_text(left)
     grid_beside = [*rows_beside.values()]
-    if min(len(grid_beside), *map(len, grid_beside)) < 2:
+    if not _is_table(grid_beside):
         return False
     names = {cell.text for cell in cells_of(grid[0])}
     names_beside = {cell.text for cell in cells_of(grid_beside[0])}
     return rows.keys() != rows_beside.keys() or names <= names_beside
+
+
+def _is_table(grid: Grid) -> bool:
+    """Whether there are two rows at least, of two cells each."""
+    return len(grid) >= 2 and all(len(row) >= 2 for row in grid)
 
 
 # Excel's formats of dates typed in Japanese: openpyxl does not know their numbers, which stand alone.
