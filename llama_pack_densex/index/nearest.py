@@ -173,7 +173,7 @@ class VectorTable:
         try:
             self._build(note)
         except OSError as error:
-            logger.warning("%s; questions are slow until there is room for it", error)
+            logger.warning("%s; questions are slow until a later change builds it", error)
             return False
         return True
 
@@ -352,10 +352,10 @@ def _save(draft: GraphDraft, pages: Iterable[Page], folder: Path, note: GraphNot
     unfinished = file.with_suffix(f"{_SUFFIX}.unfinished")
     try:
         vectors_at = draft.save(unfinished, pages)
+        sync(unfinished)  # as what names it is
     except (OSError, RuntimeError) as error:  # neither usearch nor numpy says more
         unfinished.unlink(missing_ok=True)
         raise OSError(f"the graph of embeddings cannot be written to {folder}: {error}") from error
-    sync(unfinished)  # as what names it is
     os.replace(unfinished, file)
     sync(folder)
     return replace(

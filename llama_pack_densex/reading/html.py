@@ -45,9 +45,8 @@ _DEEPEST_TAG = 200  # within tags: what is deeper was not written by people, and
 _LONGEST_BOLD_LINE = 80  # characters of a paragraph in bold that stands as a heading
 _STRUCK = 's, strike, del, [style*="line-through" i]'
 _TEXT = re.compile(r"\S")
-_NO_HEADING = re.compile(
-    r"\A(?=(?:#{1,6}|={1,6}) )"
-)  # text that Markdown or AsciiDoc has headings like
+# before text that a heading of Markdown or AsciiDoc looks like
+_NO_HEADING = re.compile(r"\A(?=(?:#{1,6}|={1,6}) )")
 
 # Marks that no text has.
 _END = "\ufdd0"  # of a block

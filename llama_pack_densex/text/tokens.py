@@ -93,11 +93,12 @@ _ENTRY = re.compile(
 _DIGIT_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 # what year came before the first of each
 ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}
-_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-_MONTH = (
-    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
-    "|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
-)
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
+    "November", "December",
+)  # fmt: skip
+_MONTH_NUMBERS = {month[:3].lower(): number for number, month in enumerate(MONTHS, 1)}
+_MONTH = "|".join(["sept", *(f"{month[:3]}(?:{month[3:]})?".lower() for month in MONTHS)])
 _DATE = re.compile(
     rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<month>{_MONTH})\.?,? (?P<year>\d{{4}})\b"
     rf"|\b(?P<month_first>{_MONTH})\.? (?P<day_after>\d{{1,2}})(?:st|nd|rd|th)?,? "
@@ -202,7 +203,7 @@ def _dated(date: re.Match[str]) -> str:
     """A date, and behind it the token that it is as 2024-05-01."""
     day = date["day"] or date["day_after"] or date["day_last"]
     name = date["month"] or date["month_first"]
-    month = _MONTHS.index(name[:3]) + 1 if name else int(date["month_number"])
+    month = _MONTH_NUMBERS[name[:3]] if name else int(date["month_number"])
     year = date["year"] or date["year_after"] or date["year_first"]
     of_era = 1 if year == "元" else int(year)
     return f"{date[0]} {ERAS.get(date['era'], 0) + of_era:04}{month:02}{int(day):02} "

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from llama_pack_densex.llm.cache import ReplyCache, passage_digest, reply_key
 from llama_pack_densex.llm.errors import Failure
 from llama_pack_densex.llm.usage import Reply, Usage
+from tests.index_folders import bytes_in
 from tests.replies import kept
 from tests.waiting import let_pass
 
@@ -66,10 +67,6 @@ def fill(cache: ReplyCache, count: int) -> dict[str, Reply]:
     for key, reply in wanted.items():
         cache.put(key, reply)
     return wanted
-
-
-def bytes_of_all_files(folder: Path) -> bytes:
-    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
 
 
 def spoil(path: Path, statement: str) -> None:
@@ -207,9 +204,9 @@ def test_a_purged_text_is_in_none_of_the_files_any_more(path: Path) -> None:
             cache.put(
                 key_of(JAPANESE, f"{size}"), Reply("秘密の味噌蔵。secret cellar " * (size + 7))
             )
-        assert b"secret cellar" in bytes_of_all_files(path.parent)
+        assert b"secret cellar" in bytes_in(path.parent)
         assert cache.purge([JAPANESE]) == 3
-        content = bytes_of_all_files(path.parent)
+        content = bytes_in(path.parent)
         assert b"secret cellar" not in content
         assert "秘密".encode() not in content
         assert kept(other) == 200
@@ -358,7 +355,7 @@ def test_damage_anywhere_stops_nobody(path: Path, seed: int) -> None:
         gone = key_of(f"{JAPANESE} 7")
         cache.purge([f"{JAPANESE} 7"])  # which may find the damage itself, and then begins anew too
         assert cache.get(gone) is None
-        assert gone.encode() not in bytes_of_all_files(path.parent)
+        assert gone.encode() not in bytes_in(path.parent)
 
 
 # Copies, pickles and names

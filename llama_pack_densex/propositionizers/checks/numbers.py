@@ -9,15 +9,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from llama_pack_densex.text.language import LATIN
-from llama_pack_densex.text.tokens import ERAS, STOP_WORDS
+from llama_pack_densex.text.tokens import ERAS, MONTHS, STOP_WORDS
 
 if TYPE_CHECKING:
     from llama_pack_densex.propositionizers.checks.texts import Ground, Text
 
-MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-    "November", "December",
-)  # fmt: skip
 MONTH = f"(?:{'|'.join(MONTHS)})"
 _FIGURES = r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d{1,2}\b)?"
 NUMERAL = "[〇一二三四五六七八九十百千万億兆]"

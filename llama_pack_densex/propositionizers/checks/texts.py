@@ -11,7 +11,6 @@ from itertools import chain
 from llama_pack_densex.propositionizers.base import Passage
 from llama_pack_densex.propositionizers.checks.numbers import (
     COUNTED,
-    MONTHS,
     NUMBER,
     POWER_ALONE,
     POWER_BEHIND,
@@ -23,7 +22,7 @@ from llama_pack_densex.propositionizers.checks.numbers import (
 )
 from llama_pack_densex.text.language import LATIN, detect_language
 from llama_pack_densex.text.links import searchable_text
-from llama_pack_densex.text.tokens import STOP_WORDS, normal, unwrapped, words
+from llama_pack_densex.text.tokens import MONTHS, STOP_WORDS, normal, unwrapped, words
 
 ADDRESS = re.compile(r"(?:https?://|www\.)[!-'*-~]*[\w/]|[\w.+-]+@[\w.-]*\w", re.ASCII)
 _LATIN_WORD = rf"[{LATIN}]+(?:['’][{LATIN}]+)*(?:(?<=\b[A-Z])(?:\.[A-Z])+\b\.?)?"
