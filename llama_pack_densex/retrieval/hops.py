@@ -64,32 +64,32 @@ class TwoHopSearch(UnitSearch):
         result = super().search(query, k)
         if not result.passages:
             return result
-        return self._index.reading(lambda: self._lead_on(query.query_str, result))
+        led = self._index.reading(lambda: self._led_passages(query.query_str, result.passages))
+        passages = {hit.passage_id: hit for hit in (*result.passages, *led)}
+        ordered = sorted(passages.values(), key=lambda hit: -hit.score)
+        return SearchResult(tuple(ordered), result.exhausted, result.coverage)
 
-    def _lead_on(self, text: str, result: SearchResult) -> SearchResult:
+    def _led_passages(self, text: str, hits: Sequence[PassageHit]) -> list[PassageHit]:
+        """The passages that a question's hits lead to; none where it needs no second hop."""
         words = self._index.words
         assert words is not None, "an index has words where there are two hops"
+        tokens = content_words(without_asking(words.tokens(text)))
         database = self._index.searched_by_words()
         passing = self._index.store.passing(self._filters)
-        scores = {hit.passage_id: hit.score for hit in result.passages}
-        least = result.passages[:HEAD_PASSAGES][-1].score
+        scores = {hit.passage_id: hit.score for hit in hits}
+        least = hits[:HEAD_PASSAGES][-1].score
         with database.reading() as connection:
-            question = _Question.read(connection, content_words(without_asking(words.tokens(text))))
-            firsts = rows_with_ids(
-                connection, [hit.passage_id for hit in result.passages[:FIRST_PASSAGES]]
-            )
+            question = _Question.read(connection, tokens)
+            firsts = rows_with_ids(connection, [hit.passage_id for hit in hits[:FIRST_PASSAGES]])
             if not firsts or question.is_answered([first.row for first in firsts]):
-                return result
+                return []
             allowed = None if passing is None else rows_passing(passing, database, connection)
             leads = {first.row: scores[first.id] - least for first in firsts}
             paths = _best_paths(connection, question, leads, allowed)
             rows = {path.first for path in paths} | {path.second for path in paths}
             ids = {row: node.id for row, node in read_rows(connection, rows).items()}
             led = _led(paths, ids, scores, least)
-            hits = _with_units(connection, led, question, self._granularity, result.passages)
-        passages = {hit.passage_id: hit for hit in (*result.passages, *hits)}
-        ordered = sorted(passages.values(), key=lambda hit: -hit.score)
-        return SearchResult(tuple(ordered), result.exhausted, result.coverage)
+            return _with_units(connection, led, question, self._granularity, hits)
 
 
 class Path(NamedTuple):
