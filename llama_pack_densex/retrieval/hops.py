@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -270,27 +270,22 @@ def _with_units(
     stands where its path puts it. Any other stands behind the best passages, and its unit counts half.
     """
     best_hits = hits[:BEST_PASSAGES]
-    found_hits = {hit.passage_id: hit for hit in hits}
     passage_ids = {hit.passage_id for hit in best_hits}
     for target in led:
         passage_ids |= {target.first_id, target.passage_id}
     units = _Units(connection, passage_ids, granularity, question.weights)
-    share_of_one = max(
-        (units.share([unit]) for hit in best_hits for unit in units.of(hit.passage_id)), default=0.0
-    )
+    shares = [units.share([unit]) for hit in best_hits for unit in units.of(hit.passage_id)]
+    least_share = max([LEAST_SHARE, *(share + ADDED_SHARE for share in shares)])
+    own_hits = {hit.passage_id: hit for hit in hits}
     passages = []
     for target in led:
-        link = dict.fromkeys(target.link.split(" "), 1.0)
-        leading = units.best(target.first_id, link)
-        best = units.best(target.passage_id, {**question.weights, **link})
-        share_of_both = units.share([unit for unit in (leading, best) if unit is not None])
-        says_more = share_of_both >= max(LEAST_SHARE, share_of_one + ADDED_SHARE)
-        hit = found_hits.get(target.passage_id, PassageHit(target.passage_id, 0.0, ()))
+        leading, best = units.of_path(target)
+        hit = own_hits.get(target.passage_id, PassageHit(target.passage_id, -math.inf, ()))
         score = target.score
         unit_score = target.score
-        if not says_more:
+        if units.share([leading, best]) < least_share:
             score = max(hit.score, min(score, best_hits[-1].score))
-            unit_score *= IDLE_SHARE
+            unit_score = min(unit_score, IDLE_SHARE * unit_score)
         matched = list(hit.units)
         if best is not None:
             led_by = target.first_id if leading is None else leading.id
@@ -345,20 +340,27 @@ class _Units:
         """The units of a passage."""
         return self._by_passage[passage_id]
 
-    def share(self, units: Sequence[NodeRow]) -> float:
-        """The share of the question's words that some units have together."""
-        tokens: set[str] = set()
-        for unit in units:
-            tokens |= self._tokens.get(unit.row, set())
-        return _sum_of(self._weights, tokens)
+    def of_path(self, led: Led) -> tuple[NodeRow | None, NodeRow | None]:
+        """The unit that leads on, and the one that is led to: it has the name, and says most of what is
+        asked. None where a passage has no units."""
+        link = dict.fromkeys(led.link.split(" "), 1.0)
+        return self._best(led.first_id, link), self._best(led.passage_id, {**self._weights, **link})
 
-    def best(self, passage_id: str, weights: Mapping[str, float]) -> NodeRow | None:
-        """The unit that has most of some words, the first of equal ones; None where there is none."""
+    def _best(self, passage_id: str, weights: Mapping[str, float]) -> NodeRow | None:
+        """The unit that has most of some words, the first of equal ones."""
         return max(
             self._by_passage[passage_id],
             key=lambda unit: _sum_of(weights, self._tokens.get(unit.row, set())),
             default=None,
         )
+
+    def share(self, units: Iterable[NodeRow | None]) -> float:
+        """The share of the question's words that some units have together."""
+        tokens: set[str] = set()
+        for unit in units:
+            if unit is not None:
+                tokens |= self._tokens.get(unit.row, set())
+        return _sum_of(self._weights, tokens)
 
 
 def _sum_of(weights: Mapping[str, float], tokens: Collection[str]) -> float:
