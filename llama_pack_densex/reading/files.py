@@ -85,7 +85,7 @@ class Part(NamedTuple):
     """
 
     text: str
-    metadata: dict[str, Any]
+    metadata: Mapping[str, Any] = {}
     page: str = ""
 
 

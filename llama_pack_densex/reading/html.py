@@ -59,13 +59,13 @@ _ITEM = "\ufdd3"  # behind the mark of a list's item
 _APART = "\ufdd5"
 
 
-def read_page(file: Path) -> list[Part]:
+def read_page(file: Path) -> Iterator[Part]:
     """HTML as Markdown, without scripts, styles and navigation; the page's title is metadata."""
     title, text = _page_text(file, read_bytes(file))
-    return [Part(text, {"title": title} if title else {})]
+    yield Part(text, {"title": title} if title else {})
 
 
-def read_book(file: Path) -> list[Part]:
+def read_book(file: Path) -> Iterator[Part]:
     """An EPUB as one text: its pages in the order of reading, but for its contents."""
     with ZipFile(file) as archive:
         container = fromstring(archive.read("META-INF/container.xml"))
@@ -81,7 +81,7 @@ def read_book(file: Path) -> list[Part]:
         pages = [archive.read(names[key]) for key in order if key in names]
     texts = [_page_text(file, page)[1] for page in pages]
     title = package.findtext("{*}metadata/{*}title") or ""
-    return [Part("\n".join(filter(None, texts)), titled(title))]
+    yield Part("\n".join(filter(None, texts)), titled(title))
 
 
 def _page_text(file: Path, data: bytes) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -114,10 +114,11 @@ _NOTATION_OF = {
 }
 
 
-def read_notation(file: Path) -> list[Part]:
+def read_notation(file: Path) -> Iterator[Part]:
     """A text as Markdown, by the ending of its name."""
     notation = _NOTATION_OF[file.suffix.lower()]
-    return [part._replace(text=_to_markdown(part.text, notation)) for part in read_text(file)]
+    for part in read_text(file):
+        yield part._replace(text=_to_markdown(part.text, notation))
 
 
 def _to_markdown(text: str, notation: _Notation) -> str:

@@ -48,9 +48,8 @@ _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")
 
 
-def read_pages(file: Path) -> list[Part]:
+def read_pages(file: Path) -> Iterator[Part]:
     """The pages of a PDF, with its title, labels and the bookmarked section that all of a page is in."""
-    parts: list[Part] = []
     with _PDFIUM, closing(PdfDocument(file)) as document:
         if document.get_formtype() in _XFA:
             logger.warning("%s is an XFA form, %s", file, _XFA_ADVICE)
@@ -69,8 +68,7 @@ def read_pages(file: Path) -> list[Part]:
             for path in begun[number]:
                 text = _with_heading(text, path)
                 section = ", ".join(path)
-            parts.append(Part(text.strip("\n"), metadata, page))
-    return parts
+            yield Part(text.strip("\n"), metadata, page)
 
 
 def _joined_word(match: re.Match[str]) -> str:

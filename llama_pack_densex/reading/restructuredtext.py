@@ -75,17 +75,13 @@ _IN_LINES = (
 )
 
 
-def read_restructuredtext(file: Path) -> list[Part]:
+def read_restructuredtext(file: Path) -> Iterator[Part]:
     """A text in reStructuredText as Markdown; its headings stay, which are known in both."""
-    return [part._replace(text=to_markdown(part.text)) for part in read_text(file)]
+    for part in read_text(file):
+        yield part._replace(text=_to_markdown(part.text))
 
 
-def to_markdown(text: str) -> str:
-    """reStructuredText as Markdown.
-
-    Args:
-        text: The text.
-    """
+def _to_markdown(text: str) -> str:
     lines = [line.rstrip() for line in text.expandtabs().splitlines()]
     parts = _FENCED.split(_BLOCK.sub(_block, "\n".join([*lines, ""])))  # text and code take turns
     for pattern, replacement in _IN_LINES:

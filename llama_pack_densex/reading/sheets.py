@@ -40,7 +40,7 @@ _MOST_HEADER_ROWS = 6
 _SAMPLE = 10_000  # characters by which the delimiter is detected
 
 
-def read_csv(file: Path) -> list[Part]:
+def read_csv(file: Path) -> Iterator[Part]:
     """The rows of a CSV file as records."""
     text = decode_file(file).removeprefix("\ufeff")
     named = _NAMED_DELIMITER.match(text)
@@ -51,13 +51,14 @@ def read_csv(file: Path) -> list[Part]:
     titles = _count_titles(table)
     if _has_no_names(table[titles:]):
         lines = (" ".join(filter(None, row)) for row in table)
-        return [Part("\n\n".join(filter(None, lines)), {})]
+        yield Part("\n\n".join(filter(None, lines)))
+        return
     places: Places = {}
     for y, row in enumerate(table):
         for x, content in enumerate([f"{delimiter} ".join(row)] if y < titles else row):
             if content:
                 places[y, x] = Cell(content)
-    return [Part(_to_records(places, has_forms=False), {})]
+    yield Part(_to_records(places, has_forms=False))
 
 
 # CSV
@@ -155,7 +156,7 @@ def _count_on(numbers: Sequence[float]) -> bool:
     return steps == {1} or (len(steps) == 1 and len(numbers) > 2)
 
 
-def read_workbook(file: Path) -> list[Part]:
+def read_workbook(file: Path) -> Iterator[Part]:
     """The sheets of an Excel file as records, each below its name, with that as its page."""
     from openpyxl import load_workbook  # type: ignore[import-untyped]
 
@@ -171,15 +172,12 @@ def read_workbook(file: Path) -> list[Part]:
         warnings.simplefilter("ignore")
         book = load_workbook(_archive({**contents, **marked}), data_only=True, rich_text=True)
     _warn_of_unkept(file, book)
-    parts: list[Part] = []
     for sheet in book.worksheets:
         tables = _parted(_sheet_places(sheet))
         records = (_to_records(places, has_forms=True) for places in tables)
         text = "\n\n\n".join(filter(None, records))
-        parts.append(
-            Part(text and f"# {sheet.title}\n\n{text}", {"page_label": sheet.title}, sheet.title)
-        )
-    return parts
+        text = text and f"# {sheet.title}\n\n{text}"
+        yield Part(text, {"page_label": sheet.title}, sheet.title)
 
 
 def _count_merged(worksheet: bytes) -> int:

@@ -15,19 +15,17 @@ from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.html import html_to_text
 
 
-def read_slides(file: Path) -> list[Part]:
+def read_slides(file: Path) -> Iterator[Part]:
     """The text of each slide with its notes, with the presentation's title."""
     show = Presentation(str(file))
     title = titled(show.core_properties.title)
-    parts: list[Part] = []
     for number, slide in enumerate(show.slides, 1):
         _choose_alternatives(slide._element)
         html = _shapes_html(slide.shapes, has_items=True)
         if slide.has_notes_slide:
             html += _shapes_html(slide.notes_slide.shapes, has_items=False)
         _, text = html_to_text(html)
-        parts.append(Part(text, {**title, "page_label": str(number)}, str(number)))
-    return parts
+        yield Part(text, {**title, "page_label": str(number)}, str(number))
 
 
 def _choose_alternatives(slide: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ _WITH_TEXT = re.compile(r"word/(?:document|footnotes|endnotes|header\d*|footer\d
 _RELATIONSHIPS = "word/_rels/document.xml.rels"
 
 
-def read_word(file: Path) -> list[Part]:
+def read_word(file: Path) -> Iterator[Part]:
     """The text of a Word document between its headers and footers, its notes at its end, and its title."""
     with ZipFile(file) as archive:
         names = [name for name in archive.namelist() if name.endswith((".xml", ".rels"))]
@@ -76,7 +76,7 @@ def read_word(file: Path) -> list[Part]:
     html = html.replace("<input ", "<input disabled ")  # boxes that are no part of a page's menus
     _, text = html_to_text(re.sub(f"{_NUMBER}(.*?){_NUMBER}", r"\1 ", html))
     title = _parsed(parts, "docProps/core.xml").findtext("{*}title") or ""
-    return [Part(text, titled(title))]
+    yield Part(text, titled(title))
 
 
 def _mended(part: bytes) -> bytes:
