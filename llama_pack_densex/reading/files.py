@@ -9,9 +9,11 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
+from io import BytesIO
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import ZipFile
 
 from pygments.lexers import find_lexer_class_for_filename
 
@@ -87,6 +89,19 @@ class Part(NamedTuple):
     text: str
     metadata: Mapping[str, Any] = {}
     page: str = ""
+
+
+def packed(contents: Mapping[str, bytes]) -> BytesIO:
+    """An archive as Office files are, in memory.
+
+    Args:
+        contents: Its files by their names.
+    """
+    archive = BytesIO()
+    with ZipFile(archive, "w") as opened:
+        for name, content in contents.items():
+            opened.writestr(name, content)
+    return archive
 
 
 # Of a file's name, for one.

@@ -7,7 +7,6 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
-from io import BytesIO
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 from zipfile import ZipFile
 
 from llama_pack_densex.reading.encoding import decode_file
-from llama_pack_densex.reading.files import Part, UnreadableFileError
+from llama_pack_densex.reading.files import Part, UnreadableFileError, packed
 from llama_pack_densex.reading.tables import (
     Cell,
     Grid,
@@ -170,7 +169,7 @@ def read_workbook(file: Path) -> Iterator[Part]:
     marked = {name: _mark_unkept(part, counts_anew) for name, part in worksheets.items()}
     with warnings.catch_warnings():  # of what would not be written again
         warnings.simplefilter("ignore")
-        book = load_workbook(_archive({**contents, **marked}), data_only=True, rich_text=True)
+        book = load_workbook(packed({**contents, **marked}), data_only=True, rich_text=True)
     _warn_of_unkept(file, book)
     for sheet in book.worksheets:
         tables = _parted(_sheet_places(sheet))
@@ -185,14 +184,6 @@ def _count_merged(worksheet: bytes) -> int:
 
     spans = (range_boundaries(span.decode()) for span in _MERGED.findall(worksheet))
     return sum((right - left + 1) * (bottom - top + 1) for left, top, right, bottom in spans)
-
-
-def _archive(contents: Mapping[str, bytes]) -> BytesIO:
-    archive = BytesIO()
-    with ZipFile(archive, "w") as opened:
-        for name, part in contents.items():
-            opened.writestr(name, part)
-    return archive
 
 
 _UNKEPT = "\ufdd4"  # stands for the value of a formula that no program has worked out
