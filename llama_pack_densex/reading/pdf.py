@@ -19,7 +19,7 @@ from pypdfium2 import PdfDocument, raw  # type: ignore[import-untyped]
 
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.pdf_forms import Character, Field, insert_fields, read_fields
-from llama_pack_densex.reading.pdf_lines import Box, Line, around, find_lines
+from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, around, find_lines
 from llama_pack_densex.reading.pdf_order import is_upright, reading_order, turned, without_readings
 from llama_pack_densex.reading.pdf_paragraphs import find_wraps
 from llama_pack_densex.reading.pdf_tables import (
@@ -91,7 +91,7 @@ class _Layout:
     """
 
     text: str
-    boxes: Mapping[int, Box]
+    boxes: Boxes
     tables: Sequence[PdfTable]
     wraps: Mapping[int, str]
     has_fonts: bool
@@ -216,10 +216,10 @@ def _may_be_out_of_order(text_page: Any) -> bool:
 
 def _with_fields(
     text: str,
-    boxes: Mapping[int, Box],
+    boxes: Boxes,
     fields: Sequence[Field],
-) -> tuple[str, dict[int, Box], dict[int, int]]:
-    """A page's text with the values of fields, where its characters stand, and where they were in
+) -> tuple[str, dict[int, Box], Sequence[int | None]]:
+    """A page's text with the values of fields, where its characters stand, and where each was in
     its text.
     """
     characters = [Character(sign, boxes.get(place), place) for place, sign in enumerate(text)]
@@ -227,14 +227,13 @@ def _with_fields(
     insertions.sort(key=lambda insertion: insertion.place)
     for insertion in reversed(insertions):
         characters[insertion.place : insertion.place] = insertion.characters
-    new_boxes: dict[int, Box] = {}
-    origins: dict[int, int] = {}
-    for place, (_, box, origin) in enumerate(characters):
-        if boxes and box:
-            new_boxes[place] = box
-            if origin is not None:
-                origins[place] = origin
-    return "".join(character.sign for character in characters), new_boxes, origins
+    new_text = "".join(character.sign for character in characters)
+    new_boxes = {
+        place: character.box
+        for place, character in enumerate(characters)
+        if boxes and character.box
+    }
+    return new_text, new_boxes, [character.origin for character in characters]
 
 
 def _in_reading_order(
@@ -271,9 +270,10 @@ _MOST_SEGMENTS = 200  # of a path
 _FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt\d")
 
 
-def _is_code(text_page: Any, origins: Mapping[int, int], place: int) -> bool:
+def _is_code(text_page: Any, origins: Sequence[int | None], place: int) -> bool:
     """Whether the character at a place is of a font for code; what was filled into a form is not."""
-    return place in origins and _has_code_font(text_page, origins[place])
+    origin = origins[place]
+    return origin is not None and _has_code_font(text_page, origin)
 
 
 def _has_code_font(text_page: Any, place: int) -> bool:

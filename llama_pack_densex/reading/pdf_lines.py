@@ -61,6 +61,10 @@ class Box(NamedTuple):
         return max(other.left - self.right, self.left - other.right)
 
 
+Boxes = Mapping[int, Box]
+"""Where characters stand, by their places in a page's text, without white space."""
+
+
 @dataclass(frozen=True, eq=False)
 class Line:
     """A stretch of a line without a wide gap.
@@ -89,7 +93,7 @@ def runs(
     return parted
 
 
-def find_lines(text: str, boxes: Mapping[int, Box]) -> list[Line]:
+def find_lines(text: str, boxes: Boxes) -> list[Line]:
     """The lines of a page in the order of its text.
 
     Args:
@@ -121,7 +125,7 @@ def right_of(lines: Iterable[Line]) -> float:
     return max(line.box.right for line in lines)
 
 
-def around(boxes: Mapping[int, Box], places: Collection[int]) -> Box:
+def around(boxes: Boxes, places: Collection[int]) -> Box:
     """The box around the characters at some places."""
     lefts, tops, rights, bottoms = zip(*(boxes[place] for place in places), strict=True)
     return Box(min(lefts), min(tops), max(rights), max(bottoms))

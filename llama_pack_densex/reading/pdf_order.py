@@ -7,18 +7,18 @@ it cannot be told from a table, they stay as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise, zip_longest
 from statistics import median
 
-from llama_pack_densex.reading.pdf_lines import Box, Line, right_of, rows_of
+from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, right_of, rows_of
 
 # Upright text
 
 _LEAST_UPRIGHT = 6  # characters below others: fewer are parts of a drawing
 
 
-def is_upright(boxes: Mapping[int, Box]) -> bool:
+def is_upright(boxes: Boxes) -> bool:
     """Whether most characters stand below the one before them."""
     down = across = 0
     for (place, box), (next_place, next_box) in pairwise(boxes.items()):
@@ -113,7 +113,8 @@ def _regions(lines: Sequence[Line]) -> Iterator[_Columns]:
     by_height = sorted(lines, key=lambda line: (line.box.top, line.box.left))
     for line, following in zip_longest(by_height, by_height[1:]):
         merged = _with_line(columns, line)
-        begins_columns = len(merged) == 1 and following and _is_beside(line, following)
+        is_beside_next = following and line.box.gap_beside(following.box) > 0
+        begins_columns = len(merged) == 1 and is_beside_next
         joins_columns = len(merged) < len(columns) and all(
             len(column) >= _LEAST_LINES for column in columns
         )
@@ -139,10 +140,6 @@ def _with_line(columns: _Columns, line: Line) -> _Columns:
 
 def _left(column: Sequence[Line]) -> float:
     return min(line.box.left for line in column)
-
-
-def _is_beside(line: Line, other: Line) -> bool:
-    return line.box.gap_beside(other.box) > 0
 
 
 def _are_prose(columns: _Columns) -> bool:

@@ -14,7 +14,7 @@ from functools import cache, partial
 from itertools import chain, dropwhile, pairwise, product
 from typing import NamedTuple
 
-from llama_pack_densex.reading.pdf_lines import Box, Line, right_of, rows_of, runs
+from llama_pack_densex.reading.pdf_lines import Boxes, Line, right_of, rows_of, runs
 from llama_pack_densex.reading.tables import (
     Cell,
     Grid,
@@ -70,7 +70,7 @@ class PdfTable(NamedTuple):
 
 def find_tables(
     text: str,
-    boxes: Mapping[int, Box],
+    boxes: Boxes,
     frames: Iterable[Frame],
     is_code: Callable[[int], bool],
 ) -> list[PdfTable]:
@@ -191,7 +191,7 @@ def _crossing(rulings: Sequence[Ruling], places: Sequence[float], middle: float)
     return sorted(crossing)
 
 
-def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable | None:
+def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
     """The table in a frame; None for boxes of text, for drawings, and where no lines part rows."""
     places: defaultdict[_Slot, set[int]] = defaultdict(set)
     line_ys: defaultdict[_Slot, list[float]] = defaultdict(list)
@@ -257,7 +257,7 @@ _Columns = Sequence[tuple[float, float]]
 """Where columns begin and end."""
 
 
-def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
+def _aligned_tables(text: str, boxes: Boxes) -> Iterator[PdfTable]:
     lines = rows_of(_pieces(text, boxes))
     rows = [number for number, line in enumerate(lines) if _has_figures(line)]
     for stretch in runs(rows, lambda run, number: _is_near(lines, run[-1], number)):
@@ -269,7 +269,7 @@ def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
             yield PdfTable(_grid(table, columns), places, [left for left, _ in columns])
 
 
-def _pieces(text: str, boxes: Mapping[int, Box]) -> Iterator[Line]:
+def _pieces(text: str, boxes: Boxes) -> Iterator[Line]:
     def goes_on(run: list[int], place: int) -> bool:
         if place == run[-1] + 1:  # PDFium puts spaces into gaps
             return True
