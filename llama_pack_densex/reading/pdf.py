@@ -126,12 +126,12 @@ def _page_texts(document: Any, file: Path) -> Iterator[str]:
 def _read_layout(document: Any, page: Any) -> _Layout:
     text_page = page.get_textpage()
     fields = [*read_fields(document, page)]
-    frames = find_frames(*_rulings(page))
+    frames = [*find_frames(*_rulings(page))]
     text = text_page.get_text_range()
     is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
     may_have_tables = bool(frames) or may_have_columns(text)
-    flat_texts = _flat_texts(page, text_page)
-    has_shape = fields or may_have_tables or bool(flat_texts) or _may_be_out_of_order(text_page)
+    flat_texts = [*_flat_texts(page, text_page)]
+    has_shape = fields or may_have_tables or flat_texts or _may_be_out_of_order(text_page)
     boxes = _boxes(text_page, text) if is_mapped and has_shape else {}
     wraps: dict[int, str] = {}
     if is_mapped and not fields:
@@ -181,17 +181,15 @@ _FLAT = 0.1  # points; characters that have a shape are higher
 _ONE_CHARACTER = 4  # bytes, with the NUL at its end
 
 
-def _flat_texts(page: Any, text_page: Any) -> list[Any]:
+def _flat_texts(page: Any, text_page: Any) -> Iterator[Any]:
     """Text objects whose characters have no height: read from a scan, or in a font that is nowhere."""
-    flat_texts = []
     for text_object in page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT]):
         left, bottom, right, top = text_object.get_bounds()
         if left == right or top - bottom >= _FLAT:
             continue
         size = raw.FPDFTextObj_GetText(text_object, text_page, None, 0)
         if size > _ONE_CHARACTER:  # one may be a space
-            flat_texts.append(text_object)
-    return flat_texts
+            yield text_object
 
 
 def _is_embedded(text_object: Any) -> bool:
@@ -224,8 +222,8 @@ def _with_fields(
     """
     characters = [Character(sign, boxes.get(place), place) for place, sign in enumerate(text)]
     insertions = insert_fields(fields, find_lines(text, boxes), len(text))
-    insertions.sort(key=lambda insertion: insertion.place)
-    for insertion in reversed(insertions):
+    in_order = sorted(insertions, key=lambda insertion: insertion.place)
+    for insertion in reversed(in_order):
         characters[insertion.place : insertion.place] = insertion.characters
     new_text = "".join(character.sign for character in characters)
     new_boxes = {

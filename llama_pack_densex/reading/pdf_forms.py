@@ -66,10 +66,11 @@ def _value(form: Any, annotation: Any, kind: int) -> str:
         return _MARKS[bool(raw.FPDFAnnot_IsChecked(form, annotation))]
     if kind in _CHOICES:
         count = raw.FPDFAnnot_GetOptionCount(form, annotation)
-        labels: list[str] = []
-        for option in range(count):
-            if raw.FPDFAnnot_IsOptionSelected(form, annotation, option):
-                labels.append(_string(raw.FPDFAnnot_GetOptionLabel, form, annotation, option))
+        labels = [
+            _string(raw.FPDFAnnot_GetOptionLabel, form, annotation, option)
+            for option in range(count)
+            if raw.FPDFAnnot_IsOptionSelected(form, annotation, option)
+        ]
         return ", ".join(labels) or _string(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
     is_secret = raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & _PASSWORD
     if kind != raw.FPDF_FORMFIELD_TEXTFIELD or is_secret:
@@ -125,20 +126,18 @@ _FARTHEST_ABOVE = 1.5  # of the size of a label's characters
 _FAR = 100.0  # points from a label, so that one above is nearer
 
 
-def insert_fields(fields: Sequence[Field], lines: Sequence[Line], end: int) -> list[Insertion]:
+def insert_fields(fields: Sequence[Field], lines: Sequence[Line], end: int) -> Iterator[Insertion]:
     """Where the values of fields go: behind their labels, before those of boxes, else to the end."""
-    insertions: list[Insertion] = []
     for field in fields:
         behind = _behind(field, lines) if field.is_box else None
         label = _before(field, lines)
         if behind and (label is None or _gap(field, behind) <= _gap(field, label)):
-            insertions.append(Insertion(behind.places[0], f"{field.value} ", field.box))
+            yield Insertion(behind.places[0], f"{field.value} ", field.box)
         elif label:
-            insertions.append(Insertion(label.places[-1] + 1, f" {field.value}", field.box))
+            yield Insertion(label.places[-1] + 1, f" {field.value}", field.box)
         else:
             name = f"{field.name}: " if field.name else ""
-            insertions.append(Insertion(end, f"\n{name}{field.value}", field.box))
-    return insertions
+            yield Insertion(end, f"\n{name}{field.value}", field.box)
 
 
 def _gap(field: Field, line: Line) -> float:

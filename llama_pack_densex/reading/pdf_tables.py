@@ -129,11 +129,10 @@ class Frame(NamedTuple):
     cells: _Cells
 
 
-def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]:
+def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> Iterator[Frame]:
     """The lines down that are beside one another, with those across them, as what may rule a table."""
     if len(across) + len(down) > _MOST_RULINGS:
-        return []
-    frames: list[Frame] = []
+        return
     for columns in runs(sorted(down, key=lambda ruling: ruling.start), _is_beside):
         top = columns[0].start
         bottom = max(ruling.end for ruling in columns)
@@ -143,8 +142,7 @@ def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]
         ends = (end for _, *both_ends in rows for end in both_ends)
         xs = _distinct([*(ruling.position for ruling in columns), *ends])
         ys = _distinct([top, bottom, *(ruling.position for ruling in rows)])
-        frames.append(Frame(xs, ys, _cells(columns, rows, xs, ys)))
-    return frames
+        yield Frame(xs, ys, _cells(columns, rows, xs, ys))
 
 
 def _is_beside(run: Sequence[Ruling], ruling: Ruling) -> bool:
