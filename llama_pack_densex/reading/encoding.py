@@ -200,20 +200,21 @@ def _scripts() -> dict[str, _Script]:
         ("[éèàçêâîôûùäöüßáíóúñãõåæøëÄÖÜÉ]", 5.5),
         ("[À-ÿ]", 8.0),
     ]
+    scripts = {
+        "cp932": japanese,
+        "euc_jp": japanese,
+        "cp949": korean,
+        "gb18030": simplified,
+        "big5hkscs": traditional,
+        "cp874": thai,
+        "cp1251": russian,
+        "koi8-r": russian,
+        "cp1253": greek,
+        "cp1252": western,
+    }
     return {
         encoding: [_CONTROL, _ASCII, _WRONG_BYTE, *script, _OTHER]
-        for encoding, script in (
-            ("cp932", japanese),
-            ("euc_jp", japanese),
-            ("cp949", korean),
-            ("gb18030", simplified),
-            ("big5hkscs", traditional),
-            ("cp874", thai),
-            ("cp1251", russian),
-            ("koi8-r", russian),
-            ("cp1253", greek),
-            ("cp1252", western),
-        )
+        for encoding, script in scripts.items()
     }
 
 
@@ -230,9 +231,7 @@ def _rows(encoding: str, first: int, last: int) -> str:
     """The characters of two bytes whose first one is within a range."""
     pairs = (bytes((row, cell)) for row in range(first, last + 1) for cell in range(0x40, 0xFF))
     characters = (pair.decode(encoding, "ignore") for pair in pairs)
-    return "".join(
-        character for character in characters if len(character) == 1 and ord(character) > 127
-    )
+    return "".join(character for character in characters if not character.isascii())
 
 
 def _hangul() -> str:

@@ -18,34 +18,13 @@ from zipfile import ZipFile
 from pygments.lexers import find_lexer_class_for_filename
 
 from llama_pack_densex.index.manifest import is_index
+from llama_pack_densex.text.tokens import words
 
 # Of what Pygments knows by a file's name, the languages that people write to one another; the rest is code or
 # data. It takes .jp for JMESPath, and .mhtml for Mason.
-_PROSE = {
-    "text",
-    "markdown",
-    "restructuredtext",
-    "html",
-    "tex",
-    "org",
-    "email",
-    "groff",
-    "jmespath",
-    "mason",
-}
+_PROSE = words("text markdown restructuredtext html tex org email groff jmespath mason")
 # Of these not all of its versions know.
-_DATA = (
-    ".csv",
-    ".tsv",
-    ".jsonl",
-    ".ndjson",
-    ".ipynb",
-    ".geojson",
-    ".lock",
-    ".map",
-    ".conf",
-    ".svelte",
-)
+_DATA = words(".csv .tsv .jsonl .ndjson .ipynb .geojson .lock .map .conf .svelte")
 _UNREAD = ("image/", "audio/", "video/", "font/")  # a page has many, and each would be warned of
 # What programs leave beside documents: locks, backups, drafts, downloads under way, pictures of folders.
 _LEFT_BESIDE = re.compile(

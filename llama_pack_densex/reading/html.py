@@ -20,7 +20,7 @@ from llama_pack_densex.reading.encoding import decode_file, read_bytes
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.tables import Cell, Grid, cells_of, lay_out, to_markdown
 from llama_pack_densex.text.links import with_tags_as_code
-from llama_pack_densex.text.tokens import on_one_line
+from llama_pack_densex.text.tokens import on_one_line, words
 
 # what a browser does not show, what repeats on every page of a site, numbers of lines of code, and readings
 # set above kanji
@@ -31,11 +31,12 @@ _DROPPED = """
     .linenos, .lineno, .linenodiv, .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
     [style*="display:none" i], [style*="display: none" i]:not(:has(> math)), [style*="visibility:hidden" i]
 """
-_BLOCKS = [
-    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl",
-    "dt", "fieldset", "figcaption", "figure", "footer", "header", "hgroup", "hr", "html", "li", "main", "ol",
-    "p", "section", "summary", "table", "td", "th", "tr", "ul",
-]  # fmt: skip
+_BLOCKS = sorted(
+    words(
+        "address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure"
+        " footer header hgroup hr html li main ol p section summary table td th tr ul"
+    )
+)
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS = ["ol", "ul"]
 _LONGEST_CELL = 1_000  # characters
@@ -180,11 +181,11 @@ def _write_formula(tag: Tag) -> None:
 def _strike(tag: Tag) -> None:
     """Mark what is struck out within a line, and drop whole blocks of it, which Markdown cannot mark."""
     text = tag.get_text(" " if tag.br else "")
-    words = text.strip()
+    content = text.strip()
     if tag.find(_BLOCKS):
         tag.extract()
-    elif words:
-        tag.string = text.replace(words, f"~~{words}~~")
+    elif content:
+        tag.string = text.replace(content, f"~~{content}~~")
 
 
 def _ready_block(tag: Tag) -> str | None:

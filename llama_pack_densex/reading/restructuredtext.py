@@ -14,7 +14,7 @@ from llama_pack_densex.reading.files import Part
 from llama_pack_densex.reading.plain import read_text
 from llama_pack_densex.reading.tables import pipe_table
 from llama_pack_densex.text.sentences import WIDE
-from llama_pack_densex.text.tokens import on_one_line
+from llama_pack_densex.text.tokens import on_one_line, words
 
 _MOST_LINES = 1_000  # of a table whose lower border is looked for
 _BLOCK = re.compile(
@@ -28,15 +28,13 @@ _BLOCK = re.compile(
 )
 _OPTION = re.compile(r"(?m)^ *:([\w-]+):( .*)?$")
 _FENCED = re.compile(r"(?ms)^( *```.*?^ *```$)")
-_CODE = (
-    "code", "code-block", "doctest", "math", "parsed-literal", "productionlist", "prompt", "sourcecode",
-    "testcode", "testoutput",
-)  # fmt: skip
-_UNSAID = (
-    "contents", "currentmodule", "highlight", "image", "include", "index", "literalinclude", "meta",
-    "module", "moduleauthor", "raw", "replace", "role", "sectionauthor", "tabularcolumns", "testsetup",
-    "toctree",
-)  # fmt: skip
+_CODE = words(
+    "code code-block doctest math parsed-literal productionlist prompt sourcecode testcode testoutput"
+)
+_UNSAID = words(
+    "contents currentmodule highlight image include index literalinclude meta module moduleauthor raw replace"
+    " role sectionauthor tabularcolumns testsetup toctree"
+)
 _BOXES = {
     "attention": "Attention",
     "caution": "Caution",
