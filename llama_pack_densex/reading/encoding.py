@@ -6,6 +6,7 @@ import codecs
 import locale
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from itertools import islice, product
 from pathlib import Path
@@ -68,17 +69,22 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
 
 
 def _decode(data: bytes, declared: str | None, favours_japanese: bool = False) -> Decoded | None:
+    for encoding in _told_encodings(data, declared):
+        with suppress(UnicodeDecodeError, LookupError):  # the latter of one that nobody knows
+            return Decoded(data.decode(encoding))
     if data.startswith(_UTF_16):
-        text = _try(data, "utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16")
-        return Decoded(text) if text is not None else None
-    escaped = ["iso2022_jp_ext"] if b"\x1b$" in data else []
-    named = [_WHATWG.get(declared.strip().lower(), declared)] if declared else []
-    for encoding in (*escaped, "utf-8-sig", *named):
-        text = _try(data, encoding)
-        if text is not None:
-            return Decoded(text)
+        return None
     text = data.decode("utf-8", "replace")
     return Decoded(text) if _is_nearly_whole(text) else _likeliest(data, favours_japanese)
+
+
+def _told_encodings(data: bytes, declared: str | None) -> list[str]:
+    """The encodings that a text is in by its marks, and by what it says itself; UTF-8 among them."""
+    if data.startswith(_UTF_16):
+        return ["utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16"]
+    escaped = ["iso2022_jp_ext"] if b"\x1b$" in data else []
+    named = [_WHATWG.get(declared.strip().lower(), declared)] if declared else []
+    return [*escaped, "utf-8-sig", *named]
 
 
 def _is_nearly_whole(text: str) -> bool:
@@ -254,13 +260,6 @@ def _letters(frequent: str, small: str, other: str) -> _Script:
 def _bits(text: str, script: _Script) -> float:
     pattern = re.compile("|".join(f"({pattern})" for pattern, _ in script), re.DOTALL)
     return sum(script[(match.lastindex or 1) - 1][1] for match in pattern.finditer(text))
-
-
-def _try(data: bytes, encoding: str) -> str | None:
-    try:
-        return data.decode(encoding)
-    except (UnicodeDecodeError, LookupError):  # the latter of an encoding that nobody knows
-        return None
 
 
 def read_bytes(file: Path) -> bytes:

@@ -24,7 +24,7 @@ from llama_pack_densex.reading.tables import (
     read_header,
     rows_with_text,
 )
-from llama_pack_densex.text.tokens import LEADER, on_one_line
+from llama_pack_densex.text.tokens import LEADER, on_one_line, words
 
 # Marks of hyphenation, what broken fonts leave, and spaces behind a currency's sign.
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]\s*|(?<=[$€£¥￥(△▲]) +(?=\d)")
@@ -237,8 +237,8 @@ _MOST_OTHER_LINES = 2  # without figures, between two with figures
 _MOST_LINES_ABOVE = 5  # of a header and the first section's name
 _MOST = 0.7  # share of a column's cells
 _LONG_LINE = 18.0  # of the size of characters: as long as those in columns of prose
-_NIL = ("-", "–", "—", "―", "−", "n/a", "N/A")
-_SIGNS = ("$", "€", "£", "¥", "￥", "(", "△", "▲")
+_NIL = words("- – — ― − n/a N/A")
+_SIGNS = "$€£¥￥(△▲"
 _FIGURE_AT_END = r"(?:^|[\s$€£¥￥(△▲−-])\d[\d.,]*[)）%％円]?[^\S\n]*$"
 _FIGURES_IN_LINES = re.compile(rf"(?m)(?:{_FIGURE_AT_END}(?:\n.*){{1,3}}?){{2}}{_FIGURE_AT_END}")
 

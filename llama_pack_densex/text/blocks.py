@@ -278,9 +278,9 @@ class _Relations:
         needs = [self._beginning_of(item) for item in self._items]
         needs += self._leads.values()
         needs += self._table_needs_of(block)
-        if self._question is not None:
+        if self._question:
             needs.append(self._question.span)
-        if self._term is not None and self._defines(block):
+        if self._term and self._defines(block):
             needs.append(self._term.span)
         self._enter(block)
         return tuple(sorted(set(needs)))
@@ -288,10 +288,10 @@ class _Relations:
     def _table_needs_of(self, block: Block) -> Iterator[Span]:
         if block.kind not in ("group", "row"):
             return
-        if self._columns is None or self._columns.names != block.names:
+        if not self._columns or self._columns.names != block.names:
             return
         yield self._columns.span
-        if block.kind == "row" and self._group is not None:
+        if block.kind == "row" and self._group:
             yield self._group.span
 
     def statement_of(self, block: Block) -> str:
@@ -299,13 +299,13 @@ class _Relations:
         if block.kind != "row":
             return ""
         group = ""
-        if self._group is not None and self._group.names == block.names:
+        if self._group and self._group.names == block.names:
             group = self._group.cells[0]
         return row_statement(("", *block.names), (group, *block.cells))
 
     def _leave(self, block: Block) -> None:
         """Forget what does not reach down to a block, and note what leads it in."""
-        if self._paragraph is not None and block.kind in _LED_IN:
+        if self._paragraph and block.kind in _LED_IN:
             self._leads[self._paragraph.level] = self._lead_in(self._paragraph)
         self._leave_lists(block)
         if _is_outside_lists(block):
@@ -330,7 +330,7 @@ class _Relations:
         """Whether the question has its answer: a paragraph, and all up to the next question where
         it is marked.
         """
-        if self._question is None or self._answers < 2:
+        if not self._question or self._answers < 2:
             return False
         return _MARKED_QUESTION.match(self._text, *self._question.span) is None
 

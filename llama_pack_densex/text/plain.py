@@ -105,8 +105,7 @@ def end_of_heading(lines: Sequence[Line], place: int, *, goes_on: bool) -> tuple
     is_rule = goes_on and (sign == "-" or _ends_with(line.text, STOPS))
     if sign and not is_rule:
         return place + 2, _LEVELS[sign]
-    level = _numbered(lines, place)
-    return (place + 1 if level else place), level
+    return place + 1, _numbered(lines, place)
 
 
 def _text_at(lines: Sequence[Line], place: int) -> str:

@@ -61,13 +61,13 @@ class Text:
     def values_of(self, unit: str = "") -> set[float]:
         """What its numbers of a unit, or of none, mean; without those that are only parts of names."""
         if unit not in self._values:
-            units = (unit, "")
             is_any = unit in ("", THING)
-            values: set[float] = set()
-            for number in self.numbers:
-                if (is_any or number.unit in units) and not self._is_name(number):
-                    values |= number.values
-            self._values[unit] = values
+            self._values[unit] = {
+                value
+                for number in self.numbers
+                if (is_any or number.unit in (unit, "")) and not self._is_name(number)
+                for value in number.values
+            }
         return self._values[unit]
 
     def _is_name(self, number: Number) -> bool:
