@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -112,12 +112,17 @@ class Comparison:
 
     def __init__(self, passage: str, propositions: tuple[str, ...], context: str = "") -> None:
         self.segments = segment(passage, context)
-        sentences = [passage[slice(*region.span)] for region in self.segments]
-        self._tokens = [set(_tokens_of(sentence)) for sentence in sentences]
-        frequency = Counter(chain.from_iterable(self._tokens))
+        self.sentences = [passage[slice(*region.span)] for region in self.segments]
+        self._tokens = [set(_tokens_of(sentence)) for sentence in self.sentences]
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        for place, tokens in enumerate(self._tokens):
+            for token in tokens:
+                places[token].append(place)
         rarities = _rarities(len(self.segments))
-        self._rarity = {token: rarities[count] for token, count in frequency.items()}
-        self._places = _places_of(self._tokens, frequency)
+        self._rarity = {token: rarities[len(held_by)] for token, held_by in places.items()}
+        self._places = {
+            token: held_by for token, held_by in places.items() if len(held_by) <= _COMMON
+        }
         self._weights = [self._weight(tokens) for tokens in self._tokens]
         self._factors = list(map(_factor, self.segments, self._weights))
         self.sources = self._sources(passage, propositions, context)
@@ -210,18 +215,6 @@ class Comparison:
 
 compare = lru_cache(maxsize=256)(Comparison)
 """Compare a passage and its propositions: checks and, a batch later, nodes need the same ones; 34 kB each."""
-
-
-def _places_of(
-    tokens_by_place: Sequence[set[str]], frequency: Mapping[str, int]
-) -> dict[str, list[int]]:
-    """The segments that hold each token, without the tokens that most of them hold."""
-    places: defaultdict[str, list[int]] = defaultdict(list)
-    for place, tokens in enumerate(tokens_by_place):
-        for token in tokens:
-            if frequency[token] <= _COMMON:
-                places[token].append(place)
-    return places
 
 
 def _factor(region: Block, weight: float) -> float:

@@ -72,12 +72,11 @@ def read_book(file: Path) -> Iterator[Part]:
         container = fromstring(archive.read("META-INF/container.xml"))
         place = container.find(".//{*}rootfile").attrib["full-path"]  # type: ignore[union-attr]
         package = fromstring(archive.read(place))
-        names: dict[str | None, str] = {}
-        for item in package.iterfind("{*}manifest/{*}item"):
-            if "html" in item.get("media-type", "html") and "nav" not in item.get("properties", ""):
-                names[item.get("id")] = posixpath.normpath(
-                    f"{place}/../{unquote(item.attrib['href'])}"
-                )
+        names = {
+            item.get("id"): posixpath.normpath(f"{place}/../{unquote(item.attrib['href'])}")
+            for item in package.iterfind("{*}manifest/{*}item")
+            if "html" in item.get("media-type", "html") and "nav" not in item.get("properties", "")
+        }
         order = [item.get("idref") for item in package.iterfind("{*}spine/{*}itemref")]
         pages = [archive.read(names[key]) for key in order if key in names]
     texts = [_page_text(file, page)[1] for page in pages]

@@ -62,8 +62,11 @@ def _front_matter(file: Path, front: str) -> dict[str, Any] | None:
 def read_mail(file: Path) -> Iterator[Part]:
     """A message with its subject for a title, or a page that a browser saved as one."""
     message = message_from_bytes(file.read_bytes(), policy=default)
-    named = [key for key in ("subject", "from", "to", "date") if message[key]]
-    header = {key: strip_surrogates(on_one_line(str(message[key]))) for key in named}
+    header = {
+        key: strip_surrogates(on_one_line(str(message[key])))
+        for key in ("subject", "from", "to", "date")
+        if message[key]
+    }
     title = header.pop("subject", "")
     text = _mail_text(file, message)
     attachments = sum(part.is_attachment() for part in message.walk())

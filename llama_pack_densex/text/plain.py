@@ -301,7 +301,7 @@ class _LineBreak:
         margin: The columns of a full line of the run.
         is_prose: Whether the run has full stops where prose has them and lists do not.
         width: The columns of the line before it.
-        letter: The first letter behind it (see `_first_letter`).
+        letter: The first letter or digit behind it, through quotes and markup; "-" where there is none.
     """
 
     above: Line
@@ -313,7 +313,8 @@ class _LineBreak:
 
     def __post_init__(self) -> None:
         self.width = _width(self.above.text)
-        self.letter = _first_letter(self.below.text)
+        first = _FIRST_LETTER.match(self.below.text)
+        self.letter = first[1] if first else "-"
 
     @property
     def share(self) -> float:
@@ -444,12 +445,6 @@ def _is_at_margin(line_break: _LineBreak) -> bool:
 def _ends_with(line: str, characters: str) -> bool:
     last = line.rstrip(QUOTES)[-1:]
     return last != "" and last in characters
-
-
-def _first_letter(line: str) -> str:
-    """Return the first letter or digit, looking through quotes and markup, or "-" where the line has none."""
-    first = _FIRST_LETTER.match(line)
-    return first[1] if first else "-"
 
 
 _FIRST_LETTER = re.compile(r"[^\w\s]{0,4}\s?[^\w\s]{0,2}_{0,2}([^\W_])")

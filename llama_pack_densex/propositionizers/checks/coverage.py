@@ -33,7 +33,7 @@ def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> l
         The findings in order, one a sentence.
     """
     comparison = compare(passage, tuple(propositions), context)
-    sentences = [passage[slice(*region.span)] for region in comparison.segments]
+    sentences = comparison.sentences
     covered = {sentence for place, sentence in enumerate(sentences) if comparison.is_said(place)}
     terms = _Terms(propositions, detect_language(passage))
     findings = []
