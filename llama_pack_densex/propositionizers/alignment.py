@@ -22,6 +22,9 @@ from llama_pack_densex.text.tokens import tokenize
 
 Span = tuple[int, int]
 
+_Weights = dict[str, float]
+"""What tokens count."""
+
 # the power of how rare a word is among the propositions: a subject is in many, whoever says it
 _OWN = 1.5
 # what a proposition's last word counts more than its first: its subject may be from elsewhere
@@ -160,7 +163,7 @@ class Comparison:
         after = bisect_left(self.segments, span[1], key=lambda region: region.start)
         return _Source((span,), range(first, after))
 
-    def _sharing(self, tokens: Sequence[str], weights: dict[str, float]) -> _Source:
+    def _sharing(self, tokens: Sequence[str], weights: _Weights) -> _Source:
         """What says a proposition that stands nowhere word for word: what shares most of its tokens."""
         last = max(len(tokens) - 1, 1)
         positions = {token: i / last for i, token in enumerate(tokens)}
@@ -183,20 +186,18 @@ class Comparison:
         spans = [self.segments[place].span for place in sorted(chosen)]
         return _Source(tuple(spans), chosen[:1], chosen[1:])
 
-    def _take_shared(self, weights: dict[str, float], place: int) -> float:
+    def _take_shared(self, weights: _Weights, place: int) -> float:
         """Take the tokens of a segment out of those with weights; returns how much they weigh."""
         shared = [token for token in weights if token in self._tokens[place]]
         return sum(map(weights.pop, shared))
 
-    def _discount_subject(
-        self, weights: dict[str, float], positions: dict[str, float], chief: int
-    ) -> None:
+    def _discount_subject(self, weights: _Weights, positions: dict[str, float], chief: int) -> None:
         """First words that stand above the chief source are what its pronoun means; the fact is below."""
         for token in weights:
             if self._places.get(token, [chief])[0] < chief:
                 weights[token] *= min(1.0, 2 * positions[token])
 
-    def _best_segment(self, weights: dict[str, float], least: float) -> int | None:
+    def _best_segment(self, weights: _Weights, least: float) -> int | None:
         """The segment that shares most of some tokens; a further one, with a least share, is no heading."""
         shares: defaultdict[int, float] = defaultdict(float)
         for token, weight in weights.items():

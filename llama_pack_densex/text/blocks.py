@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from operator import attrgetter, itemgetter
 
 from llama_pack_densex.text.layout import Block as Block
-from llama_pack_densex.text.layout import BlockKind, Line, Span, find_lines
+from llama_pack_densex.text.layout import BlockKind, Line, Lines, Span, find_lines
 from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
 from llama_pack_densex.text.markdown import (
     Structure,
@@ -185,7 +185,7 @@ class _Scanner:
         number = bisect_right(self._details, start, key=itemgetter(0))
         return self._details[number - 1][1]
 
-    def _paragraphs(self, run: Sequence[Line]) -> Iterator[Block]:
+    def _paragraphs(self, run: Lines) -> Iterator[Block]:
         if not run:
             return
         for lines in join_wrapped(run, self._structure.items, self._structure.continued):

@@ -15,7 +15,7 @@ from itertools import chain, pairwise, takewhile, zip_longest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from llama_pack_densex.text.layout import Block, Line
+from llama_pack_densex.text.layout import Block, Line, Lines
 from llama_pack_densex.text.links import DATA_URI, searchable_text
 
 
@@ -59,7 +59,7 @@ _ByNumber = Mapping[int, Line]
 """The lines that are not blank by their numbers."""
 
 
-def read_structure(text: str, lines: Sequence[Line]) -> Structure:
+def read_structure(text: str, lines: Lines) -> Structure:
     """Parse a text as Markdown with tables.
 
     Args:
@@ -125,7 +125,7 @@ def _lines_of(token: Token) -> range:
     return range(*(token.map or (0, 0)))
 
 
-def _comments(lines: Sequence[Line], elements: Mapping[int, Element]) -> _Elements:
+def _comments(lines: Lines, elements: Mapping[int, Element]) -> _Elements:
     """Comments that have whole lines of their own."""
     in_elements = {
         number for first, element in elements.items() for number in range(first, element.after)
@@ -204,7 +204,7 @@ def _footnote_lines(raw: Sequence[str]) -> Iterator[int]:
 _COMMENT = re.compile(r"<!--(?:(?!-->|\n\s*\n).){0,2000}-->", re.DOTALL)
 
 
-def _unbroken_lines(text: str, lines: Sequence[Line]) -> Iterator[int]:
+def _unbroken_lines(text: str, lines: Lines) -> Iterator[int]:
     """The lines below the first of a data URI that is wrapped, and of a comment."""
     starts = [line.start for line in lines]
     for part in chain(DATA_URI.finditer(text), _COMMENT.finditer(text)):
@@ -309,7 +309,7 @@ def _cells(line: str) -> tuple[str, ...]:
 _BORDERS = ("+-", "+=")
 
 
-def grid_table(lines: Sequence[Line], place: int) -> Element | None:
+def grid_table(lines: Lines, place: int) -> Element | None:
     """A table of reStructuredText whose top border is a line; None where there is none."""
     top = lines[place]
     if not top.text.startswith(_BORDERS):
@@ -337,7 +337,7 @@ def grid_table(lines: Sequence[Line], place: int) -> Element | None:
     return Element(after, tuple(blocks)) if blocks else None
 
 
-def _grid_cells(row: Sequence[Line]) -> tuple[str, ...]:
+def _grid_cells(row: Lines) -> tuple[str, ...]:
     columns = zip(*(_cells(line.text) for line in row), strict=False)
     return tuple(" ".join(filter(None, column)) for column in columns)
 
@@ -353,7 +353,7 @@ _ENDS_WITH_ROW = re.compile(r"</t[dhr]>\s*\Z", re.IGNORECASE)
 _MOST_CELLS = 100  # that one cell spans
 
 
-def _html_elements(text: str, lines: Sequence[Line]) -> _Elements:
+def _html_elements(text: str, lines: Lines) -> _Elements:
     """Tables and preformatted text that begin a line; of those within one another the outermost."""
     after_last = 0
     outer_first = sorted(
@@ -367,7 +367,7 @@ def _html_elements(text: str, lines: Sequence[Line]) -> _Elements:
         yield first.number, Element(after_last, rows) if rows else _kept_whole(first, last)
 
 
-def _html_pairs(text: str, lines: Sequence[Line]) -> Iterator[tuple[Line, Line, str]]:
+def _html_pairs(text: str, lines: Lines) -> Iterator[tuple[Line, Line, str]]:
     """The lines that begin and end elements; of what is never closed, a table that ends with a row."""
     opened: dict[str, list[Line | None]] = {"table": [], "pre": []}  # None: within a line
     tags = ((line, tag) for line in lines for tag in _ELEMENT_TAG.finditer(line.text))

@@ -14,6 +14,9 @@ from llama_pack_densex.propositionizers.checks.texts import Ground, Text, bare, 
 from llama_pack_densex.text.language import LATIN
 from llama_pack_densex.text.tokens import STOP_WORDS
 
+_Token = re.Match[str]
+"""A word or number of a text (see `Text.tokens`)."""
+
 
 def ungrounded_names(text: Text, ground: Ground) -> Iterator[str]:
     """Say which quotations, addresses and names of a proposition are not in its passage.
@@ -90,7 +93,7 @@ def _is_quoted(words: str, ground: Ground) -> bool:
     return sum(part in ground.squeezed for part in parts) >= _QUOTED * len(parts)
 
 
-def _is_unknown_en(text: Text, token: re.Match[str], ground: Ground) -> bool:
+def _is_unknown_en(text: Text, token: _Token, ground: Ground) -> bool:
     word = token[0]
     if token.lastgroup != "latin" or not word[0].isupper():
         return False
@@ -103,13 +106,13 @@ def _is_unknown_en(text: Text, token: re.Match[str], ground: Ground) -> bool:
     return not _is_given_name(text, token, ground) and not _is_abbreviated(word, text, ground)
 
 
-def _may_begin_with_name(text: str, token: re.Match[str]) -> bool:
+def _may_begin_with_name(text: str, token: _Token) -> bool:
     if token[0].lower() in STOP_WORDS or _OF_MANY.match(text, token.start()):
         return False
     return _OF_A_NAME.match(text, token.end()) is not None
 
 
-def _is_given_name(text: Text, token: re.Match[str], ground: Ground) -> bool:
+def _is_given_name(text: Text, token: _Token, ground: Ground) -> bool:
     """Whether a word is the given name of somebody whom the passage knows by the surname alone."""
     surname = _SURNAME.match(text.plain, token.end())
     if surname is None or not ground.has_word(surname[1]):
@@ -130,7 +133,7 @@ def _is_abbreviated(word: str, text: Text, ground: Ground) -> bool:
     return any(word[0] in short for short in candidates)
 
 
-def _is_unknown_ja(text: Text, token: re.Match[str], ground: Ground) -> bool:
+def _is_unknown_ja(text: Text, token: _Token, ground: Ground) -> bool:
     """Whether a run is a name that the passage has not, as far as that can be told without a dictionary.
 
     Propositions say much in other words than their passage: in common ones, and in verbs (分裂した).
