@@ -19,7 +19,7 @@ from pypdfium2 import PdfDocument, raw  # type: ignore[import-untyped]
 
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.pdf_forms import Character, Field, insert_fields, read_fields
-from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, around, find_lines
+from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, Lines, around, find_lines
 from llama_pack_densex.reading.pdf_order import is_upright, reading_order, turned, without_readings
 from llama_pack_densex.reading.pdf_paragraphs import find_wraps
 from llama_pack_densex.reading.pdf_tables import (
@@ -234,9 +234,7 @@ def _with_fields(
     return new_text, new_boxes, [character.origin for character in characters]
 
 
-def _in_reading_order(
-    layout: _Layout, characters: Sequence[str], lines_of_tables: Sequence[Line]
-) -> str:
+def _in_reading_order(layout: _Layout, characters: Sequence[str], lines_of_tables: Lines) -> str:
     in_text_order = "".join(layout.wraps.get(place, text) for place, text in enumerate(characters))
     if not layout.boxes:
         return in_text_order

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pypdfium2 import raw  # type: ignore[import-untyped]
 
-from llama_pack_densex.reading.pdf_lines import Box, Line
+from llama_pack_densex.reading.pdf_lines import Box, Line, Lines
 from llama_pack_densex.text.tokens import on_one_line
 
 _HIDDEN = 1 | 2 | 32  # flags of annotations: invisible, hidden, not to be viewed
@@ -126,7 +126,7 @@ _FARTHEST_ABOVE = 1.5  # of the size of a label's characters
 _FAR = 100.0  # points from a label, so that one above is nearer
 
 
-def insert_fields(fields: Sequence[Field], lines: Sequence[Line], end: int) -> Iterator[Insertion]:
+def insert_fields(fields: Sequence[Field], lines: Lines, end: int) -> Iterator[Insertion]:
     """Where the values of fields go: behind their labels, before those of boxes, else to the end."""
     for field in fields:
         behind = _behind(field, lines) if field.is_box else None
@@ -144,13 +144,13 @@ def _gap(field: Field, line: Line) -> float:
     return max(field.box.left - line.box.right, line.box.left - field.box.right, 0.0)
 
 
-def _behind(field: Field, lines: Sequence[Line]) -> Line | None:
+def _behind(field: Field, lines: Lines) -> Line | None:
     behind = [line for line in lines if _is_beside(field, line) and line.box.x > field.box.right]
     nearest = min(behind, key=lambda line: _gap(field, line), default=None)
     return nearest if nearest and _gap(field, nearest) <= _FARTHEST_BEHIND else None
 
 
-def _before(field: Field, lines: Sequence[Line]) -> Line | None:
+def _before(field: Field, lines: Lines) -> Line | None:
     """The label of a field: to its left, or close above it."""
     left = [line for line in lines if _is_beside(field, line) and line.box.x < field.box.left]
     nearest = min(left, key=lambda line: _gap(field, line), default=None)

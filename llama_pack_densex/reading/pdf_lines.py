@@ -80,6 +80,9 @@ class Line:
     box: Box
 
 
+Lines = Sequence[Line]
+
+
 def runs(
     items: Iterable[_Item], goes_on: Callable[[list[_Item], _Item], bool]
 ) -> list[list[_Item]]:

@@ -109,6 +109,11 @@ _MOST_RULINGS = 2_000  # of a page: what has more is a drawing
 _LONGEST_CELL = 600  # characters
 _MANY_LINES = 3  # of text in each cell: several rows that no line parts
 
+_Positions = Sequence[float]
+"""How far down or right lines are, in order."""
+
+_Rulings = Sequence[Ruling]
+
 _Slot = tuple[float, float]
 """How far down and right a row and a column begin."""
 
@@ -124,12 +129,12 @@ class Frame(NamedTuple):
         cells: For each row and column the first one of its cell, which may span several.
     """
 
-    xs: Sequence[float]
-    ys: Sequence[float]
+    xs: _Positions
+    ys: _Positions
     cells: _Cells
 
 
-def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> Iterator[Frame]:
+def find_frames(across: _Rulings, down: _Rulings) -> Iterator[Frame]:
     """The lines down that are beside one another, with those across them, as what may rule a table."""
     if len(across) + len(down) > _MOST_RULINGS:
         return
@@ -145,7 +150,7 @@ def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> Iterator[Fr
         yield Frame(xs, ys, _cells(columns, rows, xs, ys))
 
 
-def _is_beside(run: Sequence[Ruling], ruling: Ruling) -> bool:
+def _is_beside(run: _Rulings, ruling: Ruling) -> bool:
     return ruling.start <= max(other.end for other in run) + _TOUCHING
 
 
@@ -154,15 +159,15 @@ def _distinct(values: Iterable[float]) -> list[float]:
     return [run[0] for run in touching]
 
 
-def _from_until(first: float, end: float, values: Sequence[float]) -> list[float]:
+def _from_until(first: float, end: float, values: _Positions) -> list[float]:
     return [value for value in values if first <= value < end]
 
 
 def _cells(
-    columns: Sequence[Ruling],
-    rows: Sequence[Ruling],
-    xs: Sequence[float],
-    ys: Sequence[float],
+    columns: _Rulings,
+    rows: _Rulings,
+    xs: _Positions,
+    ys: _Positions,
 ) -> _Cells:
     """For each row and column the first one of its cell; none where cells overlap, as in a drawing."""
     below = cache(partial(_crossing, rows, ys))
@@ -180,7 +185,7 @@ def _cells(
     return cells if len(cells) == (len(xs) - 1) * (len(ys) - 1) else {}
 
 
-def _crossing(rulings: Sequence[Ruling], places: Sequence[float], middle: float) -> list[float]:
+def _crossing(rulings: _Rulings, places: _Positions, middle: float) -> list[float]:
     """The places of the lines that pass a row or column, by its middle; the outermost always do."""
     crossing = {places[0], places[-1]}
     for ruling in rulings:
@@ -216,7 +221,7 @@ def _is_table(grid: Grid) -> bool:
     return len(full) > 1 and is_filled and max(map(len, texts)) <= _LONGEST_CELL
 
 
-def _has_unparted_rows(line_ys: Mapping[_Slot, Sequence[float]]) -> bool:
+def _has_unparted_rows(line_ys: Mapping[_Slot, _Positions]) -> bool:
     """Whether all cells of a row have as many lines of text as several rows would."""
     lines: defaultdict[float, list[int]] = defaultdict(list)
     for (row, _), of_cell in line_ys.items():

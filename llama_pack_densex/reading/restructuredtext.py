@@ -72,6 +72,9 @@ _IN_LINES = (
     (r"(?m)^( *):(\w[\w ,*.-]*): +(?=\S)", r"\1- \2: "),
 )
 
+_Match = re.Match[str]
+"""What `_BLOCK` matches."""
+
 
 def read_restructuredtext(file: Path) -> Iterator[Part]:
     """A text in reStructuredText as Markdown; its headings stay, which are known in both."""
@@ -88,7 +91,7 @@ def _to_markdown(text: str) -> str:
     return "".join(parts).lstrip("\n")
 
 
-def _block(block: re.Match[str]) -> str:
+def _block(block: _Match) -> str:
     if block["comment"]:
         return ""
     if block["term"] and not _may_define(block):
@@ -106,7 +109,7 @@ def _block(block: re.Match[str]) -> str:
     return indent(f"{text.strip()}\n", block["indent"]) + between
 
 
-def _may_define(block: re.Match[str]) -> bool:
+def _may_define(block: _Match) -> bool:
     """Whether a term stands below a blank line, or below another definition."""
     start = block.string.rfind("\n", 0, max(block.start() - 1, 0)) + 1
     above = block.string[start : block.start()]
@@ -135,7 +138,7 @@ def _described(signature: str, description: str) -> str:
     return f"<details>\n{title}\n\n{description}\n\n</details>"
 
 
-def _directive(block: re.Match[str]) -> str:
+def _directive(block: _Match) -> str:
     name = block["name"]
     argument = (block["argument"] or "").strip()
     head, _, body = f"\n{dedent(block['body'])}".partition("\n\n")
@@ -218,7 +221,7 @@ def _separated_rows(text: str, options: dict[str, str]) -> Iterator[list[str]]:
             yield [*map(on_one_line, row)]
 
 
-def _simple_table(table: re.Match[str]) -> str:
+def _simple_table(table: _Match) -> str:
     """A table whose columns are below the parts of its border."""
     border = table["border"]
     starts = [part.start() for part in re.finditer("=+", border)]
