@@ -120,7 +120,7 @@ def _costs(sample: bytes, favours_japanese: bool) -> Iterator[tuple[float, str]]
 def _is_usual(text: str, bits: float, size: int) -> bool:
     """Whether the characters beyond ASCII are no random bytes."""
     ascii_characters = len(text) - len(_BEYOND.findall(text))
-    return bits - _ASCII[1] * ascii_characters <= _MOST_BITS * (size - ascii_characters)
+    return bits - _BITS_OF_ASCII * ascii_characters <= _MOST_BITS * (size - ascii_characters)
 
 
 def _most_coherent(data: bytes, least: float = 0.0) -> Decoded | None:
@@ -139,13 +139,16 @@ def _most_coherent(data: bytes, least: float = 0.0) -> Decoded | None:
 # How likely a text is: bits that each of its characters takes in a script, the less the more usual it is.
 # Without those of ASCII the texts of some bytes would differ in length.
 
-_Script = list[tuple[str, float]]
+_Script = dict[str, float]
 """Patterns of a character, of which the first counts that matches, with the bits that it takes."""
 
-_ASCII = ("[\\x00-\\x7f]", 5.0)
-_CONTROL = ("[\x00-\x08\x0e-\x1f\x7f-\x9f]", 30.0)
-_OTHER = ("[^\\x00-\\x7f]", 20.0)
-_WRONG_BYTE = ("\ufffd", 30.0)
+_BITS_OF_ASCII = 5.0
+_IN_ALL = {
+    "[\x00-\x08\x0e-\x1f\x7f-\x9f]": 30.0,
+    "[\\x00-\\x7f]": _BITS_OF_ASCII,
+    "\ufffd": 30.0,
+}
+_OTHER = {"[^\\x00-\\x7f]": 20.0}
 _OF_JAPAN = ("cp932", "euc_jp")
 _OF_SINGLE_BYTES = ("cp874", "cp1251", "koi8-r", "cp1253", "cp1252")
 # What Japanese primary schools teach, by their ministry's list of 2020.
@@ -185,27 +188,27 @@ _TRADITIONAL = (
 @cache
 def _scripts() -> dict[str, _Script]:
     """The encodings that are told apart by their characters."""
-    japanese = [
-        ("[ぁ-ー、。]", 7.0),
-        ("[ｦ-ﾟ]", 8.0),
-        *_levels("euc_jp", _KANJI, 0xB0, 0xCF),
-    ]
+    japanese = {
+        "[ぁ-ー、。]": 7.0,
+        "[ｦ-ﾟ]": 8.0,
+        **_levels("euc_jp", _KANJI, 0xB0, 0xCF),
+    }
     korean = _levels("euc_kr", _hangul(), 0xB0, 0xC8)
     simplified = _levels("gb2312", f"，。、{_SIMPLIFIED}", 0xB0, 0xD7)
     traditional = _levels("big5", f"，。、{_TRADITIONAL}", 0xA4, 0xC6)
-    thai = [
-        ("(?<![ก-ฮ])[ัิ-ฺ]|(?<![ก-ฮัิ-ฺ])[็-๎]|[เ-ไ](?![ก-ฮ])", 16.0),
-        *_letters("านรกเงอยมวทตสลดคบปไัี่้", "ก-๛", "฿๐-๙"),
-    ]
-    russian = [("(?<=[а-я])[А-Я]", 14.0), *_letters("оеаинтсрвлкмдпу", "а-яё", "А-ЯЁ")]
-    greek = [("(?<=[ά-ώ])[Ά-Ϋ]", 14.0), *_letters("αοιετσνηυρπκμλςίόά", "ά-ώ", "Ά-Ϋ")]
-    western = [
-        ("[“”‘’«»–—…•·€£©®™°±×§µ²³½¼¾\xa0]", 7.0),
-        ("(?<![A-Za-zÀ-ÿ])[À-ÿ](?![A-Za-zÀ-ÿ])", 10.0),
-        ("(?<=[À-ÿ])[À-ÿ]", 9.0),
-        ("[éèàçêâîôûùäöüßáíóúñãõåæøëÄÖÜÉ]", 5.5),
-        ("[À-ÿ]", 8.0),
-    ]
+    thai = {
+        "(?<![ก-ฮ])[ัิ-ฺ]|(?<![ก-ฮัิ-ฺ])[็-๎]|[เ-ไ](?![ก-ฮ])": 16.0,
+        **_letters("านรกเงอยมวทตสลดคบปไัี่้", "ก-๛", "฿๐-๙"),
+    }
+    russian = {"(?<=[а-я])[А-Я]": 14.0, **_letters("оеаинтсрвлкмдпу", "а-яё", "А-ЯЁ")}
+    greek = {"(?<=[ά-ώ])[Ά-Ϋ]": 14.0, **_letters("αοιετσνηυρπκμλςίόά", "ά-ώ", "Ά-Ϋ")}
+    western = {
+        "[“”‘’«»–—…•·€£©®™°±×§µ²³½¼¾\xa0]": 7.0,
+        "(?<![A-Za-zÀ-ÿ])[À-ÿ](?![A-Za-zÀ-ÿ])": 10.0,
+        "(?<=[À-ÿ])[À-ÿ]": 9.0,
+        "[éèàçêâîôûùäöüßáíóúñãõåæøëÄÖÜÉ]": 5.5,
+        "[À-ÿ]": 8.0,
+    }
     scripts = {
         "cp932": japanese,
         "euc_jp": japanese,
@@ -218,19 +221,16 @@ def _scripts() -> dict[str, _Script]:
         "cp1253": greek,
         "cp1252": western,
     }
-    return {
-        encoding: [_CONTROL, _ASCII, _WRONG_BYTE, *script, _OTHER]
-        for encoding, script in scripts.items()
-    }
+    return {encoding: {**_IN_ALL, **script, **_OTHER} for encoding, script in scripts.items()}
 
 
 def _levels(encoding: str, frequent: str, first: int, last: int) -> _Script:
     """The characters of a standard: frequent ones, the others of its first level, and its rare ones."""
-    return [
-        (f"[{frequent}]", 9.5),
-        (f"[{_rows(encoding, first, last)}]", 13.0),
-        (f"[{_rows(encoding, 0xA1, 0xF9)}]", 16.5),
-    ]
+    return {
+        f"[{frequent}]": 9.5,
+        f"[{_rows(encoding, first, last)}]": 13.0,
+        f"[{_rows(encoding, 0xA1, 0xF9)}]": 16.5,
+    }
 
 
 def _rows(encoding: str, first: int, last: int) -> str:
@@ -249,17 +249,18 @@ def _hangul() -> str:
 def _letters(frequent: str, small: str, other: str) -> _Script:
     """The letters of an alphabet, which hardly touch those of ASCII."""
     letters = f"[{small}{other}]"
-    return [
-        (f"(?<=[A-Za-z]){letters}|{letters}(?=[A-Za-z])", 16.0),
-        (f"[{frequent}]", 4.7),
-        (f"[{small}]", 7.5),
-        (f"[{other}]", 9.0),
-    ]
+    return {
+        f"(?<=[A-Za-z]){letters}|{letters}(?=[A-Za-z])": 16.0,
+        f"[{frequent}]": 4.7,
+        f"[{small}]": 7.5,
+        f"[{other}]": 9.0,
+    }
 
 
 def _bits(text: str, script: _Script) -> float:
-    pattern = re.compile("|".join(f"({pattern})" for pattern, _ in script), re.DOTALL)
-    return sum(script[(match.lastindex or 1) - 1][1] for match in pattern.finditer(text))
+    pattern = re.compile("|".join(f"({pattern})" for pattern in script), re.DOTALL)
+    bits = [*script.values()]
+    return sum(bits[(match.lastindex or 1) - 1] for match in pattern.finditer(text))
 
 
 def read_bytes(file: Path) -> bytes:

@@ -56,21 +56,21 @@ _OF_VERSIONS = {
 }
 _TITLED = ("admonition", "rubric", "sidebar", "topic")
 _DELIMITERS = {"tab": "\t", "space": " "}
-_IN_LINES = (
-    (r"`([^`<]{1,500}?)\s*<([^<>`\s]+)>`__?", r"[\1](\2)"),
-    (r"(?<![\w`]):[\w:+-]{1,60}:`([^`<]+?)\s*<[^<>`]+>`", r"\1"),
-    (r"(?<![\w`]):(?:doc|numref|ref|term):`([^`]+)`", r"\1"),
-    (r"(?<![\w`]):[\w:+-]{1,60}:`[~!]?([^`]+)`", r"`\1`"),
-    (r"(?<![\w`])`([^`<>]{1,200})`_(?!\w)", r"[\1][]"),
-    (r"\[#?([\w.-]+)\]_(?!\w)", r"[^\1]"),
-    (r"``(.+?)``", r"`\1`"),
-    (r"(?m)^\.\. \[#?([\w.-]+)\] ", r"[^\1]: "),
-    (r"(?m)^ *\.\. _`?([^`:\n]+)`?: +(\S+)$", r"[\1]: \2"),
-    (r"(?m)^ *\.\. _.*:(?: .*)?$", ""),
-    (r"(?m)^( *)#\. ", r"\g<1>1. "),
-    (r"\\ ", ""),
-    (r"(?m)^( *):(\w[\w ,*.-]*): +(?=\S)", r"\1- \2: "),
-)
+_IN_LINES = {
+    r"`([^`<]{1,500}?)\s*<([^<>`\s]+)>`__?": r"[\1](\2)",
+    r"(?<![\w`]):[\w:+-]{1,60}:`([^`<]+?)\s*<[^<>`]+>`": r"\1",
+    r"(?<![\w`]):(?:doc|numref|ref|term):`([^`]+)`": r"\1",
+    r"(?<![\w`]):[\w:+-]{1,60}:`[~!]?([^`]+)`": r"`\1`",
+    r"(?<![\w`])`([^`<>]{1,200})`_(?!\w)": r"[\1][]",
+    r"\[#?([\w.-]+)\]_(?!\w)": r"[^\1]",
+    r"``(.+?)``": r"`\1`",
+    r"(?m)^\.\. \[#?([\w.-]+)\] ": r"[^\1]: ",
+    r"(?m)^ *\.\. _`?([^`:\n]+)`?: +(\S+)$": r"[\1]: \2",
+    r"(?m)^ *\.\. _.*:(?: .*)?$": "",
+    r"(?m)^( *)#\. ": r"\g<1>1. ",
+    r"\\ ": "",
+    r"(?m)^( *):(\w[\w ,*.-]*): +(?=\S)": r"\1- \2: ",
+}
 
 _Match = re.Match[str]
 """What `_BLOCK` matches."""
@@ -85,7 +85,7 @@ def read_restructuredtext(file: Path) -> Iterator[Part]:
 def _to_markdown(text: str) -> str:
     lines = [line.rstrip() for line in text.expandtabs().splitlines()]
     parts = _FENCED.split(_BLOCK.sub(_block, "\n".join([*lines, ""])))  # text and code take turns
-    for pattern, replacement in _IN_LINES:
+    for pattern, replacement in _IN_LINES.items():
         parts[::2] = [re.sub(pattern, replacement, part) for part in parts[::2]]
     parts[::2] = [re.sub(r"\n{3,}", "\n\n", part) for part in parts[::2]]
     return "".join(parts).lstrip("\n")
