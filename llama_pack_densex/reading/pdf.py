@@ -18,7 +18,7 @@ from typing import Any
 from pypdfium2 import PdfDocument, raw  # type: ignore[import-untyped]
 
 from llama_pack_densex.reading.files import Part, titled
-from llama_pack_densex.reading.pdf_forms import Character, Field, insert_fields, read_fields
+from llama_pack_densex.reading.pdf_forms import Character, read_fields, with_fields
 from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, Lines, around, find_lines
 from llama_pack_densex.reading.pdf_order import is_upright, reading_order, turned, without_readings
 from llama_pack_densex.reading.pdf_paragraphs import find_wraps
@@ -136,10 +136,15 @@ def _read_layout(document: Any, page: Any) -> _Layout:
     wraps: dict[int, str] = {}
     if is_mapped and not fields:
         wraps = find_wraps(text, partial(_box_at, text_page), partial(_has_code_font, text_page))
-    text, boxes, origins = _with_fields(text, boxes, fields)
+    characters = with_fields(text, boxes, fields)
+    text = "".join(character.sign for character in characters)
+    if boxes:
+        boxes = {
+            place: character.box for place, character in enumerate(characters) if character.box
+        }
     tables: list[PdfTable] = []
     if may_have_tables:
-        tables = find_tables(text, boxes, frames, partial(_is_code, text_page, origins))
+        tables = find_tables(text, boxes, frames, partial(_is_code, text_page, characters))
     return _Layout(text, boxes, tables, wraps, all(map(_is_embedded, flat_texts)))
 
 
@@ -196,7 +201,7 @@ def _is_embedded(text_object: Any) -> bool:
     return bool(raw.FPDFFont_GetIsEmbedded(raw.FPDFTextObj_GetFont(text_object)))
 
 
-# Forms and columns
+# Columns
 
 _LEAST_BESIDE = 3  # stretches of text that stand beside the one before them, as lines of columns do
 _LEAST_UPRIGHT = 2
@@ -210,28 +215,6 @@ def _may_be_out_of_order(text_page: Any) -> bool:
     upright = sum(box.bottom - box.top > 2 * box.width for box in boxes)
     beside = sum(box.gap_beside(following) > box.size / 2 for box, following in pairwise(boxes))
     return beside >= _LEAST_BESIDE or upright >= _LEAST_UPRIGHT
-
-
-def _with_fields(
-    text: str,
-    boxes: Boxes,
-    fields: Sequence[Field],
-) -> tuple[str, dict[int, Box], Sequence[int | None]]:
-    """A page's text with the values of fields, where its characters stand, and where each was in
-    its text.
-    """
-    characters = [Character(sign, boxes.get(place), place) for place, sign in enumerate(text)]
-    insertions = insert_fields(fields, find_lines(text, boxes), len(text))
-    in_order = sorted(insertions, key=lambda insertion: insertion.place)
-    for insertion in reversed(in_order):
-        characters[insertion.place : insertion.place] = insertion.characters
-    new_text = "".join(character.sign for character in characters)
-    new_boxes = {
-        place: character.box
-        for place, character in enumerate(characters)
-        if boxes and character.box
-    }
-    return new_text, new_boxes, [character.origin for character in characters]
 
 
 def _in_reading_order(layout: _Layout, characters: Sequence[str], lines_of_tables: Lines) -> str:
@@ -266,9 +249,9 @@ _MOST_SEGMENTS = 200  # of a path
 _FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt\d")
 
 
-def _is_code(text_page: Any, origins: Sequence[int | None], place: int) -> bool:
+def _is_code(text_page: Any, characters: Sequence[Character], place: int) -> bool:
     """Whether the character at a place is of a font for code; what was filled into a form is not."""
-    origin = origins[place]
+    origin = characters[place].origin
     return origin is not None and _has_code_font(text_page, origin)
 
 
