@@ -5,12 +5,12 @@ Coordinates are in points from the top left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-_Item = TypeVar("_Item")
+from llama_pack_densex.reading.tables import runs
 
 HYPHENS = ("\x02", "\ufffe")
 """What PDFium puts for a hyphen that parts a word at the end of a line."""
@@ -81,19 +81,6 @@ class Line:
 
 
 Lines = Sequence[Line]
-
-
-def runs(
-    items: Iterable[_Item], goes_on: Callable[[list[_Item], _Item], bool]
-) -> list[list[_Item]]:
-    """Items in order, parted where one does not go on with the run before it."""
-    parted: list[list[_Item]] = []
-    for item in items:
-        if parted and goes_on(parted[-1], item):
-            parted[-1].append(item)
-        else:
-            parted.append([item])
-    return parted
 
 
 def find_lines(text: str, boxes: Boxes) -> list[Line]:

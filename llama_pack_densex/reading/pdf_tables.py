@@ -14,7 +14,7 @@ from functools import cache, partial
 from itertools import chain, dropwhile, pairwise, product
 from typing import NamedTuple
 
-from llama_pack_densex.reading.pdf_lines import Boxes, Line, right_of, rows_of, runs
+from llama_pack_densex.reading.pdf_lines import Boxes, Line, right_of, rows_of
 from llama_pack_densex.reading.tables import (
     Cell,
     Grid,
@@ -23,6 +23,7 @@ from llama_pack_densex.reading.tables import (
     is_figure,
     read_header,
     rows_with_text,
+    runs,
 )
 from llama_pack_densex.text.tokens import LEADER, on_one_line, words
 

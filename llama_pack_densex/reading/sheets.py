@@ -7,7 +7,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
-from itertools import chain, groupby, pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from llama_pack_densex.reading.tables import (
     record,
     row_texts,
     rows_with_text,
+    runs,
     take_form,
 )
 from llama_pack_densex.text.terminal import plain_logger
@@ -295,9 +296,7 @@ def _begins_as_form(tables: Sequence[Places]) -> bool:
 
 def _runs(numbers: Collection[float]) -> list[list[float]]:
     """Rows or columns in order, parted where one is empty."""
-    counted = enumerate(sorted(numbers))
-    groups = groupby(counted, key=lambda pair: pair[1] - pair[0])
-    return [[number for _, number in group] for _, group in groups]
+    return runs(sorted(numbers), lambda run, number: number == run[-1] + 1)
 
 
 def _is_apart(left: Places, right: Places) -> bool:

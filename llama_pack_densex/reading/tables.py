@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, filterfalse, groupby, product, takewhile
+from typing import TypeVar
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,21 @@ Grid = list[Row]
 
 Places = dict[tuple[float, float], Cell]
 """Cells by row and column; a merged cell comes first where it begins."""
+
+_Item = TypeVar("_Item")
+
+
+def runs(
+    items: Iterable[_Item], goes_on: Callable[[list[_Item], _Item], bool]
+) -> list[list[_Item]]:
+    """Items in order, parted where one does not go on with the run before it."""
+    parted: list[list[_Item]] = []
+    for item in items:
+        if parted and goes_on(parted[-1], item):
+            parted[-1].append(item)
+        else:
+            parted.append([item])
+    return parted
 
 
 def lay_out(rows: Iterable[Iterable[tuple[Cell, int, int]]]) -> Grid:

@@ -65,11 +65,12 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
         if part.kind in ("row", "code")
     }
     stated = {i: text for i, text in enumerate(propositions) if text.strip() and text not in whole}
-    findings = _other_language(passage.text, propositions)
     rows = {part.span: part.row for part in parts if part.row}
-    findings += _faults(passage, stated, rows)
-    findings += uncovered(passage.text, propositions, passage.context)
-    return findings
+    return [
+        *_other_language(passage.text, propositions),
+        *_faults(passage, stated, rows),
+        *uncovered(passage.text, propositions, passage.context),
+    ]
 
 
 def _faults(
