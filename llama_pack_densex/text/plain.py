@@ -9,7 +9,7 @@ text and PDF.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 from llama_pack_densex.text.layout import Line, Lines
@@ -415,7 +415,7 @@ def _is_full_of_wide_letters(line_break: _LineBreak) -> bool:
     return line_break.is_prose and is_long and line_break.share >= least_share
 
 
-_RULES: tuple[Callable[[_LineBreak], bool | None], ...] = (
+_RULES = (
     _behind_lone_marker,
     _before_indentation,
     _between_kinds,

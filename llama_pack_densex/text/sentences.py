@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from llama_pack_densex.text.layout import Span as Span
@@ -299,7 +299,7 @@ def _abbreviation_or_number(stop: _Stop) -> bool | None:
     return False if stop.mark == "." and (stop.is_behind_marker or _abbreviates(stop)) else None
 
 
-_RULES: tuple[Callable[[_Stop], bool | None], ...] = (
+_RULES = (
     _aside,
     _dots,
     _aside_of_law,
