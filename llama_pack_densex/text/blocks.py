@@ -15,7 +15,6 @@ from llama_pack_densex.text.layout import Block as Block
 from llama_pack_densex.text.layout import BlockKind, Line, Lines, Span, find_lines
 from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
 from llama_pack_densex.text.markdown import (
-    Structure,
     bare_row,
     grid_table,
     read_structure,
@@ -87,7 +86,7 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self._text = text
         self._lines = find_lines(text)
-        self._structure: Structure = read_structure(text, self._lines)
+        self._structure = read_structure(text, self._lines)
         self._indents: list[int] = []  # of the items around the last one that only its mark tells
 
     def blocks(self) -> Iterator[Block]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from llama_pack_densex.propositionizers.alignment import compare
 from llama_pack_densex.propositionizers.base import Finding
-from llama_pack_densex.propositionizers.checks.names import is_common_katakana, shortened
+from llama_pack_densex.propositionizers.checks.grounding import is_common_katakana, shortened
 from llama_pack_densex.propositionizers.checks.texts import ADDRESS, Text, taken_apart
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.links import searchable_text
