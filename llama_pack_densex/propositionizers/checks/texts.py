@@ -167,8 +167,7 @@ class Ground(Text):
 
     def has_name(self, number: Number) -> bool:
         """Whether a number occurs in the same name, or beside the same month."""
-        values = self.named[number.key, number.is_year]
-        return number.key != "" and bool(values & number.values)
+        return bool(self.named[number.key, number.is_year] & number.values)
 
     def has_other_in_name(self, number: Number) -> bool:
         """Whether a number is in a name, or beside a month, that occurs with another one or not at all."""
