@@ -35,6 +35,7 @@ class Number:
         shown: How it is written.
         start: Where it begins.
         after: The word that follows it, or the two characters where words are not parted.
+        is_year: Whether it may be a year, by its size.
         name: What it is a part of: "37signals", "Boeing 747"; else "".
         key: That without the number, or the month that it follows; else "".
         is_glued: Whether it is nothing but a part of that name.
@@ -46,6 +47,7 @@ class Number:
     shown: str
     start: int
     after: str
+    is_year: bool
     name: str = ""
     key: str = ""
     is_glued: bool = False
@@ -55,11 +57,6 @@ class Number:
     def is_plain(self) -> bool:
         """Whether it is told from a pronoun (one) and a part of a word (一)."""
         return self.values != {1.0} or self.shown[0].isdecimal()
-
-    @property
-    def is_year(self) -> bool:
-        """Whether it may be a year, by its size."""
-        return _may_be_year(self.shown, self.values)
 
     @property
     def counts(self) -> str:
@@ -107,12 +104,14 @@ def is_unit(text: str) -> bool:
 def _read(text: str, match: re.Match[str]) -> Number:
     start, end = match.span()
     values = _values_of(text, match)
+    is_year = "," not in match[0] and any(map(_is_year, values))
     number = Number(
         values=values,
-        unit=_unit_of(text, start, end, _may_be_year(match[0], values)),
+        unit=_unit_of(text, start, end, is_year),
         shown=match[0],
         start=start,
         after="".join(_AFTER.findall(text[end : end + 20])[:1]),
+        is_year=is_year,
         whole=_value(match[0]) if _ROUGH.fullmatch(match[0]) else None,
     )
     return number if number.unit not in _NO_UNITS else _with_name(number, text, end)
@@ -173,10 +172,6 @@ def _unit_of(text: str, start: int, end: int, is_year: bool) -> str:
         return unit.lastgroup
     thing = _THING.match(text, end)
     return "" if is_year or not thing or thing[1] in STOP_WORDS else THING
-
-
-def _may_be_year(shown: str, values: frozenset[float]) -> bool:
-    return "," not in shown and any(map(_is_year, values))
 
 
 def _is_year(value: float) -> bool:
