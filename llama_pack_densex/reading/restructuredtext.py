@@ -187,7 +187,7 @@ def _table(name: str, options: dict[str, str], body: str) -> str:
 
 def _markdown_table(header: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> str:
     """A table below the names of its columns, which are empty where it has none."""
-    width = max(map(len, (*header, *rows)), default=0)
+    width = max(map(len, rows), default=0)
     columns = [*zip_longest(*header, fillvalue="")] or [()] * width
     names = [" ".join(dict.fromkeys(filter(None, column))) for column in columns]
     return pipe_table(names, rows) if rows else ""

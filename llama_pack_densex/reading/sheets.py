@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import chain, pairwise
 from operator import itemgetter
 from pathlib import Path
+from statistics import mode
 from typing import Any
 from zipfile import ZipFile
 
@@ -114,10 +115,10 @@ def _read_csv(text: str, delimiter: str, has_escapes: bool) -> tuple[int, list[l
 
 def _count_titles(table: Sequence[Sequence[str]]) -> int:
     """How many lines stand above the names of columns: none of them has as many cells as the rows have."""
-    sizes = Counter(len(row) for row in table if len(row) > 1)
+    sizes = [len(row) for row in table if len(row) > 1]
     if not sizes:
         return 0
-    (size, _), *_ = sizes.most_common(1)
+    size = mode(sizes)
     first = next(y for y, row in enumerate(table) if len(row) == size)
     names, *rows = table[first:]
     are_names = not any(map(is_figure, names))
