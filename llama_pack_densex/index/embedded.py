@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from sqlite3 import Connection, DatabaseError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -215,7 +215,7 @@ class EmbeddedNodes(NodeStore):
             _update_documents(connection, {row.document_id for row in old_rows})
 
     @contextmanager
-    def _change(self) -> Iterator[sqlite3.Connection]:
+    def _change(self) -> Iterator[Connection]:
         """One change; what fails half-way leaves nothing."""
         connection = self.database.writing()
         try:
@@ -229,11 +229,11 @@ class EmbeddedNodes(NodeStore):
                 connection.execute("RELEASE change")
             else:
                 self.database.roll_back()
-            if isinstance(error, sqlite3.DatabaseError):
+            if isinstance(error, DatabaseError):
                 raise self.database.explained(error) from error
             raise
 
-    def _remove(self, connection: sqlite3.Connection, old: Collection[int]) -> None:
+    def _remove(self, connection: Connection, old: Collection[int]) -> None:
         if not old:
             return
         rows.remove_rows(connection, old)
@@ -244,7 +244,7 @@ class EmbeddedNodes(NodeStore):
             set_note(connection, _DIMENSION, "")
 
     def _add(
-        self, connection: sqlite3.Connection, records: Sequence[NodeRecord], contents: Sequence[str]
+        self, connection: Connection, records: Sequence[NodeRecord], contents: Sequence[str]
     ) -> list[int]:
         numbers = rows.add_rows(connection, records)
         values = (
@@ -265,7 +265,7 @@ class EmbeddedNodes(NodeStore):
         return numbers
 
     def _add_vectors(
-        self, connection: sqlite3.Connection, numbers: Sequence[int], nodes: Sequence[BaseNode]
+        self, connection: Connection, numbers: Sequence[int], nodes: Sequence[BaseNode]
     ) -> None:
         searched = [
             (number, node.embedding)
@@ -283,7 +283,7 @@ class EmbeddedNodes(NodeStore):
             vectors = np.array([embedding for _, embedding in searched], np.float32)
             self._vectors.add(connection, [number for number, _ in searched], vectors)
 
-    def _add_words(self, connection: sqlite3.Connection, records: dict[int, NodeRecord]) -> None:
+    def _add_words(self, connection: Connection, records: dict[int, NodeRecord]) -> None:
         if not records:
             return
         tokenizer = get_note(connection, _TOKENIZER)
@@ -625,11 +625,11 @@ def _own_words(note: str) -> Words | None:
     return words if isinstance(words, Words) else None
 
 
-def _is_empty(connection: sqlite3.Connection) -> bool:
+def _is_empty(connection: Connection) -> bool:
     return connection.execute("SELECT 1 FROM nodes LIMIT 1").fetchone() is None
 
 
-def _update_documents(connection: sqlite3.Connection, document_ids: Collection[str]) -> None:
+def _update_documents(connection: Connection, document_ids: Collection[str]) -> None:
     """Note the hash and the file of documents that changed: those of the first of their base nodes."""
     for document_id in document_ids:
         first = connection.execute(

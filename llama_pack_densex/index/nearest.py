@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
 import threading
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from sqlite3 import Connection
 
 import numpy as np
 
@@ -101,12 +101,12 @@ class VectorTable:
             if note is not None and self._is_there(note):
                 self._catch_up(connection)
 
-    def add(self, connection: sqlite3.Connection, rows: Sequence[int], vectors: Vectors) -> None:
+    def add(self, connection: Connection, rows: Sequence[int], vectors: Vectors) -> None:
         """Add the embeddings of rows that have none yet."""
         content = (vector.tobytes() for vector in vectors)
         connection.executemany("INSERT INTO vectors VALUES (?, ?)", zip(rows, content, strict=True))
 
-    def remove(self, connection: sqlite3.Connection, rows: Collection[int]) -> None:
+    def remove(self, connection: Connection, rows: Collection[int]) -> None:
         """Remove the embeddings of some rows."""
         select_by_row(connection, "DELETE FROM vectors WHERE row IN", rows)
         note = _read_note(connection)
@@ -116,7 +116,7 @@ class VectorTable:
 
     def search(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         embedding: Vectors,
         limit: int,
         allowed: Rows | None = None,
@@ -242,7 +242,7 @@ class VectorTable:
         return _joined(parts)
 
     def _compare(
-        self, connection: sqlite3.Connection, embedding: Vectors, wanted: Rows
+        self, connection: Connection, embedding: Vectors, wanted: Rows
     ) -> tuple[Rows, Cosines]:
         """Those of some rows that can be compared, with their cosines."""
         with self._lock:
@@ -255,7 +255,7 @@ class VectorTable:
             parts.append(_compare_stored(connection, embedding, missing))
         return _joined(parts)
 
-    def _catch_up(self, connection: sqlite3.Connection) -> None:
+    def _catch_up(self, connection: Connection) -> None:
         """Bring the graph and the rows beside it up to the state that is read."""
         note = _read_note(connection)
         held = self._note
@@ -368,7 +368,7 @@ def _save(draft: GraphDraft, pages: Iterable[Page], folder: Path, note: GraphNot
 
 
 def _nearest_there(
-    connection: sqlite3.Connection, candidates: Rows, similarities: Cosines, limit: int
+    connection: Connection, candidates: Rows, similarities: Cosines, limit: int
 ) -> list[FoundNode]:
     """The nearest of some rows that are still there; of equal ones the older first."""
     scores = np.round(np.clip(similarities, -1, 1), _DIGITS)
@@ -393,7 +393,7 @@ def _nearest_there(
 
 
 def _compare_stored(
-    connection: sqlite3.Connection, embedding: Vectors, wanted: Rows
+    connection: Connection, embedding: Vectors, wanted: Rows
 ) -> tuple[Rows, Cosines]:
     """Those of some rows that can be compared, by what the database has."""
     select = "SELECT row, vector FROM vectors WHERE row IN"
@@ -404,7 +404,7 @@ def _compare_stored(
     return rows, cosines(vectors, embedding)
 
 
-def _normalized_pages(connection: sqlite3.Connection, after: int) -> Iterator[Page]:
+def _normalized_pages(connection: Connection, after: int) -> Iterator[Page]:
     return (_normalized(*page) for page in _pages(connection, after))
 
 
@@ -420,7 +420,7 @@ def _normalized(rows: Rows, vectors: Vectors) -> Page:
     return rows[is_comparable], vectors[is_comparable] / lengths[is_comparable, None]
 
 
-def _pages(connection: sqlite3.Connection, after: int) -> Iterator[Page]:
+def _pages(connection: Connection, after: int) -> Iterator[Page]:
     """The embeddings of the rows after one, in order, some thousand at a time."""
     select = "SELECT row, vector FROM vectors WHERE row > ? ORDER BY row"
     cursor = connection.execute(select, (after,))
@@ -434,7 +434,7 @@ def _checksum(file: Path, size: int) -> int:
     return int(np.add.reduce(words, dtype=np.uint64)) ^ int(np.bitwise_xor.reduce(words))
 
 
-def _last_row(connection: sqlite3.Connection) -> int:
+def _last_row(connection: Connection) -> int:
     (last_row,) = connection.execute("SELECT coalesce(max(row), 0) FROM vectors").fetchone()
     return int(last_row)
 
@@ -444,10 +444,10 @@ def _joined(parts: Sequence[tuple[Rows, Cosines]]) -> tuple[Rows, Cosines]:
     return np.concatenate(rows), np.concatenate(similarities)
 
 
-def _read_note(connection: sqlite3.Connection) -> GraphNote | None:
+def _read_note(connection: Connection) -> GraphNote | None:
     text = get_note(connection, _NOTE)
     return GraphNote(**json.loads(text)) if text else None
 
 
-def _write_note(connection: sqlite3.Connection, note: GraphNote) -> None:
+def _write_note(connection: Connection, note: GraphNote) -> None:
     set_note(connection, _NOTE, json.dumps(asdict(note)))

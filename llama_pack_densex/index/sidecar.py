@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
+from sqlite3 import Connection
 
 from llama_index.core.schema import BaseNode
 from llama_index.core.utils import iter_batch
@@ -150,7 +150,7 @@ class WordsBeside:
         for records_due in iter_batch(due, _RECORDS_AT_ONCE):
             self._add(connection, records_due)
 
-    def _add(self, connection: sqlite3.Connection, records: Sequence[NodeRecord]) -> None:
+    def _add(self, connection: Connection, records: Sequence[NodeRecord]) -> None:
         assert self.words is not None, "words are told by something"
         searched = [record for record in records if record.granularity in _GRANULARITIES]
         numbers = rows.add_rows(connection, searched)
@@ -173,7 +173,7 @@ def _all(records: Records) -> Iterable[NodeRecord]:
     return (record for granularity in _GRANULARITIES for record in records(granularity))
 
 
-def _remove(connection: sqlite3.Connection, old: Sequence[rows.NodeRow]) -> None:
+def _remove(connection: Connection, old: Sequence[rows.NodeRow]) -> None:
     numbers = [row.row for row in old]
     keywords.remove_words(connection, numbers)
     rows.remove_rows(connection, numbers)
