@@ -35,6 +35,12 @@ _LARGE_LOG = 4_096 * _PAGES_OF_LOG  # bytes; taken over, it keeps its length
 _TEXTS_A_QUERY = 500  # fewer than SQLite takes arguments
 _ABOUT_SCHEMA = "CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
 _HEADER = b"SQLite format 3\0"
+_ERRORS_OF_THE_MACHINE = (
+    ("disk is full", errno.ENOSPC, DISK_IS_FULL),
+    ("readonly", errno.EROFS, "an index can be searched there, but not made or changed"),
+    ("locked", errno.EBUSY, "another process has been writing to it for too long; try again"),
+)
+_NOT_OPENED = "the system does not let the index be opened: see to that, and do not build it anew"
 _INODE = "inode"  # of the file that was written to; a copy has another one
 
 
@@ -243,24 +249,11 @@ class Database:
     def explained(self, error: DatabaseError) -> Exception:
         """The error that says what is wrong with the index, or with the machine, for one of SQLite."""
         text = str(error)
-        if "disk is full" in text:
-            return OSError(errno.ENOSPC, DISK_IS_FULL, self._where)
-        if "readonly" in text:
-            return OSError(
-                errno.EROFS, "an index can be searched there, but not made or changed", self._where
-            )
-        if "locked" in text:
-            return OSError(
-                errno.EBUSY,
-                "another process has been writing to it for too long; try again",
-                self._where,
-            )
+        for words, code, reason in _ERRORS_OF_THE_MACHINE:
+            if words in text:
+                return OSError(code, reason, self._where)
         if "unable to open" in text and self.file is not None and self.file.exists():
-            return OSError(
-                errno.EACCES,
-                "the system does not let the index be opened: see to that, and do not build it anew",
-                self._where,
-            )
+            return OSError(errno.EACCES, _NOT_OPENED, self._where)
         return self.damage(text)
 
     def _begin_process(self) -> None:

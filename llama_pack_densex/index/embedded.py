@@ -91,7 +91,6 @@ _HAS_WORDLESS = "wordless"  # whether there are nodes that have no tokens by it
 _MANIFEST = "manifest"
 
 _NONE = "none"
-_MOST_PASSING = 8  # filters of which it is remembered what passes them
 _RECORDS_AT_ONCE = 500
 
 
@@ -119,7 +118,7 @@ class EmbeddedNodes(NodeStore):
         self.folder = folder
         self.database = Database(None if folder is None else folder / FILE, _SCHEMA)
         self._vectors = nearest.VectorTable(self.database, folder)
-        self._passing: dict[str, Passing] = {}
+        self._passing = {}
         if self.database.is_a_copy:
             self._check_copy()
         self._vectors.prepare()
@@ -137,10 +136,6 @@ class EmbeddedNodes(NodeStore):
         from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
         return EmbeddedVectorStore(self.folder, nodes=self)
-
-    @property
-    def name(self) -> str:
-        return "EmbeddedVectorStore"
 
     @property
     def dimension(self) -> int | None:
@@ -288,10 +283,7 @@ class EmbeddedNodes(NodeStore):
             return
         tokenizer = get_note(connection, _TOKENIZER)
         words = self.words or _own_words(tokenizer)
-        earlier = connection.execute(
-            "SELECT 1 FROM nodes WHERE row < ? LIMIT 1", (min(records),)
-        ).fetchone()
-        if earlier is None:
+        if not _has_any(connection, f"SELECT 1 FROM nodes WHERE row < {min(records)}"):
             tokenizer = "" if words is None else words.note
             set_note(connection, _TOKENIZER, tokenizer)
             set_note(connection, _HAS_WORDLESS, "")
@@ -476,9 +468,7 @@ class EmbeddedNodes(NodeStore):
 
     def is_empty(self) -> bool:
         with self.database.reading() as connection:
-            return (
-                connection.execute(f"SELECT 1 FROM nodes WHERE {_OURS} LIMIT 1").fetchone() is None
-            )
+            return not _has_any(connection, f"SELECT 1 FROM nodes WHERE {_OURS}")
 
     def _kinds(self) -> Iterator[tuple[Any, ...]]:
         with self.database.reading() as connection:
@@ -505,14 +495,12 @@ class EmbeddedNodes(NodeStore):
     def wrong_words(self) -> str:
         without_words = (
             "SELECT 1 FROM nodes LEFT JOIN words USING (row) "
-            "WHERE granularity = 'passage' AND words.row IS NULL LIMIT 1"
+            "WHERE granularity = 'passage' AND words.row IS NULL"
         )
         with self.database.reading() as connection:
             if not get_note(connection, _TOKENIZER):
                 return ""
-            if connection.execute(without_words).fetchone() is not None or get_note(
-                connection, _HAS_WORDLESS
-            ):
+            if _has_any(connection, without_words) or get_note(connection, _HAS_WORDLESS):
                 return "passages have no words"
             return keywords.inconsistency(connection)
 
@@ -540,19 +528,9 @@ class EmbeddedNodes(NodeStore):
         }
         with self.database.reading() as connection:
             for finding, query in queries.items():
-                if connection.execute(f"{query} LIMIT 1").fetchone() is not None:
+                if _has_any(connection, query):
                     return finding
             return keywords.inconsistency(connection)
-
-    def passing(self, filters: MetadataFilters | None) -> Passing | None:
-        if filters is None or not filters.filters:
-            return None
-        key = repr(filters)
-        passing = self._passing_now(filters, self._passing.pop(key, Passing()))
-        self._passing[key] = passing
-        if len(self._passing) > _MOST_PASSING:
-            self._passing.pop(next(iter(self._passing)), None)
-        return passing
 
     def _passing_now(self, filters: MetadataFilters, earlier: Passing) -> Passing:
         """What passes filters, some of which was read earlier: rows do not change, so that only later ones
@@ -565,8 +543,8 @@ class EmbeddedNodes(NodeStore):
             "WHERE granularity = 'passage' AND row > ? ORDER BY row"
         )
         with self.database.reading() as connection:
-            version = self.version
-            if version == earlier.version:
+            state = self.state
+            if state == earlier.state:
                 return earlier
             later = connection.execute(select, (earlier.read_to,)).fetchall()
             (count,) = connection.execute(
@@ -586,7 +564,7 @@ class EmbeddedNodes(NodeStore):
             np.array([*passed.values(), *of_later], np.int64),
         )
         last_row = later[-1][0] if later else earlier.read_to
-        return Passing(ids, len(ids) / max(1, count), all_rows, self.database, version, last_row)
+        return Passing(ids, len(ids) / max(1, count), all_rows, self.database, state, last_row)
 
     def read_about(self) -> str | None:
         return self._note(_MANIFEST) or None
@@ -626,7 +604,12 @@ def _own_words(note: str) -> Words | None:
 
 
 def _is_empty(connection: Connection) -> bool:
-    return connection.execute("SELECT 1 FROM nodes LIMIT 1").fetchone() is None
+    return not _has_any(connection, "SELECT 1 FROM nodes")
+
+
+def _has_any(connection: Connection, select: str) -> bool:
+    """Whether a query selects anything."""
+    return connection.execute(f"{select} LIMIT 1").fetchone() is not None
 
 
 def _update_documents(connection: Connection, document_ids: Collection[str]) -> None:
@@ -646,12 +629,9 @@ def _update_documents(connection: Connection, document_ids: Collection[str]) -> 
 
 
 def _record_of(values: Sequence[Any]) -> NodeRecord:
-    start, end, is_unverified = values[11:14]
-    fields: list[Any] = [
-        *values[1:11],
-        None if start is None else (start, end),
-        bool(is_unverified),
-    ]
+    _, *fields, start, end, is_unverified = values
+    span = None if start is None else (start, end)
+    fields += [span, bool(is_unverified)]
     return NodeRecord(*fields)
 
 

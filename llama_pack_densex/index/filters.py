@@ -117,7 +117,7 @@ class Passing:
         share: How many they are of all.
         rows: In the embedded store, their rows and those of their units, in order.
         database: What these are rows of; None elsewhere.
-        version: The state of the store that was read.
+        state: The state of the store that was read.
         read_to: The last row that was read.
     """
 
@@ -127,7 +127,7 @@ class Passing:
         default_factory=lambda: np.empty(0, np.int64), compare=False
     )
     database: object = None
-    version: str = ""
+    state: object = ""
     read_to: int = 0
 
     def fetched(self, wanted: int) -> int:

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 Span = tuple[int, int]
 T = TypeVar("T")
 
+_MOST_PASSING = 8  # filters of which it is remembered what passes them
+
 
 class NodeStore(ABC):
     """The nodes of an index, of all granularities, read back by id.
@@ -70,8 +72,7 @@ class NodeStore(ABC):
 
     def __init__(self) -> None:
         self._last_change = object()
-        # in which state, by which filters
-        self._last_passing: tuple[object, str, Passing] | None = None
+        self._passing: dict[str, Passing] = {}  # by filters
 
     @property
     def dimension(self) -> int | None:
@@ -228,16 +229,15 @@ class NodeStore(ABC):
     def counts(self) -> IndexCounts:
         """Count the nodes."""
         kinds = Counter(self._kinds())
-        numbers: Counter[str] = Counter()
-        statuses: Counter[str] = Counter()
+        documents = {document_id for document_id, _, _ in kinds}
+        numbers = Counter[str]()
+        statuses = Counter[str]()
         for (_, granularity, status), number in kinds.items():
             numbers[granularity] += number
             if granularity == "passage" and status:
                 statuses[status] += number
         named: dict[str, Any] = {f"{unit}s": numbers[unit] for unit in get_args(Granularity)}
-        return IndexCounts(
-            len({document_id for document_id, _, _ in kinds}), **named, statuses=dict(statuses)
-        )
+        return IndexCounts(len(documents), **named, statuses=dict(statuses))
 
     def _kinds(self) -> Iterator[tuple[Any, ...]]:
         """Of each node, its document's id, its granularity and its status."""
@@ -257,20 +257,25 @@ class NodeStore(ABC):
         """The passages that pass filters by metadata; None where there are none to pass."""
         if filters is None or not filters.filters:
             return None
-        state, key = self.state, repr(filters)
-        last = self._last_passing
-        if last is None or last[:2] != (state, key):  # both sides of a hybrid search ask
-            count, ids = 0, []
-            for record in self.records("passage"):
-                count += 1
-                if matches(json.loads(record.metadata or "{}"), filters):
-                    ids.append(record.id)
-            last = self._last_passing = (
-                state,
-                key,
-                Passing(frozenset(ids), len(ids) / max(1, count)),
-            )
-        return last[2]
+        key = repr(filters)  # both sides of a hybrid search ask
+        passing = self._passing_now(filters, self._passing.pop(key, Passing()))
+        self._passing[key] = passing
+        if len(self._passing) > _MOST_PASSING:
+            self._passing.pop(next(iter(self._passing)), None)
+        return passing
+
+    def _passing_now(self, filters: MetadataFilters, earlier: Passing) -> Passing:
+        """What passes filters, of which an earlier state may be known."""
+        state = self.state
+        if state == earlier.state:
+            return earlier
+        count = 0
+        ids: set[str] = set()
+        for record in self.records("passage"):
+            count += 1
+            if matches(json.loads(record.metadata or "{}"), filters):
+                ids.add(record.id)
+        return Passing(frozenset(ids), len(ids) / max(1, count), state=state)
 
     def metadata_values(self) -> dict[str, list[Any]]:
         """The users' keys of the passages' metadata, each with its distinct values."""
@@ -336,9 +341,12 @@ class NodeRecord:
     @classmethod
     def of(cls, node: BaseNode) -> NodeRecord:
         """The record of a node that one of our parsers made."""
-        metadata, document_id = node.metadata, node.ref_doc_id or ""
+        metadata = node.metadata
+        document_id = node.ref_doc_id or ""
         granularity = str(metadata.get(GRANULARITY_KEY, ""))
-        of_passage = granularity == "passage"
+        as_json = str(metadata.get(ANSWERS_KEY, ""))
+        if granularity == "passage":
+            as_json = kept_as_json(metadata, document_id)
         return cls(
             id=node.node_id,
             document_id=document_id,
@@ -349,9 +357,7 @@ class NodeRecord:
             section=str(metadata.get(SECTION_KEY, "")),
             document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
             file=file_of(metadata) if metadata.get(DOCUMENT_HASH_KEY) else "",
-            metadata=kept_as_json(metadata, document_id)
-            if of_passage
-            else str(metadata.get(ANSWERS_KEY, "")),
+            metadata=as_json,
             span=span_of(node),
             unverified=bool(metadata.get(UNVERIFIED_KEY)),
         )
@@ -399,8 +405,8 @@ class KnownDocuments:
 
     def __init__(self, documents: Mapping[str, DocumentRecord]) -> None:
         self._records: dict[str, DocumentRecord] = {}
-        self._by_hash: defaultdict[str, dict[str, DocumentRecord]] = defaultdict(dict)
-        self._by_file: defaultdict[str, dict[str, DocumentRecord]] = defaultdict(dict)
+        self._by_hash = defaultdict[str, dict[str, DocumentRecord]](dict)
+        self._by_file = defaultdict[str, dict[str, DocumentRecord]](dict)
         for document_id, record in documents.items():
             self._add(document_id, record)
 
@@ -410,11 +416,11 @@ class KnownDocuments:
 
     def with_hash(self, document_hash: str) -> dict[str, DocumentRecord]:
         """The documents with some hash, by id."""
-        return dict(self._by_hash[document_hash])
+        return self._by_hash[document_hash]
 
     def in_file(self, file: str) -> dict[str, DocumentRecord]:
         """The documents that were read from a file, by id; none where it is not named."""
-        return dict(self._by_file[file]) if file else {}
+        return self._by_file[file] if file else {}
 
     def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
         """Note a change; see `NodeStore.replace`."""
@@ -452,10 +458,8 @@ class NodeLinks(NamedTuple):
     def of(cls, node: BaseNode) -> NodeLinks:
         """The links of a node."""
         parent = node.parent_node
-        return cls(
-            parent.node_id if parent else None,
-            tuple(child.node_id for child in node.child_nodes or []),
-        )
+        children = node.child_nodes or []
+        return cls(parent.node_id if parent else None, tuple(child.node_id for child in children))
 
 
 class FoundNode(NamedTuple):
