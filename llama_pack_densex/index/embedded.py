@@ -29,10 +29,13 @@ from llama_pack_densex.index.filters import Passing, matches
 from llama_pack_densex.index.keywords import Rows
 from llama_pack_densex.index.node_store import (
     DocumentRecord,
+    DocumentRecords,
     FoundNode,
+    Ids,
     KnownDocuments,
     NodeLinks,
     NodeRecord,
+    Nodes,
     NodeStore,
     check_question,
     kept_as_json,
@@ -182,7 +185,7 @@ class EmbeddedNodes(NodeStore):
     def roll_back(self) -> None:
         self.database.roll_back()
 
-    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         distinct = {node.node_id: node for node in nodes}
         contents = [_content_of(node) for node in distinct.values()]
         records = [NodeRecord.of(node) for node in distinct.values()]
@@ -202,7 +205,7 @@ class EmbeddedNodes(NodeStore):
             }
             _update_documents(connection, changed_documents)
 
-    def delete_nodes(self, node_ids: Sequence[str]) -> None:
+    def delete_nodes(self, node_ids: Ids) -> None:
         """Delete nodes by id."""
         with self._change() as connection:
             old_rows = rows.rows_with_ids(connection, node_ids)
@@ -259,9 +262,7 @@ class EmbeddedNodes(NodeStore):
         connection.executemany(f"INSERT INTO contents VALUES ({', '.join('?' * 10)})", values)
         return numbers
 
-    def _add_vectors(
-        self, connection: Connection, numbers: Sequence[int], nodes: Sequence[BaseNode]
-    ) -> None:
+    def _add_vectors(self, connection: Connection, numbers: Sequence[int], nodes: Nodes) -> None:
         searched = [
             (number, node.embedding)
             for number, node in zip(numbers, nodes, strict=True)
@@ -338,32 +339,30 @@ class EmbeddedNodes(NodeStore):
         copy._vectors.leave_no_trace()  # builds the graph that could not be copied
         copy.database.close()
 
-    def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+    def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
         contents = self._contents(node_ids)
         return {
             node_id: self._node_of(contents[node_id]) for node_id in node_ids if node_id in contents
         }
 
-    def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
+    def links(self, node_ids: Ids) -> dict[str, NodeLinks]:
         links = self._contents(node_ids, _LINKS)
         return {node_id: _links_in(of_node) for node_id, of_node in links.items()}
 
-    def _contents(self, node_ids: Sequence[str], column: str = "node") -> dict[str, str]:
+    def _contents(self, node_ids: Ids, column: str = "node") -> dict[str, str]:
         select = f"SELECT id, {column} FROM nodes JOIN contents USING (row) WHERE id IN"
         with self.database.reading() as connection:
             return dict(select_by_text(connection, select, node_ids))
 
-    def records_with_ids(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
+    def records_with_ids(self, node_ids: Ids) -> dict[str, NodeRecord]:
         records = self._records_selected("id IN", node_ids)
         return {record.id: record for record in records}
 
-    def records_of(
-        self, document_ids: Sequence[str], granularity: str | None = None
-    ) -> Iterator[NodeRecord]:
+    def records_of(self, document_ids: Ids, granularity: str | None = None) -> Iterator[NodeRecord]:
         records = self._records_selected(f"{_OURS} AND document_id IN", document_ids)
         return (record for record in records if granularity in (None, record.granularity))
 
-    def _records_selected(self, condition: str, texts: Sequence[str]) -> list[NodeRecord]:
+    def _records_selected(self, condition: str, texts: Ids) -> list[NodeRecord]:
         with self.database.reading() as connection:
             select = f"SELECT {_RECORD} FROM nodes JOIN contents USING (row) WHERE {condition}"
             return [_record_of(values) for values in select_by_text(connection, select, texts)]
@@ -400,9 +399,7 @@ class EmbeddedNodes(NodeStore):
                 connection, np.asarray(embedding, np.float32), limit, allowed
             )
 
-    def rows_of(
-        self, node_ids: Sequence[str] | None, document_ids: Sequence[str] | None
-    ) -> Rows | None:
+    def rows_of(self, node_ids: Ids | None, document_ids: Ids | None) -> Rows | None:
         """The rows of nodes with one of some ids and of one of some documents; None where neither is
         given."""
         if not node_ids and not document_ids:
@@ -448,13 +445,13 @@ class EmbeddedNodes(NodeStore):
         select = "SELECT row, id FROM nodes WHERE row > ? ORDER BY row LIMIT ?"
         return [node_id for _, node_id in self.database.rows(select)]
 
-    def documents(self) -> dict[str, DocumentRecord]:
+    def documents(self) -> DocumentRecords:
         return self._documents_where("1")
 
     def known_documents(self) -> KnownDocuments:
         return _DocumentTable(self)
 
-    def _documents_where(self, condition: str, *arguments: str) -> dict[str, DocumentRecord]:
+    def _documents_where(self, condition: str, *arguments: str) -> DocumentRecords:
         select = f"SELECT id, hash, file FROM documents WHERE {condition}"
         with self.database.reading() as connection:
             return {
@@ -462,7 +459,7 @@ class EmbeddedNodes(NodeStore):
                 for document_id, document_hash, file in connection.execute(select, arguments)
             }
 
-    def node_ids(self, document_ids: Sequence[str]) -> set[str]:
+    def node_ids(self, document_ids: Ids) -> set[str]:
         with self.database.reading() as connection:
             return {row.id for row in rows.rows_of_documents(connection, document_ids)}
 
@@ -587,13 +584,13 @@ class _DocumentTable(KnownDocuments):
     def get(self, document_id: str) -> DocumentRecord | None:
         return self._nodes._documents_where("id = ?", document_id).get(document_id)
 
-    def with_hash(self, document_hash: str) -> dict[str, DocumentRecord]:
+    def with_hash(self, document_hash: str) -> DocumentRecords:
         return self._nodes._documents_where("hash = ?", document_hash)
 
-    def in_file(self, file: str) -> dict[str, DocumentRecord]:
+    def in_file(self, file: str) -> DocumentRecords:
         return self._nodes._documents_where("file != '' AND file = ?", file)
 
-    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         """Nothing to do: the database has changed."""
 
 
@@ -612,7 +609,7 @@ def _has_any(connection: Connection, select: str) -> bool:
     return connection.execute(f"{select} LIMIT 1").fetchone() is not None
 
 
-def _update_documents(connection: Connection, document_ids: Collection[str]) -> None:
+def _update_documents(connection: Connection, document_ids: Ids) -> None:
     """Note the hash and the file of documents that changed: those of the first of their base nodes."""
     for document_id in document_ids:
         first = connection.execute(

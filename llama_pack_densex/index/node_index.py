@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -29,11 +29,13 @@ from llama_pack_densex.index.manifest import (
     while_it_changes,
 )
 from llama_pack_densex.index.node_store import (
-    DocumentRecord,
+    DocumentRecords,
     FoundNode,
+    Ids,
     IndexCounts,
     NodeLinks,
     NodeRecord,
+    Nodes,
     NodeStore,
     nowhere,
     same_dimension,
@@ -107,7 +109,7 @@ class NodeIndex:
             self.store.keeper = self
 
     def records(
-        self, granularity: str | None = None, document_ids: Sequence[str] | None = None
+        self, granularity: str | None = None, document_ids: Ids | None = None
     ) -> Iterator[NodeRecord]:
         """All nodes in short, or those of one granularity, and of some documents."""
 
@@ -120,7 +122,7 @@ class NodeIndex:
 
         yield from chain(*self.reading(begin))
 
-    def documents(self) -> dict[str, DocumentRecord]:
+    def documents(self) -> DocumentRecords:
         """The documents of the index by id."""
         return self.reading(self.store.documents)
 
@@ -132,7 +134,7 @@ class NodeIndex:
         """The keys of the passages' metadata, each with its distinct values."""
         return self.reading(self.store.metadata_values)
 
-    def passage_texts(self, document_ids: Sequence[str]) -> list[str]:
+    def passage_texts(self, document_ids: Ids) -> list[str]:
         """The texts of the passages of some documents."""
         return [record.text for record in self.records("passage", document_ids)]
 
@@ -178,16 +180,16 @@ class NodeIndex:
         elif self._folder is not None:
             self.beside.settle(self._folder.data, self.store.records)
 
-    def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+    def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
         """Read nodes in one batch; ids that are not there are left out."""
         return self.reading(lambda: self.store.fetch(node_ids))
 
-    def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
+    def links(self, node_ids: Ids) -> dict[str, NodeLinks]:
         """What is above and below some nodes, by id; ids that are not there are left out."""
         return self.reading(lambda: self.store.links(node_ids))
 
     def read(
-        self, node_ids: Sequence[str], record_ids: Sequence[str]
+        self, node_ids: Ids, record_ids: Ids
     ) -> tuple[dict[str, BaseNode], dict[str, NodeRecord]]:
         """Read some nodes whole and others in short, in one batch; ids that are not there are left out."""
         return self.reading(
@@ -222,7 +224,7 @@ class NodeIndex:
         self.missing_links += len(missing)
         return answer
 
-    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         """Write nodes in place of all nodes of some documents, embedding what is not; see
         `NodeStore.replace`."""
         if not document_ids and not nodes:
@@ -232,7 +234,7 @@ class NodeIndex:
             self.store.replace(document_ids, nodes)
             self.beside.replace(document_ids, nodes)
 
-    def delete(self, document_ids: Sequence[str]) -> list[str]:
+    def delete(self, document_ids: Ids) -> list[str]:
         """Delete documents, and say which of them were there."""
         distinct = list(dict.fromkeys(document_ids))
         # not by `documents`: of some the store may have but a part, since a writer was stopped
@@ -419,7 +421,7 @@ class NodeIndex:
         finally:
             self.changed = True
 
-    def _embed(self, nodes: Sequence[BaseNode]) -> None:
+    def _embed(self, nodes: Nodes) -> None:
         """Embed the nodes that have no embedding.
 
         Raises:
@@ -434,11 +436,16 @@ class NodeIndex:
             for batch in iter_batch(searched, _EMBEDDED_AT_ONCE):
                 self._embed_batch(self.embed_model, batch)
         embedded = [node for node in nodes if node.embedding is not None]
-        _require_finite(embedded)
+        for node in embedded:
+            if not np.isfinite(np.sum(node.get_embedding())):
+                raise ValueError(
+                    f"the embedding of a text of document {node.ref_doc_id!r} is not finite: look into the "
+                    "embedding model"
+                )
         if embedded and not self.store.is_embedded:
             self._place_others(nodes, {str(len(node.get_embedding())) for node in embedded})
 
-    def _place_others(self, nodes: Sequence[BaseNode], dimensions: set[str]) -> None:
+    def _place_others(self, nodes: Nodes, dimensions: set[str]) -> None:
         """Embed sections, which nobody searches: other stores want an embedding of each node."""
         if self.store.dimension is not None:
             dimensions.add(str(self.store.dimension))
@@ -447,7 +454,7 @@ class NodeIndex:
             if node.embedding is None:
                 node.embedding = nowhere(dimension)
 
-    def _embed_batch(self, embed_model: BaseEmbedding, nodes: Sequence[BaseNode]) -> None:
+    def _embed_batch(self, embed_model: BaseEmbedding, nodes: Nodes) -> None:
         embeddings = embed_texts(embed_model, [embedded_text(node) for node in nodes])
         if len(embeddings) != len(nodes):  # none of them is sure to be of its text
             raise ValueError(
@@ -459,15 +466,6 @@ class NodeIndex:
                 object.__setattr__(node, "embedding", np.asarray(embedding, np.float32))
             else:
                 node.embedding = embedding
-
-
-def _require_finite(embedded: Sequence[BaseNode]) -> None:
-    for node in embedded:
-        if not np.isfinite(np.sum(node.get_embedding())):
-            where = f"of document {node.ref_doc_id!r}"
-            raise ValueError(
-                f"the embedding of a text {where} is not finite: look into the embedding model"
-            )
 
 
 def about(store: NodeStore) -> Manifest | None:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from llama_pack_densex.index.words import Words
 
 Span = tuple[int, int]
+Ids = Collection[str]
+"""Of nodes, passages or documents."""
+Nodes = Sequence[BaseNode]
 T = TypeVar("T")
 
 _MOST_PASSING = 8  # filters of which it is remembered what passes them
@@ -162,7 +165,7 @@ class NodeStore(ABC):
         return type(self.vector_store).__name__
 
     @abstractmethod
-    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         """Write nodes in place of all nodes of some documents, and of those that have the same ids.
 
         After a stop in between, `documents` does not have the hash of a document that is not whole.
@@ -174,14 +177,14 @@ class NodeStore(ABC):
         """
 
     @abstractmethod
-    def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+    def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
         """Read whole nodes in one batch."""
 
-    def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
+    def links(self, node_ids: Ids) -> dict[str, NodeLinks]:
         """What is above and below some nodes, by id; the nodes need not be read whole for it."""
         return {node_id: NodeLinks.of(node) for node_id, node in self.fetch(node_ids).items()}
 
-    def records_with_ids(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
+    def records_with_ids(self, node_ids: Ids) -> dict[str, NodeRecord]:
         """Nodes in short, by id."""
         return {node_id: NodeRecord.of(node) for node_id, node in self.fetch(node_ids).items()}
 
@@ -201,9 +204,7 @@ class NodeStore(ABC):
         What others wrote into the same store and is not of our parsers is left out.
         """
 
-    def records_of(
-        self, document_ids: Sequence[str], granularity: str | None = None
-    ) -> Iterator[NodeRecord]:
+    def records_of(self, document_ids: Ids, granularity: str | None = None) -> Iterator[NodeRecord]:
         """The nodes of some documents in short, in any order, or those of one granularity."""
         for node in self.fetch(sorted(self.node_ids(document_ids))).values():
             record = NodeRecord.of(node)
@@ -211,7 +212,7 @@ class NodeStore(ABC):
                 yield record
 
     @abstractmethod
-    def documents(self) -> dict[str, DocumentRecord]:
+    def documents(self) -> DocumentRecords:
         """The documents by id, as they are in the store now, whoever wrote them."""
 
     def known_documents(self) -> KnownDocuments:
@@ -219,7 +220,7 @@ class NodeStore(ABC):
         return KnownDocuments(self.documents())
 
     @abstractmethod
-    def node_ids(self, document_ids: Sequence[str]) -> set[str]:
+    def node_ids(self, document_ids: Ids) -> set[str]:
         """The ids of all nodes of some documents."""
 
     def is_empty(self) -> bool:
@@ -396,6 +397,10 @@ class DocumentRecord:
     file: str = ""
 
 
+DocumentRecords = dict[str, DocumentRecord]
+"""Documents by id."""
+
+
 class KnownDocuments:
     """The documents of a store by id, by hash and by file, as they are while somebody writes there.
 
@@ -403,10 +408,10 @@ class KnownDocuments:
         documents: Those that are there now.
     """
 
-    def __init__(self, documents: Mapping[str, DocumentRecord]) -> None:
-        self._records: dict[str, DocumentRecord] = {}
-        self._by_hash = defaultdict[str, dict[str, DocumentRecord]](dict)
-        self._by_file = defaultdict[str, dict[str, DocumentRecord]](dict)
+    def __init__(self, documents: DocumentRecords) -> None:
+        self._records: DocumentRecords = {}
+        self._by_hash = defaultdict[str, DocumentRecords](dict)
+        self._by_file = defaultdict[str, DocumentRecords](dict)
         for document_id, record in documents.items():
             self._add(document_id, record)
 
@@ -414,15 +419,15 @@ class KnownDocuments:
         """A document; None if it is not there."""
         return self._records.get(document_id)
 
-    def with_hash(self, document_hash: str) -> dict[str, DocumentRecord]:
+    def with_hash(self, document_hash: str) -> DocumentRecords:
         """The documents with some hash, by id."""
         return self._by_hash[document_hash]
 
-    def in_file(self, file: str) -> dict[str, DocumentRecord]:
+    def in_file(self, file: str) -> DocumentRecords:
         """The documents that were read from a file, by id; none where it is not named."""
         return self._by_file[file] if file else {}
 
-    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         """Note a change; see `NodeStore.replace`."""
         for document_id in document_ids:
             self._remove(document_id)

@@ -3,12 +3,12 @@ hit."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from sqlite3 import Connection
 from typing import NamedTuple
 
 from llama_pack_densex.index.database import select_by_row, select_by_text
-from llama_pack_densex.index.node_store import NodeRecord
+from llama_pack_densex.index.node_store import Ids, NodeRecord
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS nodes (
@@ -85,7 +85,7 @@ def rows_of_documents(connection: Connection, document_ids: Iterable[str]) -> li
     return _rows_where(connection, "document_id", document_ids)
 
 
-def units_of_passages(connection: Connection, passage_ids: Collection[str]) -> list[NodeRow]:
+def units_of_passages(connection: Connection, passage_ids: Ids) -> list[NodeRow]:
     """The rows of all units that lead to some passages."""
     return _rows_where(connection, "passage_id != '' AND passage_id", passage_ids)
 

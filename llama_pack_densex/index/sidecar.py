@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from sqlite3 import Connection
 
-from llama_index.core.schema import BaseNode
 from llama_index.core.utils import iter_batch
 
 from llama_pack_densex.index import keywords, rows
 from llama_pack_densex.index.database import Database, get_note, set_note
-from llama_pack_densex.index.node_store import NodeRecord
+from llama_pack_densex.index.node_store import Ids, NodeRecord, Nodes
 from llama_pack_densex.index.words import Words
 
 FILE = "words.db"
@@ -98,7 +97,7 @@ class WordsBeside:
                 set_note(self._database.writing(), _STATE, state)
                 self._database.commit()
 
-    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         """Note a change, after it was made in the store; see `NodeStore.replace`."""
         with self._changing:
             if self._database is None:

@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -115,8 +115,8 @@ def _mended(nodes: NodeIndex, manifest: Manifest, report: CheckReport) -> CheckR
     if any(fault.kind == "graph" for fault in report.faults):
         nodes.store.compact()
     left = {fault.text for fault in _faults(nodes, manifest)}
-    mended = (Fault(f.kind, f.text, f.documents, mended=f.text not in left) for f in report.faults)
-    return CheckReport(report.folder, nodes.store.counts(), tuple(mended), tuple(removed))
+    faults = tuple(replace(fault, mended=fault.text not in left) for fault in report.faults)
+    return CheckReport(report.folder, nodes.store.counts(), faults, tuple(removed))
 
 
 def _faults(nodes: NodeIndex, manifest: Manifest) -> Iterator[Fault]:

@@ -21,7 +21,7 @@ from llama_pack_densex.index.keywords import (
     add_words,
     read_words,
 )
-from llama_pack_densex.index.node_store import NodeRecord
+from llama_pack_densex.index.node_store import Ids, NodeRecord
 from llama_pack_densex.index.rows import units_of_passages
 from llama_pack_densex.node_parsers.metadata import TITLE_KEY
 from llama_pack_densex.text.links import searchable_text
@@ -184,7 +184,7 @@ class Words:
         )
 
 
-def _stated(connection: Connection, passage_ids: Sequence[str]) -> dict[str, list[str]]:
+def _stated(connection: Connection, passage_ids: Ids) -> dict[str, list[str]]:
     """The words of each passage's propositions and questions that may count as its own, by the passage's
     id."""
     units = {

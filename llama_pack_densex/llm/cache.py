@@ -26,6 +26,8 @@ from llama_pack_densex.text.terminal import plain_logger
 logger = plain_logger(__name__)
 
 T = TypeVar("T")
+Outcome = Reply | Failure
+"""What came of a request: a reply, or why there is none."""
 
 KEPT_FAILURES = ("too_long", "filtered")
 """Failures that would come back unchanged."""
@@ -104,7 +106,7 @@ class ReplyCache:
         self._connections: dict[int, _Connection] = {}  # by process
         self._seen_claims: dict[str, _SeenClaim] = {}  # those of others, by key
 
-    def get(self, key: str) -> Reply | Failure | None:
+    def get(self, key: str) -> Outcome | None:
         """What is kept under a key; None if there is nothing, or it is too old or unreadable.
 
         Raises:
@@ -122,7 +124,7 @@ class ReplyCache:
             )
             return None
 
-    def put(self, key: str, outcome: Reply | Failure) -> None:
+    def put(self, key: str, outcome: Outcome) -> None:
         """Keep an outcome, in place of an earlier one. It is safe when this returns.
 
         Args:
@@ -338,7 +340,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _encode(outcome: Reply | Failure) -> str:
+def _encode(outcome: Outcome) -> str:
     if isinstance(outcome, Reply):
         fields = {"text": outcome.text, "finish": outcome.finish, "usage": astuple(outcome.usage)}
     else:
@@ -349,7 +351,7 @@ def _encode(outcome: Reply | Failure) -> str:
     )
 
 
-def _decode(fields: Any) -> Reply | Failure:
+def _decode(fields: Any) -> Outcome:
     if "failure" in fields:
         return Failure(fields["failure"], fields["summary"])
     return Reply(fields["text"], fields["finish"], Usage(*fields["usage"]))

@@ -27,7 +27,7 @@ from llama_pack_densex.llm.errors import (
     refuses_schema,
 )
 from llama_pack_densex.llm.reference import secrets_of
-from llama_pack_densex.llm.usage import Messages, attribute
+from llama_pack_densex.llm.usage import Arguments, Messages, attribute
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
@@ -118,7 +118,7 @@ class Endpoint:
                 return response
 
     def predict(
-        self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool = False
+        self, prompt: BasePromptTemplate, values: Arguments, streaming: bool = False
     ) -> Any:
         """Ask as core's `predict` and `stream` do, which drop why the LLM ended.
 
@@ -134,7 +134,7 @@ class Endpoint:
         return _rest_of(response, patience) if streaming else response
 
     async def apredict(
-        self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool = False
+        self, prompt: BasePromptTemplate, values: Arguments, streaming: bool = False
     ) -> Any:
         """What `predict` does, asynchronously."""
         method, request, settings = self._request(prompt, values, streaming)
@@ -143,8 +143,8 @@ class Endpoint:
         return _arest_of(response, patience) if streaming else response
 
     def _request(
-        self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool
-    ) -> tuple[str, Messages | str, dict[str, Any]]:
+        self, prompt: BasePromptTemplate, values: Arguments, streaming: bool
+    ) -> tuple[str, Messages | str, Arguments]:
         """By which method a prompt is sent, as what, and with which settings."""
         kind = "stream_" if streaming else ""
         if self.llm.metadata.is_chat_model:
@@ -155,9 +155,7 @@ class Endpoint:
 class _Attempt:
     """One request, which is sent until nothing of it is refused."""
 
-    def __init__(
-        self, endpoint: Endpoint, request: Messages | str, settings: dict[str, Any]
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, request: Messages | str, settings: Arguments) -> None:
         self._endpoint = endpoint
         self._request = request
         self._settings = {
@@ -405,7 +403,7 @@ def _without_parameter(llm: LLM, name: str, not_given: Any) -> LLM:
         kwargs[name] = not_given
     if name == "logprobs":
         kwargs["top_logprobs"] = not_given
-    update: dict[str, Any] = {"additional_kwargs": kwargs}
+    update: Arguments = {"additional_kwargs": kwargs}
     if name in _UNSET:
         update[_UNSET[name]] = None
     return llm.model_copy(update=update)

@@ -143,11 +143,13 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
     keys = _keys(llm)
     settings = {}
     lost = []
-    for name, value in _changed_settings(llm):
-        if name in keys:
+    for name, info in type(llm).model_fields.items():
+        value = getattr(llm, name, None)
+        value = getattr(value, "value", value)  # of an enumeration
+        if name in _UNIMPORTANT or name in keys or _is_default(value, info):
             continue
         if _is_harmless(name, value) and value == _without_credentials(value):
-            settings[type(llm).model_fields[name].alias or name] = value
+            settings[info.alias or name] = value
             name_place(value if isinstance(value, str) else None)
         else:
             lost.append(name)
@@ -164,37 +166,24 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
     )
 
 
-def _changed_settings(llm: LLM) -> Iterator[tuple[str, Any]]:
-    """An LLM's settings that matter and differ from their defaults."""
-    for name, info in type(llm).model_fields.items():
-        value = getattr(llm, name, None)
-        value = getattr(value, "value", value)  # of an enumeration
-        if name not in _UNIMPORTANT and not _is_default(value, info):
-            yield name, value
-
-
 def output_settings(llm: LLM) -> dict[str, Any]:
     """What an LLM's output depends on, as JSON values without secrets, for a fingerprint."""
     names = [name for name in type(llm).model_fields if name in _OUTPUT_SETTINGS]
     settings = {name: getattr(llm, name, None) for name in names}
     if not any(map(settings.get, MODEL_FIELDS)):
         settings["model"] = llm.metadata.model_name
-    plain = {
+    settings = {
         name: value for name, value in settings.items() if value is not None and _is_plain(value)
     }
-    return plain | _sent_besides(llm)
-
-
-def _sent_besides(llm: LLM) -> dict[str, Any]:
-    """An LLM's address and the `additional_kwargs` that its output depends on."""
-    besides: dict[str, Any] = {}
-    if address := _address_of(llm):
-        besides["address"] = address
-    if kwargs := _without_secrets(getattr(llm, "additional_kwargs", None) or {}):
-        besides["additional_kwargs"] = {
-            k: v for k, v in kwargs.items() if k not in _NOT_OF_THE_OUTPUT
+    address = _address_of(llm)
+    if address:
+        settings["address"] = address
+    kwargs = _without_secrets(getattr(llm, "additional_kwargs", None) or {})
+    if kwargs:
+        settings["additional_kwargs"] = {
+            name: value for name, value in kwargs.items() if name not in _NOT_OF_THE_OUTPUT
         }
-    return besides
+    return settings
 
 
 def _address_of(llm: LLM) -> str:

@@ -19,6 +19,8 @@ from typing_extensions import Self
 
 Messages = Sequence[ChatMessage]
 Response = ChatResponse | CompletionResponse
+Arguments = dict[str, Any]
+"""By name, as a call takes them."""
 Finish = Literal["stop", "length", "filtered", "refused", "failed", ""]
 
 
