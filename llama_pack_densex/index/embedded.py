@@ -38,11 +38,11 @@ from llama_pack_densex.index.node_store import (
     Nodes,
     NodeStore,
     check_question,
+    granularity_of,
     kept_as_json,
     same_dimension,
 )
 from llama_pack_densex.index.words import Words, words_in
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 
 if TYPE_CHECKING:
     from llama_pack_densex.index.node_index import NodeIndex
@@ -123,16 +123,13 @@ class EmbeddedNodes(NodeStore):
         self._vectors = nearest.VectorTable(self.database, folder)
         self._passing = {}
         if self.database.is_a_copy:
-            self._check_copy()
+            # refuses what was copied while it was written to: pages of several states of the file
+            self.database.check()
+            finding = self.inconsistency()
+            if finding:
+                raise self.database.damage(finding)
+            self.database.accept_copy()
         self._vectors.prepare()
-
-    def _check_copy(self) -> None:
-        """Refuse what was copied while it was written to: pages of several states of the file."""
-        self.database.check()
-        finding = self.inconsistency()
-        if finding:
-            raise self.database.damage(finding)
-        self.database.accept_copy()
 
     @property
     def vector_store(self) -> EmbeddedVectorStore:  # type: ignore[override]  # not kept: they would keep one another
@@ -149,10 +146,6 @@ class EmbeddedNodes(NodeStore):
     def version(self) -> str:
         """The number of the last change, always of as many digits."""
         return self._note(_VERSION).zfill(12)
-
-    @property
-    def state(self) -> object:
-        return self.version
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -266,7 +259,7 @@ class EmbeddedNodes(NodeStore):
         searched = [
             (number, node.embedding)
             for number, node in zip(numbers, nodes, strict=True)
-            if node.metadata.get(GRANULARITY_KEY) != "section"
+            if granularity_of(node) != "section"
         ]
         dimensions = {
             _NONE if embedding is None else str(len(embedding)) for _, embedding in searched

@@ -37,6 +37,7 @@ from llama_pack_densex.index.node_store import (
     NodeRecord,
     Nodes,
     NodeStore,
+    granularity_of,
     nowhere,
     same_dimension,
 )
@@ -44,7 +45,7 @@ from llama_pack_densex.index.sidecar import FILE as WORDS_FILE
 from llama_pack_densex.index.sidecar import WordsBeside
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.llm.endpoint import embed_texts
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, embedded_text
+from llama_pack_densex.node_parsers.metadata import embedded_text
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
@@ -331,7 +332,10 @@ class NodeIndex:
         folder = self._folder
         with self._threads, nullcontext() if folder is None else writing_to(folder.path):
             if folder is not None:
-                self._catch_up(folder)
+                manifest = Manifest.read(folder.path) if is_index(folder.path) else None
+                self._check_same(folder, manifest)
+                if manifest is not None:
+                    self._follow(folder)
             if self.current is not None and not self.store.is_embedded:
                 of_store = about(self.store)
                 if of_store is None or of_store.version != self.current.version:
@@ -394,12 +398,6 @@ class NodeIndex:
         self.beside.done(version)
         return manifest
 
-    def _catch_up(self, folder: IndexFolder) -> None:
-        manifest = Manifest.read(folder.path) if is_index(folder.path) else None
-        self._check_same(folder, manifest)
-        if manifest is not None:
-            self._follow(folder)
-
     def _check_same(self, folder: IndexFolder, manifest: Manifest | None) -> None:
         data = manifest.data if manifest is not None else ""
         if data != (self.current.data if self.current is not None else ""):
@@ -431,7 +429,7 @@ class NodeIndex:
             searched = [
                 node
                 for node in nodes
-                if node.embedding is None and node.metadata.get(GRANULARITY_KEY) != "section"
+                if node.embedding is None and granularity_of(node) != "section"
             ]
             for batch in iter_batch(searched, _EMBEDDED_AT_ONCE):
                 self._embed_batch(self.embed_model, batch)
@@ -443,10 +441,11 @@ class NodeIndex:
                     "embedding model"
                 )
         if embedded and not self.store.is_embedded:
-            self._place_others(nodes, {str(len(node.get_embedding())) for node in embedded})
+            self._place_others(nodes, embedded)
 
-    def _place_others(self, nodes: Nodes, dimensions: set[str]) -> None:
+    def _place_others(self, nodes: Nodes, embedded: Nodes) -> None:
         """Embed sections, which nobody searches: other stores want an embedding of each node."""
+        dimensions = {str(len(node.get_embedding())) for node in embedded}
         if self.store.dimension is not None:
             dimensions.add(str(self.store.dimension))
         dimension = int(same_dimension(dimensions) or 0)

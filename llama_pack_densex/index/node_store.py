@@ -290,7 +290,7 @@ class NodeStore(ABC):
     @property
     def state(self) -> object:
         """Something else after each change."""
-        return self._last_change
+        return self.version or self._last_change
 
     def _changed(self) -> None:
         """Note a change; called after it, so that no question in between keeps what it read for later."""
@@ -344,7 +344,7 @@ class NodeRecord:
         """The record of a node that one of our parsers made."""
         metadata = node.metadata
         document_id = node.ref_doc_id or ""
-        granularity = str(metadata.get(GRANULARITY_KEY, ""))
+        granularity = granularity_of(node)
         as_json = str(metadata.get(ANSWERS_KEY, ""))
         if granularity == "passage":
             as_json = kept_as_json(metadata, document_id)
@@ -374,6 +374,11 @@ def kept_as_json(content: dict[str, Any], document_id: str | None) -> str:
         return json.dumps(content, ensure_ascii=False)
     except (TypeError, ValueError):  # of a node that is not of our parsers, whose metadata is plain
         return json.dumps(kept_metadata(content, document_id), ensure_ascii=False)
+
+
+def granularity_of(node: BaseNode) -> str:
+    """What a node is; empty for one that is not of our parsers."""
+    return str(node.metadata.get(GRANULARITY_KEY, ""))
 
 
 def span_of(node: BaseNode) -> Span | None:

@@ -85,10 +85,7 @@ class WordsBeside:
 
     def begin(self) -> None:
         """A change of the store follows, which a stop may leave half done."""
-        with self._changing:
-            if self._database is not None and self._database.file is not None:
-                set_note(self._database.writing(), _STATE, "")
-                self._database.commit()
+        self.done("")  # which is no state
 
     def done(self, state: str) -> None:
         """All nodes of this state of the store have their words."""

@@ -21,11 +21,11 @@ from llama_pack_densex.index.manifest import (
     while_it_changes,
 )
 from llama_pack_densex.index.node_index import NodeIndex
-from llama_pack_densex.index.node_store import IndexCounts, NodeLinks
+from llama_pack_densex.index.node_store import IndexCounts, NodeLinks, granularity_of
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.node_parsers.ids import PIECE
-from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, STATUS_KEY
 
 UNITS = ("proposition", "sentence", "question")
 _MOST_EXAMPLES = 5
@@ -144,7 +144,7 @@ def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
     for node in nodes.all_nodes():
         document = node.ref_doc_id or ""
         document_hash = str(node.metadata.get(DOCUMENT_HASH_KEY, ""))
-        is_unit = node.metadata.get(GRANULARITY_KEY) in UNITS
+        is_unit = granularity_of(node) in UNITS
         if (
             not is_unit
             and PIECE not in document_hash
@@ -161,7 +161,7 @@ def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
 
 def _wrong_link(node: BaseNode, granularities: Mapping[str, str]) -> tuple[str, str] | None:
     """What is wrong with the links of a node: the kind of fault, and a description."""
-    granularity = node.metadata.get(GRANULARITY_KEY)
+    granularity = granularity_of(node)
     if granularity in UNITS:
         passage = node.index_id if isinstance(node, IndexNode) else ""
         if granularities.get(passage) != "passage":

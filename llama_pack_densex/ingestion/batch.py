@@ -28,6 +28,7 @@ from llama_pack_densex.llm.usage import (
     NOTHING,
     Arguments,
     Messages,
+    PriceSource,
     PriceTable,
     Reply,
     Usage,
@@ -51,7 +52,7 @@ def export_requests(
     parser: BasePropositionNodeParser,
     files: RequestFiles,
     *,
-    prices: str | Path | Mapping[str, Any] | None = None,
+    prices: PriceSource = None,
     indexed: Collection[str] = (),
 ) -> Estimate:
     """Write a request for each passage whose reply is not cached.

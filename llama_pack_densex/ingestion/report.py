@@ -51,6 +51,7 @@ _RATE_AFTER = 5.0  # seconds before which no rate is shown: the first replies co
 _REASONS = 10
 _SHOWN_FAILURES = 5
 _SHOWN_REASONS = 3
+_DUE_TO_TEXT = (REASONS["filtered"], REASONS["refused"])
 
 Row = tuple[str, str]
 DocumentState = Literal["done", "changed", "unchanged", "failed", "deleted", "blank"]
@@ -273,7 +274,7 @@ class Watch:
             self._has_propositions = self._has_propositions or any(
                 map(has_letters, propositions.texts)
             )
-        elif not (self.is_proven and _is_due_to_text(propositions)):
+        elif not (self.is_proven and any(why in propositions.reason for why in _DUE_TO_TEXT)):
             self._doubtful_fallback = propositions
 
     @property
@@ -494,10 +495,6 @@ def _fallbacks(passages: Sequence[TextNode]) -> Iterator[PassageFallback]:
         if is_fallback(node):
             reason = _plain(node.metadata[REASON_KEY])
             yield PassageFallback(number, node.start_char_idx, node.end_char_idx, reason)
-
-
-def _is_due_to_text(propositions: PropositionSet) -> bool:
-    return REASONS["filtered"] in propositions.reason or REASONS["refused"] in propositions.reason
 
 
 def summary_rows(

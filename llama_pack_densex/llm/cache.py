@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import os
 import sqlite3
 import threading
@@ -104,7 +105,8 @@ class ReplyCache:
         self.path = Path(os.path.realpath(path))
         self.max_age = max_age
         self._connections: dict[int, _Connection] = {}  # by process
-        self._seen_claims: dict[str, _SeenClaim] = {}  # those of others, by key
+        # those of others by key: owner and `until`, and since when they have been seen unchanged
+        self._seen_claims: dict[str, tuple[Any, float]] = {}
 
     def get(self, key: str) -> Outcome | None:
         """What is kept under a key; None if there is nothing, or it is too old or unreadable.
@@ -140,16 +142,15 @@ class ReplyCache:
         they are counted by this process's monotonic clock: the time of day may be set, and differs between
         machines.
         """
-        seen = self._seen_claims.get(key)
-        abandoned: tuple[Any, ...] = (None, None)
-        if seen is not None and time.monotonic() - seen.since >= _CLAIM_SECONDS:
-            abandoned = seen.row
+        nobody = (None, None)
+        seen, since = self._seen_claims.get(key, (nobody, math.inf))
+        abandoned = seen if time.monotonic() - since >= _CLAIM_SECONDS else nobody
         if self._run(_CLAIM, key, owner, _now() + _CLAIM_SECONDS * 1_000, *abandoned):
             self._seen_claims.pop(key, None)
             return True
         rows = self._run("SELECT owner, until FROM claims WHERE key = ?", key)
-        if rows and (seen is None or seen.row != rows[0]):
-            self._seen_claims[key] = _SeenClaim(rows[0], time.monotonic())
+        if rows and rows[0] != seen:
+            self._seen_claims[key] = (rows[0], time.monotonic())
         return False
 
     def release(self, key: str, owner: str) -> None:
@@ -295,19 +296,6 @@ class ReplyCache:
             self.path,
             self.path,
         )
-
-
-@dataclass(frozen=True)
-class _SeenClaim:
-    """Somebody else's claim.
-
-    Args:
-        row: Its owner, and its `until`.
-        since: For how long it has been seen unchanged, by the monotonic clock.
-    """
-
-    row: tuple[Any, ...]
-    since: float
 
 
 @dataclass

@@ -175,8 +175,14 @@ class _Attempt:
             Exception: It refused nothing of the kind: the error, or what the provider says in its place.
         """
         if isinstance(error, PROGRAMMING_ERRORS):
-            self._raise_for_response(error)
-            raise error
+            response = _unread_response(error)
+            if response is None:
+                raise error
+            problem = attribute(response, "error")
+            if not problem:
+                raise NoReplyError("the provider sent a reply without any choice") from None
+            sent = _last_text(self._request)
+            raise ProviderError.of(problem, sent, self._endpoint._secrets) from None
         name = self._refused_name(error)
         if not name:
             raise error
@@ -211,17 +217,6 @@ class _Attempt:
         if name or _SCHEMA not in self._settings:
             return name
         return _SCHEMA if refuses_schema(error, proven=self._endpoint._schema_works) else ""
-
-    def _raise_for_response(self, error: Exception) -> None:
-        response = _unread_response(error)
-        if response is None:
-            return
-        problem = attribute(response, "error")
-        if not problem:
-            raise NoReplyError("the provider sent a reply without any choice") from None
-        raise ProviderError.of(
-            problem, _last_text(self._request), self._endpoint._secrets
-        ) from None
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,11 @@ def with_address(names: Iterable[str | None], address: str) -> list[str | None]:
         ValueError: It is no address of a server, or none of the models has a use for it.
     """
     names = list(names)
-    users = list(filter(_takes_address, filter(None, names)))
+    users: list[str] = []
+    for name in filter(is_model_name, filter(None, names)):
+        provider, _, own_address = parse_name(name)
+        if PROVIDERS[provider].address and not own_address:
+            users.append(name)
     users = [name for name in users if not PROVIDERS[parse_name(name)[0]].keys] or users
     if not users or not address.startswith(("http://", "https://")):
         raise ValueError(
@@ -152,13 +156,6 @@ def with_provider(name: str) -> str:
         ValueError: As `parse_name`.
     """
     return name if is_model_name(name) else f"{parse_name(name)[0]}:{name}"
-
-
-def _takes_address(name: str) -> bool:
-    if not is_model_name(name):
-        return False
-    provider, _, own_address = parse_name(name)
-    return bool(PROVIDERS[provider].address) and not own_address
 
 
 def named_llm(name: str, *, is_called: bool = True) -> LLM:

@@ -168,7 +168,7 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
 
 def output_settings(llm: LLM) -> dict[str, Any]:
     """What an LLM's output depends on, as JSON values without secrets, for a fingerprint."""
-    names = [name for name in type(llm).model_fields if name in _OUTPUT_SETTINGS]
+    names = filter(_OUTPUT_SETTINGS.__contains__, type(llm).model_fields)
     settings = {name: getattr(llm, name, None) for name in names}
     if not any(map(settings.get, MODEL_FIELDS)):
         settings["model"] = llm.metadata.model_name
@@ -201,18 +201,15 @@ def secrets_of(llm: LLM) -> list[str]:
     kwargs = getattr(llm, "additional_kwargs", None) or {}
     headers = getattr(llm, "default_headers", None)
     for sent in (headers, kwargs.get("extra_headers"), kwargs.get("extra_query")):
-        if isinstance(sent, dict):
-            secrets += _secrets_in_headers(sent)
+        if not isinstance(sent, dict):
+            continue
+        for header, value in sent.items():
+            parts = (str(value), str(value).partition(" ")[2])  # "Bearer KEY"
+            is_named = SECRET.search(header)
+            secrets += [part for part in parts if is_named or len(part) >= _NO_WORD]
     for name in _ADDRESSES:
         secrets += secrets_in_url(str(getattr(llm, name, None) or ""))
     return secrets
-
-
-def _secrets_in_headers(headers: dict[str, Any]) -> Iterator[str]:
-    for name, value in headers.items():
-        for part in (str(value), str(value).partition(" ")[2]):  # "Bearer KEY"
-            if len(part) >= _NO_WORD or SECRET.search(name):
-                yield part
 
 
 def factory_name(factory: LLMFactory | str) -> str:

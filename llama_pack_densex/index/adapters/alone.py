@@ -23,6 +23,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_pack_densex.index.adapters.wire import (
+    WIRE_KEY,
     Conditions,
     Row,
     StoredRows,
@@ -233,7 +234,11 @@ class StoreAlone(NodeStore):
     def documents(self) -> DocumentRecords:
         bases = self._rows_with(GRANULARITY_KEY, ["passage", "section"])
         # a pipeline marks none
-        whole = (NodeRecord.of(row.node) for row in bases if row.is_head or not row.is_wire)
+        whole = (
+            NodeRecord.of(row.node)
+            for row in bases
+            if row.is_head or not row.metadata.get(WIRE_KEY)
+        )
         return {
             record.document_id: DocumentRecord(record.document_hash, record.file)
             for record in whole

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 from itertools import chain
@@ -29,9 +29,10 @@ from llama_pack_densex.index.node_store import (
     NodeStore,
     check_question,
     file_of,
+    granularity_of,
     look_further,
 )
-from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY
 
 _DOCSTORE = "docstore"  # files have the name of what they hold, and of its state
 _VECTORS = "vectors"
@@ -218,7 +219,7 @@ class DocstoreNodes(NodeStore):
             kept = []
             for node_id, node in self.fetch(list(scores)).items():
                 passage_id = getattr(node, "index_id", "")
-                hit = FoundNode(node_id, _granularity(node), passage_id, float(scores[node_id]))
+                hit = FoundNode(node_id, granularity_of(node), passage_id, float(scores[node_id]))
                 if hit.granularity and (passing is None or hit.leads_to in passing.ids):
                     kept.append(hit)
             return kept, len(scores)
@@ -230,7 +231,7 @@ class DocstoreNodes(NodeStore):
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         for info in self._listed().values():
             for node in self.fetch(info.node_ids).values():
-                if _granularity(node) and granularity in (None, _granularity(node)):
+                if granularity_of(node) and granularity in (None, granularity_of(node)):
                     yield NodeRecord.of(node)
 
     def documents(self) -> DocumentRecords:
@@ -291,7 +292,7 @@ class DocstoreNodes(NodeStore):
         self._ahead = {}
 
 
-def _notes_for(old: Mapping[str, Iterable[str]], nodes: Nodes) -> Notes:
+def _notes_for(old: dict[str, set[str]], nodes: Nodes) -> Notes:
     """The ids of the old and new nodes of documents."""
     changed = {document_id: list(node_ids) for document_id, node_ids in old.items()}
     for node in nodes:
@@ -302,10 +303,6 @@ def _notes_for(old: Mapping[str, Iterable[str]], nodes: Nodes) -> Notes:
 def _vectors_in(store: BasePydanticVectorStore) -> dict[str, list[float]]:
     """The vectors in memory, by node id."""
     return store.data.embedding_dict if isinstance(store, SimpleVectorStore) else {}
-
-
-def _granularity(node: BaseNode) -> str:
-    return str(node.metadata.get(GRANULARITY_KEY, ""))
 
 
 def _noted_in(folder: Path) -> Notes:

@@ -109,11 +109,6 @@ class Row:
         return self.metadata.get(HEAD_KEY) is True
 
     @property
-    def is_wire(self) -> bool:
-        """Whether an adapter wrote it, and not LlamaIndex itself."""
-        return bool(self.metadata.get(WIRE_KEY))
-
-    @property
     def node(self) -> BaseNode:
         """The whole node of a whole row."""
         return from_wire(metadata_dict_to_node(dict(self.metadata), text=self.text))
