@@ -250,7 +250,8 @@ class NodeIndex:
         In a folder, the embedded store is changed in a copy, which takes its place at the end: what fails
         before that changes nothing.
         """
-        folder, store = self._folder, self.store
+        folder = self._folder
+        store = self.store
         if folder is None or not store.is_embedded:
             yield
             self.beside.forget()  # who writes past us, as a pipeline, does not say so
@@ -365,7 +366,8 @@ class NodeIndex:
             midway: Whether more will be written at once. Then nothing is committed without a folder, nor of a
                 store that has no transactions.
         """
-        folder, store = self._folder, self.store
+        folder = self._folder
+        store = self.store
         is_waiting = midway and (folder is None or not (store.is_embedded or self.current is None))
         is_nothing = self.current is None and store.is_empty()
         if is_waiting or is_nothing:
@@ -378,7 +380,8 @@ class NodeIndex:
         store.maintain(midway)
 
     def _write(self, description: Manifest) -> Manifest:
-        folder, store = self._folder, self.store
+        folder = self._folder
+        store = self.store
         manifest = replace(description, data="" if folder is None else folder.data.name, version="")
         if store.is_embedded:
             store.write_about(manifest.as_text())

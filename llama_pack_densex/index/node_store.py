@@ -383,14 +383,16 @@ def granularity_of(node: BaseNode) -> str:
 
 def span_of(node: BaseNode) -> Span | None:
     """Where a node is from in its document, in characters; None where that is not known."""
-    start, end = getattr(node, "start_char_idx", None), getattr(node, "end_char_idx", None)
+    start = getattr(node, "start_char_idx", None)
+    end = getattr(node, "end_char_idx", None)
     return None if start is None or end is None else (start, end)
 
 
 def file_of(metadata: Mapping[str, Any]) -> str:
     """The file, and the page of it, that a document or node was read from; empty where its metadata names
     none."""
-    path, page = metadata.get("file_path"), metadata.get("page_label")
+    path = metadata.get("file_path")
+    page = metadata.get("page_label")
     return f"{path}#page={page}" if path and page else str(path or "")
 
 

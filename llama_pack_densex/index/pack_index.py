@@ -218,7 +218,8 @@ class PackIndex:
                     error.ingestion = watch.summary
                 raise
             finally:
-                self.ingestion, self.failed = watch.summary, watch.outcomes_failed
+                self.ingestion = watch.summary
+                self.failed = watch.outcomes_failed
             self._measure_languages()
             self._commit()
             return indexed
@@ -321,7 +322,8 @@ class PackIndex:
 
     def _measure_languages(self) -> None:
         """Measure whether the embedding model knows what was indexed, and say so where it may not."""
-        model, options = self.nodes.embed_model, self._options
+        model = self.nodes.embed_model
+        options = self._options
         if model is None:
             self._trust.count()
             return
