@@ -390,14 +390,15 @@ def select_by_text(
 
 
 def _connect(file: Path | None) -> Connection:
-    place = ":memory:" if file is None else str(file)
-    is_read_only = file is not None and not _is_writable(file)
+    place = ":memory:"
+    if file is not None:
+        place = str(file) if _is_writable(file) else _read_only_uri(file)
     connection = sqlite3.connect(
-        _read_only_uri(Path(place)) if is_read_only else place,
+        place,
         timeout=_BUSY_SECONDS,
         isolation_level=None,
         check_same_thread=False,
-        uri=is_read_only,
+        uri=place.startswith("file://"),
     )
     connection.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_OF_LOG}")

@@ -94,7 +94,7 @@ class Endpoint:
         while True:
             try:
                 response = attempt.begin(method)
-                if _is_stream(method):
+                if "stream_" in method:
                     responses = iter(response)
                     response = _Stream(next(responses, _END), responses)
             except Exception as error:
@@ -109,7 +109,7 @@ class Endpoint:
         while True:
             try:
                 response = await attempt.begin(method)
-                if _is_stream(method):
+                if "stream_" in method:
                     response = _Stream(await anext(response, _END), response)
             except Exception as error:
                 attempt.mend(error)
@@ -337,10 +337,6 @@ async def _arest_of(stream: _Stream, patience: _Patience) -> AsyncIterator[Any]:
     finally:
         if hasattr(stream.rest, "aclose"):
             await stream.rest.aclose()
-
-
-def _is_stream(method: str) -> bool:
-    return "stream_" in method
 
 
 def _last_text(request: Messages | str) -> str:

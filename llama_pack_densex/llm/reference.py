@@ -325,8 +325,8 @@ def _import(path: str, trusted: bool = True) -> Any:
 
 def _sources_of_keys(llm_class: type, fields: Iterable[str]) -> Iterator[str]:
     """Where keys would come from, except those in the environment: some classes read them when they ask."""
-    variables = {field: _key_variables(llm_class, field) for field in sorted(fields)}
-    for field, names in variables.items():
+    for field in sorted(fields):
+        names = _key_variables(llm_class, field)
         if any(map(os.environ.get, names)):
             continue
         if names:
