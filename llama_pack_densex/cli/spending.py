@@ -144,8 +144,7 @@ def expenses_of_indexing(
     if not asks_elsewhere and not is_elsewhere(embed_model):
         return []
     with waiting("Estimating the cost"):
-        new = _NewDocuments(documents, parser, indexed)
-        report, scale = new.estimate_some(embed_model, asks_elsewhere)
+        report, scale = _estimate_some(documents, parser, indexed, embed_model, asks_elsewhere)
     expenses = expenses_of_embedding(embed_model, round(scale * report.embedding_tokens), prices)
     if asking is None:
         return expenses
@@ -154,38 +153,28 @@ def expenses_of_indexing(
     return [*expenses_of_llm(asking.llm, usage, prices), *expenses]
 
 
-@dataclass(frozen=True)
-class _NewDocuments:
-    """Those documents that an index does not have as they are."""
+def _estimate_some(
+    documents: Iterable[BaseNode],
+    parser: BasePropositionNodeParser,
+    indexed: Collection[str],
+    embed_model: str | None,
+    asks_elsewhere: bool,
+) -> tuple[Estimate, float]:
+    """An estimate of some of the new documents, and how many times as much all of them are."""
+    document_hash = parser.document_hasher()
 
-    documents: Iterable[BaseNode]
-    parser: BasePropositionNodeParser
-    indexed: Collection[str]
-
-    def estimate_some(
-        self, embed_model: str | None, asks_elsewhere: bool
-    ) -> tuple[Estimate, float]:
-        """An estimate of some of them, and how many times as much all of them are."""
-        characters = self.characters()
-        step = ceil(characters / _SURVEYED) or 1
-        report = estimate(self.every(step), self.parser, embed_model_name=embed_model)
-        # all replies of these are there; of the others?
-        if step > 1 and asks_elsewhere and not report.requests:
-            step = 1
-            report = estimate(self.every(step), self.parser, embed_model_name=embed_model)
-        return report, characters / max(self.characters(step), 1)
-
-    def every(self, step: int) -> Iterator[BaseNode]:
-        """Every so many of them."""
-        document_hash = self.parser.document_hasher()
-        new = (
-            document for document in self.documents if document_hash(document) not in self.indexed
-        )
+    def new_documents(step: int) -> Iterator[BaseNode]:
+        new = (document for document in documents if document_hash(document) not in indexed)
         return islice(new, 0, None, step)
 
-    def characters(self, step: int = 1) -> int:
-        """How long these are."""
-        return sum(len(document.get_content()) for document in self.every(step))
+    sizes = [len(document.get_content()) for document in new_documents(1)]
+    step = ceil(sum(sizes) / _SURVEYED) or 1
+    report = estimate(new_documents(step), parser, embed_model_name=embed_model)
+    # all replies of these are there; of the others?
+    if step > 1 and asks_elsewhere and not report.requests:
+        step = 1
+        report = estimate(new_documents(step), parser, embed_model_name=embed_model)
+    return report, sum(sizes) / max(sum(sizes[::step]), 1)
 
 
 def name_of(llm: LLM) -> str:
