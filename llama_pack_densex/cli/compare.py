@@ -103,8 +103,8 @@ def compare_strategies(options: CompareCommand) -> bool:
     expenses = [expense for comparison in comparisons for expense in comparison.expenses()]
     if not is_agreed(expenses, options):
         return False
-    results: dict[str | None, Any] = {}
-    failed: list[str] = []
+    results = {}
+    failed = []
     for comparison in comparisons:
         report = comparison.run()
         _publish(options, report, comparison.folder)
@@ -253,8 +253,8 @@ def evaluate_index(options: EvaluateCommand) -> bool:
     """Ask an index questions, language by language; False where all of something failed."""
     if not options.estimate and not is_agreed(_expenses_of_evaluation(options), options):
         return False
-    results: dict[str | None, Any] = {}
-    failed: list[str] = []
+    results = {}
+    failed = []
     for language, folder in _languages(options, options.questions):
         if not options.as_json and language != options.language:
             print_heading(str(language))
@@ -402,7 +402,7 @@ def _failures(report: Report, metrics: Collection[str]) -> list[int]:
 
 
 def _print_skipped(report: Report) -> None:
-    names_by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    names_by_reason = defaultdict(list)
     for skipped in report.skipped:
         names_by_reason[skipped.reason].append(one_line(skipped.name))
     for reason, names in names_by_reason.items():

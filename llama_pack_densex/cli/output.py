@@ -149,7 +149,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 def _wrap_line(line: str, width: int) -> list[str]:
     """Break a line, measuring each part of it once, however many invisible characters there are."""
-    wrapped: list[str] = []
+    wrapped = []
     parts: list[str] = []
     cells = 0
     has_text = False

@@ -29,7 +29,7 @@ from llama_index.core.response_synthesizers import (
     BaseSynthesizer,
     get_response_synthesizer,
 )
-from llama_index.core.schema import Document, MetadataMode, NodeWithScore
+from llama_index.core.schema import Document, NodeWithScore
 
 from llama_pack_densex.answering.footnotes import plain_answer
 from llama_pack_densex.evaluation.evaluation_set import Question
@@ -163,8 +163,10 @@ class Measured:
             )
             distinct |= reasons.keys()
         if counts:
-            message = "%s: not counted, since they failed: %s (%s)."
-            logger.warning(message, name, ", ".join(counts), "; ".join(sorted(distinct)))
+            logger.warning(
+                "%s: not counted, since they failed: %s (%s).",
+                name, ", ".join(counts), "; ".join(sorted(distinct)),
+            )  # fmt: skip
 
 
 def reading(llm: KeptLLM, nodes: list[NodeWithScore]) -> AnswerQuestion:
@@ -197,14 +199,13 @@ def answer_questions(
             response: Any = answer(question.text)
         except (AskingFailed, LLMError):
             raise
-        except (
-            Exception
-        ) as error:  # whatever a user's engine raises costs one answer, and is reported
+        except Exception as error:
+            # whatever a user's engine raises costs one answer, and is reported
             raise AskingFailed(type(error).__name__) from error
         metadata = response.metadata or {}
         if metadata.get("outcome") == "no_answer":
             raise AskingFailed(REASONS["empty"])
-        contexts = [node.node.get_content(MetadataMode.NONE) for node in response.source_nodes]
+        contexts = [node.get_content() for node in response.source_nodes]
         return AnsweredQuestion(
             replace(question, text=strip_surrogates(question.text)),
             strip_surrogates(plain_answer(without_thoughts(str(response)))),

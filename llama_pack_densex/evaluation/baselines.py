@@ -202,8 +202,10 @@ def _write_headers(
         elif reply:
             chunk.metadata[_HEADER_KEY] = reply
     if lacking:
-        message = "The LLM wrote no header for %d of %d chunks; title and headings stand in."
-        logger.warning(message, lacking, len(chunks))
+        logger.warning(
+            "The LLM wrote no header for %d of %d chunks; title and headings stand in.",
+            lacking, len(chunks),
+        )  # fmt: skip
 
 
 def _dense_x(corpus: Corpus) -> Built:

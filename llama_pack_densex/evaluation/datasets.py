@@ -12,9 +12,7 @@ from typing import Any
 
 from llama_index.core.schema import Document
 
-from llama_pack_densex.evaluation.evaluation_set import (
-    EvaluationSet as EvaluationSet,
-)
+from llama_pack_densex.evaluation.evaluation_set import EvaluationSet as EvaluationSet
 from llama_pack_densex.evaluation.evaluation_set import Question as Question
 from llama_pack_densex.evaluation.evidence import contains_answer
 from llama_pack_densex.evaluation.formats import (
@@ -235,7 +233,7 @@ def _checked(
 
 def _with_pages(dataset: EvaluationSet, language: str) -> EvaluationSet:
     """Where questions name a file that is read as a document a page: the page that has their answer."""
-    pages: defaultdict[str, list[Document]] = defaultdict(list)
+    pages = defaultdict(list)
     for document in dataset.documents:
         name, is_page, _ = document.id_.rpartition("#page=")
         if is_page:
@@ -457,7 +455,7 @@ def _in_one_language(
 
 def _read_named(path: Path, records: Sequence[Record]) -> list[Document]:
     """The files that questions in any language name, next to the questions' own file."""
-    documents: dict[str, list[Document]] = {}
+    documents = {}
     for record in records:
         name = _named_document(record).partition("#page=")[0]
         if name and name not in documents:

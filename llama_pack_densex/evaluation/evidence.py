@@ -18,6 +18,7 @@ from typing import Any
 from llama_index.core.schema import BaseNode, NodeWithScore
 
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question, Span
+from llama_pack_densex.index.node_store import span_of
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
 from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.text.language import WITHOUT_SPACES
@@ -282,10 +283,10 @@ class Locator:
         return self._texts[place.document_id][slice(*(place.span or (None,)))]
 
     def _own_span(self, node: BaseNode, document_id: str, offset: int) -> Span | None:
-        start = getattr(node, "start_char_idx", None)
-        end = getattr(node, "end_char_idx", None)
-        if start is None or end is None:
+        own_span = span_of(node)
+        if own_span is None:
             return None
+        start, end = own_span
         span = (start + offset, end + offset)
         text = self.text(Place(document_id, span)).strip()
         # a proposition has the span of its passage, or of its sentence, and words of its own
@@ -378,7 +379,7 @@ def first_words(texts: Texts, length: int, language: str = "en") -> list[str]:
     Returns:
         The units that fit, the last one cut; their own white space is kept.
     """
-    kept: list[str] = []
+    kept = []
     for text in texts:
         if length <= 0:
             break

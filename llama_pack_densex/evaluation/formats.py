@@ -92,7 +92,7 @@ def read_jqara(records: Sequence[Record]) -> EvaluationSet:
 
     A candidate passage is a document; one that several questions share is there once.
     """
-    documents: dict[str, Document] = {}
+    documents = {}
     rows_of: dict[str, list[Record]] = {}
     for record in records:
         if record.fields["label"] not in (0, 1):
@@ -181,7 +181,7 @@ def read_multihop(records: Iterable[Record], corpus: Iterable[Record] = ()) -> E
     for number, record in enumerate(records, 1):
         if record.fields.get("answerable") is False:
             continue
-        supporting: dict[str, int] = {}
+        supporting = {}
         for title, text, is_supporting in _passages_of(record):
             document_id = _add_passage(dataset, ids, title, text)
             if is_supporting:

@@ -263,7 +263,7 @@ class KeptLLM(CustomLLM):
     def __init__(  # noqa: PLR0913 (public)
         self,
         llm: LLM,
-        file: Path | None = None,
+        file: str | Path | None = None,
         max_cost: float | None = None,
         stand_in: str | None = None,
         limits: Limits | None = None,

@@ -55,7 +55,7 @@ def resolve_strategies(
     if strategies is None:
         return list(_RANKING) if ranking else [*_OURS, *BASELINES]
     built_in = built_in_strategies()
-    chosen: dict[str, Strategy] = {}
+    chosen = {}
     for requested in strategies:
         # named as modes of the pack are, too
         strategy = (
@@ -319,7 +319,7 @@ class _Ranker(BaseRetriever):
             }
             best_tokens = self._tokens[int(np.argmax(scores))]
             weight = 1 / (1 + share_held(rarities, best_tokens))
-        dense: list[PassageHit] = []
+        dense = []
         if self._embed_model:
             vector = of_length_one(np.array([self._embed_model.get_query_embedding(query)]))[0]
             dense = self._hits(self._vectors @ vector)
