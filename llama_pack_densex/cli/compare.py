@@ -173,7 +173,7 @@ class _Comparison:
         expenses = []
         documents = self.dataset.documents
         propositionizer = self.arguments.get("propositionizer")
-        if propositionizer is not None:
+        if propositionizer:
             if replies := _kept(self.options, REPLIES):
                 propositionizer = propositionizer.keeping_replies(replies)
             parser, _ = make_node_parser(
@@ -388,17 +388,14 @@ def _print_report(report: Report) -> None:
         first = one_line(report.comparisons[0].first)
         write(f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test).", "dim")
     for names in (_OF_READER, _OF_ANSWERS, TRIAD):
-        _print_metrics(report, names, "failed", _failures(report, names))
+        failures = [
+            max(strategy.failed.get(metric, 0) for metric in names)
+            for strategy in report.strategies
+        ]
+        _print_metrics(report, names, "failed", failures)
     _print_skipped(report)
     if report.all_failed:
         write(f"All failed for: {', '.join(report.all_failed)}.")
-
-
-def _failures(report: Report, metrics: Collection[str]) -> list[int]:
-    """Of how many items each strategy has none of some metrics."""
-    return [
-        max(strategy.failed.get(metric, 0) for metric in metrics) for strategy in report.strategies
-    ]
 
 
 def _print_skipped(report: Report) -> None:
@@ -416,7 +413,9 @@ def _print_metrics(
     metrics = [metric for metric in names if _is_measured(report, metric)]
     if not metrics:
         return
-    differing = _differences(report)
+    differing = {
+        (test.metric, test.second) for test in report.comparisons if test.p_value < _SIGNIFICANT
+    }
     rows = []
     for strategy, number in zip(report.strategies, last, strict=True):
         values = (_marked_value(strategy, metric, differing) for metric in metrics)
@@ -428,12 +427,6 @@ def _print_metrics(
     legend = {metric.name: metric.meaning for metric in described} | {last_title: _LAST[last_title]}
     for name, meaning in legend.items():
         write(f"{name}: {meaning.format(unit=dataset.length_unit, gold=dataset.gold)}", "dim")
-
-
-def _differences(report: Report) -> set[tuple[str, str]]:
-    """The metrics by which strategies differ from the first one, each with the strategy's name."""
-    tests = (test for test in report.comparisons if test.p_value < _SIGNIFICANT)
-    return {(test.metric, test.second) for test in tests}
 
 
 def _marked_value(

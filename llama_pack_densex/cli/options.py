@@ -106,19 +106,17 @@ def command(
 
         hints = get_type_hints(kind)
         del hints["configured"]
-        parameters = [Parameter("click_context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
-        declared = {option: getattr(kind, option) for option in hints}
-        if name in CONFIGURABLE:
-            declared = {
-                option: _with_variable(name, option, info) for option, info in declared.items()
-            }
-        parameters += [
-            Parameter(option, Parameter.KEYWORD_ONLY, default=info, annotation=hints[option])
-            for option, info in sorted(
-                declared.items(), key=lambda item: item[1].default is not REQUIRED
+        parameters = []
+        for option, annotation in hints.items():
+            info = getattr(kind, option)
+            if name in CONFIGURABLE:
+                info = _with_variable(name, option, info)
+            parameters.append(
+                Parameter(option, Parameter.KEYWORD_ONLY, default=info, annotation=annotation)
             )
-        ]
-        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        parameters.sort(key=lambda parameter: parameter.default.default is not REQUIRED)
+        context = Parameter("click_context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        run.__signature__ = Signature([context, *parameters])  # type: ignore[attr-defined]
         group.command(name, help=kind.__doc__, rich_help_panel=panel)(run)
         return kind
 
@@ -136,13 +134,11 @@ def _with_variable(command: str, name: str, info: Any) -> Any:
 def options_of(context: typer.Context, name: str) -> dict[str, Any]:
     """The options of a command by their names at the command line, without "--"."""
     group: Any = context.command
-    parameters = group.get_command(context, name).params
-    options = [parameter for parameter in parameters if parameter.param_type_name == "option"]
     return {
-        text.removeprefix("--"): option
-        for option in options
-        for text in option.opts
-        if text.startswith("--")
+        text.removeprefix("--"): parameter
+        for parameter in group.get_command(context, name).params
+        for text in parameter.opts
+        if text.startswith("--")  # an argument's name does not
     }
 
 

@@ -42,28 +42,26 @@ class Expense:
 
     Args:
         model: Its name, with whose it is and where.
-        task: What it is asked for.
-        tokens: What goes to and fro, in words.
+        task: What it is asked for, and what goes to and fro, in words.
         cost: US dollars; None if the price is not known.
     """
 
     model: str
     task: str
-    tokens: str
     cost: float | None
 
     @classmethod
     def of(cls, model: str, figures: RequestFigures) -> Expense:
         """What requests come to."""
         usage = figures.usage
-        tokens = f"{usage.input_tokens:,} tokens sent and {usage.output_tokens:,} received"
-        cost = figures.cost if usage.requests else 0.0
-        return cls(model, many(usage.requests, "request"), tokens, cost)
+        task = (
+            f"{many(usage.requests, 'request')}, {usage.input_tokens:,} tokens sent and "
+            f"{usage.output_tokens:,} received"
+        )
+        return cls(model, task, figures.cost if usage.requests else 0.0)
 
     def __str__(self) -> str:
-        return (
-            f"{self.model}: about {self.task}, {self.tokens}: {money(self.cost, 'price not known')}"
-        )
+        return f"{self.model}: about {self.task}: {money(self.cost, 'price not known')}"
 
 
 def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
@@ -98,7 +96,7 @@ def expenses_of_llm(
     if is_local(llm) or not usage.requests:
         return []
     price = price_of(llm.metadata.model_name, read_prices(prices), llm)
-    figures = RequestFigures(usage, None if price is None else price.of(usage))
+    figures = RequestFigures(usage, price.of(usage) if price else None)
     return [Expense.of(name_of(llm) + purpose, figures)]
 
 
@@ -112,8 +110,8 @@ def expenses_of_embedding(model: str | None, tokens: int, prices: Prices = None)
     if model is None or not tokens or not is_elsewhere(model):
         return []
     price = price_of(parse_name(model)[1], read_prices(prices))
-    cost = None if price is None else price.of(Usage(input_tokens=tokens))
-    return [Expense(model, "embeddings", f"{tokens:,} tokens", cost)]
+    cost = price.of(Usage(input_tokens=tokens)) if price else None
+    return [Expense(model, f"embeddings, {tokens:,} tokens", cost)]
 
 
 def expenses_of_indexing(
@@ -140,13 +138,13 @@ def expenses_of_indexing(
     asking = llm_behind(parser.propositionizer)
     check_server(asking and asking.llm)
     check_embedding_server(embed_model)
-    asks_elsewhere = asking is not None and not is_local(asking.llm)
+    asks_elsewhere = bool(asking and not is_local(asking.llm))
     if not asks_elsewhere and not is_elsewhere(embed_model):
         return []
     with waiting("Estimating the cost"):
         report, scale = _estimate_some(documents, parser, indexed, embed_model, asks_elsewhere)
     expenses = expenses_of_embedding(embed_model, round(scale * report.embedding_tokens), prices)
-    if asking is None:
+    if not asking:
         return expenses
     amounts = (report.requests, report.input_tokens, report.output_tokens)
     usage = Usage(*(round(scale * amount) for amount in amounts))

@@ -140,9 +140,7 @@ class Measured:
     """
 
     scores: Scores
-    failed: defaultdict[str, Counter[str]] = field(
-        default_factory=lambda: defaultdict(Counter),
-    )
+    failed: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     def add(self, question: str, verdict: Verdict) -> None:
         """Add what was measured for a question."""
@@ -308,24 +306,11 @@ def verdicts_of(
         metric, answer = request
         question = answer.question.text
         if metric == "context_relevance":
-            score = _read_score(
-                _reply(
-                    llm,
-                    ContextRelevancyEvaluator(llm),
-                    question,
-                    answer.contexts,
-                ),
-                4.0,
-            )
+            reply = _reply(llm, ContextRelevancyEvaluator(llm), question, answer.contexts)
+            score = _read_score(reply, 4.0)
         elif metric == "groundedness":
-            score = _read_yes_or_no(
-                _reply(
-                    llm,
-                    FaithfulnessEvaluator(llm),
-                    answer.text,
-                    answer.contexts,
-                )
-            )
+            reply = _reply(llm, FaithfulnessEvaluator(llm), answer.text, answer.contexts)
+            score = _read_yes_or_no(reply)
         else:
             template = answer_relevancy.DEFAULT_EVAL_TEMPLATE
             score = _read_score(llm.predict(template, query=question, response=answer.text), 2.0)

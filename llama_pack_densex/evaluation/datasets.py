@@ -195,7 +195,7 @@ def _dataset_of(
 
 def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
     """Unless questions have gold passages, documents are cut into passages by the pack's own splitter."""
-    if any(question.span is not None for question in dataset.questions):
+    if any(question.span for question in dataset.questions):
         return dataset
     parser = PassageNodeParser()
     passages = dict(dataset.passages)

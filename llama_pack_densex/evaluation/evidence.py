@@ -188,7 +188,7 @@ class Assessor:
 
     def _is_gold(self, question: Question, place: Place) -> bool:
         labels = self._dataset.relevance.get(question.id)
-        if question.span is not None and place.span is None:
+        if question.span and not place.span:
             return False  # the gold passage is known, and where the result stands is not
         if labels is None:
             return is_gold(question, place)
@@ -203,7 +203,7 @@ def is_gold(question: Question, place: Place) -> bool:
     """
     if place.document_id != question.document_id or not question.document_id:
         return False
-    if question.span is None or place.span is None:
+    if not (question.span and place.span):
         return True
     shared = _shared(place.span, question.span)
     return shared > 0 and 2 * shared >= min(
@@ -284,7 +284,7 @@ class Locator:
 
     def _own_span(self, node: BaseNode, document_id: str, offset: int) -> Span | None:
         own_span = span_of(node)
-        if own_span is None:
+        if not own_span:
             return None
         start, end = own_span
         span = (start + offset, end + offset)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from llama_index.core.schema import Document
-
 from llama_pack_densex.evaluation.evaluation_set import (
     EvaluationSet,
     Question,

@@ -239,10 +239,7 @@ class EmbeddingSimilarity:
             >>> similarity.matrix(["Miso is salty."], ["Miso is salty."]).round(3).tolist()
             [[1.0]]
         """
-        vectors = np.asarray(
-            embed_texts(self._model, [*predicted, *reference]),
-            dtype=np.float64,
-        )
+        vectors = np.asarray(embed_texts(self._model, [*predicted, *reference]), np.float64)
         rows, columns = np.split(of_length_one(vectors), [len(predicted)])
         return cast("Matrix", rows @ columns.T)
 
@@ -297,11 +294,7 @@ def read_recorded(path: Path) -> dict[str, Recorded]:
     """
     recorded: dict[str, Recorded] = {}
     for record in read_records(path):
-        passage = Passage(
-            record.text("text"),
-            record.title,
-            record.text("section", default=""),
-        )
+        passage = Passage(record.text("text"), record.title, record.text("section", default=""))
         if texts := record.texts("propositions"):
             recorded[compared(passage.text)] = passage, texts
     if not recorded:

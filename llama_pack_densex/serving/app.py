@@ -17,7 +17,7 @@ from jinja2 import StrictUndefined, Template
 from llama_index.core.base.response.schema import AsyncStreamingResponse
 from llama_index.core.llms import ChatMessage
 from llama_index.core.schema import NodeWithScore
-from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, Field
 
 from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError
 from llama_pack_densex.answering.citations import Outcome
@@ -59,9 +59,10 @@ def _whole(number: Any) -> Any:
 class QuestionRequest(BaseModel, extra="forbid"):
     """A question, and how many passages to look for."""
 
-    question: Annotated[
-        str, StringConstraints(min_length=1, max_length=MAX_QUESTION, pattern=r"\S")
-    ] = Field(
+    question: str = Field(
+        min_length=1,
+        max_length=MAX_QUESTION,
+        pattern=r"\S",
         description="The question, in the language of the documents.",
         examples=["When was the tower finished?"],
     )
