@@ -14,9 +14,8 @@ from typing import Any
 import typer
 from llama_index.core.llms import LLM
 
-from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand
+from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand, Evaluating
 from llama_pack_densex.cli.ingest import make_propositionizer
-from llama_pack_densex.cli.options import Evaluating
 from llama_pack_densex.cli.output import (
     is_terminal,
     print_heading,

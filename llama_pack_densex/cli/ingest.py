@@ -23,9 +23,14 @@ from llama_pack_densex import (
     SentencePropositionizer,
     Seq2SeqPropositionizer,
 )
-from llama_pack_densex.cli.app import BatchExportCommand, EstimateCommand, IndexCommand
+from llama_pack_densex.cli.app import (
+    KINDS,
+    BatchExportCommand,
+    EstimateCommand,
+    IndexCommand,
+    Ingesting,
+)
 from llama_pack_densex.cli.inspect import print_statuses
-from llama_pack_densex.cli.options import KINDS, Ingesting
 from llama_pack_densex.cli.output import print_figures, print_json, warn, write, write_list
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.cli.spending import expenses_of_indexing, expenses_of_llm, is_agreed

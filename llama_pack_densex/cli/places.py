@@ -16,7 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from llama_index.core.schema import Document
 
-from llama_pack_densex.cli.options import Command
+from llama_pack_densex.cli.command import Command
 from llama_pack_densex.cli.output import is_trusted, waiting, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.index.adapters import adapter_for

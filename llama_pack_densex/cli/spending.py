@@ -16,7 +16,7 @@ import typer
 from llama_index.core.llms import LLM
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.cli.options import Spending
+from llama_pack_densex.cli.app import Spending
 from llama_pack_densex.cli.output import can_ask, inform, waiting
 from llama_pack_densex.cli.places import check_embedding_server, check_server
 from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
