@@ -25,21 +25,13 @@ from llama_index.core.evaluation import (
     answer_relevancy,
 )
 from llama_index.core.node_parser import SentenceSplitter
-from llama_index.core.response_synthesizers import (
-    BaseSynthesizer,
-    get_response_synthesizer,
-)
+from llama_index.core.response_synthesizers import BaseSynthesizer, get_response_synthesizer
 from llama_index.core.schema import Document, NodeWithScore
 
 from llama_pack_densex.answering.footnotes import plain_answer
 from llama_pack_densex.evaluation.evaluation_set import Question
 from llama_pack_densex.evaluation.evidence import contains_answer
-from llama_pack_densex.evaluation.models import (
-    AskingFailed,
-    KeptLLM,
-    Step,
-    at_once,
-)
+from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step, at_once
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.llm.thoughts import without_thoughts
@@ -83,11 +75,10 @@ _VERDICT_FIRST = re.compile(
     re.IGNORECASE,
 )
 _VERDICT_LAST = re.compile(
-    rf"(?:{_NAME}|\n|[.!。,]\s?|\bso,? ){_OPENS}({_WORD})[^\w?]*(?:です)?[^\w?]*\Z",
-    re.IGNORECASE,
+    rf"(?:{_NAME}|\n|[.!。,]\s?|\bso,? ){_OPENS}({_WORD})[^\w?]*(?:です)?[^\w?]*\Z", re.IGNORECASE
 )
 _VERDICT_WITHIN = re.compile(
-    rf"(?:(?i:{_NAME}){_OPENS}|[\"'「*])((?i:{_WORD})){_CLOSES}|\b(YES|NO)\b{_CLOSES}",
+    rf"(?:(?i:{_NAME}){_OPENS}|[\"'「*])((?i:{_WORD})){_CLOSES}|\b(YES|NO)\b{_CLOSES}"
 )
 
 
@@ -178,8 +169,7 @@ def reading(llm: KeptLLM, nodes: list[NodeWithScore]) -> AnswerQuestion:
 
 
 def answer_questions(
-    questions: Sequence[tuple[Question, AnswerQuestion]],
-    step: Step,
+    questions: Sequence[tuple[Question, AnswerQuestion]], step: Step
 ) -> list[AnsweredQuestion]:
     """Have questions answered.
 
@@ -253,11 +243,7 @@ def score_answers(measured: Measured, answers: Sequence[AnsweredQuestion], langu
 
 
 def judge_answers(
-    measured: Measured,
-    judge: Verdicts,
-    answers: Sequence[AnsweredQuestion],
-    step: Step,
-    name: str,
+    measured: Measured, judge: Verdicts, answers: Sequence[AnsweredQuestion], step: Step, name: str
 ) -> None:
     """Have answers judged by the RAG triad: a value from 0 to 1 for each metric.
 
@@ -292,10 +278,7 @@ def judged_by(judge: KeptLLM | None, trulens: str | Path | None) -> Verdicts | N
 
 
 def verdicts_of(
-    llm: KeptLLM,
-    answers: Sequence[AnsweredQuestion],
-    step: Step,
-    name: str,
+    llm: KeptLLM, answers: Sequence[AnsweredQuestion], step: Step, name: str
 ) -> Sequence[Verdict]:
     """Have an LLM judge by the prompts of LlamaIndex's evaluators (see `Verdicts`).
 
@@ -327,9 +310,7 @@ def _reply(llm: KeptLLM, evaluator: BaseEvaluator, query: str, contexts: Sequenc
     """What an evaluator would ask for: the reply to its prompts over some contexts."""
     prompts = evaluator.get_prompts()
     synthesizer = _synthesizer(
-        llm,
-        text_qa_template=prompts["eval_template"],
-        refine_template=prompts["refine_template"],
+        llm, text_qa_template=prompts["eval_template"], refine_template=prompts["refine_template"]
     )
     documents = [Document(text=context) for context in contexts]
     nodes = SentenceSplitter().get_nodes_from_documents(documents)

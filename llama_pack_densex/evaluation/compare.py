@@ -33,12 +33,7 @@ from llama_pack_densex.evaluation.significance import (
     randomisation_test,
 )
 from llama_pack_densex.evaluation.strategies import resolve_strategies
-from llama_pack_densex.evaluation.strategy import (
-    Built,
-    Corpus,
-    Strategy,
-    StrategyUnavailable,
-)
+from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
 from llama_pack_densex.ingestion.progress import TaskLine, display_for
 from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.llm.usage import RequestFigures, count_tokens
@@ -183,11 +178,7 @@ def compare(  # noqa: PLR0913 (public: each argument is an option of its own)
             stack.callback(embeddings.close)
             embeddings.embed_queries([question.text for question in dataset.questions])
         corpus = Corpus(
-            dataset,
-            depth + _most_own_passages(dataset),
-            embeddings,
-            propositionizer,
-            header_llm,
+            dataset, depth + _most_own_passages(dataset), embeddings, propositionizer, header_llm
         )
         setup = _Setup(corpus, depth, reader, judge, verdicts, show)
         trials, skipped = setup.run_all(chosen)
@@ -413,9 +404,7 @@ class _Trial:
             context = "\n\n".join(first_words(self.contexts[question.id], length, language))
             prompts.append([ChatMessage(_PROMPT.format(context=context, question=question.text))])
         replies = at_once(
-            self.setup.reader.ask,
-            prompts,
-            partial(self.setup.show, f"{self.name}: reading"),
+            self.setup.reader.ask, prompts, partial(self.setup.show, f"{self.name}: reading")
         )
         for (length, question), reply in zip(work, replies, strict=True):
             for metric, measure in (("em", metrics.exact_match), ("f1", metrics.f1)):

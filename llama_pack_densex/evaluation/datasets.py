@@ -24,11 +24,7 @@ from llama_pack_densex.evaluation.formats import (
     read_multihop,
 )
 from llama_pack_densex.evaluation.records import DatasetError as DatasetError
-from llama_pack_densex.evaluation.records import (
-    Record,
-    object_record,
-    read_records,
-)
+from llama_pack_densex.evaluation.records import Record, object_record, read_records
 from llama_pack_densex.node_parsers.passages import PassageNodeParser
 from llama_pack_densex.node_parsers.splitting import split
 from llama_pack_densex.reading import find_files, read_file, read_files
@@ -110,10 +106,7 @@ def read_dataset(  # noqa: PLR0913 (public)
 
 
 def read_questions(
-    questions: Questions,
-    *,
-    language: str | None = None,
-    max_questions: int | None = None,
+    questions: Questions, *, language: str | None = None, max_questions: int | None = None
 ) -> EvaluationSet:
     """Questions without their documents, to ask an index: of a dataset, of a file of questions, or given.
 
@@ -223,12 +216,7 @@ def _checked(
         name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
     texts = {document.id_: document.text for document in dataset.documents}
     questions = [_with_own_document(question, dataset, texts) for question in dataset.questions]
-    return replace(
-        dataset,
-        name=name,
-        language=language,
-        questions=questions[:max_questions],
-    )
+    return replace(dataset, name=name, language=language, questions=questions[:max_questions])
 
 
 def _with_pages(dataset: EvaluationSet, language: str) -> EvaluationSet:
@@ -355,10 +343,7 @@ def _base_language(code: str) -> str:
     return code.replace("_", "-").partition("-")[0].lower()
 
 
-def _read_published(
-    path: Path,
-    split: str = "test",
-) -> tuple[EvaluationSet | None, list[Record]]:
+def _read_published(path: Path, split: str = "test") -> tuple[EvaluationSet | None, list[Record]]:
     """A dataset in a published format; None if these are questions alone, and then their records."""
     if is_beir(path):
         return read_beir(path, split), []
@@ -401,10 +386,7 @@ def _own_questions(path: Path, records: Sequence[Record], language: str | None) 
 
 
 def _with_folder(
-    dataset: EvaluationSet,
-    path: Path,
-    folder: Path,
-    leave_out: Sequence[Path],
+    dataset: EvaluationSet, path: Path, folder: Path, leave_out: Sequence[Path]
 ) -> EvaluationSet:
     """Questions with a folder of documents: they name them below the folder, or from their own file."""
     names = {question.document_id for question in dataset.questions}
@@ -425,9 +407,7 @@ def _with_folder(
 
 
 def _in_one_language(
-    path: Path,
-    records: Sequence[Record],
-    language: str | None,
+    path: Path, records: Sequence[Record], language: str | None
 ) -> tuple[str, list[tuple[int, Record]]]:
     """The language to measure in, and the questions in it, numbered as in the file."""
     if records[0].fields.keys().isdisjoint(("question", "query")):
@@ -472,9 +452,7 @@ def _read_named(path: Path, records: Sequence[Record]) -> list[Document]:
 
 
 def read_folder(
-    folder: Path,
-    named: Iterable[str] = (),
-    leave_out: Sequence[Path] = (),
+    folder: Path, named: Iterable[str] = (), leave_out: Sequence[Path] = ()
 ) -> list[Document]:
     """The documents of a folder, whose ids are their paths below it. Data files (CSV) are read if named.
 
@@ -502,9 +480,7 @@ def _without_folders(documents: Iterable[Document]) -> list[Document]:
     return moved
 
 
-def _as_questions(
-    questions: Iterable[Question | Mapping[str, Any]],
-) -> list[Question]:
+def _as_questions(questions: Iterable[Question | Mapping[str, Any]]) -> list[Question]:
     own = []
     for number, question in enumerate(questions, 1):
         if not isinstance(question, Question):
@@ -520,10 +496,7 @@ def _own_question(record: Record, number: int) -> Question:
     """
     key = record.text("id", default=str(number))
     return Question(
-        key,
-        record.text("question", "query"),
-        record.answers(),
-        _named_document(record),
+        key, record.text("question", "query"), record.answers(), _named_document(record)
     )
 
 

@@ -173,9 +173,7 @@ class Assessor:
         )
 
     def _ranks(
-        self,
-        question: Question,
-        results: Iterable[tuple[Place | None, str]],
+        self, question: Question, results: Iterable[tuple[Place | None, str]]
     ) -> tuple[int | None, int | None]:
         """The ranks of the first result that holds an answer, and of the first from the gold passage."""
         rank = gold_rank = None
@@ -235,11 +233,7 @@ class Locator:
     def place(self, node: BaseNode) -> Place | None:
         """Where a node stands: None if neither its document nor its text is known."""
         text = node.get_content().strip()
-        names = (
-            node.metadata.get(DOCUMENT_ID_KEY),
-            node.ref_doc_id,
-            node.node_id,
-        )
+        names = (node.metadata.get(DOCUMENT_ID_KEY), node.ref_doc_id, node.node_id)
         starts = [self._starts[name] for name in names if name in self._starts]
         for document_id, offset in starts:
             span = self._own_span(node, document_id, offset) or self._find(
@@ -270,10 +264,7 @@ class Locator:
         start += len(text) - len(text.lstrip())
         spans = self._passages[place.document_id]
         first = max(bisect_right(spans, start, key=lambda span: span[0]) - 1, 0)
-        near = [
-            spans[first],
-            *takewhile(lambda span: span[0] < end, spans[first + 1 :]),
-        ]
+        near = [spans[first], *takewhile(lambda span: span[0] < end, spans[first + 1 :])]
         best = max(near, key=lambda span: _shared(span, (start, end)))
         is_within = _shared(best, (start, end)) >= _MOSTLY * max(end - start, 1)
         return Place(place.document_id, best), is_within
@@ -335,9 +326,7 @@ def length_until_answer(texts: Texts, answers: Texts, language: str = "en") -> i
         if contains_answer(text, answers, language):
             # the more is read, the more answers are in it: a binary search
             lacking = bisect_right(
-                ends,
-                False,
-                key=lambda end: contains_answer(text[:end], answers, language),
+                ends, False, key=lambda end: contains_answer(text[:end], answers, language)
             )
             return length + lacking + 1
         length += len(ends)

@@ -6,17 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from llama_pack_densex.evaluation.evaluation_set import (
-    EvaluationSet,
-    Question,
-    Span,
-    make_document,
-)
-from llama_pack_densex.evaluation.records import (
-    DatasetError,
-    Record,
-    read_records,
-)
+from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question, Span, make_document
+from llama_pack_densex.evaluation.records import DatasetError, Record, read_records
 from llama_pack_densex.evaluation.runs import read_qrels
 
 
@@ -34,11 +25,7 @@ def read_squad(records: Sequence[Record]) -> EvaluationSet:
         texts = [
             paragraph.text("context").removeprefix(f"{title} [SEP] ") for paragraph in paragraphs
         ]
-        places = dataset.add_article(
-            title or f"article {len(dataset.documents) + 1}",
-            title,
-            texts,
-        )
+        places = dataset.add_article(title or f"article {len(dataset.documents) + 1}", title, texts)
         for paragraph, (document_id, span) in zip(paragraphs, places, strict=True):
             for number, item in enumerate(paragraph.records("qas")):
                 if item.fields.get("is_impossible"):
@@ -49,13 +36,7 @@ def read_squad(records: Sequence[Record]) -> EvaluationSet:
                 if answers:
                     question_id = item.text("id", default=f"{document_id}/{span[0]}/{number}")
                     dataset.questions.append(
-                        Question(
-                            question_id,
-                            item.text("question"),
-                            answers,
-                            document_id,
-                            span,
-                        )
+                        Question(question_id, item.text("question"), answers, document_id, span)
                     )
     return dataset
 
@@ -74,11 +55,7 @@ def read_passages(records: Sequence[Record]) -> EvaluationSet:
         articles.setdefault((title or f"passage {number}", title), []).append(record)
     dataset = EvaluationSet()
     for (name, title), passages in articles.items():
-        places = dataset.add_article(
-            name,
-            title,
-            [passage.text("text") for passage in passages],
-        )
+        places = dataset.add_article(name, title, [passage.text("text") for passage in passages])
         for number, (passage, place) in enumerate(zip(passages, places, strict=True)):
             for position, text in enumerate(passage.texts("questions")):
                 dataset.questions.append(Question(f"{name}/{number}/{position}", text, (), *place))
@@ -97,11 +74,7 @@ def read_jqara(records: Sequence[Record]) -> EvaluationSet:
             raise record.error(f"label is {record.fields['label']!r}, and 0 or 1 is expected")
         passage = record.text("passage_row_id")
         if passage not in documents:
-            documents[passage] = make_document(
-                passage,
-                record.title,
-                record.text("text"),
-            )
+            documents[passage] = make_document(passage, record.title, record.text("text"))
         rows_of.setdefault(record.text("q_id"), []).append(record)
     dataset = EvaluationSet(language="ja", documents=list(documents.values()))
     for question, rows in rows_of.items():
@@ -141,22 +114,13 @@ def read_beir(folder: Path, split: str) -> EvaluationSet:
 
 
 def _labelled_question(
-    question: str,
-    record: Record,
-    labels: Mapping[str, int],
-    candidates: tuple[str, ...] = (),
+    question: str, record: Record, labels: Mapping[str, int], candidates: tuple[str, ...] = ()
 ) -> Question:
     """A question whose document is the first of those with the highest label, if that is above 0."""
     best = max(labels, key=labels.__getitem__)
     answers = record.texts("answers", "answer")
     gold = best if labels[best] > 0 else ""
-    return Question(
-        question,
-        record.text("question", "text"),
-        answers,
-        gold,
-        candidates=candidates,
-    )
+    return Question(question, record.text("question", "text"), answers, gold, candidates=candidates)
 
 
 def read_multihop(records: Iterable[Record], corpus: Iterable[Record] = ()) -> EvaluationSet:
@@ -276,11 +240,7 @@ def _corpus_passage(record: Record) -> tuple[str, str, str]:
     text = record.text("text", "contents")
     spans = record.fields.get("metadata")
     if not isinstance(spans, dict) or "content_span" not in spans:
-        return (
-            record.text("id", "_id", "passage_id"),
-            record.title,
-            text,
-        )
+        return (record.text("id", "_id", "passage_id"), record.title, text)
     title = text[slice(*spans.get("title_span", (0, 0)))]
     return record.text("id"), title, text[slice(*spans["content_span"])]
 

@@ -79,10 +79,7 @@ class AskingFailed(Exception):  # not an error: the item is counted as failed
 
 
 def at_once(
-    work: Callable[[T], R],
-    items: Sequence[T],
-    step: Step = _no_step,
-    threads: int = AT_ONCE,
+    work: Callable[[T], R], items: Sequence[T], step: Step = _no_step, threads: int = AT_ONCE
 ) -> list[R | AskingFailed]:
     """Do something with each of the items, some at a time.
 
@@ -129,10 +126,7 @@ class CachedEmbedding(BaseEmbedding):
     _salt: str
 
     def __init__(
-        self,
-        inner: BaseEmbedding,
-        file: Path | None = None,
-        step: Step = _no_step,
+        self, inner: BaseEmbedding, file: Path | None = None, step: Step = _no_step
     ) -> None:
         super().__init__(model_name=inner.model_name, embed_batch_size=2048)
         self._inner = inner
@@ -189,10 +183,7 @@ class CachedEmbedding(BaseEmbedding):
         return self._vectors("text", texts, partial(embed_texts, self._inner))
 
     def _vectors(
-        self,
-        kind: str,
-        texts: Sequence[str],
-        embed: Callable[[list[str]], list[list[float]]],
+        self, kind: str, texts: Sequence[str], embed: Callable[[list[str]], list[list[float]]]
     ) -> list[list[float]]:
         keys = {text: self._key(kind, text) for text in texts}
         vectors: dict[bytes, bytes] = {}
@@ -270,12 +261,7 @@ class KeptLLM(CustomLLM):
         prices: PriceTable | None = None,
     ) -> None:
         super().__init__()
-        price = price_of(
-            llm.metadata.model_name,
-            prices or {},
-            llm,
-            is_needed=max_cost is not None,
-        )
+        price = price_of(llm.metadata.model_name, prices or {}, llm, is_needed=max_cost is not None)
         self._llm = without_retries(llm)
         self._stand_in = stand_in
         self._replies = {}

@@ -17,10 +17,7 @@ from llama_index.core.embeddings import BaseEmbedding
 from llama_pack_densex.evaluation.evidence import context_length
 from llama_pack_densex.evaluation.records import read_records
 from llama_pack_densex.evaluation.runs import require
-from llama_pack_densex.evaluation.significance import (
-    Interval,
-    bootstrap_intervals,
-)
+from llama_pack_densex.evaluation.significance import Interval, bootstrap_intervals
 from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.topics import of_length_one

@@ -175,10 +175,7 @@ def _table_rows(path: Path) -> Iterator[Record]:
             )
         if len(row) != len(header):
             raise DatasetError(f"{where}: {len(row)} columns; expected the header's {len(header)}")
-        yield Record(
-            {name: cell for name, cell in zip(header, row, strict=True) if cell},
-            where,
-        )
+        yield Record({name: cell for name, cell in zip(header, row, strict=True) if cell}, where)
 
 
 def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:

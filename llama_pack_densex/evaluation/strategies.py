@@ -40,8 +40,7 @@ def built_in_strategies() -> dict[str, Strategy]:
 
 
 def resolve_strategies(
-    strategies: Sequence[str | Strategy] | None,
-    ranking: bool = False,
+    strategies: Sequence[str | Strategy] | None, ranking: bool = False
 ) -> list[Strategy]:
     """Strategies by name, or as they are.
 
@@ -192,20 +191,9 @@ class _WithoutQuestions(Propositionizer):
 
 
 _VARIANTS = (
-    Variant(
-        "densex",
-        "propositions and sentences; dense search and BM25 fused",
-    ),
-    Variant(
-        "densex-dense",
-        "propositions and sentences; dense search alone",
-        dense=True,
-    ),
-    Variant(
-        "densex-sentences",
-        "sentences, no LLM; dense search and BM25 fused",
-        sentences=True,
-    ),
+    Variant("densex", "propositions and sentences; dense search and BM25 fused"),
+    Variant("densex-dense", "propositions and sentences; dense search alone", dense=True),
+    Variant("densex-sentences", "sentences, no LLM; dense search and BM25 fused", sentences=True),
     Variant(
         "densex-sentences-dense",
         "sentences, no LLM; dense search alone",
@@ -348,9 +336,7 @@ def _ranking(name: str, how: str, dense_weight: float | None) -> Strategy:
 
 _RANKING = (
     _ranking(
-        "densex-rank",
-        "embeddings and BM25 over this pack's tokens, fused as this pack does",
-        None,
+        "densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", None
     ),
     _ranking("densex-rank-dense", "embeddings alone", 1.0),
     _ranking("densex-rank-words", "BM25 over this pack's tokens alone", 0.0),
