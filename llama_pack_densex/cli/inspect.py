@@ -119,8 +119,10 @@ class _Outline:
             and options.status in (None, passage.status)
         ]
         if options.passage is not None and len(chosen) != 1:
-            problem = f"{len(chosen)} passages have an id that begins with {options.passage!r}"
-            raise ValueError(f"{problem}; `densex inspect` shows ids")
+            raise ValueError(
+                f"{len(chosen)} passages have an id that begins with {options.passage!r}; `densex inspect` "
+                "shows ids"
+            )
         return self._with_findings(chosen) if options.findings else chosen
 
     def _with_findings(self, passage_ids: Sequence[str]) -> list[str]:

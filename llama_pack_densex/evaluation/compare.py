@@ -67,7 +67,6 @@ _PACKAGES = (
     "numpy",
     "trulens-core",
 )
-_UNLOCATED = "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage."
 _PROMPT = (
     "Answer the question from the context below, in as few words as possible: a name, a date, a number, "
     "a phrase. Give the answer alone, in the words and the language of the context, without a sentence "
@@ -383,7 +382,11 @@ class _Trial:
             results = sum(retrieval.results for retrieval in self.retrievals.values())
             unlocated = sum(retrieval.unlocated for retrieval in self.retrievals.values())
             if unlocated:
-                logger.warning(_UNLOCATED, self.name, unlocated, results)
+                logger.warning(
+                    "%s: %d of its %d results are nowhere in the documents; they count as not from the gold "
+                    "passage.",
+                    self.name, unlocated, results,
+                )  # fmt: skip
             in_passages = metrics.within_passages(self.retrievals)
         if not in_passages:
             self.retrievals = {

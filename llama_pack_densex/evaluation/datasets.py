@@ -159,8 +159,9 @@ def to_dataset(
     """
     if isinstance(documents, EvaluationSet):
         if questions is not None:
-            advice = "pass questions=None, or documents in its place"
-            raise ValueError(f"the dataset has its own questions: {advice}")
+            raise ValueError(
+                "the dataset has its own questions: pass questions=None, or documents in its place"
+            )
         return _with_passages(_checked(documents, _OWN, documents.name, language))
     dataset = _dataset_of(documents, questions, language)
     if not dataset.documents:
@@ -231,9 +232,9 @@ def _with_pages(dataset: EvaluationSet, language: str) -> EvaluationSet:
         name = question.document_id
         if name in pages:
             if not question.answers:
-                advice = f"name one ({name}#page=N), or give 'answers'"
                 raise DatasetError(
-                    f"question {question.id}: {name!r} is read page by page: {advice}"
+                    f"question {question.id}: {name!r} is read page by page: name one ({name}#page=N), or "
+                    "give 'answers'"
                 )
             with_answer = (
                 page
@@ -411,15 +412,14 @@ def _in_one_language(
 ) -> tuple[str, list[tuple[int, Record]]]:
     """The language to measure in, and the questions in it, numbered as in the file."""
     if records[0].fields.keys().isdisjoint(("question", "query")):
-        formats = (
-            "'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
+        raise records[0].error(
+            "expected 'question'; 'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's "
+            "fields"
         )
-        raise records[0].error(f"expected 'question'; {formats}")
     stated = sorted(set(map(_stated_language, records)) - {""})
     if len(stated) > 1 and not language:
-        several = " and ".join(stated)
         raise DatasetError(
-            f"{path}: its questions are in {several}: say which (language=, --language)"
+            f"{path}: its questions are in {' and '.join(stated)}: say which (language=, --language)"
         )
     language = _base_language(language or "".join(stated))
     numbered = list(enumerate(records, 1))
@@ -428,8 +428,9 @@ def _in_one_language(
         item for item, spoken in zip(numbered, languages, strict=True) if spoken in ("", language)
     ]
     if stated and not chosen:
-        alternatives = f"there are some in {', '.join(stated)}"
-        raise DatasetError(f"{path}: there are no questions in {language!r}; {alternatives}")
+        raise DatasetError(
+            f"{path}: there are no questions in {language!r}; there are some in {', '.join(stated)}"
+        )
     return language, chosen or numbered
 
 
@@ -440,14 +441,16 @@ def _read_named(path: Path, records: Sequence[Record]) -> list[Document]:
         name = _named_document(record).partition("#page=")[0]
         if name and name not in documents:
             if not (path.parent / name).is_file():
-                missing = f"there is no document {name!r} in {path.parent}"
                 raise record.error(
-                    f"{missing}: say where the documents are (documents=, --documents)"
+                    f"there is no document {name!r} in {path.parent}: say where the documents are "
+                    "(documents=, --documents)"
                 )
             documents[name] = read_file(path.parent / name, name)
     if not documents:
-        expected = "`documents`, their folder or a corpus; or let the questions name their files ('document')"
-        raise DatasetError(f"{path}: these are questions alone: pass {expected}")
+        raise DatasetError(
+            f"{path}: these are questions alone: pass `documents`, their folder or a corpus; or let the "
+            "questions name their files ('document')"
+        )
     return _without_folders(document for name in sorted(documents) for document in documents[name])
 
 
@@ -467,8 +470,9 @@ def read_folder(
     for error in files.unreadable:
         logger.warning("skipped: %s", error)
     if not documents:
-        expected = "expected documents in it (text, Markdown, HTML, PDF), and there are none"
-        raise DatasetError(f"{folder}: {expected}")
+        raise DatasetError(
+            f"{folder}: expected documents in it (text, Markdown, HTML, PDF), and there are none"
+        )
     return documents
 
 

@@ -95,10 +95,10 @@ def read_beir(folder: Path, split: str) -> EvaluationSet:
     labels_of = {file.stem: file for file in sorted((folder / "qrels").glob("*.tsv"))}
     if split not in labels_of:
         splits = ", ".join(labels_of) or "none"
-        expected = (
-            f"expected the labels of the split {split!r} here; the splits that are there: {splits}"
+        raise DatasetError(
+            f"{folder / 'qrels'}: expected the labels of the split {split!r} here; the splits that are "
+            f"there: {splits}"
         )
-        raise DatasetError(f"{folder / 'qrels'}: {expected}")
     relevance = read_qrels(labels_of[split])
     corpus = read_records(_file(folder, "corpus.jsonl"))
     documents = [make_document(*_corpus_passage(record)) for record in corpus]
@@ -107,8 +107,9 @@ def read_beir(folder: Path, split: str) -> EvaluationSet:
     }
     for question in relevance:
         if question not in queries:
-            lacking = f"there are labels for the question {question}, which queries.jsonl lacks"
-            raise DatasetError(f"{folder}: {lacking}")
+            raise DatasetError(
+                f"{folder}: there are labels for the question {question}, which queries.jsonl lacks"
+            )
     questions = [_labelled_question(key, queries[key], labels) for key, labels in relevance.items()]
     return EvaluationSet(documents=documents, questions=questions, relevance=relevance)
 

@@ -140,8 +140,9 @@ class CachedEmbedding(BaseEmbedding):
             self._database = sqlite3.connect(file or ":memory:", check_same_thread=False)
             self._database.execute(_TABLE)
         except sqlite3.Error as error:
-            advice = "delete it, or use another folder"
-            raise OSError(f"{file}: no embeddings can be kept ({error}): {advice}") from error
+            raise OSError(
+                f"{file}: no embeddings can be kept ({error}): delete it, or use another folder"
+            ) from error
 
     @property
     def identity(self) -> str:

@@ -223,8 +223,9 @@ class EmbeddingSimilarity:
     def __init__(self, model: BaseEmbedding | str | None = None) -> None:
         resolved, phrase = resolve_embed_model(model)
         if not resolved:
-            advice = "name one (--embed-model), or give --bert-score"
-            raise ValueError(f"the embedding model is {phrase}: {advice}")
+            raise ValueError(
+                f"the embedding model is {phrase}: name one (--embed-model), or give --bert-score"
+            )
         self._model = resolved
         self.name = f"cosine of {embed_model_identity(resolved)}"
 

@@ -109,10 +109,9 @@ def score_runs(qrels: Path, runs: Sequence[Path], ignore_identical_ids: bool = T
         run = read_run(path)
         rankings = {question: rank(run[question]) for question in labels if question in run}
         if not rankings:
-            lacking = (
-                "it has none of the questions that have labels; is it a run of another dataset?"
+            raise ValueError(
+                f"{path}: it has none of the questions that have labels; is it a run of another dataset?"
             )
-            raise ValueError(f"{path}: {lacking}")
         if ignore_identical_ids:
             _remove_own_documents(rankings, labels)
         scores[name] = rank_metrics(labels, rankings)
@@ -333,8 +332,9 @@ def _line_entries(
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        expected = f'neither UTF-8 text nor a file that ranx wrote; expected lines of "{line}"'
-        raise ValueError(f"{path}: it is {expected}") from error
+        raise ValueError(
+            f'{path}: it is neither UTF-8 text nor a file that ranx wrote; expected lines of "{line}"'
+        ) from error
     separator = None
     if lines and lines[0].split() == [
         "query-id",
@@ -351,8 +351,9 @@ def _line_entries(
         where = f"{path}, line {number}"
         fields = text.split(separator)
         if len(fields) != len(names):
-            expected = f'expected the {len(names)} of "{line}"'
-            raise ValueError(f"{where}: {len(fields)} columns; {expected}")
+            raise ValueError(
+                f'{where}: {len(fields)} columns; expected the {len(names)} of "{line}"'
+            )
         by_name = dict(zip(names, fields, strict=True))
         yield where, by_name["question"], by_name["document"], by_name[value]
 
@@ -375,5 +376,6 @@ def require(module: str, package: str, purpose: str, extra: str = "evaluation") 
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
         requirement = f'"llama-pack-densex[{extra}]"' if extra else package
-        how = f"install it with: pip install {requirement}"
-        raise ImportError(f"{purpose} needs the package {package}: {how}") from error
+        raise ImportError(
+            f"{purpose} needs the package {package}: install it with: pip install {requirement}"
+        ) from error

@@ -163,8 +163,9 @@ class Variant:
 
     def _propositionizer(self, corpus: Corpus) -> Propositionizer:
         if self.sentences and corpus.has_sentences_only:
-            same = "it is the strategy without 'sentences'"
-            raise StrategyUnavailable(f"propositions are sentences here: {same}")
+            raise StrategyUnavailable(
+                "propositions are sentences here: it is the strategy without 'sentences'"
+            )
         if self.sentences:
             return SentencePropositionizer()
         propositionizer = corpus.chunk_propositionizer if self.articles else corpus.propositionizer

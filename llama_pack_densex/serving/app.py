@@ -37,8 +37,10 @@ try:
 
     from llama_pack_densex.serving.guard import HEADERS, Guard
 except ImportError as error:
-    needed = 'fastapi, from version 0.135 on, and uvicorn: pip install "llama-pack-densex[serve]"'
-    raise ImportError(f"this needs {needed} ({error})") from error
+    raise ImportError(
+        "this needs fastapi, from version 0.135 on, and uvicorn: pip install "
+        f'"llama-pack-densex[serve]" ({error})'
+    ) from error
 
 logger = plain_logger(__name__)
 
