@@ -339,6 +339,15 @@ def plan_ingestion(
     return Plan(documents, parser, embed_model, {record.hash for record in records.values()}, files)
 
 
+def _propositionizer_by_llm(
+    options: EstimateCommand | BatchExportCommand, asks: bool
+) -> Propositionizer:
+    if options.llm == NONE:
+        return SentencePropositionizer()
+    llm = named_llm(options.llm or OPENAI_MODEL, is_called=asks)
+    return LLMPropositionizer(llm, **options.chosen(*LLMPropositionizer.model_fields))
+
+
 def plan_by_llm(options: EstimateCommand | BatchExportCommand, asks: bool = False) -> Plan:
     """Plan what `densex index` would do with an LLM.
 
@@ -352,12 +361,7 @@ def plan_by_llm(options: EstimateCommand | BatchExportCommand, asks: bool = Fals
     """
     index = None if options.to is None else IndexPlace.of(options.to)
     opened = index.read() if index else None
-    propositionizer: Propositionizer = SentencePropositionizer()
-    if options.llm != NONE:
-        llm = named_llm(options.llm or OPENAI_MODEL, is_called=asks)
-        propositionizer = LLMPropositionizer(
-            llm, **options.chosen(*LLMPropositionizer.model_fields)
-        )
+    propositionizer = _propositionizer_by_llm(options, asks)
     if asks and index and index.folder:  # what it replies is kept
         propositionizer = propositionizer.keeping_replies(index.folder / REPLIES_FILE)
     if index and opened and opened[0].propositionizer != propositionizer.fingerprint:
