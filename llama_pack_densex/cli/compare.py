@@ -412,9 +412,7 @@ def _print_metrics(
     metrics = [metric for metric in names if _is_measured(report, metric)]
     if not metrics:
         return
-    differing = {
-        (test.metric, test.second) for test in report.comparisons if test.p_value < _SIGNIFICANT
-    }
+    differing = _differences(report)
     rows = []
     for strategy, number in zip(report.strategies, last, strict=True):
         values = (_marked_value(strategy, metric, differing) for metric in metrics)
@@ -426,6 +424,12 @@ def _print_metrics(
     legend = {metric.name: metric.meaning for metric in described} | {last_title: _LAST[last_title]}
     for name, meaning in legend.items():
         write(f"{name}: {meaning.format(unit=dataset.length_unit, gold=dataset.gold)}", "dim")
+
+
+def _differences(report: Report) -> set[tuple[str, str]]:
+    """The metrics by which strategies differ from the first one, each with the strategy's name."""
+    tests = (test for test in report.comparisons if test.p_value < _SIGNIFICANT)
+    return {(test.metric, test.second) for test in tests}
 
 
 def _marked_value(

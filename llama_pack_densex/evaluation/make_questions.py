@@ -256,13 +256,7 @@ def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]
     places = Counter(passage.text for passages in passages_of.values() for passage in passages)
     spread: list[tuple[int, str, str, Passage]] = []
     for document_id, passages in passages_of.items():
-        answering = [
-            passage
-            for passage in passages
-            if places[passage.text] == 1
-            and has_letters(passage.text)
-            and count_tokens(passage.text) >= _LEAST_TOKENS
-        ]
+        answering = [passage for passage in passages if _may_answer(passage, places)]
         digests = {passage_digest(passage.text): passage for passage in answering}
         spread += [
             (rank, key, document_id, digests[key]) for rank, key in enumerate(sorted(digests))
@@ -278,6 +272,11 @@ def _parsed(documents: Sequence[Document]) -> Iterator[tuple[str, list[Passage]]
             logger.warning("skipped: %s", parsed.error)
         nodes = [node for node in parsed.nodes if node.metadata[GRANULARITY_KEY] == "passage"]
         yield parsed.document.node_id, [passage_of(node) for node in nodes]
+
+
+def _may_answer(passage: Passage, places: Mapping[str, int]) -> bool:
+    is_prose = has_letters(passage.text) and count_tokens(passage.text) >= _LEAST_TOKENS
+    return is_prose and places[passage.text] == 1
 
 
 def _write(llm: KeptLLM, task: _Task) -> Question:

@@ -144,11 +144,7 @@ def score_propositions(
     scored = dict.fromkeys(expected, SetScore())
     for key in shared:
         scored[key] = set_score(similarity.matrix(predictions[key][1], expected[key][1]))
-    by_metric = {
-        metric: {key: getattr(score, metric) for key, score in scored.items()}
-        for metric in ("precision", "recall", "f1")
-    }
-    intervals = bootstrap_intervals(by_metric)
+    intervals = bootstrap_intervals(_by_metric(scored))
     language = mode(
         detect_language(passage.text, passage.title) for passage, _ in expected.values()
     )
@@ -163,6 +159,13 @@ def score_propositions(
         missing=_only_in(expected, predictions),
         extra=_only_in(predictions, expected),
     )
+
+
+def _by_metric(scores: Mapping[str, SetScore]) -> dict[str, dict[str, float]]:
+    return {
+        metric: {key: getattr(score, metric) for key, score in scores.items()}
+        for metric in ("precision", "recall", "f1")
+    }
 
 
 def _predict(

@@ -108,7 +108,6 @@ class DocumentOutcome:
         statuses = Counter(
             node.metadata[STATUS_KEY] for node in passages if STATUS_KEY in node.metadata
         )
-        findings = chain.from_iterable(map(findings_of, nodes))
         state: DocumentState = "changed" if replaced else "done"
         return cls(
             document_id=parsed.document.id_,
@@ -117,7 +116,7 @@ class DocumentOutcome:
             propositions=units["proposition"],
             statuses=dict(statuses),
             fallbacks=tuple(_fallbacks(passages)),
-            findings=dict(Counter(finding.partition(":")[0] for finding in findings)),
+            findings=_count_findings(nodes),
         )
 
 
@@ -482,6 +481,11 @@ def describe(error: BaseException, text: str = "") -> str:
 def _plain(text: str) -> str:
     """A message on one line, without keys: those that look like one, and those of the environment."""
     return scrub(" ".join(text.split()), secrets_in_environment())
+
+
+def _count_findings(nodes: Sequence[TextNode]) -> dict[str, int]:
+    findings = chain.from_iterable(map(findings_of, nodes))
+    return dict(Counter(finding.partition(":")[0] for finding in findings))
 
 
 def is_fallback(node: BaseNode) -> bool:

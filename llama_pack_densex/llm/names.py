@@ -108,8 +108,7 @@ def parse_name(name: str) -> tuple[str, str, str]:
             f"after it. Write PROVIDER:MODEL, where PROVIDER is {', '.join(PROVIDERS)}, as in ollama:qwen3:8b"
         )
     provider = provider or "openai"
-    parts_of_address = urlsplit(address)
-    if parts_of_address.username is not None or parts_of_address.query:
+    if _holds_key(address):
         raise ValueError(
             f"the address of {model!r} holds a key: keys are taken from the environment"
         )
@@ -135,11 +134,7 @@ def with_address(names: Iterable[str | None], address: str) -> list[str | None]:
         ValueError: It is no address of a server, or none of the models has a use for it.
     """
     names = list(names)
-    users: list[str] = []
-    for name in filter(is_model_name, filter(None, names)):
-        provider, _, own_address = parse_name(name)
-        if PROVIDERS[provider].address and not own_address:
-            users.append(name)
+    users = list(filter(_takes_address, filter(None, names)))
     users = [name for name in users if not PROVIDERS[parse_name(name)[0]].keys] or users
     if not users or not address.startswith(("http://", "https://")):
         raise ValueError(
@@ -147,6 +142,13 @@ def with_address(names: Iterable[str | None], address: str) -> list[str | None]:
             f"openai: and anthropic:); not {shown(address)} for {', '.join(filter(None, names)) or 'none'}"
         )
     return [f"{name}@{address}" if name in users else name for name in names]
+
+
+def _takes_address(name: str) -> bool:
+    if not is_model_name(name):
+        return False
+    provider, _, own_address = parse_name(name)
+    return bool(PROVIDERS[provider].address) and not own_address
 
 
 def with_provider(name: str) -> str:
@@ -174,8 +176,8 @@ def named_llm(name: str, *, is_called: bool = True) -> LLM:
     if not is_called and not _can_be_made(provider):
         provider = "openai"
         name = f"openai:{model}"
-    about = PROVIDERS[provider]
-    settings = {**about.settings, **dict.fromkeys(about.model_fields, model)}
+    fields = dict.fromkeys(PROVIDERS[provider].model_fields, model)
+    settings = {**PROVIDERS[provider].settings, **fields}
     llm: LLM = make_named("llms", name, settings, is_called)
     try:
         _ = llm.metadata
@@ -263,6 +265,11 @@ def _base_url(provider: str) -> str:
     if provider not in ("openai", "openai-like") or os.environ.get("OPENAI_API_BASE"):
         return ""
     return os.environ.get("OPENAI_BASE_URL", "")
+
+
+def _holds_key(address: str) -> bool:
+    parts = urlsplit(address)
+    return parts.username is not None or parts.query != ""
 
 
 def _key(name: str, provider: str, address: str, is_called: bool) -> dict[str, str]:

@@ -247,14 +247,7 @@ class _Exchange:
         reply = arrival.reply
         sender.is_reached = sender.is_reached or reply is not None or not failure.is_unreachable
         if reply is None or reply.finish == "failed":
-            is_refused = failure.kind == "refused"
-            sender.meter.count("refused" if is_refused else "failed")
-            used_tokens = 0 if is_refused else None
-            sender.limits.leave(
-                ticket, used_tokens=used_tokens, refused=is_refused, wait=failure.wait
-            )
-            if sender.cache is not None and failure.kind in KEPT_FAILURES:
-                await sender.cache.in_thread(sender.cache.put, self.key, failure)
+            await self._note_failure(ticket, failure)
             return failure
         sender.limits.leave(ticket, used_tokens=reply.usage.total_tokens, taken=True)
         if ticket.departed >= sender.rejected_at:  # an earlier one says nothing about the present
@@ -262,6 +255,15 @@ class _Exchange:
         if error is not None:  # after the reply there is nothing but the cache to fail
             raise error
         return reply
+
+    async def _note_failure(self, ticket: Ticket, failure: Failure) -> None:
+        sender = self.sender
+        is_refused = failure.kind == "refused"
+        sender.meter.count("refused" if is_refused else "failed")
+        used_tokens = 0 if is_refused else None
+        sender.limits.leave(ticket, used_tokens=used_tokens, refused=is_refused, wait=failure.wait)
+        if sender.cache is not None and failure.kind in KEPT_FAILURES:
+            await sender.cache.in_thread(sender.cache.put, self.key, failure)
 
     def _fatal_message(self, failure: Failure) -> str:
         """Count a failure, and say why it ends the run; "" if it does not."""

@@ -219,10 +219,14 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     texts = _without_numbers(_texts_of(values, text, finished))
     questions = _propositions(_strings(named))
     if with_questions and not named:
-        questions = tuple(text for text in texts if text.endswith(("?", "？")))
+        questions = tuple(filter(_is_question, texts))
         texts = tuple(text for text in texts if text not in questions)
     problem = classify_reply(texts, text, is_list=bool(values))
     return Reading(problem=problem) if problem else Reading(texts, questions=questions)
+
+
+def _is_question(text: str) -> bool:
+    return text.endswith(("?", "？"))
 
 
 def classify_reply(texts: Sequence[str], reply: str, *, is_list: bool) -> str | None:

@@ -132,20 +132,21 @@ def _read_layout(document: Any, page: Any) -> _Layout:
     may_have_tables = bool(frames) or may_have_columns(text)
     flat_texts = [*_flat_texts(page, text_page)]
     has_shape = fields or may_have_tables or flat_texts or _may_be_out_of_order(text_page)
-    boxes = _boxes(text_page, text) if is_mapped and has_shape else {}
+    boxes: Boxes = _boxes(text_page, text) if is_mapped and has_shape else {}
     wraps: dict[int, str] = {}
     if is_mapped and not fields:
         wraps = find_wraps(text, partial(_box_at, text_page), partial(_has_code_font, text_page))
     characters = with_fields(text, boxes, fields)
     text = "".join(character.sign for character in characters)
-    if boxes:
-        boxes = {
-            place: character.box for place, character in enumerate(characters) if character.box
-        }
+    boxes = _boxes_of(characters) if boxes else {}
     tables: list[PdfTable] = []
     if may_have_tables:
         tables = find_tables(text, boxes, frames, partial(_is_code, text_page, characters))
     return _Layout(text, boxes, tables, wraps, all(map(_is_embedded, flat_texts)))
+
+
+def _boxes_of(characters: Sequence[Character]) -> Boxes:
+    return {place: character.box for place, character in enumerate(characters) if character.box}
 
 
 def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:

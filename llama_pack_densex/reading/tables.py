@@ -247,10 +247,15 @@ def _is_form(grid: Grid, is_whole: bool) -> bool:
     pairs = [_pairs(cells_of(row)) for row in rows]
     if not any(value for _, value in chain(*pairs[:1])):
         return False
-    are_labels = [bool(value) and _is_label(name) for name, value in chain(*pairs)]
+    are_labels = [_is_labelled(pair) for pair in chain(*pairs)]
     if sum(are_labels) >= max(2, len(are_labels) / 2):
         return is_whole or all(are_labels[-len(pairs[-1]) :])
     return is_whole and _is_shaped_as_form(rows, pairs)
+
+
+def _is_labelled(pair: _Pair) -> bool:
+    name, value = pair
+    return bool(value) and _is_label(name)
 
 
 def _is_shaped_as_form(rows: Grid, pairs: Sequence[Sequence[_Pair]]) -> bool:

@@ -79,9 +79,9 @@ class TwoHopSearch(UnitSearch):
             return result
         led = self._index.reading(lambda: self._led_passages(query.query_str, result.passages))
         led_ids = {hit.passage_id for hit in led}
-        others = [hit for hit in result.passages if hit.passage_id not in led_ids]
+        direct = [hit for hit in result.passages if hit.passage_id not in led_ids]
         # of equal ones, what is led to stands before all but the best
-        hits = [*others[:BEST_PASSAGES], *led, *others[BEST_PASSAGES:]]
+        hits = [*direct[:BEST_PASSAGES], *led, *direct[BEST_PASSAGES:]]
         ordered = sorted(hits, key=lambda hit: -hit.score)
         return SearchResult(tuple(ordered), result.exhausted, result.coverage)
 
@@ -298,14 +298,13 @@ def _with_led(
     matched: Sequence[FoundNode], unit: NodeRow, score: float, led_by: str
 ) -> list[FoundNode]:
     """The units that found a passage, best first, with the one that was led to, which may be among them."""
+    units = {node.id: node for node in matched}
     led = FoundNode(unit.id, unit.granularity, unit.passage_id, score, led_by=led_by)
-    others = []
-    for other in matched:
-        if other.id == unit.id:
-            led = other._replace(score=max(other.score, score), led_by=led_by)
-        else:
-            others.append(other)
-    return sorted([led, *others], key=lambda found: -found.score)
+    if unit.id in units:
+        node = units[unit.id]
+        led = node._replace(score=max(node.score, score), led_by=led_by)
+    units[unit.id] = led
+    return sorted(units.values(), key=lambda node: -node.score)
 
 
 class _Units:

@@ -370,8 +370,7 @@ def _html_elements(text: str, lines: Lines) -> _Elements:
 def _html_pairs(text: str, lines: Lines) -> Iterator[tuple[Line, Line, str]]:
     """The lines that begin and end elements; of what is never closed, a table that ends with a row."""
     opened: dict[str, list[Line | None]] = {"table": [], "pre": []}  # None: within a line
-    tags = ((line, tag) for line in lines for tag in _ELEMENT_TAG.finditer(line.text))
-    for line, tag in tags:
+    for line, tag in _element_tags(lines):
         name = tag[2].lower()
         if not tag[1]:
             opened[name].append(None if tag.start() else line)
@@ -382,6 +381,12 @@ def _html_pairs(text: str, lines: Lines) -> Iterator[tuple[Line, Line, str]]:
     unclosed = next(iter(opened["table"]), None)
     if unclosed and _ENDS_WITH_ROW.search(text):
         yield unclosed, next(line for line in reversed(lines) if line.text), "table"
+
+
+def _element_tags(lines: Lines) -> Iterator[tuple[Line, re.Match[str]]]:
+    for line in lines:
+        for tag in _ELEMENT_TAG.finditer(line.text):
+            yield line, tag
 
 
 def _html_table(text: str, start: int, end: int) -> tuple[Block, ...]:

@@ -334,7 +334,7 @@ def _abbreviates(stop: _Stop) -> bool:
     if not last or stop.run[stop.start - 1].isspace():
         return False
     word = _WORD_BREAK.split(last)[-1]
-    if word in _TITLES or word.lower() in _NEVER_LAST:
+    if _is_never_last(word):
         return True
     is_numbered = _is_before_number(stop, word)
     if is_numbered is not None:
@@ -345,6 +345,10 @@ def _abbreviates(stop: _Stop) -> bool:
     if len(word) == 1 and word.isalpha() and not WIDE.search(last):
         return _is_initial(stop, word, previous, next_word)
     return next_word not in _STARTERS and _may_be_abbreviation(word)
+
+
+def _is_never_last(word: str) -> bool:
+    return word in _TITLES or word.lower() in _NEVER_LAST
 
 
 def _is_before_number(stop: _Stop, word: str) -> bool | None:
