@@ -78,11 +78,12 @@ class TwoHopSearch(UnitSearch):
         if not result.passages:
             return result
         led = self._index.reading(lambda: self._led_passages(query.query_str, result.passages))
-        led_ids = {hit.passage_id for hit in led}
-        direct = [hit for hit in result.passages if hit.passage_id not in led_ids]
-        # of equal ones, what is led to stands before all but the best
-        hits = [*direct[:BEST_PASSAGES], *led, *direct[BEST_PASSAGES:]]
-        ordered = sorted(hits, key=lambda hit: -hit.score)
+        # of equal ones, what is led to stands behind the best, and before all others
+        passages = {hit.passage_id: hit for hit in result.passages[:BEST_PASSAGES]}
+        passages.update({hit.passage_id: hit for hit in led})
+        for hit in result.passages:
+            passages.setdefault(hit.passage_id, hit)
+        ordered = sorted(passages.values(), key=lambda hit: -hit.score)
         return SearchResult(tuple(ordered), result.exhausted, result.coverage)
 
     def _led_passages(self, text: str, hits: Sequence[PassageHit]) -> list[PassageHit]:
