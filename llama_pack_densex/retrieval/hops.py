@@ -78,12 +78,15 @@ class TwoHopSearch(UnitSearch):
         if not result.passages:
             return result
         led = self._index.reading(lambda: self._led_passages(query.query_str, result.passages))
-        # of equal ones, what is led to stands behind the best, and before all others
-        passages = {hit.passage_id: hit for hit in result.passages[:BEST_PASSAGES]}
-        passages.update({hit.passage_id: hit for hit in led})
-        for hit in result.passages:
-            passages.setdefault(hit.passage_id, hit)
-        ordered = sorted(passages.values(), key=lambda hit: -hit.score)
+        best_ids = {hit.passage_id for hit in result.passages[:BEST_PASSAGES]}
+        led_by_id = {hit.passage_id: hit for hit in led}
+
+        def place(hit: PassageHit) -> tuple[float, bool, bool]:
+            return -hit.score, hit.passage_id not in best_ids, hit.passage_id not in led_by_id
+
+        # of equal ones the best stay first, what is led to follows, each in the order of the first hop
+        passages = {hit.passage_id: hit for hit in result.passages} | led_by_id
+        ordered = sorted(passages.values(), key=place)
         return SearchResult(tuple(ordered), result.exhausted, result.coverage)
 
     def _led_passages(self, text: str, hits: Sequence[PassageHit]) -> list[PassageHit]:
