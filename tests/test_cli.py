@@ -841,6 +841,18 @@ def test_the_names_of_options_are_whole_in_a_terminal_of_80_columns(
     )
 
 
+def test_paragraphs_of_help_are_lines_that_the_terminal_breaks() -> None:
+    """typer keeps line breaks of all paragraphs but the first."""
+    wide = run("index", "--help", COLUMNS="200")[1]
+    assert "document is in its ingestion_report.json: after a stop" in wide
+
+
+def test_switches_take_no_value_in_help() -> None:
+    """typer shows their type, as if `--yes true` was meant; of --help, which is its own, too."""
+    assert run("index", "--help")[1].count("<bool>") <= 1
+    assert "int range" not in run("serve", "--help")[1]
+
+
 def test_help_imports_nothing_heavy() -> None:
     heavy = {"usearch", "torch", "llama_index", "openai", "numpy", "pyarrow"}
     assert not heavy & modules_after("from llama_pack_densex.cli import app")

@@ -94,7 +94,7 @@ def _print_version(wanted: bool) -> None:
 
 
 Version = typer.Option(
-    "--version", help="Print the version.", callback=_print_version, is_eager=True
+    "--version", metavar="", help="Print the version.", callback=_print_version, is_eager=True
 )
 
 
@@ -180,11 +180,11 @@ class McpCommand(Opening):
 class ServeCommand(Answering):
     """Serve an index: a page to ask and search on, and the same as JSON (docs/serving.md)."""
 
-    host: str = option("The address to listen on; others' with a token only.", "127.0.0.1")
-    port: int = option("The port; 0 for any that is free.", 8000, min=0, max=65_535)
+    host: str = option("ADDRESS  The address to listen on; others' with a token only.", "127.0.0.1")
+    port: int = option("N  The port; 0 for any that is free.", 8000, min=0, max=65_535)
     token: str | None = option("TOKEN  What requests must bring.", envvar="DENSEX_TOKEN")
     allow_host: list[str] = option("NAME  A name of the server besides localhost.", [])
-    rate: float | None = option("Requests a minute; 0: any. With a token, 240.", min=0)
+    rate: float | None = option("N  Requests a minute; 0: any. With a token, 240.", min=0)
 
 
 @command(app, _KEEP, "inspect", "inspect:inspect_index")
@@ -215,7 +215,7 @@ class DeleteCommand(WithJson, Opening):
     """Delete documents from an index."""
 
     documents: list[str] = argument(
-        None, "Ids, as inspect shows them; a file's means all its pages."
+        "DOCUMENT", "Ids, as inspect shows them; a file's means all its pages."
     )
     purge: bool = option("--purge  Erase their text from the folder's files too.", False)
 
