@@ -115,6 +115,13 @@ def test_index_says_how_much_was_indexed_and_with_what_status(docs: Path, tmp_pa
     assert "Passages by status: 2 ok" in output
 
 
+def test_index_says_once_how_to_get_an_embedding_model(docs: Path, tmp_path: Path) -> None:
+    index, no_models = tmp_path / "index", str(tmp_path)
+    finished = run_process("index", docs, "--to", index, HF_HOME=no_models, OPENAI_API_KEY="")
+    assert (finished.stderr + finished.stdout).count("hf download") == 1
+    assert "embedding model: none. It is searched" in finished.stdout
+
+
 def test_index_again_leaves_unchanged_documents_alone(docs: Path, index: Path) -> None:
     os.utime(docs / "tea.md", (0, 0))
     assert "0 indexed, 2 unchanged" in run("index", docs, "--to", index)[1]
