@@ -299,7 +299,9 @@ class Watch:
         """Take note of a document that is in the index."""
         self._add(DocumentOutcome.of(parsed, replaced))
         if not parsed.nodes:
-            logger.warning("Document %r has no text, and so nothing to index.", parsed.document.id_)
+            logger.warning(
+                "Document %s has no text, and so nothing to index.", _named(parsed.document)
+            )
 
     def unchanged(self, document: BaseNode) -> None:
         """Take note of a document that was in the index as it is."""
@@ -318,7 +320,7 @@ class Watch:
         )
         self._add(outcome)
         self.outcomes_failed = (*self.outcomes_failed, outcome)[:KEPT_DOCUMENTS]
-        logger.error("Document %r was not indexed: %s", document.id_, outcome.error)
+        logger.error("Document %s was not indexed: %s", _named(document), outcome.error)
 
     def raise_if_all_failed(self) -> None:
         """Raise the first document's error if no document was indexed: then it is the caller's concern."""
@@ -465,6 +467,12 @@ def _read_summary(report: Path) -> dict[str, Any]:
         end = file.read().decode("utf-8", "replace")
     summary: dict[str, Any] = json.loads("{" + end[end.rindex(_SUMMARY) :])["summary"]
     return summary
+
+
+def _named(document: BaseNode) -> str:
+    """A document by its id and, since an id may be a random UUID of core's, its file."""
+    file = document.metadata.get("file_path")
+    return f"{document.id_!r} ({file})" if file else repr(document.id_)
 
 
 def _now() -> str:
