@@ -214,6 +214,15 @@ def test_what_cannot_be_read_is_named_and_skipped(faulty: Path, tmp_path: Path) 
     assert indexed(tmp_path / "index") == {"tea.md", "琵琶湖.md"}
 
 
+def test_pictures_and_sound_are_no_code_that_can_be_included(docs: Path, tmp_path: Path) -> None:
+    for name in ("a.jpg", "b.jpg", "c.mp4"):
+        (docs / name).write_bytes(b"\xff\xd8")
+    (docs / "rows.csv").write_text("tea,price\n", encoding="utf-8")
+    output = run("index", docs, "--to", tmp_path / "index")[1]
+    assert "left out as pictures, sound, video or fonts: 2 .jpg, 1 .mp4\n" in output
+    assert "not prose: 1 .csv (--include '*.csv' reads" in output
+
+
 def test_strict_refuses_what_cannot_be_read_before_anything_is_indexed(
     faulty: Path, tmp_path: Path
 ) -> None:
