@@ -869,6 +869,11 @@ def test_switches_take_no_value_in_help() -> None:
     assert "int range" not in run("serve", "--help")[1]
 
 
+@pytest.mark.parametrize("command", ["check", "compact"])
+def test_what_is_for_folders_does_not_offer_urls_in_help(command: str) -> None:
+    assert "URL" not in run(command, "--help")[1]
+
+
 def test_help_imports_nothing_heavy() -> None:
     heavy = {"usearch", "torch", "llama_index", "openai", "numpy", "pyarrow"}
     assert not heavy & modules_after("from llama_pack_densex.cli import app")

@@ -26,6 +26,7 @@ from llama_pack_densex.cli.options import (
     Ingesting,
     IngestingByRequests,
     Mode,
+    OfFolder,
     OfIndex,
     Opening,
     Ranking,
@@ -231,7 +232,7 @@ class DemoCommand(WithJson):
 
 
 @command(app, _KEEP, "check", "inspect:check")
-class CheckCommand(WithJson, OfIndex):
+class CheckCommand(WithJson, OfFolder):
     """Check an index: its links, its documents, its embeddings, its lexical side.
 
     Ends with exit code 1 where something is wrong that was not repaired.
@@ -243,7 +244,7 @@ class CheckCommand(WithJson, OfIndex):
 
 
 @command(app, _KEEP, "compact", "inspect:compact")
-class CompactCommand(WithJson, OfIndex):
+class CompactCommand(WithJson, OfFolder):
     """Give back the space of what was deleted and replaced, and erase it from the index's files."""
 
 

@@ -206,6 +206,10 @@ class OfIndex(Command):
         return IndexPlace.of(self.place)
 
 
+class OfFolder(OfIndex):
+    place: str = argument("DIR", "The index's folder.")
+
+
 class WithApiBase(Command):
     api_base: str | None = option("URL  Where openai-like:, ollama: or openai: models are served.")
 
