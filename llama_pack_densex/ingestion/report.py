@@ -20,6 +20,7 @@ from llama_pack_densex.ingestion.progress import Display, duration, many, money
 from llama_pack_densex.llm.cache import open_private
 from llama_pack_densex.llm.errors import message_of, scrub, secrets_in_environment, without_quotes
 from llama_pack_densex.llm.usage import RequestFigures
+from llama_pack_densex.node_parsers.ids import named
 from llama_pack_densex.node_parsers.metadata import (
     GRANULARITY_KEY,
     REASON_KEY,
@@ -300,7 +301,7 @@ class Watch:
         self._add(DocumentOutcome.of(parsed, replaced))
         if not parsed.nodes:
             logger.warning(
-                "Document %s has no text, and so nothing to index.", _named(parsed.document)
+                "Document %s has no text, and so nothing to index.", named(parsed.document)
             )
 
     def unchanged(self, document: BaseNode) -> None:
@@ -320,7 +321,7 @@ class Watch:
         )
         self._add(outcome)
         self.outcomes_failed = (*self.outcomes_failed, outcome)[:KEPT_DOCUMENTS]
-        logger.error("Document %s was not indexed: %s", _named(document), outcome.error)
+        logger.error("Document %s was not indexed: %s", named(document), outcome.error)
 
     def raise_if_all_failed(self) -> None:
         """Raise the first document's error if no document was indexed: then it is the caller's concern."""
@@ -467,12 +468,6 @@ def _read_summary(report: Path) -> dict[str, Any]:
         end = file.read().decode("utf-8", "replace")
     summary: dict[str, Any] = json.loads("{" + end[end.rindex(_SUMMARY) :])["summary"]
     return summary
-
-
-def _named(document: BaseNode) -> str:
-    """A document by its id and, since an id may be a random UUID of core's, its file."""
-    file = document.metadata.get("file_path")
-    return f"{document.id_!r} ({file})" if file else repr(document.id_)
 
 
 def _now() -> str:
