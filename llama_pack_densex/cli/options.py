@@ -312,9 +312,9 @@ class Ranking(Command):
 
 class Evaluating(Ranking, Spending, WithApiBase):
     reader_model: str | None = option(
-        "NAME  Such a model that answers from each context, for EM and F1."
+        "NAME  An LLM, named as for --llm, that answers from each context, for EM and F1."
     )
-    judge_model: str | None = option("NAME  Such a model that judges the answers by the RAG triad.")
+    judge_model: str | None = option("NAME  An LLM that judges the answers by the RAG triad.")
     trulens: Path | None = option("FILE  Have TruLens judge, and record it in this SQLite file.")
     out: Path | None = option(
         "DIR  For report.json, .csv and .html; embeddings and replies are kept there."
