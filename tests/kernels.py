@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -28,6 +30,7 @@ def kernel_manager(kernels: Path) -> AsyncKernelManager:
     by_files: dict[str, Any] = {}
     if sys.platform != "win32":
         folder = tempfile.mkdtemp(prefix="k")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         by_files = {"transport": "ipc", "connection_file": str(Path(folder) / "k.json")}
     specs = KernelSpecManager(kernel_dirs=[str(kernels)], ensure_native_kernel=False)
     return AsyncKernelManager(kernel_name="tests", kernel_spec_manager=specs, **by_files)

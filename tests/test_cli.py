@@ -21,8 +21,7 @@ from typer.main import get_command
 
 from llama_pack_densex import DenseXRetrievalPack, options
 from llama_pack_densex.cli import app
-from llama_pack_densex.cli.app import QueryCommand
-from llama_pack_densex.cli.options import UNITS, Mode
+from llama_pack_densex.cli.app import UNITS, Mode, QueryCommand
 from llama_pack_densex.cli.output import hang, wrap
 from llama_pack_densex.cli.places import PathDocuments
 from tests.conftest import DATA

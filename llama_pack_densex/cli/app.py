@@ -1,48 +1,49 @@
-"""The commands: what is done for them is imported when they run, so that `--help` takes no time."""
+"""The commands: what is done for them is imported when they run, so that `--help` takes no time.
+
+Options that several commands share belong to a base class, so that each is declared once.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
-from llama_pack_densex.cli.options import (
+from llama_pack_densex.cli.command import (
     CONFIGURABLE,
-    DEFAULT_EMBED,
-    HELP_EMBED,
-    HELP_HOPS,
-    HELP_LLM,
-    HELP_MODE,
-    KINDS,
     REQUIRED,
-    Answering,
-    Evaluating,
-    Ingesting,
-    IngestingByRequests,
-    Mode,
-    OfFolder,
-    OfIndex,
-    Opening,
-    Ranking,
-    Searching,
-    Spending,
-    WithJson,
-    WithPrices,
-    WithRates,
-    WithTopK,
+    Command,
     argument,
     command,
     option,
     options_of,
 )
-from llama_pack_densex.cli.output import session
+from llama_pack_densex.cli.output import print_json, session
 from llama_pack_densex.text.terminal import one_line, plain
+
+if TYPE_CHECKING:
+    from llama_pack_densex.cli.places import IndexPlace
+
+KINDS = "llm, sentence, recorded:FILE or seq2seq[:MODEL]"
+HELP_MODE = "How propositions lead to passages: recursive or auto_merging."
+HELP_HOPS = "2: questions go on from what they find to what shares a rare name with it."
+HELP_EMBED = (
+    'PROVIDER:NAME, a folder, "local", "minilm", "ruri" (docs/embeddings.md), or "none": by words.'
+)
+DEFAULT_EMBED = "multilingual-e5-small if it is here, else none."
+HELP_LLM = (
+    "an OpenAI model, or azure:DEPLOYMENT, bedrock:NAME, anthropic:NAME, google:NAME, ollama:NAME, "
+    "openai-like:NAME, huggingface:NAME"
+)
+UNITS = ("proposition", "sentence", "passage", "question")
+Mode = Literal["recursive", "auto_merging", "auto-merging"]
 
 _MAKE = "Make an index"
 _ASK = "Ask it"
@@ -110,6 +111,145 @@ def main(context: typer.Context, version: Annotated[bool, Version] = False) -> N
 
         options = options_of(context, name)
         context.default_map = {name: read_options(path, name, options)}
+
+
+class WithJson(Command):
+    as_json: bool = option("--json  Print JSON.", False)
+
+    def show(self, result: Any, print_text: Callable[[Any], None]) -> None:
+        """Print a result as JSON where that was asked for, else for people."""
+        if self.as_json:
+            print_json(result)
+        else:
+            print_text(result)
+
+
+class OfIndex(Command):
+    place: str = argument("DIR|URL", "The index's folder, or its store's URL.")
+
+    @property
+    def index(self) -> IndexPlace:
+        """Where the index is."""
+        from llama_pack_densex.cli.places import IndexPlace
+
+        return IndexPlace.of(self.place)
+
+
+class OfFolder(OfIndex):
+    place: str = argument("DIR", "The index's folder.")
+
+
+class WithApiBase(Command):
+    api_base: str | None = option("URL  Where openai-like:, ollama: or openai: models are served.")
+
+
+class Opening(OfIndex):
+    embed_model: str | None = option(
+        "MODEL  The index's model, where it is at an address or in a folder: these have to be named by you."
+    )
+
+
+class Answering(WithApiBase, Opening):
+    query_llm: str | None = option(
+        f'--query-llm --llm --llm-model NAME  Answers: {HELP_LLM}; "none" quotes passages. '
+        "Default: gpt-4o-mini if there is a key.",
+    )
+
+
+class WithTopK(Command):
+    top_k: int | None = option("N  Passages to retrieve. Default: the index's, at first 4.", min=1)
+
+
+class Searching(Answering, WithTopK):
+    filters: list[str] = option(
+        "--filter K=V  Where it holds in the metadata; !=, >=, <=, >, < too.", []
+    )
+
+
+class WithPrices(Command):
+    prices: Path | None = option(
+        "FILE  JSON of your own prices, in US dollars for a million tokens: "
+        '{"gpt-4o-mini": {"input": 0.15, "output": 0.6}}.',
+    )
+
+
+class Ingesting(WithPrices):
+    paths: list[Path] = argument("PATH", "Folders, files (text, HTML, PDF, ...), datasets.")
+    mode: Mode | None = option(f"MODE  {HELP_MODE} Default: the index's; at first recursive.")
+    llm: str | None = option(
+        f'--llm --llm-model NAME  Makes propositions: {HELP_LLM}; "none": sentences. Default: gpt-4o-mini.'
+    )
+    questions: bool | None = option(
+        "--questions  The LLM writes questions too, which find passages: +33 % cost, in Japanese +45 %."
+    )
+    include: list[str] = option(
+        "GLOB  Read such files too, though they are code or data: '*.csv'.", []
+    )
+    exclude: list[str] = option(
+        "GLOB  Leave out such files and folders: 'drafts', 'notes/*.txt'.", []
+    )
+    strict: bool = option(
+        "--strict  Refuse files that cannot be read. Default: name them, and go on.", False
+    )
+
+
+def _unit(name: str) -> str:
+    if name not in UNITS:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(UNITS)}")
+    return name
+
+
+class WithRates(WithApiBase):
+    max_concurrency: int | None = option(
+        "N  Requests at a time. Default: 8, or what the rates take.", min=1
+    )
+    requests_per_minute: float | None = option("N  What the LLM's provider allows.", min=0.001)
+    tokens_per_minute: float | None = option("N  What the LLM's provider allows.", min=1)
+
+
+class IngestingByRequests(Ingesting, WithRates):
+    embed_model: str | None = option(
+        f"MODEL  {HELP_EMBED} Default: the index's; at first {DEFAULT_EMBED}"
+    )
+    granularity: list[str] | None = option(
+        f"UNIT  Units to search: {', '.join(UNITS)}; any number of times. Default: the index's, or all.",
+        parser=_unit,
+    )
+
+
+class Spending(Command):
+    max_cost: float | None = option(
+        "N  US dollars each LLM stops at in a run; what was paid is kept.", min=0
+    )
+    yes: bool = option(
+        "--yes -y  Spend what it takes without asking. --max-cost does not ask either.", False
+    )
+
+    @property
+    def has_own_limit(self) -> bool:
+        """Whether the user, and not a configuration file, said what may be spent."""
+        return self.max_cost is not None and "max_cost" not in self.configured
+
+
+class Ranking(Command):
+    keep_identical_ids: bool = option(
+        "--keep-identical-ids  Rank documents that have the question's id, too; they are the question "
+        "itself.",
+        False,
+    )
+
+
+class Evaluating(Ranking, Spending, WithApiBase):
+    reader_model: str | None = option(
+        "NAME  An LLM, named as for --llm, that answers from each context, for EM and F1."
+    )
+    judge_model: str | None = option("NAME  An LLM that judges the answers by the RAG triad.")
+    trulens: Path | None = option("FILE  Have TruLens judge, and record it in this SQLite file.")
+    out: Path | None = option(
+        "DIR  For report.json, .csv and .html; embeddings and replies are kept there."
+    )
+    language: str | None = option('CODE  Of the questions: "en", "ja", ... Default: detected.')
+    limit: int | None = option("N  Take the first N questions.", min=1)
 
 
 @command(app, _MAKE, "index", "ingest:index_paths")

@@ -102,10 +102,10 @@ def _print_import(index: str, report: batch.ImportReport) -> None:
         )
     write_list(f"{number:,}: {problem}" for problem, number in report.unusable.items())
     if report.usage.requests:
-        tokens = (
-            f"{report.usage.input_tokens:,} tokens sent and {report.usage.output_tokens:,} received"
+        write(
+            f"The imported ones used {report.usage.input_tokens:,} tokens sent and "
+            f"{report.usage.output_tokens:,} received: {money(report.cost)} by the Batch API."
         )
-        write(f"The imported ones used {tokens}: {money(report.cost)} by the Batch API.")
     if report.imported or report.already_there:
         _print_last_step(index, "NAME")
 

@@ -14,9 +14,8 @@ from typing import Any
 import typer
 from llama_index.core.llms import LLM
 
-from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand
+from llama_pack_densex.cli.app import CompareCommand, EvaluateCommand, Evaluating
 from llama_pack_densex.cli.ingest import make_propositionizer
-from llama_pack_densex.cli.options import Evaluating
 from llama_pack_densex.cli.output import (
     is_terminal,
     print_heading,
@@ -103,8 +102,8 @@ def compare_strategies(options: CompareCommand) -> bool:
     expenses = [expense for comparison in comparisons for expense in comparison.expenses()]
     if not is_agreed(expenses, options):
         return False
-    results: dict[str | None, Any] = {}
-    failed: list[str] = []
+    results = {}
+    failed = []
     for comparison in comparisons:
         report = comparison.run()
         _publish(options, report, comparison.folder)
@@ -173,7 +172,7 @@ class _Comparison:
         expenses = []
         documents = self.dataset.documents
         propositionizer = self.arguments.get("propositionizer")
-        if propositionizer is not None:
+        if propositionizer:
             if replies := _kept(self.options, REPLIES):
                 propositionizer = propositionizer.keeping_replies(replies)
             parser, _ = make_node_parser(
@@ -253,8 +252,8 @@ def evaluate_index(options: EvaluateCommand) -> bool:
     """Ask an index questions, language by language; False where all of something failed."""
     if not options.estimate and not is_agreed(_expenses_of_evaluation(options), options):
         return False
-    results: dict[str | None, Any] = {}
-    failed: list[str] = []
+    results = {}
+    failed = []
     for language, folder in _languages(options, options.questions):
         if not options.as_json and language != options.language:
             print_heading(str(language))
@@ -388,21 +387,18 @@ def _print_report(report: Report) -> None:
         first = one_line(report.comparisons[0].first)
         write(f"*: differs from {first}, p < {_SIGNIFICANT} (paired randomisation test).", "dim")
     for names in (_OF_READER, _OF_ANSWERS, TRIAD):
-        _print_metrics(report, names, "failed", _failures(report, names))
+        failures = [
+            max(strategy.failed.get(metric, 0) for metric in names)
+            for strategy in report.strategies
+        ]
+        _print_metrics(report, names, "failed", failures)
     _print_skipped(report)
     if report.all_failed:
         write(f"All failed for: {', '.join(report.all_failed)}.")
 
 
-def _failures(report: Report, metrics: Collection[str]) -> list[int]:
-    """Of how many items each strategy has none of some metrics."""
-    return [
-        max(strategy.failed.get(metric, 0) for metric in metrics) for strategy in report.strategies
-    ]
-
-
 def _print_skipped(report: Report) -> None:
-    names_by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    names_by_reason = defaultdict(list)
     for skipped in report.skipped:
         names_by_reason[skipped.reason].append(one_line(skipped.name))
     for reason, names in names_by_reason.items():
@@ -416,7 +412,9 @@ def _print_metrics(
     metrics = [metric for metric in names if _is_measured(report, metric)]
     if not metrics:
         return
-    differing = _differences(report)
+    differing = {
+        (test.metric, test.second) for test in report.comparisons if test.p_value < _SIGNIFICANT
+    }
     rows = []
     for strategy, number in zip(report.strategies, last, strict=True):
         values = (_marked_value(strategy, metric, differing) for metric in metrics)
@@ -428,12 +426,6 @@ def _print_metrics(
     legend = {metric.name: metric.meaning for metric in described} | {last_title: _LAST[last_title]}
     for name, meaning in legend.items():
         write(f"{name}: {meaning.format(unit=dataset.length_unit, gold=dataset.gold)}", "dim")
-
-
-def _differences(report: Report) -> set[tuple[str, str]]:
-    """The metrics by which strategies differ from the first one, each with the strategy's name."""
-    tests = (test for test in report.comparisons if test.p_value < _SIGNIFICANT)
-    return {(test.metric, test.second) for test in tests}
 
 
 def _marked_value(

@@ -59,7 +59,7 @@ def read_options(path: Path, command: str, options: Mapping[str, Any]) -> dict[s
     section = _read(path).get(command, {})
     if not isinstance(section, dict):
         raise ValueError(f"{path}: {command} has to be a section, [{command}]")
-    values: dict[str, Any] = {}
+    values = {}
     for key, value in section.items():
         option = options.get(key.replace("_", "-"))
         if option is None or option.name in _NOT_CONFIGURABLE:

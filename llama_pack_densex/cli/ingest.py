@@ -23,9 +23,14 @@ from llama_pack_densex import (
     SentencePropositionizer,
     Seq2SeqPropositionizer,
 )
-from llama_pack_densex.cli.app import BatchExportCommand, EstimateCommand, IndexCommand
+from llama_pack_densex.cli.app import (
+    KINDS,
+    BatchExportCommand,
+    EstimateCommand,
+    IndexCommand,
+    Ingesting,
+)
 from llama_pack_densex.cli.inspect import print_statuses
-from llama_pack_densex.cli.options import KINDS, Ingesting
 from llama_pack_densex.cli.output import print_figures, print_json, warn, write, write_list
 from llama_pack_densex.cli.places import IndexPlace, PathDocuments
 from llama_pack_densex.cli.spending import expenses_of_indexing, expenses_of_llm, is_agreed
@@ -96,7 +101,7 @@ def _figures_on_failure() -> Iterator[None]:
     try:
         yield
     except PropositionizerError as error:
-        if error.ingestion is not None:
+        if error.ingestion:
             with redirect_stdout(sys.stderr):
                 print_figures(summary_rows(error.ingestion))
         raise
@@ -104,9 +109,8 @@ def _figures_on_failure() -> Iterator[None]:
 
 def _is_agreed(options: IndexCommand, plan: Plan) -> bool:
     """Whether the models are there, and the user agrees to what they cost."""
-    embed_model = _embed_model_name(options.embed_model, plan.manifest)
     expenses = expenses_of_indexing(
-        plan.documents, plan.parser, plan.indexed, embed_model, options.prices
+        plan.documents, plan.parser, plan.indexed, plan.embed_model, options.prices
     )
     return is_agreed(expenses, options)
 
@@ -137,14 +141,14 @@ def _pack_arguments(options: IndexCommand, manifest: Manifest | None) -> dict[st
         typer.BadParameter: Something was chosen for an LLM, and none is asked.
         ValueError: As `make_propositionizer`.
     """
-    made_by = None if manifest is None else manifest.propositionizer
+    made_by = manifest.propositionizer if manifest else None
     settings = options.chosen(*LLMPropositionizer.model_fields)
     propositionizer = make_propositionizer(
         options.propositionizer, options.llm, made_by, **settings
     )
     unused = [name for name, value in options.chosen(*settings, "llm").items() if value != NONE]
     # who sets a budget should not believe that it is kept to
-    if unused and llm_behind(propositionizer) is None:
+    if unused and not llm_behind(propositionizer):
         name = unused[0].replace("_", "-")
         raise typer.BadParameter("it is for --propositionizer llm", param_hint=f"--{name}")
     chosen = options.chosen("embed_model", *PackOptions.model_fields)
@@ -276,14 +280,14 @@ class Plan:
     Args:
         documents: The documents.
         parser: What makes nodes of them.
-        manifest: What the index says about itself; None where there is none yet.
+        embed_model: The name of the embedding model; None for none.
         indexed: The hashes of the documents that the index has.
         files: The files of these documents by their ids, each with the file's id.
     """
 
     documents: PathDocuments
     parser: BasePropositionNodeParser
-    manifest: Manifest | None
+    embed_model: str | None
     indexed: set[str]
     files: dict[str, tuple[str, str]]
 
@@ -327,7 +331,8 @@ def plan_ingestion(
     if options.strict:
         documents.refuse_unreadable()
     documents.warn_of_skipped()
-    return Plan(documents, parser, manifest, {record.hash for record in records.values()}, files)
+    embed_model = _embed_model_name(manifest, **options.chosen("embed_model"))
+    return Plan(documents, parser, embed_model, {record.hash for record in records.values()}, files)
 
 
 def _propositionizer_by_llm(
@@ -379,7 +384,7 @@ def estimate_paths(options: EstimateCommand) -> None:
         plan.documents,
         plan.parser,
         prices=options.prices,
-        embed_model_name=_embed_model_name(options.embed_model, plan.manifest),
+        embed_model_name=plan.embed_model,
         sample=options.sample,
         indexed=plan.indexed,
         before_sample=partial(_agree, options, plan.parser),
@@ -390,19 +395,17 @@ def estimate_paths(options: EstimateCommand) -> None:
 def _agree(options: EstimateCommand, parser: BasePropositionNodeParser, usage: Usage) -> None:
     """End the command where the user does not agree to what a sample costs."""
     asking = llm_behind(parser.propositionizer)
-    if asking is None:
-        return
-    if not is_agreed(expenses_of_llm(asking.llm, usage, options.prices), options):
+    if asking and not is_agreed(expenses_of_llm(asking.llm, usage, options.prices), options):
         raise typer.Exit(1)
 
 
-def _embed_model_name(name: str | None, manifest: Manifest | None) -> str | None:
+def _embed_model_name(manifest: Manifest | None, embed_model: str | None = None) -> str | None:
     """The name of the embedding model that `densex index` would take; None for none."""
-    if name is None and manifest is not None:
-        name = manifest.embed_spec or manifest.embed_model.partition(": ")[2]
-    if name is None and cached_model(E5) is not None:
-        name = E5
-    return None if name in ("", NONE) else name
+    if embed_model is None and manifest:
+        embed_model = manifest.embed_spec or manifest.embed_model.partition(": ")[2]
+    if embed_model is None and cached_model(E5):
+        embed_model = E5
+    return None if embed_model in ("", NONE) else embed_model
 
 
 def print_estimate(report: Estimate) -> None:

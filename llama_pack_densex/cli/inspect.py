@@ -110,17 +110,20 @@ class _Outline:
         """
         indexed = {passage.document_id for passage in self.passages}
         documents = resolve_documents(options.documents, indexed) or indexed
-        passages = [passage for passage in self.passages if passage.document_id in documents]
-        chosen = [passage.id for passage in passages if self._is_chosen(passage, options)]
+        chosen = [
+            passage.id
+            for passage in self.passages
+            if passage.document_id in documents
+            and passage.id in self.matching
+            and passage.id.startswith(options.passage or "")
+            and options.status in (None, passage.status)
+        ]
         if options.passage is not None and len(chosen) != 1:
-            problem = f"{len(chosen)} passages have an id that begins with {options.passage!r}"
-            raise ValueError(f"{problem}; `densex inspect` shows ids")
+            raise ValueError(
+                f"{len(chosen)} passages have an id that begins with {options.passage!r}; `densex inspect` "
+                "shows ids"
+            )
         return self._with_findings(chosen) if options.findings else chosen
-
-    def _is_chosen(self, passage: NodeRecord, options: InspectCommand) -> bool:
-        has_status = options.status in (None, passage.status)
-        has_id = passage.id.startswith(options.passage or "")
-        return has_status and has_id and passage.id in self.matching
 
     def _with_findings(self, passage_ids: Sequence[str]) -> list[str]:
         """Those passages that checks found something wrong with, or with their propositions."""
@@ -266,7 +269,7 @@ def delete_documents(options: DeleteCommand) -> None:
     with waiting("Deleting"):
         indexed = index.nodes()[1].documents()
         deleted = resolve_documents(options.documents, indexed)
-        if index.folder is not None:  # without any model
+        if index.folder:  # without any model
             upkeep.delete_documents(index.folder, deleted, options.purge)
             erased = (
                 "Erased from its files and cached replies; recordings, exports and files are yours."

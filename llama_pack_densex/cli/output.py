@@ -149,21 +149,21 @@ def wrap(text: str, width: int) -> list[str]:
 
 def _wrap_line(line: str, width: int) -> list[str]:
     """Break a line, measuring each part of it once, however many invisible characters there are."""
-    wrapped: list[str] = []
-    parts: list[str] = []
+    wrapped = []
+    current = ""
     cells = 0
     has_text = False
     for part in _parts(line, width):
         is_blank = part.isspace()
         part_cells = cell_len(part)
         if has_text and not is_blank and cells + part_cells > width:
-            wrapped.append("".join(parts).rstrip())
-            parts = []
+            wrapped.append(current.rstrip())
+            current = ""
             cells = 0
-        parts.append(part)
+        current += part
         cells += part_cells
         has_text = has_text or not is_blank
-    return [*wrapped, "".join(parts).rstrip()]
+    return [*wrapped, current.rstrip()]
 
 
 def _parts(line: str, width: int) -> Iterator[str]:

@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from llama_index.core.schema import Document
 
-from llama_pack_densex.cli.options import Command
+from llama_pack_densex.cli.command import Command
 from llama_pack_densex.cli.output import is_trusted, waiting, warn
 from llama_pack_densex.evaluation.datasets import DatasetError, read_dataset
 from llama_pack_densex.index.adapters import adapter_for
@@ -75,7 +75,7 @@ class IndexPlace:
         Raises:
             ValueError: A store keeps everything itself.
         """
-        if self.folder is None:
+        if not self.folder:
             raise ValueError(f"{self.name} is a store; check, compact and batch are for folders")
         return self.folder
 
@@ -86,7 +86,7 @@ class IndexPlace:
         Raises:
             InvalidIndexError: The index is damaged.
         """
-        if self.folder is not None:
+        if self.folder:
             if not is_index(self.folder):
                 return None
             manifest = Manifest.read(self.folder)
@@ -97,7 +97,7 @@ class IndexPlace:
         except MissingIndexError:
             return None
         stored = about(store)
-        return None if stored is None else (stored, NodeIndex(store))
+        return (stored, NodeIndex(store)) if stored else None
 
     def nodes(self) -> tuple[Manifest, NodeIndex]:
         """The same of an index that has to be there.
@@ -106,7 +106,7 @@ class IndexPlace:
             InvalidIndexError: There is no index, or it is damaged.
         """
         index = self.read()
-        if index is None:
+        if not index:
             raise InvalidIndexError(
                 f"no index is at {self.name}: make one by `densex index PATH --to PLACE`"
             )
@@ -129,7 +129,7 @@ class IndexPlace:
             return self._open(arguments | {"embed_model": error.model})
 
     def _open(self, arguments: Mapping[str, Any]) -> DenseXRetrievalPack:
-        if self.folder is not None:
+        if self.folder:
             return DenseXRetrievalPack.load(self.folder, **arguments)
         return DenseXRetrievalPack.from_vector_store(open_url(self.url, None), **arguments)
 
@@ -143,7 +143,7 @@ class IndexPlace:
         Raises:
             ValueError: The server of a model is not there.
         """
-        if self.folder is not None and (missing := left_out(self.folder / REPORT_FILE)):
+        if self.folder and (missing := left_out(self.folder / REPORT_FILE)):
             warn(f"{missing}; what is missing is not found until `densex index` is run again")
         chosen = command.chosen("query_llm", "embed_model", *PackOptions.model_fields)
         pack = self.open(**{**chosen, "proposition_llm": NONE, **arguments})
@@ -165,9 +165,11 @@ class IndexPlace:
         if self.url:
             named = arguments.pop("embed_model", None)
             model, reason = resolve_embed_model(named)
-            if model is None:
-                lack = f"{self.name} holds embeddings, and there is no embedding model ({reason})"
-                raise ValueError(f"{lack}: name one with --embed-model")
+            if not model:
+                raise ValueError(
+                    f"{self.name} holds embeddings, and there is no embedding model ({reason}): name one "
+                    "with --embed-model"
+                )
             dimension = len(embed_texts(model, ["dimension"])[0])
             arguments |= {
                 "vector_store": open_url(self.url, dimension),
@@ -259,17 +261,13 @@ class PathDocuments:
         self._count = 0
         self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (it lasts as long as this object)
         with waiting("Reading files"):
-            for documents in (*datasets.values(), read_files(files)):
-                for document in documents:
-                    self._add(document)
-
-    def _add(self, document: Document) -> None:
-        if document.text.strip():
-            self.ids.add(document.id_)
-            self._count += 1
-            pickle.dump(document, self._file)
-        else:
-            self.blank.append(document.id_)
+            for document in chain(*datasets.values(), read_files(files)):
+                if document.text.strip():
+                    self.ids.add(document.id_)
+                    self._count += 1
+                    pickle.dump(document, self._file)
+                else:
+                    self.blank.append(document.id_)
 
     def refuse_unreadable(self) -> None:
         """Raise an error that names the files that cannot be read, if there are any.

@@ -97,7 +97,7 @@ def _is_agreed(options: ScorePropositionsCommand, propositionizer: Propositioniz
 
     reference = read_recorded(options.reference).values()
     expenses = []
-    if propositionizer is not None:
+    if propositionizer:
         documents = [Document(text=passage.text) for passage, _ in reference]
         parser = PropositionNodeParser(propositionizer=propositionizer)
         expenses += expenses_of_indexing(documents, parser)

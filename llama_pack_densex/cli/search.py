@@ -117,8 +117,7 @@ def metadata_filters(
     if not conditions:
         return None
     values = pack.metadata_values()
-    filters = [_filter(condition, values) for condition in conditions]
-    return MetadataFilters(filters=[*filters])
+    return MetadataFilters(filters=[_filter(condition, values) for condition in conditions])
 
 
 def _filter(
@@ -194,15 +193,15 @@ def _is_or_holds(key: str, value: Any, values: Sequence[Any]) -> MetadataFilters
     longer = [
         text for text in values if isinstance(text, str) and str(value) in text and text != value
     ]
-    holds: list[MetadataFilter | MetadataFilters] = [
-        # so do longer texts
-        MetadataFilter(key=key, value=value, operator=FilterOperator.CONTAINS),
-        MetadataFilter(key=key, value=longer, operator=FilterOperator.NIN),
-    ]
-    equal = MetadataFilter(key=key, value=value)
-    return MetadataFilters(
-        filters=[equal, MetadataFilters(filters=holds)], condition=FilterCondition.OR
+    holds = MetadataFilters(
+        filters=[
+            # so do longer texts
+            MetadataFilter(key=key, value=value, operator=FilterOperator.CONTAINS),
+            MetadataFilter(key=key, value=longer, operator=FilterOperator.NIN),
+        ]
     )
+    equal = MetadataFilter(key=key, value=value)
+    return MetadataFilters(filters=[equal, holds], condition=FilterCondition.OR)
 
 
 def print_answer(answer: Json, advice: str = "") -> None:

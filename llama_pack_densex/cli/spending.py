@@ -16,7 +16,7 @@ import typer
 from llama_index.core.llms import LLM
 from llama_index.core.schema import BaseNode
 
-from llama_pack_densex.cli.options import Spending
+from llama_pack_densex.cli.app import Spending
 from llama_pack_densex.cli.output import can_ask, inform, waiting
 from llama_pack_densex.cli.places import check_embedding_server, check_server
 from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
@@ -42,28 +42,26 @@ class Expense:
 
     Args:
         model: Its name, with whose it is and where.
-        task: What it is asked for.
-        tokens: What goes to and fro, in words.
+        task: What it is asked for, and what goes to and fro, in words.
         cost: US dollars; None if the price is not known.
     """
 
     model: str
     task: str
-    tokens: str
     cost: float | None
 
     @classmethod
     def of(cls, model: str, figures: RequestFigures) -> Expense:
         """What requests come to."""
         usage = figures.usage
-        tokens = f"{usage.input_tokens:,} tokens sent and {usage.output_tokens:,} received"
-        cost = figures.cost if usage.requests else 0.0
-        return cls(model, many(usage.requests, "request"), tokens, cost)
+        task = (
+            f"{many(usage.requests, 'request')}, {usage.input_tokens:,} tokens sent and "
+            f"{usage.output_tokens:,} received"
+        )
+        return cls(model, task, figures.cost if usage.requests else 0.0)
 
     def __str__(self) -> str:
-        return (
-            f"{self.model}: about {self.task}, {self.tokens}: {money(self.cost, 'price not known')}"
-        )
+        return f"{self.model}: about {self.task}: {money(self.cost, 'price not known')}"
 
 
 def is_agreed(expenses: Sequence[Expense], options: Spending) -> bool:
@@ -98,7 +96,7 @@ def expenses_of_llm(
     if is_local(llm) or not usage.requests:
         return []
     price = price_of(llm.metadata.model_name, read_prices(prices), llm)
-    figures = RequestFigures(usage, None if price is None else price.of(usage))
+    figures = RequestFigures(usage, price.of(usage) if price else None)
     return [Expense.of(name_of(llm) + purpose, figures)]
 
 
@@ -112,8 +110,8 @@ def expenses_of_embedding(model: str | None, tokens: int, prices: Prices = None)
     if model is None or not tokens or not is_elsewhere(model):
         return []
     price = price_of(parse_name(model)[1], read_prices(prices))
-    cost = None if price is None else price.of(Usage(input_tokens=tokens))
-    return [Expense(model, "embeddings", f"{tokens:,} tokens", cost)]
+    cost = price.of(Usage(input_tokens=tokens)) if price else None
+    return [Expense(model, f"embeddings, {tokens:,} tokens", cost)]
 
 
 def expenses_of_indexing(
@@ -140,52 +138,41 @@ def expenses_of_indexing(
     asking = llm_behind(parser.propositionizer)
     check_server(asking and asking.llm)
     check_embedding_server(embed_model)
-    asks_elsewhere = asking is not None and not is_local(asking.llm)
+    asks_elsewhere = bool(asking and not is_local(asking.llm))
     if not asks_elsewhere and not is_elsewhere(embed_model):
         return []
     with waiting("Estimating the cost"):
-        new = _NewDocuments(documents, parser, indexed)
-        report, scale = new.estimate_some(embed_model, asks_elsewhere)
+        report, scale = _estimate_some(documents, parser, indexed, embed_model, asks_elsewhere)
     expenses = expenses_of_embedding(embed_model, round(scale * report.embedding_tokens), prices)
-    if asking is None:
+    if not asking:
         return expenses
     amounts = (report.requests, report.input_tokens, report.output_tokens)
     usage = Usage(*(round(scale * amount) for amount in amounts))
     return [*expenses_of_llm(asking.llm, usage, prices), *expenses]
 
 
-@dataclass(frozen=True)
-class _NewDocuments:
-    """Those documents that an index does not have as they are."""
+def _estimate_some(
+    documents: Iterable[BaseNode],
+    parser: BasePropositionNodeParser,
+    indexed: Collection[str],
+    embed_model: str | None,
+    asks_elsewhere: bool,
+) -> tuple[Estimate, float]:
+    """An estimate of some of the new documents, and how many times as much all of them are."""
+    document_hash = parser.document_hasher()
 
-    documents: Iterable[BaseNode]
-    parser: BasePropositionNodeParser
-    indexed: Collection[str]
-
-    def estimate_some(
-        self, embed_model: str | None, asks_elsewhere: bool
-    ) -> tuple[Estimate, float]:
-        """An estimate of some of them, and how many times as much all of them are."""
-        characters = self.characters()
-        step = ceil(characters / _SURVEYED) or 1
-        report = estimate(self.every(step), self.parser, embed_model_name=embed_model)
-        # all replies of these are there; of the others?
-        if step > 1 and asks_elsewhere and not report.requests:
-            step = 1
-            report = estimate(self.every(step), self.parser, embed_model_name=embed_model)
-        return report, characters / max(self.characters(step), 1)
-
-    def every(self, step: int) -> Iterator[BaseNode]:
-        """Every so many of them."""
-        document_hash = self.parser.document_hasher()
-        new = (
-            document for document in self.documents if document_hash(document) not in self.indexed
-        )
+    def new_documents(step: int) -> Iterator[BaseNode]:
+        new = (document for document in documents if document_hash(document) not in indexed)
         return islice(new, 0, None, step)
 
-    def characters(self, step: int = 1) -> int:
-        """How long these are."""
-        return sum(len(document.get_content()) for document in self.every(step))
+    sizes = [len(document.get_content()) for document in new_documents(1)]
+    step = ceil(sum(sizes) / _SURVEYED) or 1
+    report = estimate(new_documents(step), parser, embed_model_name=embed_model)
+    # all replies of these are there; of the others?
+    if step > 1 and asks_elsewhere and not report.requests:
+        step = 1
+        report = estimate(new_documents(step), parser, embed_model_name=embed_model)
+    return report, sum(sizes) / max(sum(sizes[::step]), 1)
 
 
 def name_of(llm: LLM) -> str:

@@ -25,21 +25,13 @@ from llama_index.core.evaluation import (
     answer_relevancy,
 )
 from llama_index.core.node_parser import SentenceSplitter
-from llama_index.core.response_synthesizers import (
-    BaseSynthesizer,
-    get_response_synthesizer,
-)
-from llama_index.core.schema import Document, MetadataMode, NodeWithScore
+from llama_index.core.response_synthesizers import BaseSynthesizer, get_response_synthesizer
+from llama_index.core.schema import Document, NodeWithScore
 
 from llama_pack_densex.answering.footnotes import plain_answer
 from llama_pack_densex.evaluation.evaluation_set import Question
 from llama_pack_densex.evaluation.evidence import contains_answer
-from llama_pack_densex.evaluation.models import (
-    AskingFailed,
-    KeptLLM,
-    Step,
-    at_once,
-)
+from llama_pack_densex.evaluation.models import AskingFailed, KeptLLM, Step, at_once
 from llama_pack_densex.evaluation.runs import Scores
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.llm.thoughts import without_thoughts
@@ -83,11 +75,10 @@ _VERDICT_FIRST = re.compile(
     re.IGNORECASE,
 )
 _VERDICT_LAST = re.compile(
-    rf"(?:{_NAME}|\n|[.!。,]\s?|\bso,? ){_OPENS}({_WORD})[^\w?]*(?:です)?[^\w?]*\Z",
-    re.IGNORECASE,
+    rf"(?:{_NAME}|\n|[.!。,]\s?|\bso,? ){_OPENS}({_WORD})[^\w?]*(?:です)?[^\w?]*\Z", re.IGNORECASE
 )
 _VERDICT_WITHIN = re.compile(
-    rf"(?:(?i:{_NAME}){_OPENS}|[\"'「*])((?i:{_WORD})){_CLOSES}|\b(YES|NO)\b{_CLOSES}",
+    rf"(?:(?i:{_NAME}){_OPENS}|[\"'「*])((?i:{_WORD})){_CLOSES}|\b(YES|NO)\b{_CLOSES}"
 )
 
 
@@ -140,9 +131,7 @@ class Measured:
     """
 
     scores: Scores
-    failed: defaultdict[str, Counter[str]] = field(
-        default_factory=lambda: defaultdict(Counter),
-    )
+    failed: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     def add(self, question: str, verdict: Verdict) -> None:
         """Add what was measured for a question."""
@@ -163,8 +152,10 @@ class Measured:
             )
             distinct |= reasons.keys()
         if counts:
-            message = "%s: not counted, since they failed: %s (%s)."
-            logger.warning(message, name, ", ".join(counts), "; ".join(sorted(distinct)))
+            logger.warning(
+                "%s: not counted, since they failed: %s (%s).",
+                name, ", ".join(counts), "; ".join(sorted(distinct)),
+            )  # fmt: skip
 
 
 def reading(llm: KeptLLM, nodes: list[NodeWithScore]) -> AnswerQuestion:
@@ -178,8 +169,7 @@ def reading(llm: KeptLLM, nodes: list[NodeWithScore]) -> AnswerQuestion:
 
 
 def answer_questions(
-    questions: Sequence[tuple[Question, AnswerQuestion]],
-    step: Step,
+    questions: Sequence[tuple[Question, AnswerQuestion]], step: Step
 ) -> list[AnsweredQuestion]:
     """Have questions answered.
 
@@ -197,14 +187,13 @@ def answer_questions(
             response: Any = answer(question.text)
         except (AskingFailed, LLMError):
             raise
-        except (
-            Exception
-        ) as error:  # whatever a user's engine raises costs one answer, and is reported
+        except Exception as error:
+            # whatever a user's engine raises costs one answer, and is reported
             raise AskingFailed(type(error).__name__) from error
         metadata = response.metadata or {}
         if metadata.get("outcome") == "no_answer":
             raise AskingFailed(REASONS["empty"])
-        contexts = [node.node.get_content(MetadataMode.NONE) for node in response.source_nodes]
+        contexts = [node.get_content() for node in response.source_nodes]
         return AnsweredQuestion(
             replace(question, text=strip_surrogates(question.text)),
             strip_surrogates(plain_answer(without_thoughts(str(response)))),
@@ -254,11 +243,7 @@ def score_answers(measured: Measured, answers: Sequence[AnsweredQuestion], langu
 
 
 def judge_answers(
-    measured: Measured,
-    judge: Verdicts,
-    answers: Sequence[AnsweredQuestion],
-    step: Step,
-    name: str,
+    measured: Measured, judge: Verdicts, answers: Sequence[AnsweredQuestion], step: Step, name: str
 ) -> None:
     """Have answers judged by the RAG triad: a value from 0 to 1 for each metric.
 
@@ -293,10 +278,7 @@ def judged_by(judge: KeptLLM | None, trulens: str | Path | None) -> Verdicts | N
 
 
 def verdicts_of(
-    llm: KeptLLM,
-    answers: Sequence[AnsweredQuestion],
-    step: Step,
-    name: str,
+    llm: KeptLLM, answers: Sequence[AnsweredQuestion], step: Step, name: str
 ) -> Sequence[Verdict]:
     """Have an LLM judge by the prompts of LlamaIndex's evaluators (see `Verdicts`).
 
@@ -307,24 +289,11 @@ def verdicts_of(
         metric, answer = request
         question = answer.question.text
         if metric == "context_relevance":
-            score = _read_score(
-                _reply(
-                    llm,
-                    ContextRelevancyEvaluator(llm),
-                    question,
-                    answer.contexts,
-                ),
-                4.0,
-            )
+            reply = _reply(llm, ContextRelevancyEvaluator(llm), question, answer.contexts)
+            score = _read_score(reply, 4.0)
         elif metric == "groundedness":
-            score = _read_yes_or_no(
-                _reply(
-                    llm,
-                    FaithfulnessEvaluator(llm),
-                    answer.text,
-                    answer.contexts,
-                )
-            )
+            reply = _reply(llm, FaithfulnessEvaluator(llm), answer.text, answer.contexts)
+            score = _read_yes_or_no(reply)
         else:
             template = answer_relevancy.DEFAULT_EVAL_TEMPLATE
             score = _read_score(llm.predict(template, query=question, response=answer.text), 2.0)
@@ -341,9 +310,7 @@ def _reply(llm: KeptLLM, evaluator: BaseEvaluator, query: str, contexts: Sequenc
     """What an evaluator would ask for: the reply to its prompts over some contexts."""
     prompts = evaluator.get_prompts()
     synthesizer = _synthesizer(
-        llm,
-        text_qa_template=prompts["eval_template"],
-        refine_template=prompts["refine_template"],
+        llm, text_qa_template=prompts["eval_template"], refine_template=prompts["refine_template"]
     )
     documents = [Document(text=context) for context in contexts]
     nodes = SentenceSplitter().get_nodes_from_documents(documents)

@@ -202,8 +202,10 @@ def _write_headers(
         elif reply:
             chunk.metadata[_HEADER_KEY] = reply
     if lacking:
-        message = "The LLM wrote no header for %d of %d chunks; title and headings stand in."
-        logger.warning(message, lacking, len(chunks))
+        logger.warning(
+            "The LLM wrote no header for %d of %d chunks; title and headings stand in.",
+            lacking, len(chunks),
+        )  # fmt: skip
 
 
 def _dense_x(corpus: Corpus) -> Built:
@@ -224,10 +226,7 @@ def _dense_x(corpus: Corpus) -> Built:
     def retriever(units: int) -> RecursiveRetriever:
         vector: Any = index.as_retriever(similarity_top_k=units)
         return RecursiveRetriever(
-            "vector",
-            {"vector": vector},
-            node_dict=by_id,
-            callback_manager=CallbackManager(),
+            "vector", {"vector": vector}, node_dict=by_id, callback_manager=CallbackManager()
         )
 
     return Built(retriever(_DENSE_X_UNITS * corpus.depth), retriever(_DENSE_X_TOP_K))
@@ -252,15 +251,9 @@ class PaperPassageNodeParser(TextSplitter):
         ['Miso is salty. Miso keeps for a year.', 'Green tea is bitter.']
     """
 
-    max_words: int = Field(
-        default=_MAX_WORDS,
-        ge=1,
-        description="The most words of a passage.",
-    )
+    max_words: int = Field(default=_MAX_WORDS, ge=1, description="The most words of a passage.")
     min_last_words: int = Field(
-        default=50,
-        ge=0,
-        description="The fewest words of the last passage.",
+        default=50, ge=0, description="The fewest words of the last passage."
     )
 
     @classmethod
@@ -357,14 +350,10 @@ BASELINES = (
         (MetadataReplacementPostProcessor(target_metadata_key="window"),),
     ),
     Strategy(
-        "auto-merging",
-        partial(_auto_merging, leaves=6, ratio=0.5),
-        _MERGED.format(6, 0.5),
+        "auto-merging", partial(_auto_merging, leaves=6, ratio=0.5), _MERGED.format(6, 0.5)
     ),  # as in its guide
     Strategy(
-        "auto-merging-k12",
-        partial(_auto_merging, leaves=12, ratio=0.3),
-        _MERGED.format(12, 0.3),
+        "auto-merging-k12", partial(_auto_merging, leaves=12, ratio=0.3), _MERGED.format(12, 0.3)
     ),
     Strategy(
         "bm25",
@@ -375,12 +364,7 @@ BASELINES = (
     Strategy("hybrid", _hybrid(_passages), _HYBRID.format(_PASSAGES), _TOP_K),
     Strategy("hybrid-256", _hybrid(_small_chunks), _HYBRID.format(_CHUNKS), _TOP_K),
     Strategy("contextual", _contextual(_passages), _CONTEXTUAL.format(_PASSAGES), _TOP_K),
-    Strategy(
-        "contextual-256",
-        _contextual(_small_chunks),
-        _CONTEXTUAL.format(_CHUNKS),
-        _TOP_K,
-    ),
+    Strategy("contextual-256", _contextual(_small_chunks), _CONTEXTUAL.format(_CHUNKS), _TOP_K),
     Strategy(
         "dense-x",
         _dense_x,

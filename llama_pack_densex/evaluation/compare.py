@@ -19,7 +19,7 @@ from typing import Any
 
 from llama_index.core.embeddings import BaseEmbedding
 from llama_index.core.llms import LLM, ChatMessage
-from llama_index.core.schema import Document, MetadataMode, NodeWithScore
+from llama_index.core.schema import Document, NodeWithScore
 
 from llama_pack_densex.evaluation import answers, metrics, report
 from llama_pack_densex.evaluation.datasets import Questions, read_questions, to_dataset
@@ -33,12 +33,7 @@ from llama_pack_densex.evaluation.significance import (
     randomisation_test,
 )
 from llama_pack_densex.evaluation.strategies import resolve_strategies
-from llama_pack_densex.evaluation.strategy import (
-    Built,
-    Corpus,
-    Strategy,
-    StrategyUnavailable,
-)
+from llama_pack_densex.evaluation.strategy import Built, Corpus, Strategy, StrategyUnavailable
 from llama_pack_densex.ingestion.progress import TaskLine, display_for
 from llama_pack_densex.ingestion.report import describe
 from llama_pack_densex.llm.usage import RequestFigures, count_tokens
@@ -72,7 +67,6 @@ _PACKAGES = (
     "numpy",
     "trulens-core",
 )
-_UNLOCATED = "%s: %d of its %d results are nowhere in the documents; they count as not from the gold passage."
 _PROMPT = (
     "Answer the question from the context below, in as few words as possible: a name, a date, a number, "
     "a phrase. Give the answer alone, in the words and the language of the context, without a sentence "
@@ -183,11 +177,7 @@ def compare(  # noqa: PLR0913 (public: each argument is an option of its own)
             stack.callback(embeddings.close)
             embeddings.embed_queries([question.text for question in dataset.questions])
         corpus = Corpus(
-            dataset,
-            depth + _most_own_passages(dataset),
-            embeddings,
-            propositionizer,
-            header_llm,
+            dataset, depth + _most_own_passages(dataset), embeddings, propositionizer, header_llm
         )
         setup = _Setup(corpus, depth, reader, judge, verdicts, show)
         trials, skipped = setup.run_all(chosen)
@@ -260,25 +250,6 @@ def evaluate(
     )
 
 
-@dataclass
-class _Search:
-    """What a strategy returned for a question.
-
-    Args:
-        question: The question.
-        retrieval: What was retrieved, judged.
-        context: What a reader gets of as many results as rankings look at.
-        answer: What answers it, where answers are wanted.
-        seconds: How long the search took.
-    """
-
-    question: Question
-    retrieval: Retrieval
-    context: list[str]
-    answer: answers.AnswerQuestion | None
-    seconds: float
-
-
 @dataclass(frozen=True)
 class _Setup:
     """What all strategies of a comparison are run with; see `compare`.
@@ -296,21 +267,19 @@ class _Setup:
 
     def figures(self) -> list[RequestFigures]:
         """What has been asked of each LLM so far."""
-        corpus = self.corpus
-        senders: Sequence[Propositionizer | KeptLLM | None]
-        senders = (
-            corpus.propositionizer_or_none,
-            corpus.header_llm,
+        senders: list[Propositionizer | KeptLLM | None] = [
+            self.corpus.propositionizer_or_none,
+            self.corpus.header_llm,
             self.reader,
             self.judge,
-        )
+        ]
         return [sender.figures for sender in senders if sender]
 
     def run_all(self, strategies: Sequence[Strategy]) -> tuple[list[_Trial], list[report.Skipped]]:
         """Run each; one that fails is left out, so that what the others retrieved is kept."""
-        trials: list[_Trial] = []
-        skipped: list[report.Skipped] = []
-        failures: list[Exception] = []
+        trials = []
+        skipped = []
+        failures = []
         for number, strategy in enumerate(strategies, 1):
             trial = _Trial(self, strategy)
             try:
@@ -318,9 +287,8 @@ class _Setup:
                 trials.append(trial)
             except StrategyUnavailable as reason:
                 skipped.append(report.Skipped(trial.name, str(reason)))
-            except (
-                Exception
-            ) as error:  # whatever a retriever or a server raises is logged and reported
+            except Exception as error:
+                # whatever a retriever or a server raises is logged and reported
                 logger.warning("%s failed (%s); it is left out.", trial.name, type(error).__name__)
                 skipped.append(report.Skipped(trial.name, f"it failed: {describe(error)}"))
                 failures.append(error)
@@ -342,12 +310,11 @@ class _Trial:
         self.name = strategy.name
         self.units: list[str] = []
         self.index_seconds = 0.0
-        self.searches: list[_Search] = []
-
-    @property
-    def retrievals(self) -> dict[str, Retrieval]:
-        """What was retrieved, by the questions' ids."""
-        return {search.question.id: search.retrieval for search in self.searches}
+        self.query_seconds: list[float] = []  # without embedding the question
+        # by the questions' ids
+        self.retrievals: dict[str, Retrieval] = {}
+        self.contexts: dict[str, list[str]] = {}  # of as many results as rankings look at
+        self.to_answer: list[tuple[Question, answers.AnswerQuestion]] = []
 
     def run(self, task: str) -> None:
         """Build the strategy, ask it every question, and have the LLMs read, answer and judge.
@@ -385,13 +352,13 @@ class _Trial:
             self.index_seconds += corpus.clock() - started
             self.units += corpus.take_embedded() if built.units is None else built.units
             for question in group:
-                self.searches.append(self._search_for(question, built, assessor))
-                self.setup.show(task, len(self.searches), len(questions))
+                self._search_for(question, built, assessor)
+                self.setup.show(task, len(self.retrievals), len(questions))
 
-    def _search_for(self, question: Question, built: Built, assessor: Assessor) -> _Search:
+    def _search_for(self, question: Question, built: Built, assessor: Assessor) -> None:
         started = time.perf_counter()
         results = built.retriever.retrieve(question.text)
-        seconds = time.perf_counter() - started
+        self.query_seconds.append(time.perf_counter() - started)
         results = assessor.without_own(question, results)
         default = results[: self.strategy.context_k]
         if built.context_retriever:
@@ -400,28 +367,31 @@ class _Trial:
             )
         read = self.strategy.context_of(question.text, default)
         context = _texts(self.strategy.context_of(question.text, results[: self.setup.depth]))
-        answer: answers.AnswerQuestion | None = None
+        self.contexts[question.id] = context
         if built.query_engine:
-            answer = built.query_engine.query
+            self.to_answer.append((question, built.query_engine.query))
         elif self.setup.reader and self.setup.verdicts:
-            answer = answers.reading(self.setup.reader, read)
-        retrieval = assessor.assess(
-            question, [result.node for result in results], context, _texts(read)
-        )
-        return _Search(question, retrieval, context, answer, seconds)
+            self.to_answer.append((question, answers.reading(self.setup.reader, read)))
+        nodes = [result.node for result in results]
+        self.retrievals[question.id] = assessor.assess(question, nodes, context, _texts(read))
 
     def _score(self) -> None:
         """Score what was retrieved; results count as the dataset's passages where they lie within them."""
         in_passages = False
         if self.corpus.documents:  # an index comes without them
-            results = sum(search.retrieval.results for search in self.searches)
-            unlocated = sum(search.retrieval.unlocated for search in self.searches)
+            results = sum(retrieval.results for retrieval in self.retrievals.values())
+            unlocated = sum(retrieval.unlocated for retrieval in self.retrievals.values())
             if unlocated:
-                logger.warning(_UNLOCATED, self.name, unlocated, results)
+                logger.warning(
+                    "%s: %d of its %d results are nowhere in the documents; they count as not from the gold "
+                    "passage.",
+                    self.name, unlocated, results,
+                )  # fmt: skip
             in_passages = metrics.within_passages(self.retrievals)
         if not in_passages:
-            for search in self.searches:
-                search.retrieval = search.retrieval.of_units()
+            self.retrievals = {
+                key: retrieval.of_units() for key, retrieval in self.retrievals.items()
+            }
         scores = metrics.score(self.corpus.dataset, self.retrievals, in_passages, self.setup.depth)
         self.measured = answers.Measured(scores)
 
@@ -430,36 +400,30 @@ class _Trial:
         if not self.setup.reader:
             return
         language = self.corpus.language
-        answerable = [search for search in self.searches if search.question.answers]
+        answerable = [question for question in self.corpus.dataset.questions if question.answers]
         work = list(product(READER_LENGTHS, answerable))
         prompts = []
-        for length, search in work:
-            context = "\n\n".join(first_words(search.context, length, language))
-            prompts.append(
-                [ChatMessage(_PROMPT.format(context=context, question=search.question.text))]
-            )
+        for length, question in work:
+            context = "\n\n".join(first_words(self.contexts[question.id], length, language))
+            prompts.append([ChatMessage(_PROMPT.format(context=context, question=question.text))])
         replies = at_once(
-            self.setup.reader.ask,
-            prompts,
-            partial(self.setup.show, f"{self.name}: reading"),
+            self.setup.reader.ask, prompts, partial(self.setup.show, f"{self.name}: reading")
         )
-        for (length, search), reply in zip(work, replies, strict=True):
+        for (length, question), reply in zip(work, replies, strict=True):
             for metric, measure in (("em", metrics.exact_match), ("f1", metrics.f1)):
                 value = (
-                    measure(reply, search.question.answers, language)
-                    if isinstance(reply, str)
-                    else reply
+                    measure(reply, question.answers, language) if isinstance(reply, str) else reply
                 )
-                self.measured.add(search.question.id, {f"{metric}@{length}": value})
+                self.measured.add(question.id, {f"{metric}@{length}": value})
 
     def _answer(self) -> None:
         """Have questions answered, and the answers judged."""
         show = self.setup.show
-        searches = [search for search in self.searches if search.answer]
-        questions = [(search.question, search.answer) for search in searches if search.answer]
-        answered = answers.answer_questions(questions, partial(show, f"{self.name}: answering"))
-        for search, answer in zip(searches, answered, strict=True):
-            search.retrieval = replace(search.retrieval, answer=answer.text)
+        step = partial(show, f"{self.name}: answering")
+        answered = answers.answer_questions(self.to_answer, step)
+        for answer in answered:
+            key = answer.question.id
+            self.retrievals[key] = replace(self.retrievals[key], answer=answer.text)
         answers.score_answers(self.measured, answered, self.corpus.language)
         if self.setup.verdicts and answered:
             step = partial(show, f"{self.name}: judging")
@@ -474,8 +438,8 @@ class _Trial:
             units=len(self.units),
             tokens=sum(map(_count_tokens, self.units)),
             index_seconds=self.index_seconds,
-            query_ms=1000 * median(search.seconds for search in self.searches),
-            context_words=fmean(search.retrieval.context_words for search in self.searches),
+            query_ms=1000 * median(self.query_seconds),
+            context_words=fmean(retrieval.context_words for retrieval in self.retrievals.values()),
             context_k=self.strategy.context_k,
             llm_calls=sum(used.usage.requests + used.cache_hits for used in spent),
             llm_tokens=sum(used.usage.total_tokens for used in spent),
@@ -490,7 +454,7 @@ def _most_own_passages(dataset: EvaluationSet) -> int:
 
 
 def _texts(nodes: Sequence[NodeWithScore]) -> list[str]:
-    return [result.node.get_content(metadata_mode=MetadataMode.NONE) for result in nodes]
+    return [result.get_content() for result in nodes]
 
 
 _count_tokens = cache(count_tokens)  # strategies share most of their texts

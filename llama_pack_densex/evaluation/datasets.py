@@ -12,9 +12,7 @@ from typing import Any
 
 from llama_index.core.schema import Document
 
-from llama_pack_densex.evaluation.evaluation_set import (
-    EvaluationSet as EvaluationSet,
-)
+from llama_pack_densex.evaluation.evaluation_set import EvaluationSet as EvaluationSet
 from llama_pack_densex.evaluation.evaluation_set import Question as Question
 from llama_pack_densex.evaluation.evidence import contains_answer
 from llama_pack_densex.evaluation.formats import (
@@ -26,11 +24,7 @@ from llama_pack_densex.evaluation.formats import (
     read_multihop,
 )
 from llama_pack_densex.evaluation.records import DatasetError as DatasetError
-from llama_pack_densex.evaluation.records import (
-    Record,
-    object_record,
-    read_records,
-)
+from llama_pack_densex.evaluation.records import Record, object_record, read_records
 from llama_pack_densex.node_parsers.passages import PassageNodeParser
 from llama_pack_densex.node_parsers.splitting import split
 from llama_pack_densex.reading import find_files, read_file, read_files
@@ -112,10 +106,7 @@ def read_dataset(  # noqa: PLR0913 (public)
 
 
 def read_questions(
-    questions: Questions,
-    *,
-    language: str | None = None,
-    max_questions: int | None = None,
+    questions: Questions, *, language: str | None = None, max_questions: int | None = None
 ) -> EvaluationSet:
     """Questions without their documents, to ask an index: of a dataset, of a file of questions, or given.
 
@@ -168,8 +159,9 @@ def to_dataset(
     """
     if isinstance(documents, EvaluationSet):
         if questions is not None:
-            advice = "pass questions=None, or documents in its place"
-            raise ValueError(f"the dataset has its own questions: {advice}")
+            raise ValueError(
+                "the dataset has its own questions: pass questions=None, or documents in its place"
+            )
         return _with_passages(_checked(documents, _OWN, documents.name, language))
     dataset = _dataset_of(documents, questions, language)
     if not dataset.documents:
@@ -197,7 +189,7 @@ def _dataset_of(
 
 def _with_passages(dataset: EvaluationSet) -> EvaluationSet:
     """Unless questions have gold passages, documents are cut into passages by the pack's own splitter."""
-    if any(question.span is not None for question in dataset.questions):
+    if any(question.span for question in dataset.questions):
         return dataset
     parser = PassageNodeParser()
     passages = dict(dataset.passages)
@@ -225,17 +217,12 @@ def _checked(
         name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
     texts = {document.id_: document.text for document in dataset.documents}
     questions = [_with_own_document(question, dataset, texts) for question in dataset.questions]
-    return replace(
-        dataset,
-        name=name,
-        language=language,
-        questions=questions[:max_questions],
-    )
+    return replace(dataset, name=name, language=language, questions=questions[:max_questions])
 
 
 def _with_pages(dataset: EvaluationSet, language: str) -> EvaluationSet:
     """Where questions name a file that is read as a document a page: the page that has their answer."""
-    pages: defaultdict[str, list[Document]] = defaultdict(list)
+    pages = defaultdict(list)
     for document in dataset.documents:
         name, is_page, _ = document.id_.rpartition("#page=")
         if is_page:
@@ -245,9 +232,9 @@ def _with_pages(dataset: EvaluationSet, language: str) -> EvaluationSet:
         name = question.document_id
         if name in pages:
             if not question.answers:
-                advice = f"name one ({name}#page=N), or give 'answers'"
                 raise DatasetError(
-                    f"question {question.id}: {name!r} is read page by page: {advice}"
+                    f"question {question.id}: {name!r} is read page by page: name one ({name}#page=N), or "
+                    "give 'answers'"
                 )
             with_answer = (
                 page
@@ -357,10 +344,7 @@ def _base_language(code: str) -> str:
     return code.replace("_", "-").partition("-")[0].lower()
 
 
-def _read_published(
-    path: Path,
-    split: str = "test",
-) -> tuple[EvaluationSet | None, list[Record]]:
+def _read_published(path: Path, split: str = "test") -> tuple[EvaluationSet | None, list[Record]]:
     """A dataset in a published format; None if these are questions alone, and then their records."""
     if is_beir(path):
         return read_beir(path, split), []
@@ -403,10 +387,7 @@ def _own_questions(path: Path, records: Sequence[Record], language: str | None) 
 
 
 def _with_folder(
-    dataset: EvaluationSet,
-    path: Path,
-    folder: Path,
-    leave_out: Sequence[Path],
+    dataset: EvaluationSet, path: Path, folder: Path, leave_out: Sequence[Path]
 ) -> EvaluationSet:
     """Questions with a folder of documents: they name them below the folder, or from their own file."""
     names = {question.document_id for question in dataset.questions}
@@ -427,21 +408,18 @@ def _with_folder(
 
 
 def _in_one_language(
-    path: Path,
-    records: Sequence[Record],
-    language: str | None,
+    path: Path, records: Sequence[Record], language: str | None
 ) -> tuple[str, list[tuple[int, Record]]]:
     """The language to measure in, and the questions in it, numbered as in the file."""
     if records[0].fields.keys().isdisjoint(("question", "query")):
-        formats = (
-            "'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's fields"
+        raise records[0].error(
+            "expected 'question'; 'data', as in SQuAD's format; 'text' with 'questions' (a list); or JQaRA's "
+            "fields"
         )
-        raise records[0].error(f"expected 'question'; {formats}")
     stated = sorted(set(map(_stated_language, records)) - {""})
     if len(stated) > 1 and not language:
-        several = " and ".join(stated)
         raise DatasetError(
-            f"{path}: its questions are in {several}: say which (language=, --language)"
+            f"{path}: its questions are in {' and '.join(stated)}: say which (language=, --language)"
         )
     language = _base_language(language or "".join(stated))
     numbered = list(enumerate(records, 1))
@@ -450,33 +428,34 @@ def _in_one_language(
         item for item, spoken in zip(numbered, languages, strict=True) if spoken in ("", language)
     ]
     if stated and not chosen:
-        alternatives = f"there are some in {', '.join(stated)}"
-        raise DatasetError(f"{path}: there are no questions in {language!r}; {alternatives}")
+        raise DatasetError(
+            f"{path}: there are no questions in {language!r}; there are some in {', '.join(stated)}"
+        )
     return language, chosen or numbered
 
 
 def _read_named(path: Path, records: Sequence[Record]) -> list[Document]:
     """The files that questions in any language name, next to the questions' own file."""
-    documents: dict[str, list[Document]] = {}
+    documents = {}
     for record in records:
         name = _named_document(record).partition("#page=")[0]
         if name and name not in documents:
             if not (path.parent / name).is_file():
-                missing = f"there is no document {name!r} in {path.parent}"
                 raise record.error(
-                    f"{missing}: say where the documents are (documents=, --documents)"
+                    f"there is no document {name!r} in {path.parent}: say where the documents are "
+                    "(documents=, --documents)"
                 )
             documents[name] = read_file(path.parent / name, name)
     if not documents:
-        expected = "`documents`, their folder or a corpus; or let the questions name their files ('document')"
-        raise DatasetError(f"{path}: these are questions alone: pass {expected}")
+        raise DatasetError(
+            f"{path}: these are questions alone: pass `documents`, their folder or a corpus; or let the "
+            "questions name their files ('document')"
+        )
     return _without_folders(document for name in sorted(documents) for document in documents[name])
 
 
 def read_folder(
-    folder: Path,
-    named: Iterable[str] = (),
-    leave_out: Sequence[Path] = (),
+    folder: Path, named: Iterable[str] = (), leave_out: Sequence[Path] = ()
 ) -> list[Document]:
     """The documents with text of a folder, whose ids are their paths below it. Data files (CSV) are read if
     named.
@@ -492,8 +471,9 @@ def read_folder(
     for error in files.unreadable:
         logger.warning("skipped: %s", error)
     if not documents:
-        expected = "expected documents in it (text, Markdown, HTML, PDF), and there are none"
-        raise DatasetError(f"{folder}: {expected}")
+        raise DatasetError(
+            f"{folder}: expected documents in it (text, Markdown, HTML, PDF), and there are none"
+        )
     return documents
 
 
@@ -505,9 +485,7 @@ def _without_folders(documents: Iterable[Document]) -> list[Document]:
     return moved
 
 
-def _as_questions(
-    questions: Iterable[Question | Mapping[str, Any]],
-) -> list[Question]:
+def _as_questions(questions: Iterable[Question | Mapping[str, Any]]) -> list[Question]:
     own = []
     for number, question in enumerate(questions, 1):
         if not isinstance(question, Question):
@@ -523,10 +501,7 @@ def _own_question(record: Record, number: int) -> Question:
     """
     key = record.text("id", default=str(number))
     return Question(
-        key,
-        record.text("question", "query"),
-        record.answers(),
-        _named_document(record),
+        key, record.text("question", "query"), record.answers(), _named_document(record)
     )
 
 

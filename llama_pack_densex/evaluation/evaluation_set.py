@@ -101,7 +101,7 @@ class EvaluationSet:
         while document_id in self.passages:
             number += 1
             document_id = f"{name} ({number})"
-        spans: list[Span] = []
+        spans = []
         start = 0
         for text in texts:
             spans.append((start, start + len(text)))

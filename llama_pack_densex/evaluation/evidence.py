@@ -18,6 +18,7 @@ from typing import Any
 from llama_index.core.schema import BaseNode, NodeWithScore
 
 from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question, Span
+from llama_pack_densex.index.node_store import span_of
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_ID_KEY
 from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.text.language import WITHOUT_SPACES
@@ -172,9 +173,7 @@ class Assessor:
         )
 
     def _ranks(
-        self,
-        question: Question,
-        results: Iterable[tuple[Place | None, str]],
+        self, question: Question, results: Iterable[tuple[Place | None, str]]
     ) -> tuple[int | None, int | None]:
         """The ranks of the first result that holds an answer, and of the first from the gold passage."""
         rank = gold_rank = None
@@ -187,7 +186,7 @@ class Assessor:
 
     def _is_gold(self, question: Question, place: Place) -> bool:
         labels = self._dataset.relevance.get(question.id)
-        if question.span is not None and place.span is None:
+        if question.span and not place.span:
             return False  # the gold passage is known, and where the result stands is not
         if labels is None:
             return is_gold(question, place)
@@ -202,7 +201,7 @@ def is_gold(question: Question, place: Place) -> bool:
     """
     if place.document_id != question.document_id or not question.document_id:
         return False
-    if question.span is None or place.span is None:
+    if not (question.span and place.span):
         return True
     shared = _shared(place.span, question.span)
     return shared > 0 and 2 * shared >= min(
@@ -234,11 +233,7 @@ class Locator:
     def place(self, node: BaseNode) -> Place | None:
         """Where a node stands: None if neither its document nor its text is known."""
         text = node.get_content().strip()
-        names = (
-            node.metadata.get(DOCUMENT_ID_KEY),
-            node.ref_doc_id,
-            node.node_id,
-        )
+        names = (node.metadata.get(DOCUMENT_ID_KEY), node.ref_doc_id, node.node_id)
         starts = [self._starts[name] for name in names if name in self._starts]
         for document_id, offset in starts:
             span = self._own_span(node, document_id, offset) or self._find(
@@ -269,10 +264,7 @@ class Locator:
         start += len(text) - len(text.lstrip())
         spans = self._passages[place.document_id]
         first = max(bisect_right(spans, start, key=lambda span: span[0]) - 1, 0)
-        near = [
-            spans[first],
-            *takewhile(lambda span: span[0] < end, spans[first + 1 :]),
-        ]
+        near = [spans[first], *takewhile(lambda span: span[0] < end, spans[first + 1 :])]
         best = max(near, key=lambda span: _shared(span, (start, end)))
         is_within = _shared(best, (start, end)) >= _MOSTLY * max(end - start, 1)
         return Place(place.document_id, best), is_within
@@ -282,10 +274,10 @@ class Locator:
         return self._texts[place.document_id][slice(*(place.span or (None,)))]
 
     def _own_span(self, node: BaseNode, document_id: str, offset: int) -> Span | None:
-        start = getattr(node, "start_char_idx", None)
-        end = getattr(node, "end_char_idx", None)
-        if start is None or end is None:
+        own_span = span_of(node)
+        if not own_span:
             return None
+        start, end = own_span
         span = (start + offset, end + offset)
         text = self.text(Place(document_id, span)).strip()
         # a proposition has the span of its passage, or of its sentence, and words of its own
@@ -334,9 +326,7 @@ def length_until_answer(texts: Texts, answers: Texts, language: str = "en") -> i
         if contains_answer(text, answers, language):
             # the more is read, the more answers are in it: a binary search
             lacking = bisect_right(
-                ends,
-                False,
-                key=lambda end: contains_answer(text[:end], answers, language),
+                ends, False, key=lambda end: contains_answer(text[:end], answers, language)
             )
             return length + lacking + 1
         length += len(ends)
@@ -378,7 +368,7 @@ def first_words(texts: Texts, length: int, language: str = "en") -> list[str]:
     Returns:
         The units that fit, the last one cut; their own white space is kept.
     """
-    kept: list[str] = []
+    kept = []
     for text in texts:
         if length <= 0:
             break

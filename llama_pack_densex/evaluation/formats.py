@@ -6,19 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from llama_index.core.schema import Document
-
-from llama_pack_densex.evaluation.evaluation_set import (
-    EvaluationSet,
-    Question,
-    Span,
-    make_document,
-)
-from llama_pack_densex.evaluation.records import (
-    DatasetError,
-    Record,
-    read_records,
-)
+from llama_pack_densex.evaluation.evaluation_set import EvaluationSet, Question, Span, make_document
+from llama_pack_densex.evaluation.records import DatasetError, Record, read_records
 from llama_pack_densex.evaluation.runs import read_qrels
 
 
@@ -36,11 +25,7 @@ def read_squad(records: Sequence[Record]) -> EvaluationSet:
         texts = [
             paragraph.text("context").removeprefix(f"{title} [SEP] ") for paragraph in paragraphs
         ]
-        places = dataset.add_article(
-            title or f"article {len(dataset.documents) + 1}",
-            title,
-            texts,
-        )
+        places = dataset.add_article(title or f"article {len(dataset.documents) + 1}", title, texts)
         for paragraph, (document_id, span) in zip(paragraphs, places, strict=True):
             for number, item in enumerate(paragraph.records("qas")):
                 if item.fields.get("is_impossible"):
@@ -51,13 +36,7 @@ def read_squad(records: Sequence[Record]) -> EvaluationSet:
                 if answers:
                     question_id = item.text("id", default=f"{document_id}/{span[0]}/{number}")
                     dataset.questions.append(
-                        Question(
-                            question_id,
-                            item.text("question"),
-                            answers,
-                            document_id,
-                            span,
-                        )
+                        Question(question_id, item.text("question"), answers, document_id, span)
                     )
     return dataset
 
@@ -76,11 +55,7 @@ def read_passages(records: Sequence[Record]) -> EvaluationSet:
         articles.setdefault((title or f"passage {number}", title), []).append(record)
     dataset = EvaluationSet()
     for (name, title), passages in articles.items():
-        places = dataset.add_article(
-            name,
-            title,
-            [passage.text("text") for passage in passages],
-        )
+        places = dataset.add_article(name, title, [passage.text("text") for passage in passages])
         for number, (passage, place) in enumerate(zip(passages, places, strict=True)):
             for position, text in enumerate(passage.texts("questions")):
                 dataset.questions.append(Question(f"{name}/{number}/{position}", text, (), *place))
@@ -92,18 +67,14 @@ def read_jqara(records: Sequence[Record]) -> EvaluationSet:
 
     A candidate passage is a document; one that several questions share is there once.
     """
-    documents: dict[str, Document] = {}
+    documents = {}
     rows_of: dict[str, list[Record]] = {}
     for record in records:
         if record.fields["label"] not in (0, 1):
             raise record.error(f"label is {record.fields['label']!r}, and 0 or 1 is expected")
         passage = record.text("passage_row_id")
         if passage not in documents:
-            documents[passage] = make_document(
-                passage,
-                record.title,
-                record.text("text"),
-            )
+            documents[passage] = make_document(passage, record.title, record.text("text"))
         rows_of.setdefault(record.text("q_id"), []).append(record)
     dataset = EvaluationSet(language="ja", documents=list(documents.values()))
     for question, rows in rows_of.items():
@@ -124,10 +95,10 @@ def read_beir(folder: Path, split: str) -> EvaluationSet:
     labels_of = {file.stem: file for file in sorted((folder / "qrels").glob("*.tsv"))}
     if split not in labels_of:
         splits = ", ".join(labels_of) or "none"
-        expected = (
-            f"expected the labels of the split {split!r} here; the splits that are there: {splits}"
+        raise DatasetError(
+            f"{folder / 'qrels'}: expected the labels of the split {split!r} here; the splits that are "
+            f"there: {splits}"
         )
-        raise DatasetError(f"{folder / 'qrels'}: {expected}")
     relevance = read_qrels(labels_of[split])
     corpus = read_records(_file(folder, "corpus.jsonl"))
     documents = [make_document(*_corpus_passage(record)) for record in corpus]
@@ -136,29 +107,21 @@ def read_beir(folder: Path, split: str) -> EvaluationSet:
     }
     for question in relevance:
         if question not in queries:
-            lacking = f"there are labels for the question {question}, which queries.jsonl lacks"
-            raise DatasetError(f"{folder}: {lacking}")
+            raise DatasetError(
+                f"{folder}: there are labels for the question {question}, which queries.jsonl lacks"
+            )
     questions = [_labelled_question(key, queries[key], labels) for key, labels in relevance.items()]
     return EvaluationSet(documents=documents, questions=questions, relevance=relevance)
 
 
 def _labelled_question(
-    question: str,
-    record: Record,
-    labels: Mapping[str, int],
-    candidates: tuple[str, ...] = (),
+    question: str, record: Record, labels: Mapping[str, int], candidates: tuple[str, ...] = ()
 ) -> Question:
     """A question whose document is the first of those with the highest label, if that is above 0."""
     best = max(labels, key=labels.__getitem__)
     answers = record.texts("answers", "answer")
     gold = best if labels[best] > 0 else ""
-    return Question(
-        question,
-        record.text("question", "text"),
-        answers,
-        gold,
-        candidates=candidates,
-    )
+    return Question(question, record.text("question", "text"), answers, gold, candidates=candidates)
 
 
 def read_multihop(records: Iterable[Record], corpus: Iterable[Record] = ()) -> EvaluationSet:
@@ -181,7 +144,7 @@ def read_multihop(records: Iterable[Record], corpus: Iterable[Record] = ()) -> E
     for number, record in enumerate(records, 1):
         if record.fields.get("answerable") is False:
             continue
-        supporting: dict[str, int] = {}
+        supporting = {}
         for title, text, is_supporting in _passages_of(record):
             document_id = _add_passage(dataset, ids, title, text)
             if is_supporting:
@@ -278,11 +241,7 @@ def _corpus_passage(record: Record) -> tuple[str, str, str]:
     text = record.text("text", "contents")
     spans = record.fields.get("metadata")
     if not isinstance(spans, dict) or "content_span" not in spans:
-        return (
-            record.text("id", "_id", "passage_id"),
-            record.title,
-            text,
-        )
+        return (record.text("id", "_id", "passage_id"), record.title, text)
     title = text[slice(*spans.get("title_span", (0, 0)))]
     return record.text("id"), title, text[slice(*spans["content_span"])]
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -162,9 +162,7 @@ def make_questions(  # noqa: PLR0913 (public)
     """
     threads = max_concurrency or AT_ONCE
     limits = Limits(threads, requests_per_minute, tokens_per_minute)
-    writer = KeptLLM(
-        _as_llm(llm), _as_path(cache), max_cost, limits=limits, prices=read_prices(prices)
-    )
+    writer = KeptLLM(_as_llm(llm), cache, max_cost, limits=limits, prices=read_prices(prices))
     tasks = _tasks(documents, number)
     question_set = QuestionSet([])
     display = display_for(show_progress, transient=True)
@@ -204,11 +202,10 @@ def estimate_questions(
         >>> figures.usage.requests, figures.cost < 0.05
         (50, True)
     """
-    file = _as_path(cache)
-    if file and not file.exists():
-        file = None
+    if cache is not None and not Path(cache).exists():
+        cache = None
     writer = KeptLLM(
-        _as_llm(llm, is_called=False), file, stand_in=_EXPECTED_REPLY, prices=read_prices(prices)
+        _as_llm(llm, is_called=False), cache, stand_in=_EXPECTED_REPLY, prices=read_prices(prices)
     )
     for task in islice(_tasks(documents, number), number):
         writer.ask(task.messages(writer))
@@ -240,10 +237,11 @@ def _tasks(documents: str | Path | Sequence[Document], number: int) -> Iterator[
         raise ValueError(f"number is {number}: at least 1 is needed")
     if isinstance(documents, (str, Path)):
         documents = read_folder(Path(documents))
-    places = list(enumerate(_spread_passages(documents)))
+    passages = _spread_passages(documents)
     tasks = (
         _Task(document_id, passage, KINDS[(place + turn) % len(KINDS)])
-        for turn, (place, (document_id, passage)) in product(range(len(KINDS)), places)
+        for turn in range(len(KINDS))
+        for place, (document_id, passage) in enumerate(passages)
     )
     return islice(tasks, _MOST_REQUESTS * number)
 
@@ -258,7 +256,13 @@ def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]
     places = Counter(passage.text for passages in passages_of.values() for passage in passages)
     spread: list[tuple[int, str, str, Passage]] = []
     for document_id, passages in passages_of.items():
-        answering = [passage for passage in passages if _may_answer(passage, places)]
+        answering = [
+            passage
+            for passage in passages
+            if places[passage.text] == 1
+            and has_letters(passage.text)
+            and count_tokens(passage.text) >= _LEAST_TOKENS
+        ]
         digests = {passage_digest(passage.text): passage for passage in answering}
         spread += [
             (rank, key, document_id, digests[key]) for rank, key in enumerate(sorted(digests))
@@ -270,15 +274,10 @@ def _spread_passages(documents: Sequence[Document]) -> list[tuple[str, Passage]]
 def _parsed(documents: Sequence[Document]) -> Iterator[tuple[str, list[Passage]]]:
     """The id of each document, and its passages."""
     for parsed in PropositionNodeParser().model_copy(update={"granularity": ()}).stream(documents):
-        if parsed.error is not None:
+        if parsed.error:
             logger.warning("skipped: %s", parsed.error)
         nodes = [node for node in parsed.nodes if node.metadata[GRANULARITY_KEY] == "passage"]
         yield parsed.document.node_id, [passage_of(node) for node in nodes]
-
-
-def _may_answer(passage: Passage, places: Mapping[str, int]) -> bool:
-    is_prose = has_letters(passage.text) and count_tokens(passage.text) >= _LEAST_TOKENS
-    return is_prose and places[passage.text] == 1
 
 
 def _write(llm: KeptLLM, task: _Task) -> Question:
@@ -389,10 +388,6 @@ def _is_copied(question: str, text: str, kind: str) -> bool:
 
 def _as_llm(llm: LLM | str, *, is_called: bool = True) -> LLM:
     return named_llm(llm, is_called=is_called) if isinstance(llm, str) else llm
-
-
-def _as_path(file: str | Path | None) -> Path | None:
-    return None if file is None else Path(file)
 
 
 _SYSTEM = """\

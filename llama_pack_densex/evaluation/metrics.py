@@ -163,7 +163,10 @@ def score(
     scores: Scores = {}
     if in_passages:
         scores |= _passage_scores(answerable, placed, depth)
-    scores |= _answer_scores(answerable)
+    scores |= {f"answer_recall@{length}": recall_within(answerable, length) for length in LENGTHS}
+    scores["answer_recall"] = {
+        key: float(retrieval.in_context) for key, retrieval in answerable.items()
+    }
     k = min(_RANKED, depth)
     scores |= (
         _label_scores(dataset, retrievals, k) if dataset.relevance else _gold_scores(placed, k)
@@ -177,14 +180,6 @@ def _passage_scores(answerable: Retrievals, placed: Retrievals, depth: int) -> S
     gold_ranks = {key: retrieval.gold_rank for key, retrieval in placed.items()}
     recalls = {f"recall@{k}": _within(ranks, k) for k in cuts}
     return recalls | {f"gold@{k}": _within(gold_ranks, k) for k in cuts}
-
-
-def _answer_scores(answerable: Retrievals) -> Scores:
-    scores = {f"answer_recall@{length}": recall_within(answerable, length) for length in LENGTHS}
-    scores["answer_recall"] = {
-        key: float(retrieval.in_context) for key, retrieval in answerable.items()
-    }
-    return scores
 
 
 def _label_scores(dataset: EvaluationSet, retrievals: Retrievals, k: int) -> Scores:

@@ -79,10 +79,7 @@ class AskingFailed(Exception):  # not an error: the item is counted as failed
 
 
 def at_once(
-    work: Callable[[T], R],
-    items: Sequence[T],
-    step: Step = _no_step,
-    threads: int = AT_ONCE,
+    work: Callable[[T], R], items: Sequence[T], step: Step = _no_step, threads: int = AT_ONCE
 ) -> list[R | AskingFailed]:
     """Do something with each of the items, some at a time.
 
@@ -129,10 +126,7 @@ class CachedEmbedding(BaseEmbedding):
     _salt: str
 
     def __init__(
-        self,
-        inner: BaseEmbedding,
-        file: Path | None = None,
-        step: Step = _no_step,
+        self, inner: BaseEmbedding, file: Path | None = None, step: Step = _no_step
     ) -> None:
         super().__init__(model_name=inner.model_name, embed_batch_size=2048)
         self._inner = inner
@@ -146,8 +140,9 @@ class CachedEmbedding(BaseEmbedding):
             self._database = sqlite3.connect(file or ":memory:", check_same_thread=False)
             self._database.execute(_TABLE)
         except sqlite3.Error as error:
-            advice = "delete it, or use another folder"
-            raise OSError(f"{file}: no embeddings can be kept ({error}): {advice}") from error
+            raise OSError(
+                f"{file}: no embeddings can be kept ({error}): delete it, or use another folder"
+            ) from error
 
     @property
     def identity(self) -> str:
@@ -189,10 +184,7 @@ class CachedEmbedding(BaseEmbedding):
         return self._vectors("text", texts, partial(embed_texts, self._inner))
 
     def _vectors(
-        self,
-        kind: str,
-        texts: Sequence[str],
-        embed: Callable[[list[str]], list[list[float]]],
+        self, kind: str, texts: Sequence[str], embed: Callable[[list[str]], list[list[float]]]
     ) -> list[list[float]]:
         keys = {text: self._key(kind, text) for text in texts}
         vectors: dict[bytes, bytes] = {}
@@ -263,19 +255,14 @@ class KeptLLM(CustomLLM):
     def __init__(  # noqa: PLR0913 (public)
         self,
         llm: LLM,
-        file: Path | None = None,
+        file: str | Path | None = None,
         max_cost: float | None = None,
         stand_in: str | None = None,
         limits: Limits | None = None,
         prices: PriceTable | None = None,
     ) -> None:
         super().__init__()
-        price = price_of(
-            llm.metadata.model_name,
-            prices or {},
-            llm,
-            is_needed=max_cost is not None,
-        )
+        price = price_of(llm.metadata.model_name, prices or {}, llm, is_needed=max_cost is not None)
         self._llm = without_retries(llm)
         self._stand_in = stand_in
         self._replies = {}

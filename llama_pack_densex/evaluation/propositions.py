@@ -17,10 +17,7 @@ from llama_index.core.embeddings import BaseEmbedding
 from llama_pack_densex.evaluation.evidence import context_length
 from llama_pack_densex.evaluation.records import read_records
 from llama_pack_densex.evaluation.runs import require
-from llama_pack_densex.evaluation.significance import (
-    Interval,
-    bootstrap_intervals,
-)
+from llama_pack_densex.evaluation.significance import Interval, bootstrap_intervals
 from llama_pack_densex.llm.endpoint import embed_texts
 from llama_pack_densex.models import embed_model_identity, resolve_embed_model
 from llama_pack_densex.node_parsers.topics import of_length_one
@@ -147,7 +144,11 @@ def score_propositions(
     scored = dict.fromkeys(expected, SetScore())
     for key in shared:
         scored[key] = set_score(similarity.matrix(predictions[key][1], expected[key][1]))
-    intervals = bootstrap_intervals(_by_metric(scored))
+    by_metric = {
+        metric: {key: getattr(score, metric) for key, score in scored.items()}
+        for metric in ("precision", "recall", "f1")
+    }
+    intervals = bootstrap_intervals(by_metric)
     language = mode(
         detect_language(passage.text, passage.title) for passage, _ in expected.values()
     )
@@ -162,13 +163,6 @@ def score_propositions(
         missing=_only_in(expected, predictions),
         extra=_only_in(predictions, expected),
     )
-
-
-def _by_metric(scores: Mapping[str, SetScore]) -> dict[str, dict[str, float]]:
-    return {
-        metric: {key: getattr(score, metric) for key, score in scores.items()}
-        for metric in ("precision", "recall", "f1")
-    }
 
 
 def _predict(
@@ -229,8 +223,9 @@ class EmbeddingSimilarity:
     def __init__(self, model: BaseEmbedding | str | None = None) -> None:
         resolved, phrase = resolve_embed_model(model)
         if not resolved:
-            advice = "name one (--embed-model), or give --bert-score"
-            raise ValueError(f"the embedding model is {phrase}: {advice}")
+            raise ValueError(
+                f"the embedding model is {phrase}: name one (--embed-model), or give --bert-score"
+            )
         self._model = resolved
         self.name = f"cosine of {embed_model_identity(resolved)}"
 
@@ -242,10 +237,7 @@ class EmbeddingSimilarity:
             >>> similarity.matrix(["Miso is salty."], ["Miso is salty."]).round(3).tolist()
             [[1.0]]
         """
-        vectors = np.asarray(
-            embed_texts(self._model, [*predicted, *reference]),
-            dtype=np.float64,
-        )
+        vectors = np.asarray(embed_texts(self._model, [*predicted, *reference]), np.float64)
         rows, columns = np.split(of_length_one(vectors), [len(predicted)])
         return cast("Matrix", rows @ columns.T)
 
@@ -300,11 +292,7 @@ def read_recorded(path: Path) -> dict[str, Recorded]:
     """
     recorded: dict[str, Recorded] = {}
     for record in read_records(path):
-        passage = Passage(
-            record.text("text"),
-            record.title,
-            record.text("section", default=""),
-        )
+        passage = Passage(record.text("text"), record.title, record.text("section", default=""))
         if texts := record.texts("propositions"):
             recorded[compared(passage.text)] = passage, texts
     if not recorded:

@@ -169,16 +169,13 @@ def _table_rows(path: Path) -> Iterator[Record]:
     for line, row in rows:
         where = f"{path}, line {line}"
         if not has_header and not _is_question(row):
-            expected = "a question and a list of answers such as ['14 December 1972']"
             raise DatasetError(
-                f"{where}: expected {expected}, or in the first line a header with 'question'"
+                f"{where}: expected a question and a list of answers such as ['14 December 1972'], or in the "
+                "first line a header with 'question'"
             )
         if len(row) != len(header):
             raise DatasetError(f"{where}: {len(row)} columns; expected the header's {len(header)}")
-        yield Record(
-            {name: cell for name, cell in zip(header, row, strict=True) if cell},
-            where,
-        )
+        yield Record({name: cell for name, cell in zip(header, row, strict=True) if cell}, where)
 
 
 def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:

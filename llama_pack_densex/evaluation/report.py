@@ -220,10 +220,13 @@ class Report:
             >>> report.all_failed
             []
         """
-        lost: dict[str, None] = {}
-        for result in self.strategies:
-            lost |= {metric: None for metric in result.failed if result.metrics.get(metric) is None}
-        return list(lost)
+        lost = (
+            metric
+            for result in self.strategies
+            for metric in result.failed
+            if result.metrics.get(metric) is None
+        )
+        return list(dict.fromkeys(lost))
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values: what report.json holds.

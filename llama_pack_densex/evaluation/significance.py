@@ -67,11 +67,7 @@ class Comparison:
     questions: int
 
 
-def randomisation_test(
-    first: Values,
-    second: Values,
-    permutations: int = 10_000,
-) -> Difference:
+def randomisation_test(first: Values, second: Values, permutations: int = 10_000) -> Difference:
     """Compare two systems by Fisher's paired randomisation test, two-sided (Smucker et al., 2007).
 
     If both systems were equally good, it would be chance which of them got which of a question's two values:
@@ -98,9 +94,7 @@ def randomisation_test(
         swapped = moving.sum() - 2 * (swaps.astype(np.float64) @ moving)
         as_large += int(np.count_nonzero(np.abs(swapped) >= seen))
     return Difference(
-        float(differences.mean()),
-        (as_large + 1) / (permutations + 1),
-        differences.size,
+        float(differences.mean()), (as_large + 1) / (permutations + 1), differences.size
     )
 
 
@@ -126,8 +120,7 @@ def bootstrap_interval(values: Sequence[float], resamples: int = 10_000) -> Inte
 
 
 def bootstrap_intervals(
-    scores: Mapping[str, Values],
-    resamples: int = 10_000,
+    scores: Mapping[str, Values], resamples: int = 10_000
 ) -> dict[str, Interval]:
     """Bound the mean of each metric; see `bootstrap_interval`."""
     return {
@@ -141,9 +134,4 @@ def _draws(number: int, size: int, bound: int, dtype: type) -> Iterator[npt.NDAr
     generator = np.random.default_rng(0)
     rows = min(_ROWS, _VALUES // max(1, size)) or 1
     for start in range(0, number, rows):
-        yield generator.integers(
-            0,
-            bound,
-            size=(min(rows, number - start), size),
-            dtype=dtype,
-        )
+        yield generator.integers(0, bound, size=(min(rows, number - start), size), dtype=dtype)

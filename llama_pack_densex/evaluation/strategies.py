@@ -40,8 +40,7 @@ def built_in_strategies() -> dict[str, Strategy]:
 
 
 def resolve_strategies(
-    strategies: Sequence[str | Strategy] | None,
-    ranking: bool = False,
+    strategies: Sequence[str | Strategy] | None, ranking: bool = False
 ) -> list[Strategy]:
     """Strategies by name, or as they are.
 
@@ -55,7 +54,7 @@ def resolve_strategies(
     if strategies is None:
         return list(_RANKING) if ranking else [*_OURS, *BASELINES]
     built_in = built_in_strategies()
-    chosen: dict[str, Strategy] = {}
+    chosen = {}
     for requested in strategies:
         # named as modes of the pack are, too
         strategy = (
@@ -164,8 +163,9 @@ class Variant:
 
     def _propositionizer(self, corpus: Corpus) -> Propositionizer:
         if self.sentences and corpus.has_sentences_only:
-            same = "it is the strategy without 'sentences'"
-            raise StrategyUnavailable(f"propositions are sentences here: {same}")
+            raise StrategyUnavailable(
+                "propositions are sentences here: it is the strategy without 'sentences'"
+            )
         if self.sentences:
             return SentencePropositionizer()
         propositionizer = corpus.chunk_propositionizer if self.articles else corpus.propositionizer
@@ -192,20 +192,9 @@ class _WithoutQuestions(Propositionizer):
 
 
 _VARIANTS = (
-    Variant(
-        "densex",
-        "propositions and sentences; dense search and BM25 fused",
-    ),
-    Variant(
-        "densex-dense",
-        "propositions and sentences; dense search alone",
-        dense=True,
-    ),
-    Variant(
-        "densex-sentences",
-        "sentences, no LLM; dense search and BM25 fused",
-        sentences=True,
-    ),
+    Variant("densex", "propositions and sentences; dense search and BM25 fused"),
+    Variant("densex-dense", "propositions and sentences; dense search alone", dense=True),
+    Variant("densex-sentences", "sentences, no LLM; dense search and BM25 fused", sentences=True),
     Variant(
         "densex-sentences-dense",
         "sentences, no LLM; dense search alone",
@@ -319,7 +308,7 @@ class _Ranker(BaseRetriever):
             }
             best_tokens = self._tokens[int(np.argmax(scores))]
             weight = 1 / (1 + share_held(rarities, best_tokens))
-        dense: list[PassageHit] = []
+        dense = []
         if self._embed_model:
             vector = of_length_one(np.array([self._embed_model.get_query_embedding(query)]))[0]
             dense = self._hits(self._vectors @ vector)
@@ -348,9 +337,7 @@ def _ranking(name: str, how: str, dense_weight: float | None) -> Strategy:
 
 _RANKING = (
     _ranking(
-        "densex-rank",
-        "embeddings and BM25 over this pack's tokens, fused as this pack does",
-        None,
+        "densex-rank", "embeddings and BM25 over this pack's tokens, fused as this pack does", None
     ),
     _ranking("densex-rank-dense", "embeddings alone", 1.0),
     _ranking("densex-rank-words", "BM25 over this pack's tokens alone", 0.0),

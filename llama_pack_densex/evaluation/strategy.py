@@ -134,8 +134,9 @@ class Corpus:
             it needs an embedding model, and there is none (embed_model=, --embed-model)
         """
         if not self.embed_model_or_none:
-            option = "embed_model=, --embed-model"
-            raise StrategyUnavailable(f"it needs an embedding model, and there is none ({option})")
+            raise StrategyUnavailable(
+                "it needs an embedding model, and there is none (embed_model=, --embed-model)"
+            )
         return self.embed_model_or_none
 
     @property
@@ -150,8 +151,9 @@ class Corpus:
             'SentencePropositionizer'
         """
         if not self.propositionizer_or_none:
-            option = "propositionizer=, --propositionizer"
-            raise StrategyUnavailable(f"it needs propositions: say where from ({option})")
+            raise StrategyUnavailable(
+                "it needs propositions: say where from (propositionizer=, --propositionizer)"
+            )
         return self.propositionizer_or_none
 
     @cached_property
@@ -241,8 +243,9 @@ class Strategy:
         if not self.name.strip():
             raise ValueError("a strategy needs a name")
         if self.context_k is not None and self.context_k < 1:
-            needed = "it must be at least 1, or None for all"
-            raise ValueError(f"context_k of {self.name!r} is {self.context_k}: {needed}")
+            raise ValueError(
+                f"context_k of {self.name!r} is {self.context_k}: it must be at least 1, or None for all"
+            )
 
     def context_of(self, question: str, results: Sequence[NodeWithScore]) -> list[NodeWithScore]:
         """What a reader gets of results; they stay as they are."""
@@ -264,8 +267,9 @@ class Strategy:
         if isinstance(built, BaseRetriever):
             return Built(built)
         if not isinstance(built, Built):
-            wanted = f"must return a LlamaIndex retriever, not {built!r}"
-            raise TypeError(f"build of strategy {self.name!r} {wanted}")
+            raise TypeError(
+                f"build of strategy {self.name!r} must return a LlamaIndex retriever, not {built!r}"
+            )
         return built
 
 
@@ -329,8 +333,9 @@ class ChunkPropositionizer(Propositionizer):
                     texts.append(text)
             if texts and start >= 0:
                 return PropositionSet(tuple(texts))
-        reason = "no recorded proposition is about this chunk"
-        return PropositionSet(passage_sentences(chunk), "fallback", reason)
+        return PropositionSet(
+            passage_sentences(chunk), "fallback", "no recorded proposition is about this chunk"
+        )
 
 
 def _closest_sentence(proposition: str, passage: str) -> Span:

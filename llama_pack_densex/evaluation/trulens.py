@@ -112,8 +112,9 @@ class Recorder:
         self._database.parent.mkdir(parents=True, exist_ok=True)
         session = self._core.TruSession(database_url=f"sqlite:///{self._database}")
         if session.connector.db.engine.url.database != str(self._database):
-            advice = "TruSession.delete_singleton"
-            raise ValueError(f"TruLens keeps one session for a process, and there is one: {advice}")
+            raise ValueError(
+                "TruLens keeps one session for a process, and there is one: TruSession.delete_singleton"
+            )
         try:
             yield session
         finally:

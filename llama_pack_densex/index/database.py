@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
+from sqlite3 import Connection, Cursor, DatabaseError
 from typing import Any
 
 from llama_index.core.utils import iter_batch
@@ -34,6 +35,12 @@ _LARGE_LOG = 4_096 * _PAGES_OF_LOG  # bytes; taken over, it keeps its length
 _TEXTS_A_QUERY = 500  # fewer than SQLite takes arguments
 _ABOUT_SCHEMA = "CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
 _HEADER = b"SQLite format 3\0"
+_ERRORS_OF_THE_MACHINE = (
+    ("disk is full", errno.ENOSPC, DISK_IS_FULL),
+    ("readonly", errno.EROFS, "an index can be searched there, but not made or changed"),
+    ("locked", errno.EBUSY, "another process has been writing to it for too long; try again"),
+)
+_NOT_OPENED = "the system does not let the index be opened: see to that, and do not build it anew"
 _INODE = "inode"  # of the file that was written to; a copy has another one
 
 
@@ -49,8 +56,8 @@ class Database:
         OSError: It cannot be opened or written to.
     """
 
-    _idle: list[sqlite3.Connection]
-    _writer: sqlite3.Connection | None
+    _idle: list[Connection]
+    _writer: Connection | None
 
     def __init__(self, file: Path | None, schema: str) -> None:
         self.file = file
@@ -67,7 +74,7 @@ class Database:
         self._opened = None if file is None else self._inode_now()
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[Connection]:
         """Read one state throughout; within it, and in a thread that is writing, it is the same state
         again."""
         connection = self._current_connection()
@@ -108,7 +115,7 @@ class Database:
                 return
             last_row = page[-1][0]
 
-    def writing(self) -> sqlite3.Connection:
+    def writing(self) -> Connection:
         """The connection to write with, until `commit` or `roll_back`; nobody else sees what it writes until
         then."""
         self._follow_fork()
@@ -239,27 +246,14 @@ class Database:
             "it and build it anew (kept replies of an LLM are used again)."
         )
 
-    def explained(self, error: sqlite3.DatabaseError) -> Exception:
+    def explained(self, error: DatabaseError) -> Exception:
         """The error that says what is wrong with the index, or with the machine, for one of SQLite."""
         text = str(error)
-        if "disk is full" in text:
-            return OSError(errno.ENOSPC, DISK_IS_FULL, self._where)
-        if "readonly" in text:
-            return OSError(
-                errno.EROFS, "an index can be searched there, but not made or changed", self._where
-            )
-        if "locked" in text:
-            return OSError(
-                errno.EBUSY,
-                "another process has been writing to it for too long; try again",
-                self._where,
-            )
+        for words, code, reason in _ERRORS_OF_THE_MACHINE:
+            if words in text:
+                return OSError(code, reason, self._where)
         if "unable to open" in text and self.file is not None and self.file.exists():
-            return OSError(
-                errno.EACCES,
-                "the system does not let the index be opened: see to that, and do not build it anew",
-                self._where,
-            )
+            return OSError(errno.EACCES, _NOT_OPENED, self._where)
         return self.damage(text)
 
     def _begin_process(self) -> None:
@@ -279,29 +273,29 @@ class Database:
         _inherited.append(self._idle)
         self._begin_process()
 
-    def _current_connection(self) -> sqlite3.Connection | None:
+    def _current_connection(self) -> Connection | None:
         """The connection that this thread is writing or reading with."""
         self._follow_fork()
         return self._own_writer() or getattr(self._local, "connection", None)
 
-    def _own_writer(self) -> sqlite3.Connection | None:
+    def _own_writer(self) -> Connection | None:
         """The connection that this thread is writing with."""
         return self._writer if self._writing_thread == threading.get_ident() else None
 
-    def _end_writing(self, connection: sqlite3.Connection) -> None:
+    def _end_writing(self, connection: Connection) -> None:
         self._writer = None
         self._writing_thread = 0
         self._give_back(connection)
 
     @contextmanager
-    def _borrowed(self) -> Iterator[sqlite3.Connection]:
+    def _borrowed(self) -> Iterator[Connection]:
         connection = self._take()
         try:
             yield connection
         finally:
             self._give_back(connection)
 
-    def _take(self) -> sqlite3.Connection:
+    def _take(self) -> Connection:
         if self._memory is not None:
             if not self._turns.acquire(timeout=_BUSY_SECONDS):
                 raise OSError(
@@ -327,7 +321,7 @@ class Database:
         except (FileNotFoundError, NotADirectoryError):
             raise self.damage(f"{self.file.name} is missing") from None
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
+    def _give_back(self, connection: Connection) -> None:
         if self._memory is not None:
             self._turns.release()
             return
@@ -355,28 +349,26 @@ class Database:
     def _errors_explained(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.DatabaseError as error:
+        except DatabaseError as error:
             raise self.explained(error) from error
 
 
 # of a parent process: to close them would take its locks away
-_inherited: list[list[sqlite3.Connection]] = []
+_inherited: list[list[Connection]] = []
 
 
-def get_note(connection: sqlite3.Connection, key: str) -> str:
+def get_note(connection: Connection, key: str) -> str:
     """What the database keeps about itself under a key; empty if nothing."""
     row = connection.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
     return str(row[0]) if row else ""
 
 
-def set_note(connection: sqlite3.Connection, key: str, value: str) -> None:
+def set_note(connection: Connection, key: str, value: str) -> None:
     """Keep something about the whole database."""
     connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (key, value))
 
 
-def select_by_row(
-    connection: sqlite3.Connection, select: str, rows: Iterable[int]
-) -> sqlite3.Cursor:
+def select_by_row(connection: Connection, select: str, rows: Iterable[int]) -> Cursor:
     """What a query selects (or deletes) that ends in `WHERE row IN`, for any number of rows.
 
     They are bound as one value: a query that has them in its text is parsed anew each time, which takes
@@ -388,7 +380,7 @@ def select_by_row(
 
 
 def select_by_text(
-    connection: sqlite3.Connection, select: str, texts: Iterable[str]
+    connection: Connection, select: str, texts: Iterable[str]
 ) -> Iterator[tuple[Any, ...]]:
     """What a query selects that ends in `column IN`, for any number of texts."""
     batches = iter_batch(dict.fromkeys(texts), _TEXTS_A_QUERY)
@@ -397,15 +389,16 @@ def select_by_text(
     )
 
 
-def _connect(file: Path | None) -> sqlite3.Connection:
-    place = ":memory:" if file is None else str(file)
-    is_read_only = file is not None and not _is_writable(file)
+def _connect(file: Path | None) -> Connection:
+    place = ":memory:"
+    if file is not None:
+        place = str(file) if _is_writable(file) else _read_only_uri(file)
     connection = sqlite3.connect(
-        _read_only_uri(Path(place)) if is_read_only else place,
+        place,
         timeout=_BUSY_SECONDS,
         isolation_level=None,
         check_same_thread=False,
-        uri=is_read_only,
+        uri=place.startswith("file://"),
     )
     connection.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_OF_LOG}")
@@ -435,5 +428,5 @@ def _inode_of(file: Path) -> str:
     return str(file.stat().st_ino)
 
 
-def _set_inode(connection: sqlite3.Connection, file: Path) -> None:
+def _set_inode(connection: Connection, file: Path) -> None:
     set_note(connection, _INODE, _inode_of(file))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from sqlite3 import Connection, DatabaseError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -29,17 +29,20 @@ from llama_pack_densex.index.filters import Passing, matches
 from llama_pack_densex.index.keywords import Rows
 from llama_pack_densex.index.node_store import (
     DocumentRecord,
+    DocumentRecords,
     FoundNode,
+    Ids,
     KnownDocuments,
     NodeLinks,
     NodeRecord,
+    Nodes,
     NodeStore,
     check_question,
+    granularity_of,
     kept_as_json,
     same_dimension,
 )
 from llama_pack_densex.index.words import Words, words_in
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 
 if TYPE_CHECKING:
     from llama_pack_densex.index.node_index import NodeIndex
@@ -91,7 +94,6 @@ _HAS_WORDLESS = "wordless"  # whether there are nodes that have no tokens by it
 _MANIFEST = "manifest"
 
 _NONE = "none"
-_MOST_PASSING = 8  # filters of which it is remembered what passes them
 _RECORDS_AT_ONCE = 500
 
 
@@ -119,28 +121,21 @@ class EmbeddedNodes(NodeStore):
         self.folder = folder
         self.database = Database(None if folder is None else folder / FILE, _SCHEMA)
         self._vectors = nearest.VectorTable(self.database, folder)
-        self._passing: dict[str, Passing] = {}
+        self._passing = {}
         if self.database.is_a_copy:
-            self._check_copy()
+            # refuses what was copied while it was written to: pages of several states of the file
+            self.database.check()
+            finding = self.inconsistency()
+            if finding:
+                raise self.database.damage(finding)
+            self.database.accept_copy()
         self._vectors.prepare()
-
-    def _check_copy(self) -> None:
-        """Refuse what was copied while it was written to: pages of several states of the file."""
-        self.database.check()
-        finding = self.inconsistency()
-        if finding:
-            raise self.database.damage(finding)
-        self.database.accept_copy()
 
     @property
     def vector_store(self) -> EmbeddedVectorStore:  # type: ignore[override]  # not kept: they would keep one another
         from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
         return EmbeddedVectorStore(self.folder, nodes=self)
-
-    @property
-    def name(self) -> str:
-        return "EmbeddedVectorStore"
 
     @property
     def dimension(self) -> int | None:
@@ -151,10 +146,6 @@ class EmbeddedNodes(NodeStore):
     def version(self) -> str:
         """The number of the last change, always of as many digits."""
         return self._note(_VERSION).zfill(12)
-
-    @property
-    def state(self) -> object:
-        return self.version
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -187,7 +178,7 @@ class EmbeddedNodes(NodeStore):
     def roll_back(self) -> None:
         self.database.roll_back()
 
-    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         distinct = {node.node_id: node for node in nodes}
         contents = [_content_of(node) for node in distinct.values()]
         records = [NodeRecord.of(node) for node in distinct.values()]
@@ -207,7 +198,7 @@ class EmbeddedNodes(NodeStore):
             }
             _update_documents(connection, changed_documents)
 
-    def delete_nodes(self, node_ids: Sequence[str]) -> None:
+    def delete_nodes(self, node_ids: Ids) -> None:
         """Delete nodes by id."""
         with self._change() as connection:
             old_rows = rows.rows_with_ids(connection, node_ids)
@@ -215,7 +206,7 @@ class EmbeddedNodes(NodeStore):
             _update_documents(connection, {row.document_id for row in old_rows})
 
     @contextmanager
-    def _change(self) -> Iterator[sqlite3.Connection]:
+    def _change(self) -> Iterator[Connection]:
         """One change; what fails half-way leaves nothing."""
         connection = self.database.writing()
         try:
@@ -229,11 +220,11 @@ class EmbeddedNodes(NodeStore):
                 connection.execute("RELEASE change")
             else:
                 self.database.roll_back()
-            if isinstance(error, sqlite3.DatabaseError):
+            if isinstance(error, DatabaseError):
                 raise self.database.explained(error) from error
             raise
 
-    def _remove(self, connection: sqlite3.Connection, old: Collection[int]) -> None:
+    def _remove(self, connection: Connection, old: Collection[int]) -> None:
         if not old:
             return
         rows.remove_rows(connection, old)
@@ -244,7 +235,7 @@ class EmbeddedNodes(NodeStore):
             set_note(connection, _DIMENSION, "")
 
     def _add(
-        self, connection: sqlite3.Connection, records: Sequence[NodeRecord], contents: Sequence[str]
+        self, connection: Connection, records: Sequence[NodeRecord], contents: Sequence[str]
     ) -> list[int]:
         numbers = rows.add_rows(connection, records)
         values = (
@@ -264,13 +255,11 @@ class EmbeddedNodes(NodeStore):
         connection.executemany(f"INSERT INTO contents VALUES ({', '.join('?' * 10)})", values)
         return numbers
 
-    def _add_vectors(
-        self, connection: sqlite3.Connection, numbers: Sequence[int], nodes: Sequence[BaseNode]
-    ) -> None:
+    def _add_vectors(self, connection: Connection, numbers: Sequence[int], nodes: Nodes) -> None:
         searched = [
             (number, node.embedding)
             for number, node in zip(numbers, nodes, strict=True)
-            if node.metadata.get(GRANULARITY_KEY) != "section"
+            if granularity_of(node) != "section"
         ]
         dimensions = {
             _NONE if embedding is None else str(len(embedding)) for _, embedding in searched
@@ -283,15 +272,12 @@ class EmbeddedNodes(NodeStore):
             vectors = np.array([embedding for _, embedding in searched], np.float32)
             self._vectors.add(connection, [number for number, _ in searched], vectors)
 
-    def _add_words(self, connection: sqlite3.Connection, records: dict[int, NodeRecord]) -> None:
+    def _add_words(self, connection: Connection, records: dict[int, NodeRecord]) -> None:
         if not records:
             return
         tokenizer = get_note(connection, _TOKENIZER)
         words = self.words or _own_words(tokenizer)
-        earlier = connection.execute(
-            "SELECT 1 FROM nodes WHERE row < ? LIMIT 1", (min(records),)
-        ).fetchone()
-        if earlier is None:
+        if not _has_any(connection, f"SELECT 1 FROM nodes WHERE row < {min(records)}"):
             tokenizer = "" if words is None else words.note
             set_note(connection, _TOKENIZER, tokenizer)
             set_note(connection, _HAS_WORDLESS, "")
@@ -346,32 +332,30 @@ class EmbeddedNodes(NodeStore):
         copy._vectors.leave_no_trace()  # builds the graph that could not be copied
         copy.database.close()
 
-    def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+    def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
         contents = self._contents(node_ids)
         return {
             node_id: self._node_of(contents[node_id]) for node_id in node_ids if node_id in contents
         }
 
-    def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
+    def links(self, node_ids: Ids) -> dict[str, NodeLinks]:
         links = self._contents(node_ids, _LINKS)
         return {node_id: _links_in(of_node) for node_id, of_node in links.items()}
 
-    def _contents(self, node_ids: Sequence[str], column: str = "node") -> dict[str, str]:
+    def _contents(self, node_ids: Ids, column: str = "node") -> dict[str, str]:
         select = f"SELECT id, {column} FROM nodes JOIN contents USING (row) WHERE id IN"
         with self.database.reading() as connection:
             return dict(select_by_text(connection, select, node_ids))
 
-    def records_with_ids(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
+    def records_with_ids(self, node_ids: Ids) -> dict[str, NodeRecord]:
         records = self._records_selected("id IN", node_ids)
         return {record.id: record for record in records}
 
-    def records_of(
-        self, document_ids: Sequence[str], granularity: str | None = None
-    ) -> Iterator[NodeRecord]:
+    def records_of(self, document_ids: Ids, granularity: str | None = None) -> Iterator[NodeRecord]:
         records = self._records_selected(f"{_OURS} AND document_id IN", document_ids)
         return (record for record in records if granularity in (None, record.granularity))
 
-    def _records_selected(self, condition: str, texts: Sequence[str]) -> list[NodeRecord]:
+    def _records_selected(self, condition: str, texts: Ids) -> list[NodeRecord]:
         with self.database.reading() as connection:
             select = f"SELECT {_RECORD} FROM nodes JOIN contents USING (row) WHERE {condition}"
             return [_record_of(values) for values in select_by_text(connection, select, texts)]
@@ -408,9 +392,7 @@ class EmbeddedNodes(NodeStore):
                 connection, np.asarray(embedding, np.float32), limit, allowed
             )
 
-    def rows_of(
-        self, node_ids: Sequence[str] | None, document_ids: Sequence[str] | None
-    ) -> Rows | None:
+    def rows_of(self, node_ids: Ids | None, document_ids: Ids | None) -> Rows | None:
         """The rows of nodes with one of some ids and of one of some documents; None where neither is
         given."""
         if not node_ids and not document_ids:
@@ -456,13 +438,13 @@ class EmbeddedNodes(NodeStore):
         select = "SELECT row, id FROM nodes WHERE row > ? ORDER BY row LIMIT ?"
         return [node_id for _, node_id in self.database.rows(select)]
 
-    def documents(self) -> dict[str, DocumentRecord]:
+    def documents(self) -> DocumentRecords:
         return self._documents_where("1")
 
     def known_documents(self) -> KnownDocuments:
         return _DocumentTable(self)
 
-    def _documents_where(self, condition: str, *arguments: str) -> dict[str, DocumentRecord]:
+    def _documents_where(self, condition: str, *arguments: str) -> DocumentRecords:
         select = f"SELECT id, hash, file FROM documents WHERE {condition}"
         with self.database.reading() as connection:
             return {
@@ -470,15 +452,13 @@ class EmbeddedNodes(NodeStore):
                 for document_id, document_hash, file in connection.execute(select, arguments)
             }
 
-    def node_ids(self, document_ids: Sequence[str]) -> set[str]:
+    def node_ids(self, document_ids: Ids) -> set[str]:
         with self.database.reading() as connection:
             return {row.id for row in rows.rows_of_documents(connection, document_ids)}
 
     def is_empty(self) -> bool:
         with self.database.reading() as connection:
-            return (
-                connection.execute(f"SELECT 1 FROM nodes WHERE {_OURS} LIMIT 1").fetchone() is None
-            )
+            return not _has_any(connection, f"SELECT 1 FROM nodes WHERE {_OURS}")
 
     def _kinds(self) -> Iterator[tuple[Any, ...]]:
         with self.database.reading() as connection:
@@ -505,14 +485,12 @@ class EmbeddedNodes(NodeStore):
     def wrong_words(self) -> str:
         without_words = (
             "SELECT 1 FROM nodes LEFT JOIN words USING (row) "
-            "WHERE granularity = 'passage' AND words.row IS NULL LIMIT 1"
+            "WHERE granularity = 'passage' AND words.row IS NULL"
         )
         with self.database.reading() as connection:
             if not get_note(connection, _TOKENIZER):
                 return ""
-            if connection.execute(without_words).fetchone() is not None or get_note(
-                connection, _HAS_WORDLESS
-            ):
+            if _has_any(connection, without_words) or get_note(connection, _HAS_WORDLESS):
                 return "passages have no words"
             return keywords.inconsistency(connection)
 
@@ -540,19 +518,9 @@ class EmbeddedNodes(NodeStore):
         }
         with self.database.reading() as connection:
             for finding, query in queries.items():
-                if connection.execute(f"{query} LIMIT 1").fetchone() is not None:
+                if _has_any(connection, query):
                     return finding
             return keywords.inconsistency(connection)
-
-    def passing(self, filters: MetadataFilters | None) -> Passing | None:
-        if filters is None or not filters.filters:
-            return None
-        key = repr(filters)
-        passing = self._passing_now(filters, self._passing.pop(key, Passing()))
-        self._passing[key] = passing
-        if len(self._passing) > _MOST_PASSING:
-            self._passing.pop(next(iter(self._passing)), None)
-        return passing
 
     def _passing_now(self, filters: MetadataFilters, earlier: Passing) -> Passing:
         """What passes filters, some of which was read earlier: rows do not change, so that only later ones
@@ -565,8 +533,8 @@ class EmbeddedNodes(NodeStore):
             "WHERE granularity = 'passage' AND row > ? ORDER BY row"
         )
         with self.database.reading() as connection:
-            version = self.version
-            if version == earlier.version:
+            state = self.state
+            if state == earlier.state:
                 return earlier
             later = connection.execute(select, (earlier.read_to,)).fetchall()
             (count,) = connection.execute(
@@ -586,7 +554,7 @@ class EmbeddedNodes(NodeStore):
             np.array([*passed.values(), *of_later], np.int64),
         )
         last_row = later[-1][0] if later else earlier.read_to
-        return Passing(ids, len(ids) / max(1, count), all_rows, self.database, version, last_row)
+        return Passing(ids, len(ids) / max(1, count), all_rows, self.database, state, last_row)
 
     def read_about(self) -> str | None:
         return self._note(_MANIFEST) or None
@@ -609,13 +577,13 @@ class _DocumentTable(KnownDocuments):
     def get(self, document_id: str) -> DocumentRecord | None:
         return self._nodes._documents_where("id = ?", document_id).get(document_id)
 
-    def with_hash(self, document_hash: str) -> dict[str, DocumentRecord]:
+    def with_hash(self, document_hash: str) -> DocumentRecords:
         return self._nodes._documents_where("hash = ?", document_hash)
 
-    def in_file(self, file: str) -> dict[str, DocumentRecord]:
+    def in_file(self, file: str) -> DocumentRecords:
         return self._nodes._documents_where("file != '' AND file = ?", file)
 
-    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         """Nothing to do: the database has changed."""
 
 
@@ -625,11 +593,16 @@ def _own_words(note: str) -> Words | None:
     return words if isinstance(words, Words) else None
 
 
-def _is_empty(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT 1 FROM nodes LIMIT 1").fetchone() is None
+def _is_empty(connection: Connection) -> bool:
+    return not _has_any(connection, "SELECT 1 FROM nodes")
 
 
-def _update_documents(connection: sqlite3.Connection, document_ids: Collection[str]) -> None:
+def _has_any(connection: Connection, select: str) -> bool:
+    """Whether a query selects anything."""
+    return connection.execute(f"{select} LIMIT 1").fetchone() is not None
+
+
+def _update_documents(connection: Connection, document_ids: Ids) -> None:
     """Note the hash and the file of documents that changed: those of the first of their base nodes."""
     for document_id in document_ids:
         first = connection.execute(
@@ -646,12 +619,9 @@ def _update_documents(connection: sqlite3.Connection, document_ids: Collection[s
 
 
 def _record_of(values: Sequence[Any]) -> NodeRecord:
-    start, end, is_unverified = values[11:14]
-    fields: list[Any] = [
-        *values[1:11],
-        None if start is None else (start, end),
-        bool(is_unverified),
-    ]
+    _, *fields, start, end, is_unverified = values
+    span = None if start is None else (start, end)
+    fields += [span, bool(is_unverified)]
     return NodeRecord(*fields)
 
 

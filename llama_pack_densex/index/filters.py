@@ -53,7 +53,10 @@ def keys_of(filters: MetadataFilters | None) -> set[str]:
 
 def _matches_one(metadata: Mapping[str, Any], condition: MetadataFilter) -> bool:
     value = metadata.get(condition.key)
-    wanted = _as_kept(condition.value, condition.key)
+    wanted: Any = condition.value
+    sample = wanted[0] if isinstance(wanted, list) and wanted else wanted
+    if type(sample) not in (str, int, float):
+        wanted = plain_value(wanted, condition.key)  # the form in which metadata are kept
     if condition.operator == FilterOperator.IS_EMPTY:
         return value is None or value in ("", [])
     if value is None:
@@ -66,12 +69,6 @@ def _matches_one(metadata: Mapping[str, Any], condition: MetadataFilter) -> bool
         return bool(_OPERATORS[condition.operator](value, wanted))
     except (TypeError, AttributeError):  # values of different kinds: no match
         return False
-
-
-def _as_kept(wanted: Any, key: str) -> Any:
-    """A filter's value in the form in which metadata are kept."""
-    sample = wanted[0] if isinstance(wanted, list) and wanted else wanted
-    return wanted if type(sample) in (str, int, float) else plain_value(wanted, key)
 
 
 def _as_moments(value: Any, wanted: Any) -> tuple[Any, Any]:
@@ -117,7 +114,7 @@ class Passing:
         share: How many they are of all.
         rows: In the embedded store, their rows and those of their units, in order.
         database: What these are rows of; None elsewhere.
-        version: The state of the store that was read.
+        state: The state of the store that was read.
         read_to: The last row that was read.
     """
 
@@ -127,7 +124,7 @@ class Passing:
         default_factory=lambda: np.empty(0, np.int64), compare=False
     )
     database: object = None
-    version: str = ""
+    state: object = ""
     read_to: int = 0
 
     def fetched(self, wanted: int) -> int:

@@ -94,7 +94,14 @@ class IndexFolder:
                 raise InvalidIndexError(
                     f"{self.path} keeps its nodes itself; leave vector_store out to open it."
                 )
-            return self._open_embedded(manifest.version)
+            if not (self.data / NODES_FILE).exists():
+                raise InvalidIndexError(
+                    f"{self.path} is damaged: {NODES_FILE} is missing; build the index anew."
+                )
+            nodes = EmbeddedNodes(self.data)
+            if nodes.version < manifest.version:
+                raise nodes.database.damage(f"{NODES_FILE} lacks changes that {FILE} names")
+            return nodes
         if vector_store is None:
             vector_store = _empty_store(manifest.vector_store)
         if vector_store is None:
@@ -107,16 +114,6 @@ class IndexFolder:
         except ValueError as error:
             raise InvalidIndexError(str(error)) from error
         return store
-
-    def _open_embedded(self, version: str) -> EmbeddedNodes:
-        if not (self.data / NODES_FILE).exists():
-            raise InvalidIndexError(
-                f"{self.path} is damaged: {NODES_FILE} is missing; build the index anew."
-            )
-        nodes = EmbeddedNodes(self.data)
-        if nodes.version < version:
-            raise nodes.database.damage(f"{NODES_FILE} lacks changes that {FILE} names")
-        return nodes
 
     def clean(self, manifest: Manifest) -> None:
         """Remove what earlier and interrupted writes left beside the data in use."""

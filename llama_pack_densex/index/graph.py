@@ -37,44 +37,68 @@ Vectors = npt.NDArray[np.float32]
 Cosines = npt.NDArray[np.float64]
 Page = tuple[Rows, Vectors]
 """Some rows, in order, with their vectors."""
+Compared = tuple[Rows, Cosines]
+"""Some rows, in any order, with their cosines."""
 
 
 @dataclass(frozen=True)
-class Graph:
-    """Rows with their embeddings, and the links between them.
+class RowVectors:
+    """Rows with their embeddings, which are compared one by one.
 
     Args:
-        links: Has the rows as keys.
         rows: In order.
         vectors: Of the rows, of length 1.
-        file: What it is mapped from; None means that it is in memory.
     """
 
-    links: Index
     rows: Rows
     vectors: Vectors
-    file: Path | None = None
 
-    def nearest(self, embedding: Vectors, limit: int) -> tuple[Rows, Cosines]:
-        """Rows that are likely to be the nearest, with their cosines, in any order.
+    def nearest(self, embedding: Vectors, limit: int) -> Compared:
+        """Rows that are likely to be the nearest.
 
         Args:
             embedding: Of length 1.
             limit: How many.
         """
-        candidates = max(limit, _LEAST_CANDIDATES)
-        self.links.expansion_search = max(candidates, _LEAST_EXPANSION)
-        matches = self.links.search(embedding, candidates, threads=1)
-        return self.compare(embedding, matches.keys.astype(np.int64))
+        similarities = cosines(self.vectors, embedding)
+        if len(similarities) <= limit:
+            return self.rows, similarities
+        nearest = np.argpartition(-similarities, limit)[:limit]
+        return self.rows[nearest], similarities[nearest]
 
-    def compare(self, embedding: Vectors, wanted: Rows) -> tuple[Rows, Cosines]:
-        """Those of some rows that are there, with their cosines.
+    def compare(self, embedding: Vectors, wanted: Rows) -> Compared:
+        """Those of some rows that are there.
 
         Args:
             embedding: Of length 1.
             wanted: The rows.
         """
-        return compare(embedding, wanted, self.rows, self.vectors)
+        rows = self.rows
+        places = np.searchsorted(rows, wanted)
+        places[places == len(rows)] = 0
+        places = places[rows[places] == wanted] if len(rows) else places[:0]
+        parts = np.split(places, range(_ROWS_AT_ONCE, len(places), _ROWS_AT_ONCE))
+        similarities = [cosines(self.vectors[part], embedding) for part in parts]
+        return rows[places], np.concatenate(similarities)
+
+
+@dataclass(frozen=True)
+class Graph(RowVectors):
+    """Rows with their embeddings, and the links between them.
+
+    Args:
+        links: Has the rows as keys.
+        file: What it is mapped from; None means that it is in memory.
+    """
+
+    links: Index
+    file: Path | None = None
+
+    def nearest(self, embedding: Vectors, limit: int) -> Compared:
+        candidates = max(limit, _LEAST_CANDIDATES)
+        self.links.expansion_search = max(candidates, _LEAST_EXPANSION)
+        matches = self.links.search(embedding, candidates, threads=1)
+        return self.compare(embedding, matches.keys.astype(np.int64))
 
 
 @dataclass(frozen=True)
@@ -143,7 +167,7 @@ class GraphDraft:
 
     def graph(self, pages: Iterable[Page]) -> Graph:
         """The graph in memory; `pages` are the same as before."""
-        return Graph(self.links, self.rows, np.concatenate([*self._vectors(pages)]))
+        return Graph(self.rows, np.concatenate([*self._vectors(pages)]), self.links)
 
     def _vectors(self, pages: Iterable[Page]) -> Iterator[Vectors]:
         if self.earlier is not None:
@@ -218,23 +242,7 @@ def mapped_graph(file: Path, vectors_at: int) -> Graph:
     rows_at = vectors_at - len(links) * np.dtype(np.int64).itemsize
     rows = np.memmap(file, np.int64, "r", rows_at, (len(links),))
     vectors = np.memmap(file, np.float32, "r", vectors_at, (len(links), links.ndim))
-    return Graph(links, rows, vectors, file)
-
-
-def compare(embedding: Vectors, wanted: Rows, rows: Rows, vectors: Vectors) -> tuple[Rows, Cosines]:
-    """Those of some rows that are there, with their cosines.
-
-    Args:
-        embedding: Of length 1.
-        wanted: The rows to compare.
-        rows: Those that are there, in order.
-        vectors: Of the rows that are there, of length 1.
-    """
-    places = np.searchsorted(rows, wanted)
-    places[places == len(rows)] = 0
-    places = places[rows[places] == wanted] if len(rows) else places[:0]
-    parts = np.split(places, range(_ROWS_AT_ONCE, len(places), _ROWS_AT_ONCE))
-    return rows[places], np.concatenate([cosines(vectors[part], embedding) for part in parts])
+    return Graph(rows, vectors, links, file)
 
 
 def cosines(vectors: Vectors, embedding: Vectors) -> Cosines:

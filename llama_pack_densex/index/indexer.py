@@ -11,11 +11,11 @@ from typing import get_args
 from llama_index.core.schema import BaseNode, NodeRelationship
 
 from llama_pack_densex.index.node_index import NodeIndex
-from llama_pack_densex.index.node_store import NodeRecord, file_of, span_of
+from llama_pack_densex.index.node_store import NodeRecord, file_of, granularity_of, span_of
 from llama_pack_densex.ingestion.report import Watch, is_fallback
 from llama_pack_densex.llm.errors import classify
 from llama_pack_densex.node_parsers.ids import is_random_id
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, Granularity
+from llama_pack_densex.node_parsers.metadata import Granularity
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser, ParsedDocument
 from llama_pack_densex.propositionizers.base import PropositionizerError
 from llama_pack_densex.retrieval.trust import TrustMeter
@@ -180,16 +180,13 @@ class DocumentIndexer:
         self._waiting[parsed.document.id_] = place, parsed
         self._nodes_waiting += len(parsed.nodes) + 1
         if self._nodes_waiting >= self._nodes_a_write:
-            self._flush_and_learn()
-
-    def _flush_and_learn(self) -> None:
-        """Write what was taken in, and wait the next time for as many nodes as take some seconds."""
-        start = time.monotonic()
-        nodes = self._nodes_waiting
-        self._flush()
-        seconds = max(time.monotonic() - start, 1e-3)
-        in_some_seconds = int(nodes * _SECONDS_A_WRITE / seconds)
-        self._nodes_a_write = min(max(in_some_seconds, _NODES_A_WRITE), _MOST_NODES_A_WRITE)
+            start = time.monotonic()
+            nodes = self._nodes_waiting
+            self._flush()
+            seconds = max(time.monotonic() - start, 1e-3)
+            # the next time, as many as take some seconds
+            in_some_seconds = int(nodes * _SECONDS_A_WRITE / seconds)
+            self._nodes_a_write = min(max(in_some_seconds, _NODES_A_WRITE), _MOST_NODES_A_WRITE)
 
     def _flush(self) -> None:
         """Write what was taken in."""
@@ -248,7 +245,7 @@ class DocumentIndexer:
         self._index.replace(replaced, nodes)
         self._documents.replace(replaced, nodes)
         self._after_write()
-        passages = (node for node in nodes if node.metadata.get(GRANULARITY_KEY) == "passage")
+        passages = (node for node in nodes if granularity_of(node) == "passage")
         self._trust.add(map(NodeRecord.of, passages))
         return replaces_earlier
 
@@ -259,7 +256,9 @@ class DocumentIndexer:
         earlier = {}
         for document in documents:
             file = file_of(document.metadata)
-            if is_random_id(document.id_) or _is_named_by_file(document):
+            path = str(document.metadata.get("file_path") or "")
+            is_named_by_file = path and document.id_.startswith(path)  # with `filename_as_id`
+            if is_random_id(document.id_) or is_named_by_file:
                 for document_id in self._documents.in_file(file):
                     if is_random_id(document_id) and document_id not in self._current:
                         earlier[document_id] = file
@@ -301,12 +300,6 @@ def reading_order(node: BaseNode) -> tuple[str, int, int, int]:
     """Sorts nodes by document, place, and from the coarse to the fine."""
     start, end = span_of(node) or (-1, 0)
     coarse_first = get_args(Granularity)[::-1]
-    granularity = str(node.metadata.get(GRANULARITY_KEY, ""))
+    granularity = granularity_of(node)
     rank = coarse_first.index(granularity) if granularity in coarse_first else len(coarse_first)
     return node.ref_doc_id or "", start, rank, -end
-
-
-def _is_named_by_file(document: BaseNode) -> bool:
-    """Whether its id is its file's path, as that of a reader with `filename_as_id`."""
-    path = document.metadata.get("file_path")
-    return bool(path) and document.id_.startswith(str(path))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from sqlite3 import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,7 +91,7 @@ class _Counts(NamedTuple):
             counts.frequencies.update((token, field) for token in set(tokens))
         return counts
 
-    def change(self, connection: sqlite3.Connection, by: int) -> None:
+    def change(self, connection: Connection, by: int) -> None:
         """Add them to those of the database, or take them away: `by` is 1 or -1."""
         connection.executemany(
             "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET "
@@ -105,7 +105,7 @@ class _Counts(NamedTuple):
         )
 
 
-def add_words(connection: sqlite3.Connection, rows: Iterable[RowWords]) -> None:
+def add_words(connection: Connection, rows: Iterable[RowWords]) -> None:
     """Add the tokens of rows that have none yet."""
     rows = list(rows)
     entries: defaultdict[Block, bytearray] = defaultdict(bytearray)
@@ -125,7 +125,7 @@ def add_words(connection: sqlite3.Connection, rows: Iterable[RowWords]) -> None:
     _Counts.of(rows).change(connection, 1)
 
 
-def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
+def remove_words(connection: Connection, rows: Collection[int]) -> None:
     """Remove the tokens of some rows, and their names."""
     removed = [*read_words(connection, rows)]
     places: defaultdict[Block, list[int]] = defaultdict(list)
@@ -143,7 +143,7 @@ def remove_words(connection: sqlite3.Connection, rows: Collection[int]) -> None:
     )
 
 
-def _remove_entries(connection: sqlite3.Connection, places: Mapping[Block, Sequence[int]]) -> None:
+def _remove_entries(connection: Connection, places: Mapping[Block, Sequence[int]]) -> None:
     """Remove the entries of some places from each of some blocks of postings."""
     changed: list[tuple[bytes, str, int, int]] = []
     emptied: list[Block] = []
@@ -175,13 +175,13 @@ def _without(entries: npt.NDArray[Any], places: Sequence[int]) -> npt.NDArray[An
     return entries
 
 
-def clear_words(connection: sqlite3.Connection) -> None:
+def clear_words(connection: Connection) -> None:
     """Remove all tokens and names."""
     for table in ("words", "names", "postings", "frequencies", "totals"):
         connection.execute(f"DELETE FROM {table}")
 
 
-def inconsistency(connection: sqlite3.Connection) -> str:
+def inconsistency(connection: Connection) -> str:
     """In which way the tables contradict one another; empty if they do not."""
     rows = map(RowWords._make, connection.execute("SELECT row, field, words FROM words"))
     counts = _Counts.of(rows)
@@ -199,7 +199,7 @@ def inconsistency(connection: sqlite3.Connection) -> str:
     return ""
 
 
-def read_words(connection: sqlite3.Connection, rows: Collection[int]) -> Iterable[RowWords]:
+def read_words(connection: Connection, rows: Collection[int]) -> Iterable[RowWords]:
     """The tokens of some rows; those that have none are left out."""
     return map(
         RowWords._make,
@@ -207,20 +207,20 @@ def read_words(connection: sqlite3.Connection, rows: Collection[int]) -> Iterabl
     )
 
 
-def add_names(connection: sqlite3.Connection, names: Mapping[int, Iterable[str]]) -> None:
+def add_names(connection: Connection, names: Mapping[int, Iterable[str]]) -> None:
     """Add the names that passages mention, by row: of each its tokens, with spaces between them."""
     lines = ((row, "\n".join(of_row)) for row, of_row in names.items())
     connection.executemany("INSERT INTO names VALUES (?, ?)", lines)
 
 
-def read_names(connection: sqlite3.Connection, rows: Collection[int]) -> dict[int, list[str]]:
+def read_names(connection: Connection, rows: Collection[int]) -> dict[int, list[str]]:
     """What `add_names` added of some rows."""
     names = select_by_row(connection, "SELECT row, names FROM names WHERE row IN", rows)
     return {row: lines.split("\n") for row, lines in names}
 
 
 def passages_with(
-    connection: sqlite3.Connection, tokens: Iterable[str], most: int | None = None
+    connection: Connection, tokens: Iterable[str], most: int | None = None
 ) -> dict[str, Rows]:
     """Of each token the rows of the passages that have it, in order; tokens that more than `most` have are
     left out."""
@@ -234,13 +234,13 @@ def passages_with(
     return {token: np.sort(np.concatenate(rows), kind="stable") for token, rows in blocks.items()}
 
 
-def count_passages(connection: sqlite3.Connection) -> int:
+def count_passages(connection: Connection) -> int:
     """How many passages have words."""
     return _totals(connection, PASSAGES)[0]
 
 
 def best_rows(
-    connection: sqlite3.Connection,
+    connection: Connection,
     weights: Mapping[str, float],
     wanted: int,
     allowed: Rows | None = None,
@@ -276,7 +276,7 @@ def best_rows(
 
 
 def scores_of_units(
-    connection: sqlite3.Connection, weights: Mapping[str, float], units: Collection[int]
+    connection: Connection, weights: Mapping[str, float], units: Collection[int]
 ) -> dict[int, float]:
     """The scores by BM25 of some units; those that have none of the tokens are left out.
 
@@ -295,7 +295,7 @@ def scores_of_units(
     return dict(zip(wanted[has_tokens].tolist(), sums[has_tokens].tolist(), strict=True))
 
 
-def tokens_with(connection: sqlite3.Connection, characters: Collection[str]) -> list[str]:
+def tokens_with(connection: Connection, characters: Collection[str]) -> list[str]:
     """The tokens of passages that some characters are in."""
     select = f"SELECT token FROM frequencies WHERE field = {PASSAGES} AND instr(token, ?)"
     tokens: dict[str, None] = {}
@@ -305,7 +305,7 @@ def tokens_with(connection: sqlite3.Connection, characters: Collection[str]) -> 
 
 
 def _occurrences(
-    connection: sqlite3.Connection,
+    connection: Connection,
     field: int,
     weights: Mapping[str, float],
     wanted: Rows | None = None,
@@ -344,7 +344,7 @@ def _occurrences(
         yield rows, weight * counts * (_K1 + 1) / (counts + _K1 * (1 - _B + _B * lengths))
 
 
-def rarities(connection: sqlite3.Connection, field: int, tokens: Iterable[str]) -> dict[str, float]:
+def rarities(connection: Connection, field: int, tokens: Iterable[str]) -> dict[str, float]:
     """How rare some tokens are in a field, as BM25 counts it; those that are not there are the rarest."""
     tokens = [*tokens]
     texts, _ = _totals(connection, field)
@@ -357,15 +357,13 @@ def rarity(texts: int, frequency: float) -> float:
     return math.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
 
 
-def _frequencies(
-    connection: sqlite3.Connection, field: int, tokens: Iterable[str]
-) -> dict[str, int]:
+def _frequencies(connection: Connection, field: int, tokens: Iterable[str]) -> dict[str, int]:
     """In how many texts of a field each of some tokens is, those that are in any."""
     select = f"SELECT token, texts FROM frequencies WHERE field = {field} AND token IN"
     return dict(select_by_text(connection, select, tokens))
 
 
-def _totals(connection: sqlite3.Connection, field: int) -> tuple[int, int]:
+def _totals(connection: Connection, field: int) -> tuple[int, int]:
     """How many texts and tokens a field has."""
     select = "SELECT texts, tokens FROM totals WHERE field = ?"
     return connection.execute(select, (field,)).fetchone() or (0, 0)

@@ -203,7 +203,8 @@ def while_it_changes(folder: Path, read: Callable[[], T]) -> T:
         try:
             return read()
         except InvalidIndexError:
-            earlier, current = current, Manifest.read(folder)
+            earlier = current
+            current = Manifest.read(folder)
             if current == earlier:
                 raise
 

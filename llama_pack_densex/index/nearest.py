@@ -10,24 +10,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
 import threading
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from sqlite3 import Connection
 
 import numpy as np
 
 from llama_pack_densex.index.database import Database, get_note, select_by_row, set_note
 from llama_pack_densex.index.graph import (
+    Compared,
     Cosines,
     Graph,
     GraphDraft,
     Page,
+    RowVectors,
     Vectors,
-    compare,
     cosines,
     mapped_graph,
 )
@@ -49,6 +50,7 @@ _MOST_CANDIDATES = 0.15  # of the rows to look among; to compare them all takes 
 _ROWS_A_PAGE = 4_096
 _ROUNDING = 1e-5  # of a number of a vector of length 1, on another machine
 _DIGITS = 6  # of a cosine, so that equal vectors are equally near, however they were compared
+_NO_ROWS = RowVectors(np.empty(0, np.int64), np.empty((0, 0), np.float32))
 _NOTE = "graph"
 _SUFFIX = ".hnsw"
 
@@ -67,9 +69,9 @@ class GraphNote:
         removed: How many of its rows were deleted since.
     """
 
-    name: str
-    rows: int
-    last_row: int
+    name: str = ""
+    rows: int = 0
+    last_row: int = 0
     size: int = 0
     vectors_at: int = 0
     checksum: int = 0
@@ -90,33 +92,32 @@ class VectorTable:
         self._lock = threading.RLock()
         self._graph: Graph | None = None
         self._note: GraphNote | None = None
-        self._rows: Rows = np.empty(0, np.int64)  # that are not in the graph, in order
-        self._vectors: Vectors = np.empty((0, 0), np.float32)  # of length 1
+        self._later = _NO_ROWS  # that are not in the graph
         self._read_to = 0  # the last row that was read
 
     def prepare(self) -> None:
         """Map the graph now, so that the first question does not wait for it."""
         with self._database.reading() as connection, self._lock:
-            note = _read_note(connection)
+            note = self._noted()
             if note is not None and self._is_there(note):
                 self._catch_up(connection)
 
-    def add(self, connection: sqlite3.Connection, rows: Sequence[int], vectors: Vectors) -> None:
+    def add(self, connection: Connection, rows: Sequence[int], vectors: Vectors) -> None:
         """Add the embeddings of rows that have none yet."""
         content = (vector.tobytes() for vector in vectors)
         connection.executemany("INSERT INTO vectors VALUES (?, ?)", zip(rows, content, strict=True))
 
-    def remove(self, connection: sqlite3.Connection, rows: Collection[int]) -> None:
+    def remove(self, connection: Connection, rows: Collection[int]) -> None:
         """Remove the embeddings of some rows."""
         select_by_row(connection, "DELETE FROM vectors WHERE row IN", rows)
-        note = _read_note(connection)
+        note = self._noted()
         if note is not None:
             in_graph = sum(row <= note.last_row for row in rows)
-            _write_note(connection, replace(note, removed=note.removed + in_graph))
+            self._note_graph(replace(note, removed=note.removed + in_graph))
 
     def search(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         embedding: Vectors,
         limit: int,
         allowed: Rows | None = None,
@@ -132,10 +133,12 @@ class VectorTable:
         embedding = embedding / (np.linalg.norm(embedding) or 1.0)
         with self._lock:
             self._catch_up(connection)
-            size = len(self._rows) + (0 if self._graph is None else len(self._graph.rows))
-        share = 1.0 if allowed is None else len(allowed) / max(1, size)
-        wanted = limit if share >= 1 else int(1.2 * limit / max(share, 1e-9)) + 8
-        while wanted <= _MOST_CANDIDATES * share * size:
+            size = sum(len(part.rows) for part in self._parts())
+        searched = size if allowed is None else len(allowed)
+        wanted = limit
+        if searched < size:
+            wanted = int(1.2 * limit * size / max(1, searched)) + 8
+        while wanted <= _MOST_CANDIDATES * searched:
             candidates, similarities = self._candidates(embedding, wanted)
             if allowed is not None:
                 is_allowed = np.isin(candidates, allowed)
@@ -146,9 +149,8 @@ class VectorTable:
                 return nearest
             wanted *= 2
         if allowed is None:
-            allowed = np.array(
-                [row for (row,) in connection.execute("SELECT row FROM vectors")], np.int64
-            )
+            all_rows = connection.execute("SELECT row FROM vectors").fetchall()
+            allowed = np.array(all_rows, np.int64).ravel()
         return _nearest_there(connection, *self._compare(connection, embedding, allowed), limit)
 
     def maintain(self, midway: bool = False) -> bool:
@@ -158,7 +160,7 @@ class VectorTable:
             midway: Whether more will be written at once.
         """
         with self._database.reading() as connection:
-            note = _read_note(connection)
+            note = self._noted()
             last_row = _last_row(connection)
         most_outside = MOST_COMPARED_MIDWAY if midway else MOST_COMPARED
         is_lost = note is not None and (
@@ -179,8 +181,7 @@ class VectorTable:
 
     def leave_no_trace(self) -> None:
         """Build the graph again if it is damaged, or has something of rows that were deleted."""
-        with self._database.reading() as connection:
-            note = _read_note(connection)
+        note = self._noted()
         if note is not None and (note.removed or self.is_graph_damaged()):
             set_note(self._database.writing(), _NOTE, "")
             self._database.commit()
@@ -193,7 +194,7 @@ class VectorTable:
         """Whether there should be a graph, and it is missing, damaged or has other vectors than the
         database."""
         with self._database.reading() as connection:
-            note = _read_note(connection)
+            note = self._noted()
             if note is None:
                 return False
             graph = self._mapped(note)
@@ -207,57 +208,44 @@ class VectorTable:
 
     def copy_graph(self, folder: Path) -> None:
         """Copy the graph to a copy of the database, unless it has something of rows that were deleted."""
-        with self._database.reading() as connection:
-            note = _read_note(connection)
-        if (
-            self._folder is not None
-            and note is not None
-            and not note.removed
-            and self._is_there(note)
-        ):
+        note = self._noted()
+        if self._folder is None or note is None or note.removed:
+            return
+        if self._is_there(note):
             shutil.copyfile(self._folder / note.name, folder / note.name)
 
     def clean(self, older_than: timedelta) -> None:
         """Remove the files of earlier graphs, which somebody may be about to map, and of unfinished ones."""
         if self._folder is None:
             return
-        with self._database.reading() as connection:
-            note = _read_note(connection)
-        current = "" if note is None else note.name
-        files = self._folder.glob(f"*{_SUFFIX}*")
-        remove_files((file for file in files if file.name != current), older_than)
+        note = self._noted()
+        files = set(self._folder.glob(f"*{_SUFFIX}*"))
+        if note is not None:
+            files.discard(self._folder / note.name)
+        remove_files(files, older_than)
 
-    def _candidates(self, embedding: Vectors, limit: int) -> tuple[Rows, Cosines]:
-        """Rows that are likely to be the nearest, deleted ones among them, with their cosines."""
-        with self._lock:
-            later_rows = self._rows
-            later_cosines = cosines(self._vectors, embedding)
-            if len(later_rows) > limit:
-                nearest = np.argpartition(-later_cosines, limit)[:limit]
-                later_rows = later_rows[nearest]
-                later_cosines = later_cosines[nearest]
-            parts = [(later_rows, later_cosines)]
-            if self._graph is not None:
-                parts.append(self._graph.nearest(embedding, limit))
-        return _joined(parts)
+    def _parts(self) -> list[RowVectors]:
+        """What is searched: the rows that came after the graph, and the graph."""
+        return [self._later] if self._graph is None else [self._later, self._graph]
 
-    def _compare(
-        self, connection: sqlite3.Connection, embedding: Vectors, wanted: Rows
-    ) -> tuple[Rows, Cosines]:
-        """Those of some rows that can be compared, with their cosines."""
+    def _candidates(self, embedding: Vectors, limit: int) -> Compared:
+        """Rows that are likely to be the nearest, deleted ones among them."""
         with self._lock:
-            parts = [compare(embedding, wanted, self._rows, self._vectors)]
-            if self._graph is not None:
-                parts.append(self._graph.compare(embedding, wanted))
+            return _joined([part.nearest(embedding, limit) for part in self._parts()])
+
+    def _compare(self, connection: Connection, embedding: Vectors, wanted: Rows) -> Compared:
+        """Those of some rows that can be compared."""
+        with self._lock:
+            compared = [part.compare(embedding, wanted) for part in self._parts()]
         # others may have made another graph without what was deleted after this state
-        missing = np.setdiff1d(wanted, _joined(parts)[0])
+        missing = np.setdiff1d(wanted, _joined(compared)[0])
         if len(missing):
-            parts.append(_compare_stored(connection, embedding, missing))
-        return _joined(parts)
+            compared.append(_compare_stored(connection, embedding, missing))
+        return _joined(compared)
 
-    def _catch_up(self, connection: sqlite3.Connection) -> None:
+    def _catch_up(self, connection: Connection) -> None:
         """Bring the graph and the rows beside it up to the state that is read."""
-        note = _read_note(connection)
+        note = self._noted()
         held = self._note
         if note is not None and (
             held is None or (note.last_row >= held.last_row and note.name != held.name)
@@ -272,29 +260,39 @@ class VectorTable:
             self._read_to = int(rows[-1])
             rows, vectors = _normalized(rows, vectors)
             self._forget_other_dimensions(vectors.shape[1])
-            self._rows = np.concatenate([self._rows, rows])
-            self._vectors = np.concatenate([self._vectors.reshape(-1, vectors.shape[1]), vectors])
+            earlier = self._later.vectors.reshape(-1, vectors.shape[1])
+            self._later = RowVectors(
+                np.concatenate([self._later.rows, rows]), np.concatenate([earlier, vectors])
+            )
 
     def _hold(self, graph: Graph | None, note: GraphNote | None) -> None:
         """Search with this graph from now on; without one, among all rows."""
         last_row = note.last_row if graph is not None and note is not None else 0
-        is_later = self._rows > last_row
-        if not self._read_to >= last_row > 0:
-            is_later[:] = False
+        if self._read_to >= last_row > 0:
+            is_later = self._later.rows > last_row
+            self._later = RowVectors(self._later.rows[is_later], self._later.vectors[is_later])
+        else:
+            self._later = _NO_ROWS
             self._read_to = last_row
-        self._rows = self._rows[is_later]
-        self._vectors = self._vectors[is_later]
         self._graph = graph
         self._note = note
 
     def _forget_other_dimensions(self, dimension: int) -> None:
         """Let go of vectors of another dimension: all of their rows were deleted, or these would not be
         there."""
-        held = self._vectors if self._graph is None else self._graph.vectors
-        if held.shape[1] not in (0, dimension):
+        held = self._graph or self._later
+        if held.vectors.shape[1] not in (0, dimension):
             self._graph = None
-            self._rows = self._rows[:0]
-            self._vectors = np.empty((0, dimension), np.float32)
+            self._later = _NO_ROWS
+
+    def _noted(self) -> GraphNote | None:
+        """What the database says about its graph, in the state that this thread reads or writes."""
+        with self._database.reading() as connection:
+            text = get_note(connection, _NOTE)
+        return GraphNote(**json.loads(text)) if text else None
+
+    def _note_graph(self, note: GraphNote) -> None:
+        set_note(self._database.writing(), _NOTE, json.dumps(asdict(note)))
 
     def _is_there(self, note: GraphNote) -> bool:
         if self._folder is None:
@@ -320,7 +318,7 @@ class VectorTable:
         """
         earlier = None if note is None else self._mapped(note)
         if note is None or earlier is None:
-            note = GraphNote("", 0, 0)
+            note = GraphNote()
         with self._database.reading() as connection:
             draft = GraphDraft.of(_normalized_pages(connection, note.last_row), earlier)
             if draft is None:
@@ -332,7 +330,7 @@ class VectorTable:
                 graph = draft.graph(pages)
             else:
                 note = _save(draft, pages, self._folder, note)
-        _write_note(self._database.writing(), note)
+        self._note_graph(note)
         self._database.commit()
         with self._lock:
             self._hold(graph or self._mapped(note), note)
@@ -368,7 +366,7 @@ def _save(draft: GraphDraft, pages: Iterable[Page], folder: Path, note: GraphNot
 
 
 def _nearest_there(
-    connection: sqlite3.Connection, candidates: Rows, similarities: Cosines, limit: int
+    connection: Connection, candidates: Rows, similarities: Cosines, limit: int
 ) -> list[FoundNode]:
     """The nearest of some rows that are still there; of equal ones the older first."""
     scores = np.round(np.clip(similarities, -1, 1), _DIGITS)
@@ -392,9 +390,7 @@ def _nearest_there(
     return nearest[:limit]
 
 
-def _compare_stored(
-    connection: sqlite3.Connection, embedding: Vectors, wanted: Rows
-) -> tuple[Rows, Cosines]:
+def _compare_stored(connection: Connection, embedding: Vectors, wanted: Rows) -> Compared:
     """Those of some rows that can be compared, by what the database has."""
     select = "SELECT row, vector FROM vectors WHERE row IN"
     pairs = select_by_row(connection, select, wanted.tolist()).fetchall()
@@ -404,7 +400,7 @@ def _compare_stored(
     return rows, cosines(vectors, embedding)
 
 
-def _normalized_pages(connection: sqlite3.Connection, after: int) -> Iterator[Page]:
+def _normalized_pages(connection: Connection, after: int) -> Iterator[Page]:
     return (_normalized(*page) for page in _pages(connection, after))
 
 
@@ -420,7 +416,7 @@ def _normalized(rows: Rows, vectors: Vectors) -> Page:
     return rows[is_comparable], vectors[is_comparable] / lengths[is_comparable, None]
 
 
-def _pages(connection: sqlite3.Connection, after: int) -> Iterator[Page]:
+def _pages(connection: Connection, after: int) -> Iterator[Page]:
     """The embeddings of the rows after one, in order, some thousand at a time."""
     select = "SELECT row, vector FROM vectors WHERE row > ? ORDER BY row"
     cursor = connection.execute(select, (after,))
@@ -434,20 +430,11 @@ def _checksum(file: Path, size: int) -> int:
     return int(np.add.reduce(words, dtype=np.uint64)) ^ int(np.bitwise_xor.reduce(words))
 
 
-def _last_row(connection: sqlite3.Connection) -> int:
+def _last_row(connection: Connection) -> int:
     (last_row,) = connection.execute("SELECT coalesce(max(row), 0) FROM vectors").fetchone()
     return int(last_row)
 
 
-def _joined(parts: Sequence[tuple[Rows, Cosines]]) -> tuple[Rows, Cosines]:
+def _joined(parts: Sequence[Compared]) -> Compared:
     rows, similarities = zip(*parts, strict=True)
     return np.concatenate(rows), np.concatenate(similarities)
-
-
-def _read_note(connection: sqlite3.Connection) -> GraphNote | None:
-    text = get_note(connection, _NOTE)
-    return GraphNote(**json.loads(text)) if text else None
-
-
-def _write_note(connection: sqlite3.Connection, note: GraphNote) -> None:
-    set_note(connection, _NOTE, json.dumps(asdict(note)))

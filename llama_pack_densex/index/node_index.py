@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -29,12 +29,15 @@ from llama_pack_densex.index.manifest import (
     while_it_changes,
 )
 from llama_pack_densex.index.node_store import (
-    DocumentRecord,
+    DocumentRecords,
     FoundNode,
+    Ids,
     IndexCounts,
     NodeLinks,
     NodeRecord,
+    Nodes,
     NodeStore,
+    granularity_of,
     nowhere,
     same_dimension,
 )
@@ -42,7 +45,7 @@ from llama_pack_densex.index.sidecar import FILE as WORDS_FILE
 from llama_pack_densex.index.sidecar import WordsBeside
 from llama_pack_densex.index.words import Words
 from llama_pack_densex.llm.endpoint import embed_texts
-from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY, embedded_text
+from llama_pack_densex.node_parsers.metadata import embedded_text
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
@@ -107,7 +110,7 @@ class NodeIndex:
             self.store.keeper = self
 
     def records(
-        self, granularity: str | None = None, document_ids: Sequence[str] | None = None
+        self, granularity: str | None = None, document_ids: Ids | None = None
     ) -> Iterator[NodeRecord]:
         """All nodes in short, or those of one granularity, and of some documents."""
 
@@ -120,7 +123,7 @@ class NodeIndex:
 
         yield from chain(*self.reading(begin))
 
-    def documents(self) -> dict[str, DocumentRecord]:
+    def documents(self) -> DocumentRecords:
         """The documents of the index by id."""
         return self.reading(self.store.documents)
 
@@ -132,7 +135,7 @@ class NodeIndex:
         """The keys of the passages' metadata, each with its distinct values."""
         return self.reading(self.store.metadata_values)
 
-    def passage_texts(self, document_ids: Sequence[str]) -> list[str]:
+    def passage_texts(self, document_ids: Ids) -> list[str]:
         """The texts of the passages of some documents."""
         return [record.text for record in self.records("passage", document_ids)]
 
@@ -178,16 +181,16 @@ class NodeIndex:
         elif self._folder is not None:
             self.beside.settle(self._folder.data, self.store.records)
 
-    def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+    def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
         """Read nodes in one batch; ids that are not there are left out."""
         return self.reading(lambda: self.store.fetch(node_ids))
 
-    def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
+    def links(self, node_ids: Ids) -> dict[str, NodeLinks]:
         """What is above and below some nodes, by id; ids that are not there are left out."""
         return self.reading(lambda: self.store.links(node_ids))
 
     def read(
-        self, node_ids: Sequence[str], record_ids: Sequence[str]
+        self, node_ids: Ids, record_ids: Ids
     ) -> tuple[dict[str, BaseNode], dict[str, NodeRecord]]:
         """Read some nodes whole and others in short, in one batch; ids that are not there are left out."""
         return self.reading(
@@ -222,7 +225,7 @@ class NodeIndex:
         self.missing_links += len(missing)
         return answer
 
-    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         """Write nodes in place of all nodes of some documents, embedding what is not; see
         `NodeStore.replace`."""
         if not document_ids and not nodes:
@@ -232,7 +235,7 @@ class NodeIndex:
             self.store.replace(document_ids, nodes)
             self.beside.replace(document_ids, nodes)
 
-    def delete(self, document_ids: Sequence[str]) -> list[str]:
+    def delete(self, document_ids: Ids) -> list[str]:
         """Delete documents, and say which of them were there."""
         distinct = list(dict.fromkeys(document_ids))
         # not by `documents`: of some the store may have but a part, since a writer was stopped
@@ -247,7 +250,8 @@ class NodeIndex:
         In a folder, the embedded store is changed in a copy, which takes its place at the end: what fails
         before that changes nothing.
         """
-        folder, store = self._folder, self.store
+        folder = self._folder
+        store = self.store
         if folder is None or not store.is_embedded:
             yield
             self.beside.forget()  # who writes past us, as a pipeline, does not say so
@@ -329,7 +333,10 @@ class NodeIndex:
         folder = self._folder
         with self._threads, nullcontext() if folder is None else writing_to(folder.path):
             if folder is not None:
-                self._catch_up(folder)
+                manifest = Manifest.read(folder.path) if is_index(folder.path) else None
+                self._check_same(folder, manifest)
+                if manifest is not None:
+                    self._follow(folder)
             if self.current is not None and not self.store.is_embedded:
                 of_store = about(self.store)
                 if of_store is None or of_store.version != self.current.version:
@@ -359,7 +366,8 @@ class NodeIndex:
             midway: Whether more will be written at once. Then nothing is committed without a folder, nor of a
                 store that has no transactions.
         """
-        folder, store = self._folder, self.store
+        folder = self._folder
+        store = self.store
         is_waiting = midway and (folder is None or not (store.is_embedded or self.current is None))
         is_nothing = self.current is None and store.is_empty()
         if is_waiting or is_nothing:
@@ -372,7 +380,8 @@ class NodeIndex:
         store.maintain(midway)
 
     def _write(self, description: Manifest) -> Manifest:
-        folder, store = self._folder, self.store
+        folder = self._folder
+        store = self.store
         manifest = replace(description, data="" if folder is None else folder.data.name, version="")
         if store.is_embedded:
             store.write_about(manifest.as_text())
@@ -391,12 +400,6 @@ class NodeIndex:
         self.changed = False
         self.beside.done(version)
         return manifest
-
-    def _catch_up(self, folder: IndexFolder) -> None:
-        manifest = Manifest.read(folder.path) if is_index(folder.path) else None
-        self._check_same(folder, manifest)
-        if manifest is not None:
-            self._follow(folder)
 
     def _check_same(self, folder: IndexFolder, manifest: Manifest | None) -> None:
         data = manifest.data if manifest is not None else ""
@@ -419,7 +422,7 @@ class NodeIndex:
         finally:
             self.changed = True
 
-    def _embed(self, nodes: Sequence[BaseNode]) -> None:
+    def _embed(self, nodes: Nodes) -> None:
         """Embed the nodes that have no embedding.
 
         Raises:
@@ -429,17 +432,23 @@ class NodeIndex:
             searched = [
                 node
                 for node in nodes
-                if node.embedding is None and node.metadata.get(GRANULARITY_KEY) != "section"
+                if node.embedding is None and granularity_of(node) != "section"
             ]
             for batch in iter_batch(searched, _EMBEDDED_AT_ONCE):
                 self._embed_batch(self.embed_model, batch)
         embedded = [node for node in nodes if node.embedding is not None]
-        _require_finite(embedded)
+        for node in embedded:
+            if not np.isfinite(np.sum(node.get_embedding())):
+                raise ValueError(
+                    f"the embedding of a text of document {node.ref_doc_id!r} is not finite: look into the "
+                    "embedding model"
+                )
         if embedded and not self.store.is_embedded:
-            self._place_others(nodes, {str(len(node.get_embedding())) for node in embedded})
+            self._place_others(nodes, embedded)
 
-    def _place_others(self, nodes: Sequence[BaseNode], dimensions: set[str]) -> None:
+    def _place_others(self, nodes: Nodes, embedded: Nodes) -> None:
         """Embed sections, which nobody searches: other stores want an embedding of each node."""
+        dimensions = {str(len(node.get_embedding())) for node in embedded}
         if self.store.dimension is not None:
             dimensions.add(str(self.store.dimension))
         dimension = int(same_dimension(dimensions) or 0)
@@ -447,7 +456,7 @@ class NodeIndex:
             if node.embedding is None:
                 node.embedding = nowhere(dimension)
 
-    def _embed_batch(self, embed_model: BaseEmbedding, nodes: Sequence[BaseNode]) -> None:
+    def _embed_batch(self, embed_model: BaseEmbedding, nodes: Nodes) -> None:
         embeddings = embed_texts(embed_model, [embedded_text(node) for node in nodes])
         if len(embeddings) != len(nodes):  # none of them is sure to be of its text
             raise ValueError(
@@ -459,15 +468,6 @@ class NodeIndex:
                 object.__setattr__(node, "embedding", np.asarray(embedding, np.float32))
             else:
                 node.embedding = embedding
-
-
-def _require_finite(embedded: Sequence[BaseNode]) -> None:
-    for node in embedded:
-        if not np.isfinite(np.sum(node.get_embedding())):
-            where = f"of document {node.ref_doc_id!r}"
-            raise ValueError(
-                f"the embedding of a text {where} is not finite: look into the embedding model"
-            )
 
 
 def about(store: NodeStore) -> Manifest | None:

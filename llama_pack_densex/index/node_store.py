@@ -45,7 +45,12 @@ if TYPE_CHECKING:
     from llama_pack_densex.index.words import Words
 
 Span = tuple[int, int]
+Ids = Collection[str]
+"""Of nodes, passages or documents."""
+Nodes = Sequence[BaseNode]
 T = TypeVar("T")
+
+_MOST_PASSING = 8  # filters of which it is remembered what passes them
 
 
 class NodeStore(ABC):
@@ -70,8 +75,7 @@ class NodeStore(ABC):
 
     def __init__(self) -> None:
         self._last_change = object()
-        # in which state, by which filters
-        self._last_passing: tuple[object, str, Passing] | None = None
+        self._passing: dict[str, Passing] = {}  # by filters
 
     @property
     def dimension(self) -> int | None:
@@ -161,7 +165,7 @@ class NodeStore(ABC):
         return type(self.vector_store).__name__
 
     @abstractmethod
-    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         """Write nodes in place of all nodes of some documents, and of those that have the same ids.
 
         After a stop in between, `documents` does not have the hash of a document that is not whole.
@@ -173,14 +177,14 @@ class NodeStore(ABC):
         """
 
     @abstractmethod
-    def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+    def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
         """Read whole nodes in one batch."""
 
-    def links(self, node_ids: Sequence[str]) -> dict[str, NodeLinks]:
+    def links(self, node_ids: Ids) -> dict[str, NodeLinks]:
         """What is above and below some nodes, by id; the nodes need not be read whole for it."""
         return {node_id: NodeLinks.of(node) for node_id, node in self.fetch(node_ids).items()}
 
-    def records_with_ids(self, node_ids: Sequence[str]) -> dict[str, NodeRecord]:
+    def records_with_ids(self, node_ids: Ids) -> dict[str, NodeRecord]:
         """Nodes in short, by id."""
         return {node_id: NodeRecord.of(node) for node_id, node in self.fetch(node_ids).items()}
 
@@ -200,9 +204,7 @@ class NodeStore(ABC):
         What others wrote into the same store and is not of our parsers is left out.
         """
 
-    def records_of(
-        self, document_ids: Sequence[str], granularity: str | None = None
-    ) -> Iterator[NodeRecord]:
+    def records_of(self, document_ids: Ids, granularity: str | None = None) -> Iterator[NodeRecord]:
         """The nodes of some documents in short, in any order, or those of one granularity."""
         for node in self.fetch(sorted(self.node_ids(document_ids))).values():
             record = NodeRecord.of(node)
@@ -210,7 +212,7 @@ class NodeStore(ABC):
                 yield record
 
     @abstractmethod
-    def documents(self) -> dict[str, DocumentRecord]:
+    def documents(self) -> DocumentRecords:
         """The documents by id, as they are in the store now, whoever wrote them."""
 
     def known_documents(self) -> KnownDocuments:
@@ -218,7 +220,7 @@ class NodeStore(ABC):
         return KnownDocuments(self.documents())
 
     @abstractmethod
-    def node_ids(self, document_ids: Sequence[str]) -> set[str]:
+    def node_ids(self, document_ids: Ids) -> set[str]:
         """The ids of all nodes of some documents."""
 
     def is_empty(self) -> bool:
@@ -228,16 +230,15 @@ class NodeStore(ABC):
     def counts(self) -> IndexCounts:
         """Count the nodes."""
         kinds = Counter(self._kinds())
-        numbers: Counter[str] = Counter()
-        statuses: Counter[str] = Counter()
+        documents = {document_id for document_id, _, _ in kinds}
+        numbers = Counter[str]()
+        statuses = Counter[str]()
         for (_, granularity, status), number in kinds.items():
             numbers[granularity] += number
             if granularity == "passage" and status:
                 statuses[status] += number
         named: dict[str, Any] = {f"{unit}s": numbers[unit] for unit in get_args(Granularity)}
-        return IndexCounts(
-            len({document_id for document_id, _, _ in kinds}), **named, statuses=dict(statuses)
-        )
+        return IndexCounts(len(documents), **named, statuses=dict(statuses))
 
     def _kinds(self) -> Iterator[tuple[Any, ...]]:
         """Of each node, its document's id, its granularity and its status."""
@@ -257,20 +258,25 @@ class NodeStore(ABC):
         """The passages that pass filters by metadata; None where there are none to pass."""
         if filters is None or not filters.filters:
             return None
-        state, key = self.state, repr(filters)
-        last = self._last_passing
-        if last is None or last[:2] != (state, key):  # both sides of a hybrid search ask
-            count, ids = 0, []
-            for record in self.records("passage"):
-                count += 1
-                if matches(json.loads(record.metadata or "{}"), filters):
-                    ids.append(record.id)
-            last = self._last_passing = (
-                state,
-                key,
-                Passing(frozenset(ids), len(ids) / max(1, count)),
-            )
-        return last[2]
+        key = repr(filters)  # both sides of a hybrid search ask
+        passing = self._passing_now(filters, self._passing.pop(key, Passing()))
+        self._passing[key] = passing
+        if len(self._passing) > _MOST_PASSING:
+            self._passing.pop(next(iter(self._passing)), None)
+        return passing
+
+    def _passing_now(self, filters: MetadataFilters, earlier: Passing) -> Passing:
+        """What passes filters, of which an earlier state may be known."""
+        state = self.state
+        if state == earlier.state:
+            return earlier
+        count = 0
+        ids: set[str] = set()
+        for record in self.records("passage"):
+            count += 1
+            if matches(json.loads(record.metadata or "{}"), filters):
+                ids.add(record.id)
+        return Passing(frozenset(ids), len(ids) / max(1, count), state=state)
 
     def metadata_values(self) -> dict[str, list[Any]]:
         """The users' keys of the passages' metadata, each with its distinct values."""
@@ -284,7 +290,7 @@ class NodeStore(ABC):
     @property
     def state(self) -> object:
         """Something else after each change."""
-        return self._last_change
+        return self.version or self._last_change
 
     def _changed(self) -> None:
         """Note a change; called after it, so that no question in between keeps what it read for later."""
@@ -336,9 +342,12 @@ class NodeRecord:
     @classmethod
     def of(cls, node: BaseNode) -> NodeRecord:
         """The record of a node that one of our parsers made."""
-        metadata, document_id = node.metadata, node.ref_doc_id or ""
-        granularity = str(metadata.get(GRANULARITY_KEY, ""))
-        of_passage = granularity == "passage"
+        metadata = node.metadata
+        document_id = node.ref_doc_id or ""
+        granularity = granularity_of(node)
+        as_json = str(metadata.get(ANSWERS_KEY, ""))
+        if granularity == "passage":
+            as_json = kept_as_json(metadata, document_id)
         return cls(
             id=node.node_id,
             document_id=document_id,
@@ -349,9 +358,7 @@ class NodeRecord:
             section=str(metadata.get(SECTION_KEY, "")),
             document_hash=str(metadata.get(DOCUMENT_HASH_KEY, "")),
             file=file_of(metadata) if metadata.get(DOCUMENT_HASH_KEY) else "",
-            metadata=kept_as_json(metadata, document_id)
-            if of_passage
-            else str(metadata.get(ANSWERS_KEY, "")),
+            metadata=as_json,
             span=span_of(node),
             unverified=bool(metadata.get(UNVERIFIED_KEY)),
         )
@@ -369,16 +376,23 @@ def kept_as_json(content: dict[str, Any], document_id: str | None) -> str:
         return json.dumps(kept_metadata(content, document_id), ensure_ascii=False)
 
 
+def granularity_of(node: BaseNode) -> str:
+    """What a node is; empty for one that is not of our parsers."""
+    return str(node.metadata.get(GRANULARITY_KEY, ""))
+
+
 def span_of(node: BaseNode) -> Span | None:
     """Where a node is from in its document, in characters; None where that is not known."""
-    start, end = getattr(node, "start_char_idx", None), getattr(node, "end_char_idx", None)
+    start = getattr(node, "start_char_idx", None)
+    end = getattr(node, "end_char_idx", None)
     return None if start is None or end is None else (start, end)
 
 
 def file_of(metadata: Mapping[str, Any]) -> str:
     """The file, and the page of it, that a document or node was read from; empty where its metadata names
     none."""
-    path, page = metadata.get("file_path"), metadata.get("page_label")
+    path = metadata.get("file_path")
+    page = metadata.get("page_label")
     return f"{path}#page={page}" if path and page else str(path or "")
 
 
@@ -390,6 +404,10 @@ class DocumentRecord:
     file: str = ""
 
 
+DocumentRecords = dict[str, DocumentRecord]
+"""Documents by id."""
+
+
 class KnownDocuments:
     """The documents of a store by id, by hash and by file, as they are while somebody writes there.
 
@@ -397,10 +415,10 @@ class KnownDocuments:
         documents: Those that are there now.
     """
 
-    def __init__(self, documents: Mapping[str, DocumentRecord]) -> None:
-        self._records: dict[str, DocumentRecord] = {}
-        self._by_hash: defaultdict[str, dict[str, DocumentRecord]] = defaultdict(dict)
-        self._by_file: defaultdict[str, dict[str, DocumentRecord]] = defaultdict(dict)
+    def __init__(self, documents: DocumentRecords) -> None:
+        self._records: DocumentRecords = {}
+        self._by_hash = defaultdict[str, DocumentRecords](dict)
+        self._by_file = defaultdict[str, DocumentRecords](dict)
         for document_id, record in documents.items():
             self._add(document_id, record)
 
@@ -408,15 +426,15 @@ class KnownDocuments:
         """A document; None if it is not there."""
         return self._records.get(document_id)
 
-    def with_hash(self, document_hash: str) -> dict[str, DocumentRecord]:
+    def with_hash(self, document_hash: str) -> DocumentRecords:
         """The documents with some hash, by id."""
-        return dict(self._by_hash[document_hash])
+        return self._by_hash[document_hash]
 
-    def in_file(self, file: str) -> dict[str, DocumentRecord]:
+    def in_file(self, file: str) -> DocumentRecords:
         """The documents that were read from a file, by id; none where it is not named."""
-        return dict(self._by_file[file]) if file else {}
+        return self._by_file[file] if file else {}
 
-    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         """Note a change; see `NodeStore.replace`."""
         for document_id in document_ids:
             self._remove(document_id)
@@ -452,10 +470,8 @@ class NodeLinks(NamedTuple):
     def of(cls, node: BaseNode) -> NodeLinks:
         """The links of a node."""
         parent = node.parent_node
-        return cls(
-            parent.node_id if parent else None,
-            tuple(child.node_id for child in node.child_nodes or []),
-        )
+        children = node.child_nodes or []
+        return cls(parent.node_id if parent else None, tuple(child.node_id for child in children))
 
 
 class FoundNode(NamedTuple):

@@ -14,7 +14,7 @@ from llama_index.core.schema import BaseNode
 from llama_pack_densex.index.adapters import adapter_for
 from llama_pack_densex.index.folder import REPORT_FILE, IndexFolder, folder_at, writing_to
 from llama_pack_densex.index.indexer import DocumentIndexer, reading_order
-from llama_pack_densex.index.manifest import Manifest, is_index
+from llama_pack_densex.index.manifest import Manifest, Measured, is_index
 from llama_pack_densex.index.node_index import NodeIndex, about, new_name
 from llama_pack_densex.index.node_store import NodeStore
 from llama_pack_densex.index.sidecar import note_of
@@ -140,7 +140,11 @@ class PackIndex:
         self.nodes = NodeIndex(opened.store, embed_model, words, folder, current)
         if folder is not None:
             self.nodes.beside.reopen(folder.data, opened.state)
-        languages = manifest.languages if manifest else ()
+        languages: tuple[Measured, ...] = ()
+        self._made_by = ""
+        if manifest is not None:
+            languages = manifest.languages
+            self._made_by = manifest.propositionizer
         self._trust = TrustMeter(LanguageTrust(*measured) for measured in languages)
         self.trust = self._trust.known
         self._options = options
@@ -150,7 +154,6 @@ class PackIndex:
         self._is_chosen = any(arguments.get(maker) is not None for maker in makers)
         self._embed_model = embed_model_identity(embed_model)
         self._embed_spec = _embed_spec(arguments.get("embed_model"), manifest)
-        self._made_by = manifest.propositionizer if manifest else ""
         self.ingestion: IngestionSummary | None = None
         self.failed: Sequence[DocumentOutcome] = ()
 
@@ -215,7 +218,8 @@ class PackIndex:
                     error.ingestion = watch.summary
                 raise
             finally:
-                self.ingestion, self.failed = watch.summary, watch.outcomes_failed
+                self.ingestion = watch.summary
+                self.failed = watch.outcomes_failed
             self._measure_languages()
             self._commit()
             return indexed
@@ -318,7 +322,8 @@ class PackIndex:
 
     def _measure_languages(self) -> None:
         """Measure whether the embedding model knows what was indexed, and say so where it may not."""
-        model, options = self.nodes.embed_model, self._options
+        model = self.nodes.embed_model
+        options = self._options
         if model is None:
             self._trust.count()
             return

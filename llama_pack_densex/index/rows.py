@@ -3,12 +3,12 @@ hit."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+from sqlite3 import Connection
 from typing import NamedTuple
 
 from llama_pack_densex.index.database import select_by_row, select_by_text
-from llama_pack_densex.index.node_store import NodeRecord
+from llama_pack_densex.index.node_store import Ids, NodeRecord
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS nodes (
@@ -48,7 +48,7 @@ class NodeRow(NamedTuple):
     status: str
 
 
-def add_rows(connection: sqlite3.Connection, records: Iterable[NodeRecord]) -> list[int]:
+def add_rows(connection: Connection, records: Iterable[NodeRecord]) -> list[int]:
     """Add rows for nodes whose ids are not there, and return their numbers."""
     insert = "INSERT INTO nodes (id, document_id, granularity, passage_id, status) VALUES (?, ?, ?, ?, ?)"
     numbers = []
@@ -64,36 +64,32 @@ def add_rows(connection: sqlite3.Connection, records: Iterable[NodeRecord]) -> l
     return numbers
 
 
-def remove_rows(connection: sqlite3.Connection, rows: Iterable[int]) -> None:
+def remove_rows(connection: Connection, rows: Iterable[int]) -> None:
     """Remove some rows."""
     select_by_row(connection, "DELETE FROM nodes WHERE row IN", rows)
 
 
-def read_rows(connection: sqlite3.Connection, rows: Iterable[int]) -> dict[int, NodeRow]:
+def read_rows(connection: Connection, rows: Iterable[int]) -> dict[int, NodeRow]:
     """Rows by their numbers; those that are not there are left out."""
     selected = select_by_row(connection, f"SELECT {_COLUMNS} FROM nodes WHERE row IN", rows)
     return {values[0]: NodeRow._make(values) for values in selected}
 
 
-def rows_with_ids(connection: sqlite3.Connection, node_ids: Iterable[str]) -> list[NodeRow]:
+def rows_with_ids(connection: Connection, node_ids: Iterable[str]) -> list[NodeRow]:
     """The rows of some nodes."""
     return _rows_where(connection, "id", node_ids)
 
 
-def rows_of_documents(connection: sqlite3.Connection, document_ids: Iterable[str]) -> list[NodeRow]:
+def rows_of_documents(connection: Connection, document_ids: Iterable[str]) -> list[NodeRow]:
     """The rows of all nodes of some documents."""
     return _rows_where(connection, "document_id", document_ids)
 
 
-def units_of_passages(
-    connection: sqlite3.Connection, passage_ids: Collection[str]
-) -> list[NodeRow]:
+def units_of_passages(connection: Connection, passage_ids: Ids) -> list[NodeRow]:
     """The rows of all units that lead to some passages."""
     return _rows_where(connection, "passage_id != '' AND passage_id", passage_ids)
 
 
-def _rows_where(
-    connection: sqlite3.Connection, condition: str, texts: Iterable[str]
-) -> list[NodeRow]:
+def _rows_where(connection: Connection, condition: str, texts: Iterable[str]) -> list[NodeRow]:
     select = f"SELECT {_COLUMNS} FROM nodes WHERE {condition} IN"
     return [*map(NodeRow._make, select_by_text(connection, select, texts))]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from sqlite3 import Connection
 
-from llama_index.core.schema import BaseNode
 from llama_index.core.utils import iter_batch
 
 from llama_pack_densex.index import keywords, rows
 from llama_pack_densex.index.database import Database, get_note, set_note
-from llama_pack_densex.index.node_store import NodeRecord
+from llama_pack_densex.index.node_store import Ids, NodeRecord, Nodes
 from llama_pack_densex.index.words import Words
 
 FILE = "words.db"
@@ -86,10 +85,7 @@ class WordsBeside:
 
     def begin(self) -> None:
         """A change of the store follows, which a stop may leave half done."""
-        with self._changing:
-            if self._database is not None and self._database.file is not None:
-                set_note(self._database.writing(), _STATE, "")
-                self._database.commit()
+        self.done("")  # which is no state
 
     def done(self, state: str) -> None:
         """All nodes of this state of the store have their words."""
@@ -98,7 +94,7 @@ class WordsBeside:
                 set_note(self._database.writing(), _STATE, state)
                 self._database.commit()
 
-    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         """Note a change, after it was made in the store; see `NodeStore.replace`."""
         with self._changing:
             if self._database is None:
@@ -150,7 +146,7 @@ class WordsBeside:
         for records_due in iter_batch(due, _RECORDS_AT_ONCE):
             self._add(connection, records_due)
 
-    def _add(self, connection: sqlite3.Connection, records: Sequence[NodeRecord]) -> None:
+    def _add(self, connection: Connection, records: Sequence[NodeRecord]) -> None:
         assert self.words is not None, "words are told by something"
         searched = [record for record in records if record.granularity in _GRANULARITIES]
         numbers = rows.add_rows(connection, searched)
@@ -173,7 +169,7 @@ def _all(records: Records) -> Iterable[NodeRecord]:
     return (record for granularity in _GRANULARITIES for record in records(granularity))
 
 
-def _remove(connection: sqlite3.Connection, old: Sequence[rows.NodeRow]) -> None:
+def _remove(connection: Connection, old: Sequence[rows.NodeRow]) -> None:
     numbers = [row.row for row in old]
     keywords.remove_words(connection, numbers)
     rows.remove_rows(connection, numbers)

@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -21,11 +21,11 @@ from llama_pack_densex.index.manifest import (
     while_it_changes,
 )
 from llama_pack_densex.index.node_index import NodeIndex
-from llama_pack_densex.index.node_store import IndexCounts, NodeLinks
+from llama_pack_densex.index.node_store import IndexCounts, NodeLinks, granularity_of
 from llama_pack_densex.llm.cache import ReplyCache
 from llama_pack_densex.models import embed_model_identity
 from llama_pack_densex.node_parsers.ids import PIECE
-from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY, STATUS_KEY
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, STATUS_KEY
 
 UNITS = ("proposition", "sentence", "question")
 _MOST_EXAMPLES = 5
@@ -115,8 +115,8 @@ def _mended(nodes: NodeIndex, manifest: Manifest, report: CheckReport) -> CheckR
     if any(fault.kind == "graph" for fault in report.faults):
         nodes.store.compact()
     left = {fault.text for fault in _faults(nodes, manifest)}
-    mended = (Fault(f.kind, f.text, f.documents, mended=f.text not in left) for f in report.faults)
-    return CheckReport(report.folder, nodes.store.counts(), tuple(mended), tuple(removed))
+    faults = tuple(replace(fault, mended=fault.text not in left) for fault in report.faults)
+    return CheckReport(report.folder, nodes.store.counts(), faults, tuple(removed))
 
 
 def _faults(nodes: NodeIndex, manifest: Manifest) -> Iterator[Fault]:
@@ -144,7 +144,7 @@ def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
     for node in nodes.all_nodes():
         document = node.ref_doc_id or ""
         document_hash = str(node.metadata.get(DOCUMENT_HASH_KEY, ""))
-        is_unit = node.metadata.get(GRANULARITY_KEY) in UNITS
+        is_unit = granularity_of(node) in UNITS
         if (
             not is_unit
             and PIECE not in document_hash
@@ -161,7 +161,7 @@ def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
 
 def _wrong_link(node: BaseNode, granularities: Mapping[str, str]) -> tuple[str, str] | None:
     """What is wrong with the links of a node: the kind of fault, and a description."""
-    granularity = node.metadata.get(GRANULARITY_KEY)
+    granularity = granularity_of(node)
     if granularity in UNITS:
         passage = node.index_id if isinstance(node, IndexNode) else ""
         if granularities.get(passage) != "passage":

@@ -209,17 +209,16 @@ def _address(url: str, servers: bool) -> StoreAddress:
         raise ValueError(f"{name} names no folder: write {name}PATH")
     if server is None:
         return StoreAddress(name, collection, Path(place).expanduser())
-    return _server_address(name, f"{scheme}://{server['host']}:{server['port']}", server)
-
-
-def _server_address(name: str, http: str, server: re.Match[str]) -> StoreAddress:
-    collection = unquote(server["collection"] or "") or COLLECTION
-    user = unquote(server["user"] or "")
-    password = unquote(server["password"] or "")
-    if not password:  # a key that stands alone
-        password = user
-        user = ""
-    return StoreAddress(name, collection, None, http, user, password)
+    parts = {part: unquote(text or "") for part, text in server.groupdict().items()}
+    if not parts["password"]:  # a key that stands alone
+        parts |= {"user": "", "password": parts["user"]}
+    return StoreAddress(
+        name,
+        parts["collection"] or COLLECTION,
+        http=f"{scheme}://{server['host']}:{server['port']}",
+        user=parts["user"],
+        password=parts["password"],
+    )
 
 
 def _postgres_address(url: str) -> StoreAddress:

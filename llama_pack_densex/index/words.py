@@ -6,11 +6,11 @@ from __future__ import annotations
 import functools
 import json
 import re
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from sqlite3 import Connection
 from typing import Any
 
 from llama_pack_densex.index.keywords import (
@@ -21,7 +21,7 @@ from llama_pack_densex.index.keywords import (
     add_words,
     read_words,
 )
-from llama_pack_densex.index.node_store import NodeRecord
+from llama_pack_densex.index.node_store import Ids, NodeRecord
 from llama_pack_densex.index.rows import units_of_passages
 from llama_pack_densex.node_parsers.metadata import TITLE_KEY
 from llama_pack_densex.text.links import searchable_text
@@ -159,7 +159,7 @@ class Words:
         names = find_names(searchable_text(f"{title}\n{passage.text}"))
         return list(dict.fromkeys(filter(None, (_name_tokens(self, name) for name in names))))
 
-    def add(self, connection: sqlite3.Connection, records: Mapping[int, NodeRecord]) -> None:
+    def add(self, connection: Connection, records: Mapping[int, NodeRecord]) -> None:
         """Add the tokens of nodes to a database; those of passages once their units are there, or among them.
 
         Args:
@@ -184,7 +184,7 @@ class Words:
         )
 
 
-def _stated(connection: sqlite3.Connection, passage_ids: Sequence[str]) -> dict[str, list[str]]:
+def _stated(connection: Connection, passage_ids: Ids) -> dict[str, list[str]]:
     """The words of each passage's propositions and questions that may count as its own, by the passage's
     id."""
     units = {

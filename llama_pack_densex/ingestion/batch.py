@@ -21,10 +21,19 @@ from llama_index.llms.openai import OpenAI
 from llama_index.llms.openai.utils import to_openai_message_dicts
 
 from llama_pack_densex.ingestion.estimate import Estimate, estimate, llm_behind
-from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache, open_private
-from llama_pack_densex.llm.errors import Failure, classify
+from llama_pack_densex.llm.cache import KEPT_FAILURES, Outcome, ReplyCache, open_private
+from llama_pack_densex.llm.errors import classify
 from llama_pack_densex.llm.requests import LLMRequest
-from llama_pack_densex.llm.usage import NOTHING, Messages, PriceTable, Reply, Usage, price_of
+from llama_pack_densex.llm.usage import (
+    NOTHING,
+    Arguments,
+    Messages,
+    PriceSource,
+    PriceTable,
+    Reply,
+    Usage,
+    price_of,
+)
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 
 ENDPOINT = "/v1/chat/completions"
@@ -43,7 +52,7 @@ def export_requests(
     parser: BasePropositionNodeParser,
     files: RequestFiles,
     *,
-    prices: str | Path | Mapping[str, Any] | None = None,
+    prices: PriceSource = None,
     indexed: Collection[str] = (),
 ) -> Estimate:
     """Write a request for each passage whose reply is not cached.
@@ -79,7 +88,7 @@ def export_requests(
     return estimate(documents, parser, prices=prices, indexed=indexed, on_request=write)
 
 
-def body_maker(llm: LLM, form: Mapping[str, Any]) -> Callable[[Messages], dict[str, Any]]:
+def body_maker(llm: LLM, form: Mapping[str, Any]) -> Callable[[Messages], Arguments]:
     """A function that makes the body of a request, as LlamaIndex's OpenAI does for `chat`.
 
     Args:
@@ -102,7 +111,7 @@ def body_maker(llm: LLM, form: Mapping[str, Any]) -> Callable[[Messages], dict[s
     extra_body = settings.pop("extra_body", None) or {}
     settings = {name: value for name, value in settings.items() if name not in _CLIENT_SETTINGS}
 
-    def body(messages: Messages) -> dict[str, Any]:
+    def body(messages: Messages) -> Arguments:
         return {
             **settings,
             "messages": to_openai_message_dicts(messages, model=llm.model),
@@ -306,7 +315,7 @@ class BatchResult:
     """
 
     custom_id: str = ""
-    outcome: Reply | Failure | None = None
+    outcome: Outcome | None = None
     problem: str = ""
     model: str = ""
 

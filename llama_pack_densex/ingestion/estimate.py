@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from llama_index.core.schema import BaseNode
 
@@ -20,6 +19,7 @@ from llama_pack_densex.llm.usage import (
     NOTHING,
     Additive,
     Price,
+    PriceSource,
     PriceTable,
     Usage,
     count_messages,
@@ -182,7 +182,7 @@ def estimate(  # noqa: PLR0913 (public)
     documents: Iterable[BaseNode],
     parser: BasePropositionNodeParser,
     *,
-    prices: str | Path | Mapping[str, Any] | None = None,
+    prices: PriceSource = None,
     embed_model_name: str | None = None,
     sample: int = 0,
     indexed: Collection[str] = (),

@@ -228,7 +228,7 @@ def _ingest(
     documents: Iterable[Document],
     shard_size: int,
 ) -> Iterator[ShardResult]:
-    workers = _Workers(*stages)
+    workers = _Workers(stages)
     shard: list[_Batch] = []
     try:
         for batch in workers.run(shards.due(documents)):
@@ -306,9 +306,8 @@ class _Shards:
 class _Workers:
     """The actors that parse and those that embed."""
 
-    def __init__(self, parsing: RayTransformComponent, *embedding: RayTransformComponent) -> None:
-        self._parsing = _Actors(parsing)
-        self._embedding = [_Actors(stage) for stage in embedding]
+    def __init__(self, stages: Sequence[RayTransformComponent]) -> None:
+        self._parsing, *self._embedding = map(_Actors, stages)
 
     def run(self, documents: Iterator[Document]) -> Iterator[_Batch]:
         """Make nodes of documents, and return batches of them as they are finished."""

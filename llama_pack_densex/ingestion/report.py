@@ -52,6 +52,7 @@ _RATE_AFTER = 5.0  # seconds before which no rate is shown: the first replies co
 _REASONS = 10
 _SHOWN_FAILURES = 5
 _SHOWN_REASONS = 3
+_DUE_TO_TEXT = (REASONS["filtered"], REASONS["refused"])
 
 Row = tuple[str, str]
 DocumentState = Literal["done", "changed", "unchanged", "failed", "deleted", "blank"]
@@ -108,6 +109,7 @@ class DocumentOutcome:
         statuses = Counter(
             node.metadata[STATUS_KEY] for node in passages if STATUS_KEY in node.metadata
         )
+        findings = chain.from_iterable(map(findings_of, nodes))
         state: DocumentState = "changed" if replaced else "done"
         return cls(
             document_id=parsed.document.id_,
@@ -116,7 +118,7 @@ class DocumentOutcome:
             propositions=units["proposition"],
             statuses=dict(statuses),
             fallbacks=tuple(_fallbacks(passages)),
-            findings=_count_findings(nodes),
+            findings=dict(Counter(finding.partition(":")[0] for finding in findings)),
         )
 
 
@@ -273,7 +275,7 @@ class Watch:
             self._has_propositions = self._has_propositions or any(
                 map(has_letters, propositions.texts)
             )
-        elif not (self.is_proven and _is_due_to_text(propositions)):
+        elif not (self.is_proven and any(why in propositions.reason for why in _DUE_TO_TEXT)):
             self._doubtful_fallback = propositions
 
     @property
@@ -466,8 +468,7 @@ def _read_summary(report: Path) -> dict[str, Any]:
     with report.open("rb") as file:
         file.seek(max(0, report.stat().st_size - _LONGEST_SUMMARY))
         end = file.read().decode("utf-8", "replace")
-    summary: dict[str, Any] = json.loads("{" + end[end.rindex(_SUMMARY) :])["summary"]
-    return summary
+    return dict(json.loads("{" + end[end.rindex(_SUMMARY) :])["summary"])
 
 
 def _now() -> str:
@@ -486,11 +487,6 @@ def _plain(text: str) -> str:
     return scrub(" ".join(text.split()), secrets_in_environment())
 
 
-def _count_findings(nodes: Sequence[TextNode]) -> dict[str, int]:
-    findings = chain.from_iterable(map(findings_of, nodes))
-    return dict(Counter(finding.partition(":")[0] for finding in findings))
-
-
 def is_fallback(node: BaseNode) -> bool:
     """Whether it is a passage whose sentences stand in for propositions."""
     is_passage = node.metadata.get(GRANULARITY_KEY) == "passage"
@@ -502,10 +498,6 @@ def _fallbacks(passages: Sequence[TextNode]) -> Iterator[PassageFallback]:
         if is_fallback(node):
             reason = _plain(node.metadata[REASON_KEY])
             yield PassageFallback(number, node.start_char_idx, node.end_char_idx, reason)
-
-
-def _is_due_to_text(propositions: PropositionSet) -> bool:
-    return REASONS["filtered"] in propositions.reason or REASONS["refused"] in propositions.reason
 
 
 def summary_rows(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import os
 import sqlite3
 import threading
@@ -26,6 +27,8 @@ from llama_pack_densex.text.terminal import plain_logger
 logger = plain_logger(__name__)
 
 T = TypeVar("T")
+Outcome = Reply | Failure
+"""What came of a request: a reply, or why there is none."""
 
 KEPT_FAILURES = ("too_long", "filtered")
 """Failures that would come back unchanged."""
@@ -102,9 +105,10 @@ class ReplyCache:
         self.path = Path(os.path.realpath(path))
         self.max_age = max_age
         self._connections: dict[int, _Connection] = {}  # by process
-        self._seen_claims: dict[str, _SeenClaim] = {}  # those of others, by key
+        # those of others by key: owner and `until`, and since when they have been seen unchanged
+        self._seen_claims: dict[str, tuple[Any, float]] = {}
 
-    def get(self, key: str) -> Reply | Failure | None:
+    def get(self, key: str) -> Outcome | None:
         """What is kept under a key; None if there is nothing, or it is too old or unreadable.
 
         Raises:
@@ -122,7 +126,7 @@ class ReplyCache:
             )
             return None
 
-    def put(self, key: str, outcome: Reply | Failure) -> None:
+    def put(self, key: str, outcome: Outcome) -> None:
         """Keep an outcome, in place of an earlier one. It is safe when this returns.
 
         Args:
@@ -138,16 +142,15 @@ class ReplyCache:
         they are counted by this process's monotonic clock: the time of day may be set, and differs between
         machines.
         """
-        seen = self._seen_claims.get(key)
-        abandoned: tuple[Any, ...] = (None, None)
-        if seen is not None and time.monotonic() - seen.since >= _CLAIM_SECONDS:
-            abandoned = seen.row
+        nobody = (None, None)
+        seen, since = self._seen_claims.get(key, (nobody, math.inf))
+        abandoned = seen if time.monotonic() - since >= _CLAIM_SECONDS else nobody
         if self._run(_CLAIM, key, owner, _now() + _CLAIM_SECONDS * 1_000, *abandoned):
             self._seen_claims.pop(key, None)
             return True
         rows = self._run("SELECT owner, until FROM claims WHERE key = ?", key)
-        if rows and (seen is None or seen.row != rows[0]):
-            self._seen_claims[key] = _SeenClaim(rows[0], time.monotonic())
+        if rows and rows[0] != seen:
+            self._seen_claims[key] = (rows[0], time.monotonic())
         return False
 
     def release(self, key: str, owner: str) -> None:
@@ -295,19 +298,6 @@ class ReplyCache:
         )
 
 
-@dataclass(frozen=True)
-class _SeenClaim:
-    """Somebody else's claim.
-
-    Args:
-        row: Its owner, and its `until`.
-        since: For how long it has been seen unchanged, by the monotonic clock.
-    """
-
-    row: tuple[Any, ...]
-    since: float
-
-
 @dataclass
 class _Connection:
     """What one process has open of a cache's file."""
@@ -338,7 +328,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _encode(outcome: Reply | Failure) -> str:
+def _encode(outcome: Outcome) -> str:
     if isinstance(outcome, Reply):
         fields = {"text": outcome.text, "finish": outcome.finish, "usage": astuple(outcome.usage)}
     else:
@@ -349,7 +339,7 @@ def _encode(outcome: Reply | Failure) -> str:
     )
 
 
-def _decode(fields: Any) -> Reply | Failure:
+def _decode(fields: Any) -> Outcome:
     if "failure" in fields:
         return Failure(fields["failure"], fields["summary"])
     return Reply(fields["text"], fields["finish"], Usage(*fields["usage"]))

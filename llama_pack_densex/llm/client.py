@@ -8,12 +8,11 @@ import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
-from typing import Any
 
 from llama_index.core.llms import LLM
 
 from llama_pack_densex.llm.endpoint import Endpoint, awithin, begin_in
-from llama_pack_densex.llm.usage import Messages, Response
+from llama_pack_densex.llm.usage import Arguments, Messages, Response
 
 Receive = Callable[[Response], None]
 _LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
@@ -31,7 +30,7 @@ class Client:
         form: What `response_format` returned, for replies by a JSON schema.
     """
 
-    def __init__(self, endpoint: Endpoint, form: dict[str, Any] | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, form: Arguments | None = None) -> None:
         self._endpoint = endpoint
         self._is_chat = endpoint.llm.metadata.is_chat_model
         self._form = form or {}
@@ -62,7 +61,7 @@ class Client:
             raise AssertionError(f"the LLM raised {type(error).__name__}: {error}") from error
 
 
-def response_format(llm: LLM, *lists: str) -> dict[str, Any]:
+def response_format(llm: LLM, *lists: str) -> Arguments:
     """What makes replies an object of lists of strings, by a JSON schema.
 
     Args:

@@ -27,7 +27,7 @@ from llama_pack_densex.llm.errors import (
     refuses_schema,
 )
 from llama_pack_densex.llm.reference import secrets_of
-from llama_pack_densex.llm.usage import Messages, attribute
+from llama_pack_densex.llm.usage import Arguments, Messages, attribute
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
@@ -94,7 +94,7 @@ class Endpoint:
         while True:
             try:
                 response = attempt.begin(method)
-                if _is_stream(method):
+                if "stream_" in method:
                     responses = iter(response)
                     response = _Stream(next(responses, _END), responses)
             except Exception as error:
@@ -109,7 +109,7 @@ class Endpoint:
         while True:
             try:
                 response = await attempt.begin(method)
-                if _is_stream(method):
+                if "stream_" in method:
                     response = _Stream(await anext(response, _END), response)
             except Exception as error:
                 attempt.mend(error)
@@ -118,7 +118,7 @@ class Endpoint:
                 return response
 
     def predict(
-        self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool = False
+        self, prompt: BasePromptTemplate, values: Arguments, streaming: bool = False
     ) -> Any:
         """Ask as core's `predict` and `stream` do, which drop why the LLM ended.
 
@@ -134,7 +134,7 @@ class Endpoint:
         return _rest_of(response, patience) if streaming else response
 
     async def apredict(
-        self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool = False
+        self, prompt: BasePromptTemplate, values: Arguments, streaming: bool = False
     ) -> Any:
         """What `predict` does, asynchronously."""
         method, request, settings = self._request(prompt, values, streaming)
@@ -143,8 +143,8 @@ class Endpoint:
         return _arest_of(response, patience) if streaming else response
 
     def _request(
-        self, prompt: BasePromptTemplate, values: dict[str, Any], streaming: bool
-    ) -> tuple[str, Messages | str, dict[str, Any]]:
+        self, prompt: BasePromptTemplate, values: Arguments, streaming: bool
+    ) -> tuple[str, Messages | str, Arguments]:
         """By which method a prompt is sent, as what, and with which settings."""
         kind = "stream_" if streaming else ""
         if self.llm.metadata.is_chat_model:
@@ -155,9 +155,7 @@ class Endpoint:
 class _Attempt:
     """One request, which is sent until nothing of it is refused."""
 
-    def __init__(
-        self, endpoint: Endpoint, request: Messages | str, settings: dict[str, Any]
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, request: Messages | str, settings: Arguments) -> None:
         self._endpoint = endpoint
         self._request = request
         self._settings = {
@@ -177,8 +175,14 @@ class _Attempt:
             Exception: It refused nothing of the kind: the error, or what the provider says in its place.
         """
         if isinstance(error, PROGRAMMING_ERRORS):
-            self._raise_for_response(error)
-            raise error
+            response = _unread_response(error)
+            if response is None:
+                raise error
+            problem = attribute(response, "error")
+            if not problem:
+                raise NoReplyError("the provider sent a reply without any choice") from None
+            sent = _last_text(self._request)
+            raise ProviderError.of(problem, sent, self._endpoint._secrets) from None
         name = self._refused_name(error)
         if not name:
             raise error
@@ -213,17 +217,6 @@ class _Attempt:
         if name or _SCHEMA not in self._settings:
             return name
         return _SCHEMA if refuses_schema(error, proven=self._endpoint._schema_works) else ""
-
-    def _raise_for_response(self, error: Exception) -> None:
-        response = _unread_response(error)
-        if response is None:
-            return
-        problem = attribute(response, "error")
-        if not problem:
-            raise NoReplyError("the provider sent a reply without any choice") from None
-        raise ProviderError.of(
-            problem, _last_text(self._request), self._endpoint._secrets
-        ) from None
 
 
 @dataclass(frozen=True)
@@ -346,10 +339,6 @@ async def _arest_of(stream: _Stream, patience: _Patience) -> AsyncIterator[Any]:
             await stream.rest.aclose()
 
 
-def _is_stream(method: str) -> bool:
-    return "stream_" in method
-
-
 def _last_text(request: Messages | str) -> str:
     """The last of the messages, or the prompt."""
     if isinstance(request, str):
@@ -405,7 +394,7 @@ def _without_parameter(llm: LLM, name: str, not_given: Any) -> LLM:
         kwargs[name] = not_given
     if name == "logprobs":
         kwargs["top_logprobs"] = not_given
-    update: dict[str, Any] = {"additional_kwargs": kwargs}
+    update: Arguments = {"additional_kwargs": kwargs}
     if name in _UNSET:
         update[_UNSET[name]] = None
     return llm.model_copy(update=update)

@@ -117,9 +117,9 @@ def classify(
         status = 429
     # clients wrap what httpx says of a header that it cannot send
     unquoted = without_quotes(f"{message}\n{shortened(str(error.__cause__))}", sent)
-    rule = _matching_rule(status, codes, message, unquoted, proven)
-    if rule is None:
-        rule = _Rule("broken" if isinstance(error, PROGRAMMING_ERRORS) else "transient")
+    rules = [rule for rule in _RULES if rule.matches(status, codes, message, unquoted)]
+    rules.append(_Rule("broken" if isinstance(error, PROGRAMMING_ERRORS) else "transient"))
+    rule = next(rule for rule in rules if not (proven and rule.only_unproven))
     if isinstance(error, ProviderError) and rule.kind == "transient":  # it quotes nothing
         summary = f"{summary}: {error}"
     return Failure(
@@ -473,13 +473,6 @@ _RULES = (  # the first that matches wins
     _Rule("transient", statuses=(408, 409, 425)),
     _Rule("rejected", statuses=range(400, 500)),
 )
-
-
-def _matching_rule(
-    status: int | None, codes: set[str], message: str, unquoted: str, proven: bool
-) -> _Rule | None:
-    rules = (rule for rule in _RULES if not (proven and rule.only_unproven))
-    return next((rule for rule in rules if rule.matches(status, codes, message, unquoted)), None)
 
 
 def _values(error: BaseException, *names: str) -> Iterator[Any]:

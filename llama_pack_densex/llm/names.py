@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from llama_index.core.llms import LLM, LLMMetadata
 
 from llama_pack_densex.llm.errors import error_text, shown
+from llama_pack_densex.llm.usage import Arguments
 
 OPENAI_MODEL = "gpt-4o-mini"
 """The LLM if there is nothing but an OpenAI key: cheap, and good enough at propositions in both languages."""
@@ -34,6 +35,7 @@ class Provider:
         address: What both call the address of a server; empty where they take none.
         keys: Environment variables, one of which has to be set; empty where no key is needed.
         variables: Environment variables that have to be set besides.
+        model_fields: What its LLMs call the model's name.
         settings: Of the LLM, where LlamaIndex's own are too small for propositions, or have to be asked of a
             server.
     """
@@ -44,6 +46,7 @@ class Provider:
     address: str = ""
     keys: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
+    model_fields: tuple[str, ...] = ("model",)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -69,12 +72,14 @@ PROVIDERS = {
     ),
     "huggingface": Provider(
         "huggingface", "HuggingFaceLLM", "HuggingFaceEmbedding",
+        model_fields=("model_name", "tokenizer_name"),
         settings={"is_chat_model": True, "context_window": 8192, "max_new_tokens": 2048},
     ),
     "azure": Provider(
         "azure_openai", "AzureOpenAI", "", "",
         ("AZURE_OPENAI_API_KEY",),
         ("AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION"),
+        ("model", "engine"),
     ),
     "bedrock": Provider("bedrock_converse", "BedrockConverse", "", settings={"max_tokens": 4096}),
 }  # fmt: skip
@@ -103,7 +108,8 @@ def parse_name(name: str) -> tuple[str, str, str]:
             f"after it. Write PROVIDER:MODEL, where PROVIDER is {', '.join(PROVIDERS)}, as in ollama:qwen3:8b"
         )
     provider = provider or "openai"
-    if _holds_key(address):
+    parts_of_address = urlsplit(address)
+    if parts_of_address.username is not None or parts_of_address.query:
         raise ValueError(
             f"the address of {model!r} holds a key: keys are taken from the environment"
         )
@@ -129,7 +135,11 @@ def with_address(names: Iterable[str | None], address: str) -> list[str | None]:
         ValueError: It is no address of a server, or none of the models has a use for it.
     """
     names = list(names)
-    users = list(filter(_takes_address, filter(None, names)))
+    users: list[str] = []
+    for name in filter(is_model_name, filter(None, names)):
+        provider, _, own_address = parse_name(name)
+        if PROVIDERS[provider].address and not own_address:
+            users.append(name)
     users = [name for name in users if not PROVIDERS[parse_name(name)[0]].keys] or users
     if not users or not address.startswith(("http://", "https://")):
         raise ValueError(
@@ -148,13 +158,6 @@ def with_provider(name: str) -> str:
     return name if is_model_name(name) else f"{parse_name(name)[0]}:{name}"
 
 
-def _takes_address(name: str) -> bool:
-    if not is_model_name(name):
-        return False
-    provider, _, own_address = parse_name(name)
-    return bool(PROVIDERS[provider].address) and not own_address
-
-
 def named_llm(name: str, *, is_called: bool = True) -> LLM:
     """The LLM of a name, with its key from the environment.
 
@@ -171,11 +174,8 @@ def named_llm(name: str, *, is_called: bool = True) -> LLM:
     if not is_called and not _can_be_made(provider):
         provider = "openai"
         name = f"openai:{model}"
-    settings = {**PROVIDERS[provider].settings, "model": model}
-    if provider == "azure":
-        settings["engine"] = model
-    if provider == "huggingface":
-        settings = {**PROVIDERS[provider].settings, "model_name": model, "tokenizer_name": model}
+    about = PROVIDERS[provider]
+    settings = {**about.settings, **dict.fromkeys(about.model_fields, model)}
     llm: LLM = make_named("llms", name, settings, is_called)
     try:
         _ = llm.metadata
@@ -224,7 +224,7 @@ def _assuming(llm_class: Any) -> Any:
 def make_named(
     kind: str,
     name: str,
-    settings: dict[str, Any],
+    settings: Arguments,
     is_called: bool = True,
 ) -> Any:
     """Make a model of LlamaIndex's, with its key and its address.
@@ -263,11 +263,6 @@ def _base_url(provider: str) -> str:
     if provider not in ("openai", "openai-like") or os.environ.get("OPENAI_API_BASE"):
         return ""
     return os.environ.get("OPENAI_BASE_URL", "")
-
-
-def _holds_key(address: str) -> bool:
-    parts = urlsplit(address)
-    return parts.username is not None or parts.query != ""
 
 
 def _key(name: str, provider: str, address: str, is_called: bool) -> dict[str, str]:

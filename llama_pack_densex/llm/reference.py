@@ -143,11 +143,13 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
     keys = _keys(llm)
     settings = {}
     lost = []
-    for name, value in _changed_settings(llm):
-        if name in keys:
+    for name, info in type(llm).model_fields.items():
+        value = getattr(llm, name, None)
+        value = getattr(value, "value", value)  # of an enumeration
+        if name in _UNIMPORTANT or name in keys or _is_default(value, info):
             continue
         if _is_harmless(name, value) and value == _without_credentials(value):
-            settings[type(llm).model_fields[name].alias or name] = value
+            settings[info.alias or name] = value
             name_place(value if isinstance(value, str) else None)
         else:
             lost.append(name)
@@ -164,37 +166,24 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
     )
 
 
-def _changed_settings(llm: LLM) -> Iterator[tuple[str, Any]]:
-    """An LLM's settings that matter and differ from their defaults."""
-    for name, info in type(llm).model_fields.items():
-        value = getattr(llm, name, None)
-        value = getattr(value, "value", value)  # of an enumeration
-        if name not in _UNIMPORTANT and not _is_default(value, info):
-            yield name, value
-
-
 def output_settings(llm: LLM) -> dict[str, Any]:
     """What an LLM's output depends on, as JSON values without secrets, for a fingerprint."""
-    names = [name for name in type(llm).model_fields if name in _OUTPUT_SETTINGS]
+    names = filter(_OUTPUT_SETTINGS.__contains__, type(llm).model_fields)
     settings = {name: getattr(llm, name, None) for name in names}
     if not any(map(settings.get, MODEL_FIELDS)):
         settings["model"] = llm.metadata.model_name
-    plain = {
+    settings = {
         name: value for name, value in settings.items() if value is not None and _is_plain(value)
     }
-    return plain | _sent_besides(llm)
-
-
-def _sent_besides(llm: LLM) -> dict[str, Any]:
-    """An LLM's address and the `additional_kwargs` that its output depends on."""
-    besides: dict[str, Any] = {}
-    if address := _address_of(llm):
-        besides["address"] = address
-    if kwargs := _without_secrets(getattr(llm, "additional_kwargs", None) or {}):
-        besides["additional_kwargs"] = {
-            k: v for k, v in kwargs.items() if k not in _NOT_OF_THE_OUTPUT
+    address = _address_of(llm)
+    if address:
+        settings["address"] = address
+    kwargs = _without_secrets(getattr(llm, "additional_kwargs", None) or {})
+    if kwargs:
+        settings["additional_kwargs"] = {
+            name: value for name, value in kwargs.items() if name not in _NOT_OF_THE_OUTPUT
         }
-    return besides
+    return settings
 
 
 def _address_of(llm: LLM) -> str:
@@ -212,18 +201,15 @@ def secrets_of(llm: LLM) -> list[str]:
     kwargs = getattr(llm, "additional_kwargs", None) or {}
     headers = getattr(llm, "default_headers", None)
     for sent in (headers, kwargs.get("extra_headers"), kwargs.get("extra_query")):
-        if isinstance(sent, dict):
-            secrets += _secrets_in_headers(sent)
+        if not isinstance(sent, dict):
+            continue
+        for header, value in sent.items():
+            parts = (str(value), str(value).partition(" ")[2])  # "Bearer KEY"
+            is_named = SECRET.search(header)
+            secrets += [part for part in parts if is_named or len(part) >= _NO_WORD]
     for name in _ADDRESSES:
         secrets += secrets_in_url(str(getattr(llm, name, None) or ""))
     return secrets
-
-
-def _secrets_in_headers(headers: dict[str, Any]) -> Iterator[str]:
-    for name, value in headers.items():
-        for part in (str(value), str(value).partition(" ")[2]):  # "Bearer KEY"
-            if len(part) >= _NO_WORD or SECRET.search(name):
-                yield part
 
 
 def factory_name(factory: LLMFactory | str) -> str:
@@ -339,8 +325,8 @@ def _import(path: str, trusted: bool = True) -> Any:
 
 def _sources_of_keys(llm_class: type, fields: Iterable[str]) -> Iterator[str]:
     """Where keys would come from, except those in the environment: some classes read them when they ask."""
-    variables = {field: _key_variables(llm_class, field) for field in sorted(fields)}
-    for field, names in variables.items():
+    for field in sorted(fields):
+        names = _key_variables(llm_class, field)
         if any(map(os.environ.get, names)):
             continue
         if names:

@@ -16,7 +16,7 @@ from uuid import uuid4
 from llama_index.core.llms import LLM
 
 from llama_pack_densex.llm.budget import Budget, Meter
-from llama_pack_densex.llm.cache import KEPT_FAILURES, ReplyCache, reply_key
+from llama_pack_densex.llm.cache import KEPT_FAILURES, Outcome, ReplyCache, reply_key
 from llama_pack_densex.llm.client import Receive
 from llama_pack_densex.llm.errors import (
     SETTING_ADVICE,
@@ -125,7 +125,7 @@ class Sender:
         """Whether requests were rejected and none was answered since: a key or setting may be at fault."""
         return self.rejected > 0
 
-    async def ask(self, request: LLMRequest, transport: Transport, stop: Stop) -> Reply | Failure:
+    async def ask(self, request: LLMRequest, transport: Transport, stop: Stop) -> Outcome:
         """Get a reply: the cached one, or a new one, which is cached from now on.
 
         Raises:
@@ -164,7 +164,7 @@ class _Exchange:
         """The key of its reply."""
         return self.sender.key(self.request)
 
-    async def cached(self) -> Reply | Failure | None:
+    async def cached(self) -> Outcome | None:
         """What is cached."""
         cache = self.sender.cache
         cached = None if cache is None else await cache.in_thread(cache.get, self.key)
@@ -172,7 +172,7 @@ class _Exchange:
             self.sender.meter.count("cache_hits")
         return cached
 
-    async def outcome(self) -> Reply | Failure:
+    async def outcome(self) -> Outcome:
         """The reply, or why there is none for this text."""
         sender = self.sender
         while True:
@@ -190,7 +190,7 @@ class _Exchange:
                 return self._give_up(outcome)
             await self.stop.wait(timeout=self._pause(outcome))
 
-    async def _send(self) -> Reply | Failure:
+    async def _send(self) -> Outcome:
         """Send the request once, when its turn has come."""
         sender = self.sender
         request = self.request
@@ -215,7 +215,7 @@ class _Exchange:
             await self._holds_claim()
         return sending.result()
 
-    async def _claim(self) -> Reply | Failure | None:
+    async def _claim(self) -> Outcome | None:
         """Claim the request; if somebody else has, wait for their reply and return it."""
         while True:
             is_claimed = await self._holds_claim()
@@ -229,7 +229,7 @@ class _Exchange:
         cache = self.sender.cache
         return cache is None or await cache.in_thread(cache.claim, self.key, self.request.owner)
 
-    async def _attempt(self, ticket: Ticket, expected: Usage) -> Reply | Failure:
+    async def _attempt(self, ticket: Ticket, expected: Usage) -> Outcome:
         """Send the request; its place is given back, and it is counted and cached, even if nobody waits."""
         sender = self.sender
         arrival = _Arrival(self, expected)
@@ -247,7 +247,14 @@ class _Exchange:
         reply = arrival.reply
         sender.is_reached = sender.is_reached or reply is not None or not failure.is_unreachable
         if reply is None or reply.finish == "failed":
-            await self._note_failure(ticket, failure)
+            is_refused = failure.kind == "refused"
+            sender.meter.count("refused" if is_refused else "failed")
+            used_tokens = 0 if is_refused else None
+            sender.limits.leave(
+                ticket, used_tokens=used_tokens, refused=is_refused, wait=failure.wait
+            )
+            if sender.cache is not None and failure.kind in KEPT_FAILURES:
+                await sender.cache.in_thread(sender.cache.put, self.key, failure)
             return failure
         sender.limits.leave(ticket, used_tokens=reply.usage.total_tokens, taken=True)
         if ticket.departed >= sender.rejected_at:  # an earlier one says nothing about the present
@@ -255,15 +262,6 @@ class _Exchange:
         if error is not None:  # after the reply there is nothing but the cache to fail
             raise error
         return reply
-
-    async def _note_failure(self, ticket: Ticket, failure: Failure) -> None:
-        sender = self.sender
-        is_refused = failure.kind == "refused"
-        sender.meter.count("refused" if is_refused else "failed")
-        used_tokens = 0 if is_refused else None
-        sender.limits.leave(ticket, used_tokens=used_tokens, refused=is_refused, wait=failure.wait)
-        if sender.cache is not None and failure.kind in KEPT_FAILURES:
-            await sender.cache.in_thread(sender.cache.put, self.key, failure)
 
     def _fatal_message(self, failure: Failure) -> str:
         """Count a failure, and say why it ends the run; "" if it does not."""

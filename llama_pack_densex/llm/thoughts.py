@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import re
 
+Mark = re.Match[str]
+
 _NAME = r"(?:seed:|ant)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|analysis|reflection|scratchpad)"
 _TOKEN = r"(?:thoughts?|think(?:ing)?|reasoning)"
 _WRAPPER = r"(?:final_)?(?:answer|output|response|solution)"
@@ -75,7 +77,7 @@ class ThoughtFilter:
         self._answer: list[str] = []
         self._depth = 0  # of thoughts in thoughts
         # what follows a mark in thoughts that may have ended them
-        self._rest: list[str] | None = None
+        self._rest: str | None = None
         self._is_blank = True  # whether nothing of the answer has come
         self._had_thoughts = False
         self._fences = 0  # lines of the answer at which code begins or ends
@@ -99,14 +101,13 @@ class ThoughtFilter:
             self._take(self._certain_end(undecided))
         else:
             self._take(len(self._text))
-            rest = "".join(self._rest or ())
-            self._answer.append(rest.lstrip())
+            self._answer.append((self._rest or "").lstrip())
         begin = max(0, self._position - _LONGEST)
         self._text = self._text[begin:]
         self._position -= begin
         return "".join(self._answer)
 
-    def _pass_marks(self, is_last: bool) -> re.Match[str] | None:
+    def _pass_marks(self, is_last: bool) -> Mark | None:
         """Pass over all marks that can be decided, and return the one that cannot."""
         while mark := _MARK.search(self._text, self._position):
             if not is_last and not self._is_decidable(mark):
@@ -119,14 +120,14 @@ class ThoughtFilter:
                 self._take(mark.end())
         return None
 
-    def _is_decidable(self, mark: re.Match[str]) -> bool:
+    def _is_decidable(self, mark: Mark) -> bool:
         if mark.lastgroup == "wrapper_end":
             return len(self._text) > mark.end() + _LONGEST or not _BLANK_TO_END.match(
                 self._text, mark.end()
             )
         return bool(_FOLLOWED.match(self._text, mark.end()))
 
-    def _certain_end(self, undecided: re.Match[str] | None) -> int:
+    def _certain_end(self, undecided: Mark | None) -> int:
         """Up to where no mark can begin any more."""
         if undecided:
             return undecided.start()
@@ -147,10 +148,10 @@ class ThoughtFilter:
             self._answer.append(text.lstrip() if self._is_blank else text)
             self._is_blank = self._is_blank and not text.strip()
         elif self._rest is not None:
-            self._rest.append(text)
+            self._rest += text
         self._position = end
 
-    def _pass_in_thoughts(self, mark: re.Match[str]) -> bool:
+    def _pass_in_thoughts(self, mark: Mark) -> bool:
         """Whether a mark is more than text of the thoughts."""
         kind = mark.lastgroup
         if kind in ("final", "bare_final"):
@@ -161,12 +162,12 @@ class ThoughtFilter:
         if not self._is_within_sentence(mark):
             self._depth += 1 if kind == "opening" else -1
         if kind == "closing":
-            self._rest = []
+            self._rest = ""
         if not self._depth:
             self._begin_answer()
         return True
 
-    def _pass_in_answer(self, mark: re.Match[str]) -> bool:
+    def _pass_in_answer(self, mark: Mark) -> bool:
         """Whether a mark is more than text of the answer."""
         kind = mark.lastgroup
         if kind in ("closing", "final"):
@@ -192,7 +193,7 @@ class ThoughtFilter:
         self._fences = 0
         self._names_block = None
 
-    def _ends_thoughts(self, mark: re.Match[str]) -> bool:
+    def _ends_thoughts(self, mark: Mark) -> bool:
         """Whether a mark ends thoughts that nothing opened; the answer begins there, then."""
         begins_line = not self._line_before(mark).strip()
         is_pair = self._names_block is begins_line
@@ -205,7 +206,7 @@ class ThoughtFilter:
         self._begin_answer()
         return True
 
-    def _follows_a_sentence(self, mark: re.Match[str]) -> bool:
+    def _follows_a_sentence(self, mark: Mark) -> bool:
         """Whether a mark begins a line or follows a sentence, and none that leads an example in."""
         leads_in = self._text_before(mark).rstrip().endswith((":", "："))
         if leads_in or self._fences % 2 or self._is_quoted(mark):
@@ -213,13 +214,13 @@ class ThoughtFilter:
         line = self._line_before(mark)
         return not line.strip() or _ends_sentence(line)
 
-    def _is_quoted(self, mark: re.Match[str]) -> bool:
+    def _is_quoted(self, mark: Mark) -> bool:
         """Whether a mark stands in code within a line, or between quotation marks."""
         line = self._line_before(mark)
         in_code = _LONG_TICKS.sub("", line).count("`") % 2 == 1
         return in_code or line[-1:] + self._text[mark.end() : mark.end() + 1] in _QUOTATIONS
 
-    def _is_within_sentence(self, mark: re.Match[str]) -> bool:
+    def _is_within_sentence(self, mark: Mark) -> bool:
         """Whether a sentence goes on at a mark: it speaks of the mark."""
         line = self._line_before(mark)
         if not line.strip() or _ends_sentence(line):
@@ -232,11 +233,11 @@ class ThoughtFilter:
             not following or following[0].islower() or following[0] in ".,;:!?)\"'|"
         )
 
-    def _line_before(self, mark: re.Match[str]) -> str:
+    def _line_before(self, mark: Mark) -> str:
         """What stands before a mark in its line, or the end of that."""
         return self._text_before(mark).rpartition("\n")[2]
 
-    def _text_before(self, mark: re.Match[str]) -> str:
+    def _text_before(self, mark: Mark) -> str:
         return self._text[max(0, mark.start() - _LONGEST) : mark.start()]
 
 

@@ -19,6 +19,8 @@ from typing_extensions import Self
 
 Messages = Sequence[ChatMessage]
 Response = ChatResponse | CompletionResponse
+Arguments = dict[str, Any]
+"""By name, as a call takes them."""
 Finish = Literal["stop", "length", "filtered", "refused", "failed", ""]
 
 
@@ -292,6 +294,7 @@ class Price:
 
 PriceTable = Mapping[str, Price]
 """Prices of the user's own by the model's name."""
+PriceSource = str | Path | Mapping[str, Any] | None
 
 _PRICE_TABLE = TypeAdapter(dict[str, Price])
 _DATE = re.compile(r"[-@](?:20\d\d-\d\d-\d\d|20\d{6})$")
@@ -312,7 +315,7 @@ _LOCAL_LLMS = (
 )
 
 
-def read_prices(source: str | Path | Mapping[str, Any] | None = None) -> dict[str, Price]:
+def read_prices(source: PriceSource = None) -> dict[str, Price]:
     """Read prices that complement, or override, the list prices.
 
     Args:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 
@@ -21,6 +20,9 @@ from llama_pack_densex.text.segments import segment, statements
 from llama_pack_densex.text.tokens import tokenize
 
 Span = tuple[int, int]
+
+_Weights = dict[str, float]
+"""What tokens count."""
 
 # the power of how rare a word is among the propositions: a subject is in many, whoever says it
 _OWN = 1.5
@@ -65,7 +67,7 @@ def align(
     exact = list(_where(passage, propositions, context))
     if all(exact):  # sentences that are their own propositions
         return [(span,) for span in exact if span]
-    return [source.spans for source in compare(passage, tuple(propositions), context).sources]
+    return [*compare(passage, tuple(propositions), context).sources]
 
 
 def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[int]]:
@@ -92,37 +94,35 @@ def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[
     return answering
 
 
-@dataclass(frozen=True)
-class _Source:
-    """What says a proposition.
-
-    Args:
-        spans: Where it is in the passage.
-        chief: The segments that count as chief sources.
-        further: The other segments.
-    """
-
-    spans: tuple[Span, ...] = ()
-    chief: Sequence[int] = ()
-    further: Sequence[int] = ()
-
-
 class Comparison:
-    """A passage and its propositions, word by word."""
+    """A passage and its propositions, word by word.
+
+    Attributes:
+        segments: The segments of the passage.
+        sentences: Their texts.
+        sources: Where each proposition is said in the passage.
+    """
 
     def __init__(self, passage: str, propositions: tuple[str, ...], context: str = "") -> None:
         self.segments = segment(passage, context)
-        sentences = [passage[slice(*region.span)] for region in self.segments]
-        self._tokens = [set(_tokens_of(sentence)) for sentence in sentences]
-        frequency = Counter(chain.from_iterable(self._tokens))
+        self.sentences = [passage[slice(*region.span)] for region in self.segments]
+        self._tokens = [set(_tokens_of(sentence)) for sentence in self.sentences]
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        for place, tokens in enumerate(self._tokens):
+            for token in tokens:
+                places[token].append(place)
         rarities = _rarities(len(self.segments))
-        self._rarity = {token: rarities[count] for token, count in frequency.items()}
-        self._places = _places_of(self._tokens, frequency)
+        self._rarity = {token: rarities[len(held_by)] for token, held_by in places.items()}
+        self._places = {
+            token: held_by for token, held_by in places.items() if len(held_by) <= _COMMON
+        }
         self._weights = [self._weight(tokens) for tokens in self._tokens]
         self._factors = list(map(_factor, self.segments, self._weights))
-        self.sources = self._sources(passage, propositions, context)
+        self.sources = [*self._sources(passage, propositions, context)]
 
-    def _sources(self, passage: str, propositions: tuple[str, ...], context: str) -> list[_Source]:
+    def _sources(
+        self, passage: str, propositions: tuple[str, ...], context: str
+    ) -> Iterator[tuple[Span, ...]]:
         stated = list(map(_tokens_of, propositions))
         frequency = Counter(chain.from_iterable(map(set, stated)))
         own = [rarity**_OWN for rarity in _rarities(len(stated))]
@@ -130,16 +130,19 @@ class Comparison:
         weights = {}
         for token, count in frequency.items():
             weights[token] = self._rarity.get(token, unheard) * own[count]
-        sources = []
         self._chief: set[int] = set()
         self._said: defaultdict[int, set[str]] = defaultdict(set)
         for span, tokens in zip(_where(passage, propositions, context), stated, strict=True):
-            source = self._around(span) if span else self._sharing(tokens, weights)
-            sources.append(source)
-            self._chief.update(source.chief)
-            for place in (*source.chief, *source.further):
+            if span:
+                places: Sequence[int] = self._around(span)
+                self._chief.update(places)
+                yield (span,)
+            else:
+                places = self._sharing(tokens, weights)
+                self._chief.update(places[:1])
+                yield tuple(self.segments[place].span for place in sorted(places))
+            for place in places:
                 self._said[place].update(tokens)
-        return sources
 
     def is_said(self, place: int) -> bool:
         """Whether the propositions that a segment is a source of say it."""
@@ -150,13 +153,15 @@ class Comparison:
     def _weight(self, tokens: set[str]) -> float:
         return math.fsum(self._rarity[token] for token in tokens)  # the same in any order
 
-    def _around(self, span: Span) -> _Source:
+    def _around(self, span: Span) -> range:
+        """The segments that a stretch holds, wholly or in part."""
         first = bisect_right(self.segments, span[0], key=lambda region: region.end)
-        after = bisect_left(self.segments, span[1], key=lambda region: region.start)
-        return _Source((span,), range(first, after))
+        return range(first, bisect_left(self.segments, span[1], key=lambda region: region.start))
 
-    def _sharing(self, tokens: Sequence[str], weights: dict[str, float]) -> _Source:
-        """What says a proposition that stands nowhere word for word: what shares most of its tokens."""
+    def _sharing(self, tokens: Sequence[str], weights: _Weights) -> list[int]:
+        """The segments that say a proposition that stands nowhere word for word, the chief source first:
+        those that share most of its tokens.
+        """
         last = max(len(tokens) - 1, 1)
         positions = {token: i / last for i, token in enumerate(tokens)}
         lacking = {}
@@ -173,25 +178,20 @@ class Comparison:
             if not chosen:
                 self._discount_subject(lacking, positions, best)
             chosen.append(best)
-        if shared < _LEAST * whole:
-            return _Source()
-        spans = [self.segments[place].span for place in sorted(chosen)]
-        return _Source(tuple(spans), chosen[:1], chosen[1:])
+        return chosen if shared >= _LEAST * whole else []
 
-    def _take_shared(self, weights: dict[str, float], place: int) -> float:
+    def _take_shared(self, weights: _Weights, place: int) -> float:
         """Take the tokens of a segment out of those with weights; returns how much they weigh."""
         shared = [token for token in weights if token in self._tokens[place]]
         return sum(map(weights.pop, shared))
 
-    def _discount_subject(
-        self, weights: dict[str, float], positions: dict[str, float], chief: int
-    ) -> None:
+    def _discount_subject(self, weights: _Weights, positions: dict[str, float], chief: int) -> None:
         """First words that stand above the chief source are what its pronoun means; the fact is below."""
         for token in weights:
             if self._places.get(token, [chief])[0] < chief:
                 weights[token] *= min(1.0, 2 * positions[token])
 
-    def _best_segment(self, weights: dict[str, float], least: float) -> int | None:
+    def _best_segment(self, weights: _Weights, least: float) -> int | None:
         """The segment that shares most of some tokens; a further one, with a least share, is no heading."""
         shares: defaultdict[int, float] = defaultdict(float)
         for token, weight in weights.items():
@@ -210,18 +210,6 @@ class Comparison:
 
 compare = lru_cache(maxsize=256)(Comparison)
 """Compare a passage and its propositions: checks and, a batch later, nodes need the same ones; 34 kB each."""
-
-
-def _places_of(
-    tokens_by_place: Sequence[set[str]], frequency: Mapping[str, int]
-) -> dict[str, list[int]]:
-    """The segments that hold each token, without the tokens that most of them hold."""
-    places: defaultdict[str, list[int]] = defaultdict(list)
-    for place, tokens in enumerate(tokens_by_place):
-        for token in tokens:
-            if frequency[token] <= _COMMON:
-                places[token].append(place)
-    return places
 
 
 def _factor(region: Block, weight: float) -> float:

@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import compress, islice
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from anyio.from_thread import start_blocking_portal
 from llama_index.core.bridge.pydantic import Field, SerializeAsAny
 from llama_index.core.schema import BaseComponent
+from llama_index.core.utils import iter_batch
 
 from llama_pack_densex.llm.errors import LLMError
 from llama_pack_densex.llm.usage import RequestFigures, Usage
@@ -249,8 +250,7 @@ class Propositionizer(BaseComponent, ABC):
             >>> next(propositionizer.stream(passages)).texts
             ('Shelf 0 holds miso.',)
         """
-        waiting = iter(passages)
-        while batch := list(islice(waiting, _BATCH)):
+        for batch in iter_batch(passages, _BATCH):
             yield from checked_sets(self, batch, self.propositionize(batch))
 
     @property

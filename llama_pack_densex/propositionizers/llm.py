@@ -68,6 +68,9 @@ _SLOW_REPLY = 8.0  # seconds
 # tokens, sent and received: the instructions, and a passage of 170 tokens with its propositions
 _A_REQUEST = 650
 
+_Dictionary = dict[str, Any]
+"""A propositionizer as JSON, as `to_dict` returns it."""
+
 _Rate = Annotated[FiniteFloat | None, Field(gt=0, description="What the provider allows.")]
 
 
@@ -409,8 +412,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     @model_serializer(mode="wrap")
     def custom_model_dump(
         self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
-    ) -> dict[str, Any]:
-        data: dict[str, Any] = handler(self)
+    ) -> _Dictionary:
+        data: _Dictionary = handler(self)
         data["cache"] = None
         data["llm"] = describe_llm(self._llm, self.llm_factory).model_dump(mode="json")
         data["fingerprint"] = self.fingerprint
@@ -453,8 +456,8 @@ def _check_llm(llm: Any, factory: str) -> None:
 
 def _made_again(
     kind: type[LLMPropositionizer],
-    data: dict[str, Any],
-    changes: dict[str, Any],
+    data: _Dictionary,
+    changes: _Dictionary,
     *,
     is_pickled: bool = False,
 ) -> LLMPropositionizer:
@@ -481,7 +484,7 @@ def _made_again(
     return propositionizer
 
 
-def _llm_of_dictionary(data: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def _llm_of_dictionary(data: _Dictionary, changes: _Dictionary) -> _Dictionary:
     """The LLM and factory of a dictionary, which somebody else may have written; the user's come first."""
     if "llm" in changes or "llm_factory" in changes:
         return {"llm": changes.get("llm"), "llm_factory": changes.get("llm_factory")}

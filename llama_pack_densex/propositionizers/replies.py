@@ -31,6 +31,10 @@ REASONS = {
 """The problems in words."""
 _OF_FINISH: dict[Finish, str] = {"length": "cut", "filtered": "filtered", "refused": "refused"}
 
+_Texts = tuple[str, ...]
+_Object = dict[str, Any]
+"""An object of JSON."""
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -46,9 +50,9 @@ class Reading:
         is_passing: Whether the same request may be answered another day.
     """
 
-    texts: tuple[str, ...] = ()
+    texts: _Texts = ()
     problem: str | None = None
-    questions: tuple[str, ...] = ()
+    questions: _Texts = ()
     reason: str = ""
     is_passing: bool = False
 
@@ -169,7 +173,7 @@ def _in_parts(parts: Sequence[PropositionSet]) -> str:
     return f"sentences stand in for {noun} {', '.join(failed)} of {len(parts)}"
 
 
-def _without_example(texts: Iterable[str], passage: Passage) -> tuple[str, ...]:
+def _without_example(texts: Iterable[str], passage: Passage) -> _Texts:
     """Leave out what small models repeat of the prompt, unless the passage is about that."""
     subject = f"{passage.title} {passage.section} {passage.text}"
     is_about_it = any(name in subject for name in EXAMPLE_NAMES)
@@ -215,14 +219,10 @@ def _read(text: str, finished: bool, with_questions: bool) -> Reading:
     texts = _without_numbers(_texts_of(values, text, finished))
     questions = _propositions(_strings(named))
     if with_questions and not named:
-        questions = tuple(filter(_is_question, texts))
+        questions = tuple(text for text in texts if text.endswith(("?", "？")))
         texts = tuple(text for text in texts if text not in questions)
     problem = classify_reply(texts, text, is_list=bool(values))
     return Reading(problem=problem) if problem else Reading(texts, questions=questions)
-
-
-def _is_question(text: str) -> bool:
-    return text.endswith(("?", "？"))
 
 
 def classify_reply(texts: Sequence[str], reply: str, *, is_list: bool) -> str | None:
@@ -235,7 +235,7 @@ def classify_reply(texts: Sequence[str], reply: str, *, is_list: bool) -> str | 
     return "empty" if is_list or not reply else "unreadable"
 
 
-def _texts_of(values: list[Any], text: str, finished: bool) -> tuple[str, ...]:
+def _texts_of(values: list[Any], text: str, finished: bool) -> _Texts:
     texts = _propositions(_strings(values) if values else parse_list_reply(text, finished))
     if len(texts) != 1 or "\n" not in texts[0]:
         return texts
@@ -254,7 +254,7 @@ def _without_questions(value: Any, named: list[Any]) -> Any:
     return {key: _without_questions(part, named) for key, part in rest.items()}
 
 
-def _without_numbers(texts: tuple[str, ...]) -> tuple[str, ...]:
+def _without_numbers(texts: _Texts) -> _Texts:
     """Several texts without their numbers, if each begins with its own."""
     bare = [
         re.sub(rf"\A[(（]?{n}(?:[.)．:：]\s|[）、])\s*", "", text)
@@ -301,7 +301,7 @@ def _python_list(text: str) -> Any:
     raise _UnusableReplyError("unreadable")
 
 
-def _propositions(texts: Iterable[str]) -> tuple[str, ...]:
+def _propositions(texts: Iterable[str]) -> _Texts:
     clean = (strip_surrogates(text.replace("\0", "")).strip() for text in texts)
     stating = unique(text for text in clean if any(map(str.isalnum, text)))
     return stating if any(map(has_letters, stating)) else ()
@@ -319,7 +319,7 @@ def _strings(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _parts(item: dict[str, Any]) -> list[Any]:
+def _parts(item: _Object) -> list[Any]:
     """Find the propositions in an object: what is named like them, else its lists, else its only string."""
     if len(item) <= 2 and any(map(item.get, ("error", "refusal"))):
         raise _UnusableReplyError("refused")
@@ -334,13 +334,11 @@ def _parts(item: dict[str, Any]) -> list[Any]:
     return _chosen_texts(item, named_texts, texts)
 
 
-def _of_type(item: dict[str, Any], types: type | tuple[type, ...]) -> dict[str, Any]:
+def _of_type(item: _Object, types: type | tuple[type, ...]) -> _Object:
     return {key: part for key, part in item.items() if isinstance(part, types)}
 
 
-def _chosen_texts(
-    item: dict[str, Any], named_texts: dict[str, str], texts: dict[str, str]
-) -> list[str]:
+def _chosen_texts(item: _Object, named_texts: dict[str, str], texts: dict[str, str]) -> list[str]:
     """The texts that are named like propositions, else the only one, else those that are numbered."""
     stating = named_texts or texts
     has_others = len(named_texts) < len(item)
@@ -349,7 +347,7 @@ def _chosen_texts(
     return [*stating.values()]
 
 
-def _is_passage(texts: dict[str, str], lists: dict[str, Any]) -> bool:
+def _is_passage(texts: dict[str, str], lists: _Object) -> bool:
     """Whether a text is the passage that lists say in propositions, not a proposition with its words."""
     if len(texts) > 1 or not any(map(_TEXT.match, texts)):
         return False
@@ -360,7 +358,7 @@ def _is_passage(texts: dict[str, str], lists: dict[str, Any]) -> bool:
     return len(listed) >= len("".join(texts.values()))
 
 
-def _named(parts: dict[str, Any]) -> dict[str, Any]:
+def _named(parts: _Object) -> _Object:
     """The parts of an object that are named like propositions."""
     return {key: part for key, part in parts.items() if _NAMED.search(key)}
 

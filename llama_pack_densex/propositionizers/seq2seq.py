@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from llama_index.core.bridge.pydantic import Field
-from llama_index.core.utils import infer_torch_device
+from llama_index.core.utils import infer_torch_device, iter_batch
 from typing_extensions import Self
 
 from llama_pack_densex.llm.claims import name_place, refuse_field, unnamed_place
@@ -244,8 +244,7 @@ class _Seq2SeqModel:
             ]
             fitting = [i for i, tokens in enumerate(ids) if len(tokens) <= self._longest]
             fitting.sort(key=lambda i: -len(ids[i]))
-            for start in range(0, len(fitting), batch_size):
-                places = fitting[start : start + batch_size]
+            for places in iter_batch(fitting, batch_size):
                 batch = self._tokenizer(
                     [prompts[i] for i in places], padding=True, return_tensors="pt"
                 )

@@ -6,6 +6,7 @@ import codecs
 import locale
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from itertools import islice, product
 from pathlib import Path
@@ -68,17 +69,22 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
 
 
 def _decode(data: bytes, declared: str | None, favours_japanese: bool = False) -> Decoded | None:
+    for encoding in _told_encodings(data, declared):
+        with suppress(UnicodeDecodeError, LookupError):  # the latter of one that nobody knows
+            return Decoded(data.decode(encoding))
     if data.startswith(_UTF_16):
-        text = _try(data, "utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16")
-        return Decoded(text) if text is not None else None
-    escaped = ["iso2022_jp_ext"] if b"\x1b$" in data else []
-    named = [_WHATWG.get(declared.strip().lower(), declared)] if declared else []
-    for encoding in (*escaped, "utf-8-sig", *named):
-        text = _try(data, encoding)
-        if text is not None:
-            return Decoded(text)
+        return None
     text = data.decode("utf-8", "replace")
     return Decoded(text) if _is_nearly_whole(text) else _likeliest(data, favours_japanese)
+
+
+def _told_encodings(data: bytes, declared: str | None) -> list[str]:
+    """The encodings that a text is in by its marks, and by what it says itself; UTF-8 among them."""
+    if data.startswith(_UTF_16):
+        return ["utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16"]
+    escaped = ["iso2022_jp_ext"] if b"\x1b$" in data else []
+    named = [_WHATWG.get(declared.strip().lower(), declared)] if declared else []
+    return [*escaped, "utf-8-sig", *named]
 
 
 def _is_nearly_whole(text: str) -> bool:
@@ -114,7 +120,7 @@ def _costs(sample: bytes, favours_japanese: bool) -> Iterator[tuple[float, str]]
 def _is_usual(text: str, bits: float, size: int) -> bool:
     """Whether the characters beyond ASCII are no random bytes."""
     ascii_characters = len(text) - len(_BEYOND.findall(text))
-    return bits - _ASCII[1] * ascii_characters <= _MOST_BITS * (size - ascii_characters)
+    return bits - _BITS_OF_ASCII * ascii_characters <= _MOST_BITS * (size - ascii_characters)
 
 
 def _most_coherent(data: bytes, least: float = 0.0) -> Decoded | None:
@@ -133,13 +139,16 @@ def _most_coherent(data: bytes, least: float = 0.0) -> Decoded | None:
 # How likely a text is: bits that each of its characters takes in a script, the less the more usual it is.
 # Without those of ASCII the texts of some bytes would differ in length.
 
-_Script = list[tuple[str, float]]
+_Script = dict[str, float]
 """Patterns of a character, of which the first counts that matches, with the bits that it takes."""
 
-_ASCII = ("[\\x00-\\x7f]", 5.0)
-_CONTROL = ("[\x00-\x08\x0e-\x1f\x7f-\x9f]", 30.0)
-_OTHER = ("[^\\x00-\\x7f]", 20.0)
-_WRONG_BYTE = ("\ufffd", 30.0)
+_BITS_OF_ASCII = 5.0
+_IN_ALL = {
+    "[\x00-\x08\x0e-\x1f\x7f-\x9f]": 30.0,
+    "[\\x00-\\x7f]": _BITS_OF_ASCII,
+    "\ufffd": 30.0,
+}
+_OTHER = {"[^\\x00-\\x7f]": 20.0}
 _OF_JAPAN = ("cp932", "euc_jp")
 _OF_SINGLE_BYTES = ("cp874", "cp1251", "koi8-r", "cp1253", "cp1252")
 # What Japanese primary schools teach, by their ministry's list of 2020.
@@ -179,60 +188,56 @@ _TRADITIONAL = (
 @cache
 def _scripts() -> dict[str, _Script]:
     """The encodings that are told apart by their characters."""
-    japanese = [
-        ("[ぁ-ー、。]", 7.0),
-        ("[ｦ-ﾟ]", 8.0),
-        *_levels("euc_jp", _KANJI, 0xB0, 0xCF),
-    ]
+    japanese = {
+        "[ぁ-ー、。]": 7.0,
+        "[ｦ-ﾟ]": 8.0,
+        **_levels("euc_jp", _KANJI, 0xB0, 0xCF),
+    }
     korean = _levels("euc_kr", _hangul(), 0xB0, 0xC8)
     simplified = _levels("gb2312", f"，。、{_SIMPLIFIED}", 0xB0, 0xD7)
     traditional = _levels("big5", f"，。、{_TRADITIONAL}", 0xA4, 0xC6)
-    thai = [
-        ("(?<![ก-ฮ])[ัิ-ฺ]|(?<![ก-ฮัิ-ฺ])[็-๎]|[เ-ไ](?![ก-ฮ])", 16.0),
-        *_letters("านรกเงอยมวทตสลดคบปไัี่้", "ก-๛", "฿๐-๙"),
-    ]
-    russian = [("(?<=[а-я])[А-Я]", 14.0), *_letters("оеаинтсрвлкмдпу", "а-яё", "А-ЯЁ")]
-    greek = [("(?<=[ά-ώ])[Ά-Ϋ]", 14.0), *_letters("αοιετσνηυρπκμλςίόά", "ά-ώ", "Ά-Ϋ")]
-    western = [
-        ("[“”‘’«»–—…•·€£©®™°±×§µ²³½¼¾\xa0]", 7.0),
-        ("(?<![A-Za-zÀ-ÿ])[À-ÿ](?![A-Za-zÀ-ÿ])", 10.0),
-        ("(?<=[À-ÿ])[À-ÿ]", 9.0),
-        ("[éèàçêâîôûùäöüßáíóúñãõåæøëÄÖÜÉ]", 5.5),
-        ("[À-ÿ]", 8.0),
-    ]
-    return {
-        encoding: [_CONTROL, _ASCII, _WRONG_BYTE, *script, _OTHER]
-        for encoding, script in (
-            ("cp932", japanese),
-            ("euc_jp", japanese),
-            ("cp949", korean),
-            ("gb18030", simplified),
-            ("big5hkscs", traditional),
-            ("cp874", thai),
-            ("cp1251", russian),
-            ("koi8-r", russian),
-            ("cp1253", greek),
-            ("cp1252", western),
-        )
+    thai = {
+        "(?<![ก-ฮ])[ัิ-ฺ]|(?<![ก-ฮัิ-ฺ])[็-๎]|[เ-ไ](?![ก-ฮ])": 16.0,
+        **_letters("านรกเงอยมวทตสลดคบปไัี่้", "ก-๛", "฿๐-๙"),
     }
+    russian = {"(?<=[а-я])[А-Я]": 14.0, **_letters("оеаинтсрвлкмдпу", "а-яё", "А-ЯЁ")}
+    greek = {"(?<=[ά-ώ])[Ά-Ϋ]": 14.0, **_letters("αοιετσνηυρπκμλςίόά", "ά-ώ", "Ά-Ϋ")}
+    western = {
+        "[“”‘’«»–—…•·€£©®™°±×§µ²³½¼¾\xa0]": 7.0,
+        "(?<![A-Za-zÀ-ÿ])[À-ÿ](?![A-Za-zÀ-ÿ])": 10.0,
+        "(?<=[À-ÿ])[À-ÿ]": 9.0,
+        "[éèàçêâîôûùäöüßáíóúñãõåæøëÄÖÜÉ]": 5.5,
+        "[À-ÿ]": 8.0,
+    }
+    scripts = {
+        "cp932": japanese,
+        "euc_jp": japanese,
+        "cp949": korean,
+        "gb18030": simplified,
+        "big5hkscs": traditional,
+        "cp874": thai,
+        "cp1251": russian,
+        "koi8-r": russian,
+        "cp1253": greek,
+        "cp1252": western,
+    }
+    return {encoding: {**_IN_ALL, **script, **_OTHER} for encoding, script in scripts.items()}
 
 
 def _levels(encoding: str, frequent: str, first: int, last: int) -> _Script:
     """The characters of a standard: frequent ones, the others of its first level, and its rare ones."""
-    return [
-        (f"[{frequent}]", 9.5),
-        (f"[{_rows(encoding, first, last)}]", 13.0),
-        (f"[{_rows(encoding, 0xA1, 0xF9)}]", 16.5),
-    ]
+    return {
+        f"[{frequent}]": 9.5,
+        f"[{_rows(encoding, first, last)}]": 13.0,
+        f"[{_rows(encoding, 0xA1, 0xF9)}]": 16.5,
+    }
 
 
 def _rows(encoding: str, first: int, last: int) -> str:
     """The characters of two bytes whose first one is within a range."""
     pairs = (bytes((row, cell)) for row in range(first, last + 1) for cell in range(0x40, 0xFF))
     characters = (pair.decode(encoding, "ignore") for pair in pairs)
-    return "".join(
-        character for character in characters if len(character) == 1 and ord(character) > 127
-    )
+    return "".join(character for character in characters if not character.isascii())
 
 
 def _hangul() -> str:
@@ -244,24 +249,18 @@ def _hangul() -> str:
 def _letters(frequent: str, small: str, other: str) -> _Script:
     """The letters of an alphabet, which hardly touch those of ASCII."""
     letters = f"[{small}{other}]"
-    return [
-        (f"(?<=[A-Za-z]){letters}|{letters}(?=[A-Za-z])", 16.0),
-        (f"[{frequent}]", 4.7),
-        (f"[{small}]", 7.5),
-        (f"[{other}]", 9.0),
-    ]
+    return {
+        f"(?<=[A-Za-z]){letters}|{letters}(?=[A-Za-z])": 16.0,
+        f"[{frequent}]": 4.7,
+        f"[{small}]": 7.5,
+        f"[{other}]": 9.0,
+    }
 
 
 def _bits(text: str, script: _Script) -> float:
-    pattern = re.compile("|".join(f"({pattern})" for pattern, _ in script), re.DOTALL)
-    return sum(script[(match.lastindex or 1) - 1][1] for match in pattern.finditer(text))
-
-
-def _try(data: bytes, encoding: str) -> str | None:
-    try:
-        return data.decode(encoding)
-    except (UnicodeDecodeError, LookupError):  # the latter of an encoding that nobody knows
-        return None
+    pattern = re.compile("|".join(f"({pattern})" for pattern in script), re.DOTALL)
+    bits = [*script.values()]
+    return sum(bits[(match.lastindex or 1) - 1] for match in pattern.finditer(text))
 
 
 def read_bytes(file: Path) -> bytes:

@@ -9,41 +9,22 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
+from io import BytesIO
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import ZipFile
 
 from pygments.lexers import find_lexer_class_for_filename
 
 from llama_pack_densex.index.manifest import is_index
+from llama_pack_densex.text.tokens import words
 
 # Of what Pygments knows by a file's name, the languages that people write to one another; the rest is code or
 # data. It takes .jp for JMESPath, and .mhtml for Mason.
-_PROSE = {
-    "text",
-    "markdown",
-    "restructuredtext",
-    "html",
-    "tex",
-    "org",
-    "email",
-    "groff",
-    "jmespath",
-    "mason",
-}
+_PROSE = words("text markdown restructuredtext html tex org email groff jmespath mason")
 # Of these not all of its versions know.
-_DATA = (
-    ".csv",
-    ".tsv",
-    ".jsonl",
-    ".ndjson",
-    ".ipynb",
-    ".geojson",
-    ".lock",
-    ".map",
-    ".conf",
-    ".svelte",
-)
+_DATA = words(".csv .tsv .jsonl .ndjson .ipynb .geojson .lock .map .conf .svelte")
 _UNREAD = ("image/", "audio/", "video/", "font/")  # a page has many, and each would be warned of
 # What programs leave beside documents: locks, backups, drafts, downloads under way, pictures of folders.
 _LEFT_BESIDE = re.compile(
@@ -85,8 +66,21 @@ class Part(NamedTuple):
     """
 
     text: str
-    metadata: dict[str, Any]
+    metadata: Mapping[str, Any] = {}
     page: str = ""
+
+
+def packed(contents: Mapping[str, bytes]) -> BytesIO:
+    """An archive as Office files are, in memory.
+
+    Args:
+        contents: Its files by their names.
+    """
+    archive = BytesIO()
+    with ZipFile(archive, "w") as opened:
+        for name, content in contents.items():
+            opened.writestr(name, content)
+    return archive
 
 
 # Of a file's name, for one.

@@ -20,7 +20,7 @@ from llama_pack_densex.reading.encoding import decode_file, read_bytes
 from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.tables import Cell, Grid, cells_of, lay_out, to_markdown
 from llama_pack_densex.text.links import with_tags_as_code
-from llama_pack_densex.text.tokens import on_one_line
+from llama_pack_densex.text.tokens import on_one_line, words
 
 # what a browser does not show, what repeats on every page of a site, numbers of lines of code, and readings
 # set above kanji
@@ -31,11 +31,12 @@ _DROPPED = """
     .linenos, .lineno, .linenodiv, .navheader, .navfooter, #toc, div.toc, ul.toc, ol.toc, dl.toc,
     [style*="display:none" i], [style*="display: none" i]:not(:has(> math)), [style*="visibility:hidden" i]
 """
-_BLOCKS = [
-    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl",
-    "dt", "fieldset", "figcaption", "figure", "footer", "header", "hgroup", "hr", "html", "li", "main", "ol",
-    "p", "section", "summary", "table", "td", "th", "tr", "ul",
-]  # fmt: skip
+_BLOCKS = sorted(
+    words(
+        "address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure"
+        " footer header hgroup hr html li main ol p section summary table td th tr ul"
+    )
+)
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS = ["ol", "ul"]
 _LONGEST_CELL = 1_000  # characters
@@ -59,29 +60,28 @@ _ITEM = "\ufdd3"  # behind the mark of a list's item
 _APART = "\ufdd5"
 
 
-def read_page(file: Path) -> list[Part]:
+def read_page(file: Path) -> Iterator[Part]:
     """HTML as Markdown, without scripts, styles and navigation; the page's title is metadata."""
     title, text = _page_text(file, read_bytes(file))
-    return [Part(text, {"title": title} if title else {})]
+    yield Part(text, {"title": title} if title else {})
 
 
-def read_book(file: Path) -> list[Part]:
+def read_book(file: Path) -> Iterator[Part]:
     """An EPUB as one text: its pages in the order of reading, but for its contents."""
     with ZipFile(file) as archive:
         container = fromstring(archive.read("META-INF/container.xml"))
         place = container.find(".//{*}rootfile").attrib["full-path"]  # type: ignore[union-attr]
         package = fromstring(archive.read(place))
-        names: dict[str | None, str] = {}
-        for item in package.iterfind("{*}manifest/{*}item"):
-            if "html" in item.get("media-type", "html") and "nav" not in item.get("properties", ""):
-                names[item.get("id")] = posixpath.normpath(
-                    f"{place}/../{unquote(item.attrib['href'])}"
-                )
+        names = {
+            item.get("id"): posixpath.normpath(f"{place}/../{unquote(item.attrib['href'])}")
+            for item in package.iterfind("{*}manifest/{*}item")
+            if "html" in item.get("media-type", "html") and "nav" not in item.get("properties", "")
+        }
         order = [item.get("idref") for item in package.iterfind("{*}spine/{*}itemref")]
         pages = [archive.read(names[key]) for key in order if key in names]
     texts = [_page_text(file, page)[1] for page in pages]
     title = package.findtext("{*}metadata/{*}title") or ""
-    return [Part("\n".join(filter(None, texts)), titled(title))]
+    yield Part("\n".join(filter(None, texts)), titled(title))
 
 
 def _page_text(file: Path, data: bytes) -> tuple[str, str]:
@@ -180,11 +180,11 @@ def _write_formula(tag: Tag) -> None:
 def _strike(tag: Tag) -> None:
     """Mark what is struck out within a line, and drop whole blocks of it, which Markdown cannot mark."""
     text = tag.get_text(" " if tag.br else "")
-    words = text.strip()
+    content = text.strip()
     if tag.find(_BLOCKS):
         tag.extract()
-    elif words:
-        tag.string = text.replace(words, f"~~{words}~~")
+    elif content:
+        tag.string = text.replace(content, f"~~{content}~~")
 
 
 def _ready_block(tag: Tag) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class _Notation(NamedTuple):
     """
 
     code: str
-    rules: Sequence[tuple[str, str | Callable[[re.Match[str]], str]]]
+    rules: Mapping[str, str | Callable[[re.Match[str]], str]]
 
 
 _FENCED = r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*(?P=fence)|\Z)|`[^`\n]+`"
@@ -37,76 +37,68 @@ _NAMED = r"[A-Z][\w.]*(?=[\s/>])"
 _NOTATIONS = {
     ".mdx": _Notation(
         _FENCED,
-        (
-            (r"^(?:import|export)\b[^\n]*(?:\n[^\n]*\S[^\n]*)*", ""),
-            (r"\{/\*(?:(?!\{/\*).)*?\*/\}", ""),
+        {
+            r"^(?:import|export)\b[^\n]*(?:\n[^\n]*\S[^\n]*)*": "",
+            r"\{/\*(?:(?!\{/\*).)*?\*/\}": "",
             # the title of a box or a tab, which is shown
-            (
-                rf"^[ \t]*<{_NAMED}(?={_TITLE}){_ATTRIBUTES}>",
-                r"\n\g<title>\n\n",
-            ),
-            (rf"</?(?:{_NAMED}{_ATTRIBUTES})?>", ""),
-            (r"^:::[a-z]*[ \t]*", ""),
-        ),
+            rf"^[ \t]*<{_NAMED}(?={_TITLE}){_ATTRIBUTES}>": r"\n\g<title>\n\n",
+            rf"</?(?:{_NAMED}{_ATTRIBUTES})?>": "",
+            r"^:::[a-z]*[ \t]*": "",
+        },
     ),
     ".adoc .asciidoc": _Notation(
         r"^(?:\[source(?:,(?P<language>\w+))?[^\]\n]*\]\n)?(?P<fence>-{4,}|\.{4,})\n(?P<code>.*?)\n(?P=fence)$",
-        (
-            (r"^/{4,}\n.*?\n/{4,}$|^//(?!/)[^\n]*\n", ""),
-            (r"^:!?[\w-]+!?:(?: [^\n]*)?\n", ""),
-            (r"^\[(?:\[[^\]\n]*\]|[#.%\"\w][^\]\n]*)\]\n", ""),
-            (r"^(?:={4,}|\*{4,}|_{4,}|--)\n", "\n"),
-            (
-                r"(?:link:|(?=https?://))(?:\+\+)?([^\s\[\]]+?)(?:\+\+)?\[([^\[\]\n]+?)\^?\]",
-                r"[\2](\1)",
-            ),
-            (r"link:([^\s\[\]]+)\[\]", r"\1"),
-            (r"(?:xref:[^\s\[\]]+\[|<<[^<>,\n]+, *)([^\[\]<>\n]+?)(?:\]|>>)", r"\1"),
-            (r"<<([^<>,\n]+)>>|xref:([^\s\[\]]+)\[\]", r"\1\2"),
-            (r"image::?([^\s\[\]]+)\[([^\[\],\n]*)[^\[\]\n]*\]", r"![\2](\1)"),
-            (r"`\+([^`\n]+)\+`", r"`\1`"),
-            (r"^\.(\w[^\n]*)$", r"\n\1\n"),
-            (r"^(\w[^\n]*?):: +(?=\S)", r"- \1: "),
-            (r"^(\*{1,5}) ", lambda item: f"{'  ' * (len(item[1]) - 1)}- "),
-            (r"^\.[ ]", "1. "),
-            (r"^\+$", ""),
-        ),
+        {
+            r"^/{4,}\n.*?\n/{4,}$|^//(?!/)[^\n]*\n": "",
+            r"^:!?[\w-]+!?:(?: [^\n]*)?\n": "",
+            r"^\[(?:\[[^\]\n]*\]|[#.%\"\w][^\]\n]*)\]\n": "",
+            r"^(?:={4,}|\*{4,}|_{4,}|--)\n": "\n",
+            r"(?:link:|(?=https?://))(?:\+\+)?([^\s\[\]]+?)(?:\+\+)?\[([^\[\]\n]+?)\^?\]": r"[\2](\1)",
+            r"link:([^\s\[\]]+)\[\]": r"\1",
+            r"(?:xref:[^\s\[\]]+\[|<<[^<>,\n]+, *)([^\[\]<>\n]+?)(?:\]|>>)": r"\1",
+            r"<<([^<>,\n]+)>>|xref:([^\s\[\]]+)\[\]": r"\1\2",
+            r"image::?([^\s\[\]]+)\[([^\[\],\n]*)[^\[\]\n]*\]": r"![\2](\1)",
+            r"`\+([^`\n]+)\+`": r"`\1`",
+            r"^\.(\w[^\n]*)$": r"\n\1\n",
+            r"^(\w[^\n]*?):: +(?=\S)": r"- \1: ",
+            r"^(\*{1,5}) ": lambda item: f"{'  ' * (len(item[1]) - 1)}- ",
+            r"^\.[ ]": "1. ",
+            r"^\+$": "",
+        },
     ),
     ".org": _Notation(
         r"^[ \t]*#\+begin_(?P<fence>src|example)(?:[ \t]+(?P<language>\w+))?[^\n]*\n"
         r"(?P<code>(?:(?!#\+begin_).)*?)\n[ \t]*#\+end_(?P=fence)",
-        (
-            (r"(?i)^[ \t]*:(?:properties|logbook):(?:(?!:properties:).)*?:end:\n", ""),
-            (r"^[ \t]*#[ \t][^\n]*\n", ""),
-            (r"(?i)^#\+title:[ \t]*([^\n]*)", r"# \1\n"),
-            (r"^[ \t]*#\+[^\n]*\n", ""),
-            (r"(?<!\|)\n(?=\|)", r"\n\n"),
-            (r"^\|-[-+]*\|$", lambda rule: rule[0].replace("+", "|")),
-            (r"(?<![ \t])[ \t]+:[\w@:]+:$", ""),
-            (r"^(\*+) ", lambda heading: f"\n{'#' * min(len(heading[1]), 6)} "),
-            (r"\[\[([^\[\]\n]+)\]\[([^\[\]\n]+)\]\]", r"[\2](\1)"),
-            (r"\[\[([^\[\]\n]+)\]\]", r"\1"),
-            (r"(?<![\w/])[=~]([^\s=~](?:[^=~\n]*[^\s=~])?)[=~](?![\w/])", r"`\1`"),
-        ),
+        {
+            r"(?i)^[ \t]*:(?:properties|logbook):(?:(?!:properties:).)*?:end:\n": "",
+            r"^[ \t]*#[ \t][^\n]*\n": "",
+            r"(?i)^#\+title:[ \t]*([^\n]*)": r"# \1\n",
+            r"^[ \t]*#\+[^\n]*\n": "",
+            r"(?<!\|)\n(?=\|)": r"\n\n",
+            r"^\|-[-+]*\|$": lambda rule: rule[0].replace("+", "|"),
+            r"(?<![ \t])[ \t]+:[\w@:]+:$": "",
+            r"^(\*+) ": lambda heading: f"\n{'#' * min(len(heading[1]), 6)} ",
+            r"\[\[([^\[\]\n]+)\]\[([^\[\]\n]+)\]\]": r"[\2](\1)",
+            r"\[\[([^\[\]\n]+)\]\]": r"\1",
+            r"(?<![\w/])[=~]([^\s=~](?:[^=~\n]*[^\s=~])?)[=~](?![\w/])": r"`\1`",
+        },
     ),
     ".wiki .mediawiki": _Notation(
         r"<(?P<fence>syntaxhighlight|source|pre)(?: lang=\"?(?P<language>\w+))?[^<>]*>\n?"
         r"(?P<code>(?:(?!<(?P=fence)\b).)*?)</(?P=fence)>",
-        (
-            (r"<ref\b[^<>]*/>|<!--(?:(?!<!--).)*?-->|__[A-Z]+__", ""),
-            (r"<ref\b[^<>]*>((?:(?!<ref\b).)*?)</ref>", r" (\1)"),
-            (r"\[\[(?:Category|Kategorie|Catégorie|カテゴリ):[^\[\]\n]*\]\]", ""),
-            (
-                r"\[\[(?:File|Image|ファイル|画像|Datei):([^\[\]|\n]*)(?:\|[^\[\]|\n]*)*?\|?([^\[\]|\n]*)\]\]",
-                r"![\2](\1)",
-            ),
-            (r"\[\[([^\[\]|\n]+)\|([^\[\]\n]+)\]\]", r"[\2](\1)"),
-            (r"\[\[([^\[\]|\n]+)\]\]", r"\1"),
-            (r"\[(\w+://[^\s\[\]]+) ([^\[\]\n]+)\]", r"[\2](\1)"),
-            (r"'''(.+?)'''", r"**\1**"),
-            (r"''(.+?)''", r"*\1*"),
-            (r"^# *(?=[^\s#*:])", "1. "),
-        ),
+        {
+            r"<ref\b[^<>]*/>|<!--(?:(?!<!--).)*?-->|__[A-Z]+__": "",
+            r"<ref\b[^<>]*>((?:(?!<ref\b).)*?)</ref>": r" (\1)",
+            r"\[\[(?:Category|Kategorie|Catégorie|カテゴリ):[^\[\]\n]*\]\]": "",
+            r"\[\[(?:File|Image|ファイル|画像|Datei):"
+            r"([^\[\]|\n]*)(?:\|[^\[\]|\n]*)*?\|?([^\[\]|\n]*)\]\]": r"![\2](\1)",
+            r"\[\[([^\[\]|\n]+)\|([^\[\]\n]+)\]\]": r"[\2](\1)",
+            r"\[\[([^\[\]|\n]+)\]\]": r"\1",
+            r"\[(\w+://[^\s\[\]]+) ([^\[\]\n]+)\]": r"[\2](\1)",
+            r"'''(.+?)'''": r"**\1**",
+            r"''(.+?)''": r"*\1*",
+            r"^# *(?=[^\s#*:])": "1. ",
+        },
     ),
 }
 _NOTATION_OF = {
@@ -114,10 +106,11 @@ _NOTATION_OF = {
 }
 
 
-def read_notation(file: Path) -> list[Part]:
+def read_notation(file: Path) -> Iterator[Part]:
     """A text as Markdown, by the ending of its name."""
     notation = _NOTATION_OF[file.suffix.lower()]
-    return [part._replace(text=_to_markdown(part.text, notation)) for part in read_text(file)]
+    for part in read_text(file):
+        yield part._replace(text=_to_markdown(part.text, notation))
 
 
 def _to_markdown(text: str, notation: _Notation) -> str:
@@ -132,7 +125,7 @@ def _to_markdown(text: str, notation: _Notation) -> str:
 
 
 def _without_code(text: str, notation: _Notation) -> str:
-    for pattern, replacement in notation.rules:
+    for pattern, replacement in notation.rules.items():
         text = re.sub(pattern, replacement, text, flags=_FLAGS)
     return re.sub(r"\n{3,}", "\n\n", text)
 

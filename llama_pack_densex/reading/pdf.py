@@ -18,8 +18,8 @@ from typing import Any
 from pypdfium2 import PdfDocument, raw  # type: ignore[import-untyped]
 
 from llama_pack_densex.reading.files import Part, titled
-from llama_pack_densex.reading.pdf_forms import Character, Field, insert_fields, read_fields
-from llama_pack_densex.reading.pdf_lines import Box, Line, around, find_lines
+from llama_pack_densex.reading.pdf_forms import Character, read_fields, with_fields
+from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, Lines, around, find_lines
 from llama_pack_densex.reading.pdf_order import is_upright, reading_order, turned, without_readings
 from llama_pack_densex.reading.pdf_paragraphs import find_wraps
 from llama_pack_densex.reading.pdf_tables import (
@@ -48,9 +48,8 @@ _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")
 
 
-def read_pages(file: Path) -> list[Part]:
+def read_pages(file: Path) -> Iterator[Part]:
     """The pages of a PDF, with its title, labels and the bookmarked section that all of a page is in."""
-    parts: list[Part] = []
     with _PDFIUM, closing(PdfDocument(file)) as document:
         if document.get_formtype() in _XFA:
             logger.warning("%s is an XFA form, %s", file, _XFA_ADVICE)
@@ -69,8 +68,7 @@ def read_pages(file: Path) -> list[Part]:
             for path in begun[number]:
                 text = _with_heading(text, path)
                 section = ", ".join(path)
-            parts.append(Part(text.strip("\n"), metadata, page))
-    return parts
+            yield Part(text.strip("\n"), metadata, page)
 
 
 def _joined_word(match: re.Match[str]) -> str:
@@ -93,7 +91,7 @@ class _Layout:
     """
 
     text: str
-    boxes: Mapping[int, Box]
+    boxes: Boxes
     tables: Sequence[PdfTable]
     wraps: Mapping[int, str]
     has_fonts: bool
@@ -128,20 +126,25 @@ def _page_texts(document: Any, file: Path) -> Iterator[str]:
 def _read_layout(document: Any, page: Any) -> _Layout:
     text_page = page.get_textpage()
     fields = [*read_fields(document, page)]
-    frames = find_frames(*_rulings(page))
+    frames = [*find_frames(*_rulings(page))]
     text = text_page.get_text_range()
     is_mapped = len(text) == text_page.count_chars() and not page.get_rotation()
     may_have_tables = bool(frames) or may_have_columns(text)
-    flat_texts = _flat_texts(page, text_page)
-    has_shape = fields or may_have_tables or bool(flat_texts) or _may_be_out_of_order(text_page)
+    flat_texts = [*_flat_texts(page, text_page)]
+    has_shape = fields or may_have_tables or flat_texts or _may_be_out_of_order(text_page)
     boxes = _boxes(text_page, text) if is_mapped and has_shape else {}
     wraps: dict[int, str] = {}
     if is_mapped and not fields:
         wraps = find_wraps(text, partial(_box_at, text_page), partial(_has_code_font, text_page))
-    text, boxes, origins = _with_fields(text, boxes, fields)
+    characters = with_fields(text, boxes, fields)
+    text = "".join(character.sign for character in characters)
+    if boxes:
+        boxes = {
+            place: character.box for place, character in enumerate(characters) if character.box
+        }
     tables: list[PdfTable] = []
     if may_have_tables:
-        tables = find_tables(text, boxes, frames, partial(_is_code, text_page, origins))
+        tables = find_tables(text, boxes, frames, partial(_is_code, text_page, characters))
     return _Layout(text, boxes, tables, wraps, all(map(_is_embedded, flat_texts)))
 
 
@@ -183,24 +186,22 @@ _FLAT = 0.1  # points; characters that have a shape are higher
 _ONE_CHARACTER = 4  # bytes, with the NUL at its end
 
 
-def _flat_texts(page: Any, text_page: Any) -> list[Any]:
+def _flat_texts(page: Any, text_page: Any) -> Iterator[Any]:
     """Text objects whose characters have no height: read from a scan, or in a font that is nowhere."""
-    flat_texts = []
     for text_object in page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT]):
         left, bottom, right, top = text_object.get_bounds()
         if left == right or top - bottom >= _FLAT:
             continue
         size = raw.FPDFTextObj_GetText(text_object, text_page, None, 0)
         if size > _ONE_CHARACTER:  # one may be a space
-            flat_texts.append(text_object)
-    return flat_texts
+            yield text_object
 
 
 def _is_embedded(text_object: Any) -> bool:
     return bool(raw.FPDFFont_GetIsEmbedded(raw.FPDFTextObj_GetFont(text_object)))
 
 
-# Forms and columns
+# Columns
 
 _LEAST_BESIDE = 3  # stretches of text that stand beside the one before them, as lines of columns do
 _LEAST_UPRIGHT = 2
@@ -216,32 +217,7 @@ def _may_be_out_of_order(text_page: Any) -> bool:
     return beside >= _LEAST_BESIDE or upright >= _LEAST_UPRIGHT
 
 
-def _with_fields(
-    text: str,
-    boxes: Mapping[int, Box],
-    fields: Sequence[Field],
-) -> tuple[str, dict[int, Box], dict[int, int]]:
-    """A page's text with the values of fields, where its characters stand, and where they were in
-    its text.
-    """
-    characters = [Character(sign, boxes.get(place), place) for place, sign in enumerate(text)]
-    insertions = insert_fields(fields, find_lines(text, boxes), len(text))
-    insertions.sort(key=lambda insertion: insertion.place)
-    for insertion in reversed(insertions):
-        characters[insertion.place : insertion.place] = insertion.characters
-    new_boxes: dict[int, Box] = {}
-    origins: dict[int, int] = {}
-    for place, (_, box, origin) in enumerate(characters):
-        if boxes and box:
-            new_boxes[place] = box
-            if origin is not None:
-                origins[place] = origin
-    return "".join(character.sign for character in characters), new_boxes, origins
-
-
-def _in_reading_order(
-    layout: _Layout, characters: Sequence[str], lines_of_tables: Sequence[Line]
-) -> str:
+def _in_reading_order(layout: _Layout, characters: Sequence[str], lines_of_tables: Lines) -> str:
     in_text_order = "".join(layout.wraps.get(place, text) for place, text in enumerate(characters))
     if not layout.boxes:
         return in_text_order
@@ -273,9 +249,10 @@ _MOST_SEGMENTS = 200  # of a path
 _FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt\d")
 
 
-def _is_code(text_page: Any, origins: Mapping[int, int], place: int) -> bool:
+def _is_code(text_page: Any, characters: Sequence[Character], place: int) -> bool:
     """Whether the character at a place is of a font for code; what was filled into a form is not."""
-    return place in origins and _has_code_font(text_page, origins[place])
+    origin = characters[place].origin
+    return origin is not None and _has_code_font(text_page, origin)
 
 
 def _has_code_font(text_page: Any, place: int) -> bool:

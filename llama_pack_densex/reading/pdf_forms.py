@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import POINTER, c_ushort, cast, create_string_buffer
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from pypdfium2 import raw  # type: ignore[import-untyped]
 
-from llama_pack_densex.reading.pdf_lines import Box, Line
+from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, Lines, find_lines
 from llama_pack_densex.text.tokens import on_one_line
 
 _HIDDEN = 1 | 2 | 32  # flags of annotations: invisible, hidden, not to be viewed
@@ -66,10 +67,11 @@ def _value(form: Any, annotation: Any, kind: int) -> str:
         return _MARKS[bool(raw.FPDFAnnot_IsChecked(form, annotation))]
     if kind in _CHOICES:
         count = raw.FPDFAnnot_GetOptionCount(form, annotation)
-        labels: list[str] = []
-        for option in range(count):
-            if raw.FPDFAnnot_IsOptionSelected(form, annotation, option):
-                labels.append(_string(raw.FPDFAnnot_GetOptionLabel, form, annotation, option))
+        labels = [
+            _string(raw.FPDFAnnot_GetOptionLabel, form, annotation, option)
+            for option in range(count)
+            if raw.FPDFAnnot_IsOptionSelected(form, annotation, option)
+        ]
         return ", ".join(labels) or _string(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
     is_secret = raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & _PASSWORD
     if kind != raw.FPDF_FORMFIELD_TEXTFIELD or is_secret:
@@ -101,57 +103,61 @@ class Character(NamedTuple):
     origin: int | None = None
 
 
-@dataclass(frozen=True)
-class Insertion:
-    """What is put into a page's text before a place; at its end where that is after the last one."""
-
-    place: int
-    text: str
-    box: Box
-
-    @property
-    def characters(self) -> Iterator[Character]:
-        """Its characters, beside one another in its box."""
-        width = min(self.box.width / len(self.text), self.box.size)
-        for number, sign in enumerate(self.text):
-            left = self.box.left + number * width
-            box = self.box._replace(left=left, right=left + width)
-            yield Character(sign, None if sign.isspace() else box)
-
-
 _FARTHEST_BESIDE = 300.0  # points from a label to its field
 _FARTHEST_BEHIND = 40.0  # points from a box to the label behind it
 _FARTHEST_ABOVE = 1.5  # of the size of a label's characters
 _FAR = 100.0  # points from a label, so that one above is nearer
 
 
-def insert_fields(fields: Sequence[Field], lines: Sequence[Line], end: int) -> list[Insertion]:
-    """Where the values of fields go: behind their labels, before those of boxes, else to the end."""
-    insertions: list[Insertion] = []
-    for field in fields:
-        behind = _behind(field, lines) if field.is_box else None
-        label = _before(field, lines)
-        if behind and (label is None or _gap(field, behind) <= _gap(field, label)):
-            insertions.append(Insertion(behind.places[0], f"{field.value} ", field.box))
-        elif label:
-            insertions.append(Insertion(label.places[-1] + 1, f" {field.value}", field.box))
-        else:
-            name = f"{field.name}: " if field.name else ""
-            insertions.append(Insertion(end, f"\n{name}{field.value}", field.box))
-    return insertions
+def with_fields(text: str, boxes: Boxes, fields: Sequence[Field]) -> list[Character]:
+    """The characters of a page with the values of its fields among them.
+
+    Args:
+        text: The page's text.
+        boxes: Where its characters stand; empty where that cannot be told.
+        fields: The fields.
+    """
+    characters = [Character(sign, boxes.get(place), place) for place, sign in enumerate(text)]
+    lines = find_lines(text, boxes)
+    insertions = [(*_insertion(field, lines, len(text)), field.box) for field in fields]
+    in_order = sorted(insertions, key=itemgetter(0))
+    for place, value, box in reversed(in_order):
+        characters[place:place] = _written(value, box)
+    return characters
+
+
+def _insertion(field: Field, lines: Lines, end: int) -> tuple[int, str]:
+    """Before which place a value goes: behind its label, that of a box before it, else to the end."""
+    behind = _behind(field, lines) if field.is_box else None
+    label = _before(field, lines)
+    if behind and (label is None or _gap(field, behind) <= _gap(field, label)):
+        return behind.places[0], f"{field.value} "
+    if label:
+        return label.places[-1] + 1, f" {field.value}"
+    name = f"{field.name}: " if field.name else ""
+    return end, f"\n{name}{field.value}"
+
+
+def _written(value: str, box: Box) -> Iterator[Character]:
+    """The characters of a value, beside one another in a box."""
+    width = min(box.width / len(value), box.size)
+    for number, sign in enumerate(value):
+        left = box.left + number * width
+        own_box = box._replace(left=left, right=left + width)
+        yield Character(sign, None if sign.isspace() else own_box)
 
 
 def _gap(field: Field, line: Line) -> float:
     return max(field.box.left - line.box.right, line.box.left - field.box.right, 0.0)
 
 
-def _behind(field: Field, lines: Sequence[Line]) -> Line | None:
+def _behind(field: Field, lines: Lines) -> Line | None:
     behind = [line for line in lines if _is_beside(field, line) and line.box.x > field.box.right]
     nearest = min(behind, key=lambda line: _gap(field, line), default=None)
     return nearest if nearest and _gap(field, nearest) <= _FARTHEST_BEHIND else None
 
 
-def _before(field: Field, lines: Sequence[Line]) -> Line | None:
+def _before(field: Field, lines: Lines) -> Line | None:
     """The label of a field: to its left, or close above it."""
     left = [line for line in lines if _is_beside(field, line) and line.box.x < field.box.left]
     nearest = min(left, key=lambda line: _gap(field, line), default=None)

@@ -5,12 +5,12 @@ Coordinates are in points from the top left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-_Item = TypeVar("_Item")
+from llama_pack_densex.reading.tables import runs
 
 HYPHENS = ("\x02", "\ufffe")
 """What PDFium puts for a hyphen that parts a word at the end of a line."""
@@ -61,6 +61,10 @@ class Box(NamedTuple):
         return max(other.left - self.right, self.left - other.right)
 
 
+Boxes = Mapping[int, Box]
+"""Where characters stand, by their places in a page's text, without white space."""
+
+
 @dataclass(frozen=True, eq=False)
 class Line:
     """A stretch of a line without a wide gap.
@@ -76,20 +80,10 @@ class Line:
     box: Box
 
 
-def runs(
-    items: Iterable[_Item], goes_on: Callable[[list[_Item], _Item], bool]
-) -> list[list[_Item]]:
-    """Items in order, parted where one does not go on with the run before it."""
-    parted: list[list[_Item]] = []
-    for item in items:
-        if parted and goes_on(parted[-1], item):
-            parted[-1].append(item)
-        else:
-            parted.append([item])
-    return parted
+Lines = Sequence[Line]
 
 
-def find_lines(text: str, boxes: Mapping[int, Box]) -> list[Line]:
+def find_lines(text: str, boxes: Boxes) -> list[Line]:
     """The lines of a page in the order of its text.
 
     Args:
@@ -121,7 +115,7 @@ def right_of(lines: Iterable[Line]) -> float:
     return max(line.box.right for line in lines)
 
 
-def around(boxes: Mapping[int, Box], places: Collection[int]) -> Box:
+def around(boxes: Boxes, places: Collection[int]) -> Box:
     """The box around the characters at some places."""
     lefts, tops, rights, bottoms = zip(*(boxes[place] for place in places), strict=True)
     return Box(min(lefts), min(tops), max(rights), max(bottoms))

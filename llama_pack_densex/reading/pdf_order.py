@@ -7,18 +7,18 @@ it cannot be told from a table, they stay as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise, zip_longest
 from statistics import median
 
-from llama_pack_densex.reading.pdf_lines import Box, Line, right_of, rows_of
+from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, Lines, right_of, rows_of
 
 # Upright text
 
 _LEAST_UPRIGHT = 6  # characters below others: fewer are parts of a drawing
 
 
-def is_upright(boxes: Mapping[int, Box]) -> bool:
+def is_upright(boxes: Boxes) -> bool:
     """Whether most characters stand below the one before them."""
     down = across = 0
     for (place, box), (next_place, next_box) in pairwise(boxes.items()):
@@ -40,7 +40,7 @@ _READING_SIZE = 0.6  # of the size of lines
 _READING = re.compile(r"[ぁ-ゖァ-ヺー\s]+")
 
 
-def without_readings(lines: Sequence[Line]) -> list[Line]:
+def without_readings(lines: Lines) -> list[Line]:
     """Upright lines without those of small kana, which tell how kanji are read."""
     usual = median(line.box.size for line in lines)
     smallest = _READING_SIZE * usual
@@ -62,7 +62,7 @@ _OUT_OF_ORDER = 0.2  # share of the lines that stand before the one that is read
 _INNER_STOP = re.compile(r"[、。，．！？].")
 
 
-def reading_order(lines: Sequence[Line], upright: bool) -> list[list[Line]]:
+def reading_order(lines: Lines, upright: bool) -> list[list[Line]]:
     """Lines in the order in which they are read, each with what stands beside it in its column.
 
     Args:
@@ -83,7 +83,7 @@ def reading_order(lines: Sequence[Line], upright: bool) -> list[list[Line]]:
     return list(filter(None, ordered))
 
 
-def _is_out_of_order(places: Sequence[int], rows: Sequence[Sequence[Line]]) -> bool:
+def _is_out_of_order(places: Sequence[int], rows: Sequence[Lines]) -> bool:
     """Whether too many lines stand before the one that is read before them.
 
     Args:
@@ -107,13 +107,14 @@ def _put_in_order(
         ordered[place] = row
 
 
-def _regions(lines: Sequence[Line]) -> Iterator[_Columns]:
+def _regions(lines: Lines) -> Iterator[_Columns]:
     """The columns of each stretch of a page in which the same gaps part them."""
     columns: _Columns = []
     by_height = sorted(lines, key=lambda line: (line.box.top, line.box.left))
     for line, following in zip_longest(by_height, by_height[1:]):
         merged = _with_line(columns, line)
-        begins_columns = len(merged) == 1 and following and _is_beside(line, following)
+        is_beside_next = following and line.box.gap_beside(following.box) > 0
+        begins_columns = len(merged) == 1 and is_beside_next
         joins_columns = len(merged) < len(columns) and all(
             len(column) >= _LEAST_LINES for column in columns
         )
@@ -137,12 +138,8 @@ def _with_line(columns: _Columns, line: Line) -> _Columns:
     return sorted([*apart, joined], key=_left)
 
 
-def _left(column: Sequence[Line]) -> float:
+def _left(column: Lines) -> float:
     return min(line.box.left for line in column)
-
-
-def _is_beside(line: Line, other: Line) -> bool:
-    return line.box.gap_beside(other.box) > 0
 
 
 def _are_prose(columns: _Columns) -> bool:
@@ -152,7 +149,7 @@ def _are_prose(columns: _Columns) -> bool:
     return all(map(_is_prose, columns))
 
 
-def _is_prose(column: Sequence[Line]) -> bool:
+def _is_prose(column: Lines) -> bool:
     width = right_of(column) - _left(column)
     lines = [line for line in column if line.text]
     if not lines:

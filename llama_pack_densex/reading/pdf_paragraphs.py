@@ -61,8 +61,8 @@ class _TextLine:
 
     @property
     def letter_width(self) -> float:
-        """How wide a letter is; of wide ones, half of it."""
-        return self.box.width / (len(self.text) + len(WIDE.findall(self.text)))
+        """How wide a letter is, in heights of the line; of wide ones, half of it."""
+        return self.box.width / (len(self.text) + len(WIDE.findall(self.text))) / self.box.size
 
     def is_as_large_as(self, other: _TextLine) -> bool:
         """Whether it is of the same font size as another one, as far as can be told."""
@@ -119,8 +119,7 @@ class _Page:
 
     def __init__(self, lines: Sequence[_TextLine]) -> None:
         self._lines = lines
-        letter_widths = [line.letter_width / line.box.size for line in lines]
-        self._letter_width = median([*letter_widths, _USUAL_LETTER])
+        self._letter_width = median([*(line.letter_width for line in lines), _USUAL_LETTER])
         pairs = pairwise(lines)
         self._steps = [_step(above, below) for above, below in pairs if _may_be_next(above, below)]
 
@@ -139,7 +138,7 @@ class _Page:
 
     def _has_wide_gaps(self, line: _TextLine) -> bool:
         usual = min(self._letter_width, _USUAL_LETTER)
-        return line.letter_width / line.box.size > _WIDE_GAPS * usual
+        return line.letter_width > _WIDE_GAPS * usual
 
     def _is_full(self, above: _TextLine, below: _TextLine) -> bool:
         """Whether the first word of a line had no room on the line above it."""

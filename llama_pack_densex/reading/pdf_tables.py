@@ -14,7 +14,7 @@ from functools import cache, partial
 from itertools import chain, dropwhile, pairwise, product
 from typing import NamedTuple
 
-from llama_pack_densex.reading.pdf_lines import Box, Line, right_of, rows_of, runs
+from llama_pack_densex.reading.pdf_lines import Boxes, Line, right_of, rows_of
 from llama_pack_densex.reading.tables import (
     Cell,
     Grid,
@@ -23,8 +23,9 @@ from llama_pack_densex.reading.tables import (
     is_figure,
     read_header,
     rows_with_text,
+    runs,
 )
-from llama_pack_densex.text.tokens import LEADER, on_one_line
+from llama_pack_densex.text.tokens import LEADER, on_one_line, words
 
 # Marks of hyphenation, what broken fonts leave, and spaces behind a currency's sign.
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]\s*|(?<=[$€£¥￥(△▲]) +(?=\d)")
@@ -70,7 +71,7 @@ class PdfTable(NamedTuple):
 
 def find_tables(
     text: str,
-    boxes: Mapping[int, Box],
+    boxes: Boxes,
     frames: Iterable[Frame],
     is_code: Callable[[int], bool],
 ) -> list[PdfTable]:
@@ -109,6 +110,11 @@ _MOST_RULINGS = 2_000  # of a page: what has more is a drawing
 _LONGEST_CELL = 600  # characters
 _MANY_LINES = 3  # of text in each cell: several rows that no line parts
 
+_Positions = Sequence[float]
+"""How far down or right lines are, in order."""
+
+_Rulings = Sequence[Ruling]
+
 _Slot = tuple[float, float]
 """How far down and right a row and a column begin."""
 
@@ -124,16 +130,15 @@ class Frame(NamedTuple):
         cells: For each row and column the first one of its cell, which may span several.
     """
 
-    xs: Sequence[float]
-    ys: Sequence[float]
+    xs: _Positions
+    ys: _Positions
     cells: _Cells
 
 
-def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]:
+def find_frames(across: _Rulings, down: _Rulings) -> Iterator[Frame]:
     """The lines down that are beside one another, with those across them, as what may rule a table."""
     if len(across) + len(down) > _MOST_RULINGS:
-        return []
-    frames: list[Frame] = []
+        return
     for columns in runs(sorted(down, key=lambda ruling: ruling.start), _is_beside):
         top = columns[0].start
         bottom = max(ruling.end for ruling in columns)
@@ -143,11 +148,10 @@ def find_frames(across: Sequence[Ruling], down: Sequence[Ruling]) -> list[Frame]
         ends = (end for _, *both_ends in rows for end in both_ends)
         xs = _distinct([*(ruling.position for ruling in columns), *ends])
         ys = _distinct([top, bottom, *(ruling.position for ruling in rows)])
-        frames.append(Frame(xs, ys, _cells(columns, rows, xs, ys)))
-    return frames
+        yield Frame(xs, ys, _cells(columns, rows, xs, ys))
 
 
-def _is_beside(run: Sequence[Ruling], ruling: Ruling) -> bool:
+def _is_beside(run: _Rulings, ruling: Ruling) -> bool:
     return ruling.start <= max(other.end for other in run) + _TOUCHING
 
 
@@ -156,15 +160,15 @@ def _distinct(values: Iterable[float]) -> list[float]:
     return [run[0] for run in touching]
 
 
-def _from_until(first: float, end: float, values: Sequence[float]) -> list[float]:
+def _from_until(first: float, end: float, values: _Positions) -> list[float]:
     return [value for value in values if first <= value < end]
 
 
 def _cells(
-    columns: Sequence[Ruling],
-    rows: Sequence[Ruling],
-    xs: Sequence[float],
-    ys: Sequence[float],
+    columns: _Rulings,
+    rows: _Rulings,
+    xs: _Positions,
+    ys: _Positions,
 ) -> _Cells:
     """For each row and column the first one of its cell; none where cells overlap, as in a drawing."""
     below = cache(partial(_crossing, rows, ys))
@@ -182,7 +186,7 @@ def _cells(
     return cells if len(cells) == (len(xs) - 1) * (len(ys) - 1) else {}
 
 
-def _crossing(rulings: Sequence[Ruling], places: Sequence[float], middle: float) -> list[float]:
+def _crossing(rulings: _Rulings, places: _Positions, middle: float) -> list[float]:
     """The places of the lines that pass a row or column, by its middle; the outermost always do."""
     crossing = {places[0], places[-1]}
     for ruling in rulings:
@@ -191,7 +195,7 @@ def _crossing(rulings: Sequence[Ruling], places: Sequence[float], middle: float)
     return sorted(crossing)
 
 
-def _ruled_table(text: str, boxes: Mapping[int, Box], frame: Frame) -> PdfTable | None:
+def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
     """The table in a frame; None for boxes of text, for drawings, and where no lines part rows."""
     places: defaultdict[_Slot, set[int]] = defaultdict(set)
     line_ys: defaultdict[_Slot, list[float]] = defaultdict(list)
@@ -218,7 +222,7 @@ def _is_table(grid: Grid) -> bool:
     return len(full) > 1 and is_filled and max(map(len, texts)) <= _LONGEST_CELL
 
 
-def _has_unparted_rows(line_ys: Mapping[_Slot, Sequence[float]]) -> bool:
+def _has_unparted_rows(line_ys: Mapping[_Slot, _Positions]) -> bool:
     """Whether all cells of a row have as many lines of text as several rows would."""
     lines: defaultdict[float, list[int]] = defaultdict(list)
     for (row, _), of_cell in line_ys.items():
@@ -239,8 +243,8 @@ _MOST_OTHER_LINES = 2  # without figures, between two with figures
 _MOST_LINES_ABOVE = 5  # of a header and the first section's name
 _MOST = 0.7  # share of a column's cells
 _LONG_LINE = 18.0  # of the size of characters: as long as those in columns of prose
-_NIL = ("-", "–", "—", "―", "−", "n/a", "N/A")
-_SIGNS = ("$", "€", "£", "¥", "￥", "(", "△", "▲")
+_NIL = words("- – — ― − n/a N/A")
+_SIGNS = "$€£¥￥(△▲"
 _FIGURE_AT_END = r"(?:^|[\s$€£¥￥(△▲−-])\d[\d.,]*[)）%％円]?[^\S\n]*$"
 _FIGURES_IN_LINES = re.compile(rf"(?m)(?:{_FIGURE_AT_END}(?:\n.*){{1,3}}?){{2}}{_FIGURE_AT_END}")
 
@@ -257,7 +261,7 @@ _Columns = Sequence[tuple[float, float]]
 """Where columns begin and end."""
 
 
-def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
+def _aligned_tables(text: str, boxes: Boxes) -> Iterator[PdfTable]:
     lines = rows_of(_pieces(text, boxes))
     rows = [number for number, line in enumerate(lines) if _has_figures(line)]
     for stretch in runs(rows, lambda run, number: _is_near(lines, run[-1], number)):
@@ -269,7 +273,7 @@ def _aligned_tables(text: str, boxes: Mapping[int, Box]) -> Iterator[PdfTable]:
             yield PdfTable(_grid(table, columns), places, [left for left, _ in columns])
 
 
-def _pieces(text: str, boxes: Mapping[int, Box]) -> Iterator[Line]:
+def _pieces(text: str, boxes: Boxes) -> Iterator[Line]:
     def goes_on(run: list[int], place: int) -> bool:
         if place == run[-1] + 1:  # PDFium puts spaces into gaps
             return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
@@ -23,7 +24,7 @@ logger = plain_logger(__name__)
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*\r?(?:\n|\Z)")
 
 
-def read_text(file: Path) -> list[Part]:
+def read_text(file: Path) -> Iterator[Part]:
     """A text without its front matter, which is metadata."""
     text = decode_file(file)
     if text.startswith("{\\rtf") or file.suffix.lower() == ".mbox":
@@ -31,9 +32,10 @@ def read_text(file: Path) -> list[Part]:
         raise UnreadableFileError(file, reason)
     front = _FRONT_MATTER.match(text)
     metadata = _front_matter(file, front[1]) if front else None
-    if front is None or metadata is None:
-        return [Part(text, {})]
-    return [Part(text[front.end() :], metadata)]
+    if front and metadata is not None:
+        yield Part(text[front.end() :], metadata)
+    else:
+        yield Part(text)
 
 
 def _front_matter(file: Path, front: str) -> dict[str, Any] | None:
@@ -57,11 +59,14 @@ def _front_matter(file: Path, front: str) -> dict[str, Any] | None:
         return None
 
 
-def read_mail(file: Path) -> list[Part]:
+def read_mail(file: Path) -> Iterator[Part]:
     """A message with its subject for a title, or a page that a browser saved as one."""
     message = message_from_bytes(file.read_bytes(), policy=default)
-    named = [key for key in ("subject", "from", "to", "date") if message[key]]
-    header = {key: strip_surrogates(on_one_line(str(message[key]))) for key in named}
+    header = {
+        key: strip_surrogates(on_one_line(str(message[key])))
+        for key in ("subject", "from", "to", "date")
+        if message[key]
+    }
     title = header.pop("subject", "")
     text = _mail_text(file, message)
     attachments = sum(part.is_attachment() for part in message.walk())
@@ -70,7 +75,7 @@ def read_mail(file: Path) -> list[Part]:
     lines = "\n".join(f"{key.capitalize()}: {value}" for key, value in header.items())
     blocks = [title and f"# {title}", lines, text]
     metadata = {**header, "title": title} if title else header
-    return [Part("\n\n".join(filter(None, blocks)), metadata)]
+    yield Part("\n\n".join(filter(None, blocks)), metadata)
 
 
 def _mail_text(file: Path, message: EmailMessage) -> str:
@@ -86,19 +91,20 @@ def _mail_text(file: Path, message: EmailMessage) -> str:
     return text
 
 
-def read_subtitles(file: Path) -> list[Part]:
+def read_subtitles(file: Path) -> Iterator[Part]:
     """What is said, and by whom where that is marked, in lines without the times."""
     text = re.sub(r"<v[.\w]* ([^<>]*)>", r"\1: ", decode_file(file))
     lines = re.sub(
         r"(?m)<[^<>]*>|^(?:WEBVTT.*|(?:\d+[^\S\n]*\n)?.* --> .*)$", "", text
     ).splitlines()
-    return [Part("\n".join(filter(None, lines)), {})]
+    yield Part("\n".join(filter(None, lines)))
 
 
-def read_notebook(file: Path) -> list[Part]:
+def read_notebook(file: Path) -> Iterator[Part]:
     """The cells of a Jupyter notebook, without their outputs."""
-    blocks: list[str] = []
-    for cell in json.loads(decode_file(file))["cells"]:
-        text = "".join(cell["source"])
-        blocks.append(f"```\n{text}\n```" if cell["cell_type"] == "code" else text)
-    return [Part("\n\n".join(blocks), {})]
+    yield Part("\n\n".join(map(_cell_text, json.loads(decode_file(file))["cells"])))
+
+
+def _cell_text(cell: dict[str, Any]) -> str:
+    text = "".join(cell["source"])
+    return f"```\n{text}\n```" if cell["cell_type"] == "code" else text

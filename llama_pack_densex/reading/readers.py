@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from zipfile import ZipFile, ZipInfo, is_zipfile
@@ -40,17 +40,14 @@ _UNSEEN = [
     "last_accessed_date",
 ]
 
-_Files = Iterable[tuple[Path, str]]
 
-
-def read_files(files: FoundFiles, track: Callable[[_Files], _Files] = iter) -> Iterator[Document]:
+def read_files(files: FoundFiles) -> Iterator[Document]:
     """Read the files that were found, one by one; those that cannot be read join the unreadable ones.
 
     Args:
         files: What `find_files` returns.
-        track: Goes through the files, with their ids, and may show how far it is.
     """
-    for path, document_id in track(files.files.items()):
+    for path, document_id in files.files.items():
         try:
             yield from read_file(path, document_id)
         except UnreadableFileError as error:
@@ -74,7 +71,7 @@ def read_file(path: Path, document_id: str) -> list[Document]:
             missing, and the message says what to install.
     """
     try:
-        parts = _read_parts(path)
+        parts = list(_read_parts(path))
         of_file = default_file_metadata_func(str(path))
     except UnreadableFileError:
         raise
@@ -102,7 +99,7 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     ]
 
 
-def _read_parts(path: Path) -> list[Part]:
+def _read_parts(path: Path) -> Iterator[Part]:
     str(path).encode("utf-8")
     if path.exists() and not path.is_file():  # a pipe would be waited for
         raise UnreadableFileError(path, "is no regular file")
@@ -115,8 +112,7 @@ def _read_parts(path: Path) -> list[Part]:
     readers = (reader for suffixes, reader in READERS.items() if suffix in suffixes.split())
     module, function = next(readers, "plain.read_text").split(".")
     reading = import_module(f"llama_pack_densex.reading.{module}")
-    parts: list[Part] = getattr(reading, function)(path)
-    return parts
+    yield from getattr(reading, function)(path)
 
 
 # Archives

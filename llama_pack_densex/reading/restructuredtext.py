@@ -14,7 +14,7 @@ from llama_pack_densex.reading.files import Part
 from llama_pack_densex.reading.plain import read_text
 from llama_pack_densex.reading.tables import pipe_table
 from llama_pack_densex.text.sentences import WIDE
-from llama_pack_densex.text.tokens import on_one_line
+from llama_pack_densex.text.tokens import on_one_line, words
 
 _MOST_LINES = 1_000  # of a table whose lower border is looked for
 _BLOCK = re.compile(
@@ -28,15 +28,13 @@ _BLOCK = re.compile(
 )
 _OPTION = re.compile(r"(?m)^ *:([\w-]+):( .*)?$")
 _FENCED = re.compile(r"(?ms)^( *```.*?^ *```$)")
-_CODE = (
-    "code", "code-block", "doctest", "math", "parsed-literal", "productionlist", "prompt", "sourcecode",
-    "testcode", "testoutput",
-)  # fmt: skip
-_UNSAID = (
-    "contents", "currentmodule", "highlight", "image", "include", "index", "literalinclude", "meta",
-    "module", "moduleauthor", "raw", "replace", "role", "sectionauthor", "tabularcolumns", "testsetup",
-    "toctree",
-)  # fmt: skip
+_CODE = words(
+    "code code-block doctest math parsed-literal productionlist prompt sourcecode testcode testoutput"
+)
+_UNSAID = words(
+    "contents currentmodule highlight image include index literalinclude meta module moduleauthor raw replace"
+    " role sectionauthor tabularcolumns testsetup toctree"
+)
 _BOXES = {
     "attention": "Attention",
     "caution": "Caution",
@@ -58,43 +56,42 @@ _OF_VERSIONS = {
 }
 _TITLED = ("admonition", "rubric", "sidebar", "topic")
 _DELIMITERS = {"tab": "\t", "space": " "}
-_IN_LINES = (
-    (r"`([^`<]{1,500}?)\s*<([^<>`\s]+)>`__?", r"[\1](\2)"),
-    (r"(?<![\w`]):[\w:+-]{1,60}:`([^`<]+?)\s*<[^<>`]+>`", r"\1"),
-    (r"(?<![\w`]):(?:doc|numref|ref|term):`([^`]+)`", r"\1"),
-    (r"(?<![\w`]):[\w:+-]{1,60}:`[~!]?([^`]+)`", r"`\1`"),
-    (r"(?<![\w`])`([^`<>]{1,200})`_(?!\w)", r"[\1][]"),
-    (r"\[#?([\w.-]+)\]_(?!\w)", r"[^\1]"),
-    (r"``(.+?)``", r"`\1`"),
-    (r"(?m)^\.\. \[#?([\w.-]+)\] ", r"[^\1]: "),
-    (r"(?m)^ *\.\. _`?([^`:\n]+)`?: +(\S+)$", r"[\1]: \2"),
-    (r"(?m)^ *\.\. _.*:(?: .*)?$", ""),
-    (r"(?m)^( *)#\. ", r"\g<1>1. "),
-    (r"\\ ", ""),
-    (r"(?m)^( *):(\w[\w ,*.-]*): +(?=\S)", r"\1- \2: "),
-)
+_IN_LINES = {
+    r"`([^`<]{1,500}?)\s*<([^<>`\s]+)>`__?": r"[\1](\2)",
+    r"(?<![\w`]):[\w:+-]{1,60}:`([^`<]+?)\s*<[^<>`]+>`": r"\1",
+    r"(?<![\w`]):(?:doc|numref|ref|term):`([^`]+)`": r"\1",
+    r"(?<![\w`]):[\w:+-]{1,60}:`[~!]?([^`]+)`": r"`\1`",
+    r"(?<![\w`])`([^`<>]{1,200})`_(?!\w)": r"[\1][]",
+    r"\[#?([\w.-]+)\]_(?!\w)": r"[^\1]",
+    r"``(.+?)``": r"`\1`",
+    r"(?m)^\.\. \[#?([\w.-]+)\] ": r"[^\1]: ",
+    r"(?m)^ *\.\. _`?([^`:\n]+)`?: +(\S+)$": r"[\1]: \2",
+    r"(?m)^ *\.\. _.*:(?: .*)?$": "",
+    r"(?m)^( *)#\. ": r"\g<1>1. ",
+    r"\\ ": "",
+    r"(?m)^( *):(\w[\w ,*.-]*): +(?=\S)": r"\1- \2: ",
+}
+
+_Match = re.Match[str]
+"""What `_BLOCK` matches."""
 
 
-def read_restructuredtext(file: Path) -> list[Part]:
+def read_restructuredtext(file: Path) -> Iterator[Part]:
     """A text in reStructuredText as Markdown; its headings stay, which are known in both."""
-    return [part._replace(text=to_markdown(part.text)) for part in read_text(file)]
+    for part in read_text(file):
+        yield part._replace(text=_to_markdown(part.text))
 
 
-def to_markdown(text: str) -> str:
-    """reStructuredText as Markdown.
-
-    Args:
-        text: The text.
-    """
+def _to_markdown(text: str) -> str:
     lines = [line.rstrip() for line in text.expandtabs().splitlines()]
     parts = _FENCED.split(_BLOCK.sub(_block, "\n".join([*lines, ""])))  # text and code take turns
-    for pattern, replacement in _IN_LINES:
+    for pattern, replacement in _IN_LINES.items():
         parts[::2] = [re.sub(pattern, replacement, part) for part in parts[::2]]
     parts[::2] = [re.sub(r"\n{3,}", "\n\n", part) for part in parts[::2]]
     return "".join(parts).lstrip("\n")
 
 
-def _block(block: re.Match[str]) -> str:
+def _block(block: _Match) -> str:
     if block["comment"]:
         return ""
     if block["term"] and not _may_define(block):
@@ -112,7 +109,7 @@ def _block(block: re.Match[str]) -> str:
     return indent(f"{text.strip()}\n", block["indent"]) + between
 
 
-def _may_define(block: re.Match[str]) -> bool:
+def _may_define(block: _Match) -> bool:
     """Whether a term stands below a blank line, or below another definition."""
     start = block.string.rfind("\n", 0, max(block.start() - 1, 0)) + 1
     above = block.string[start : block.start()]
@@ -141,7 +138,7 @@ def _described(signature: str, description: str) -> str:
     return f"<details>\n{title}\n\n{description}\n\n</details>"
 
 
-def _directive(block: re.Match[str]) -> str:
+def _directive(block: _Match) -> str:
     name = block["name"]
     argument = (block["argument"] or "").strip()
     head, _, body = f"\n{dedent(block['body'])}".partition("\n\n")
@@ -190,7 +187,7 @@ def _table(name: str, options: dict[str, str], body: str) -> str:
 
 def _markdown_table(header: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> str:
     """A table below the names of its columns, which are empty where it has none."""
-    width = max(map(len, (*header, *rows)), default=0)
+    width = max(map(len, rows), default=0)
     columns = [*zip_longest(*header, fillvalue="")] or [()] * width
     names = [" ".join(dict.fromkeys(filter(None, column))) for column in columns]
     return pipe_table(names, rows) if rows else ""
@@ -224,7 +221,7 @@ def _separated_rows(text: str, options: dict[str, str]) -> Iterator[list[str]]:
             yield [*map(on_one_line, row)]
 
 
-def _simple_table(table: re.Match[str]) -> str:
+def _simple_table(table: _Match) -> str:
     """A table whose columns are below the parts of its border."""
     border = table["border"]
     starts = [part.start() for part in re.finditer("=+", border)]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
-from io import BytesIO
-from itertools import chain, groupby, pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from pathlib import Path
+from statistics import mode
 from typing import Any
 from zipfile import ZipFile
 
 from llama_pack_densex.reading.encoding import decode_file
-from llama_pack_densex.reading.files import Part, UnreadableFileError
+from llama_pack_densex.reading.files import Part, UnreadableFileError, packed
 from llama_pack_densex.reading.tables import (
     Cell,
     Grid,
@@ -27,6 +27,7 @@ from llama_pack_densex.reading.tables import (
     record,
     row_texts,
     rows_with_text,
+    runs,
     take_form,
 )
 from llama_pack_densex.text.terminal import plain_logger
@@ -40,7 +41,7 @@ _MOST_HEADER_ROWS = 6
 _SAMPLE = 10_000  # characters by which the delimiter is detected
 
 
-def read_csv(file: Path) -> list[Part]:
+def read_csv(file: Path) -> Iterator[Part]:
     """The rows of a CSV file as records."""
     text = decode_file(file).removeprefix("\ufeff")
     named = _NAMED_DELIMITER.match(text)
@@ -51,13 +52,14 @@ def read_csv(file: Path) -> list[Part]:
     titles = _count_titles(table)
     if _has_no_names(table[titles:]):
         lines = (" ".join(filter(None, row)) for row in table)
-        return [Part("\n\n".join(filter(None, lines)), {})]
+        yield Part("\n\n".join(filter(None, lines)))
+        return
     places: Places = {}
     for y, row in enumerate(table):
         for x, content in enumerate([f"{delimiter} ".join(row)] if y < titles else row):
             if content:
                 places[y, x] = Cell(content)
-    return [Part(_to_records(places, has_forms=False), {})]
+    yield Part(_to_records(places, has_forms=False))
 
 
 # CSV
@@ -113,10 +115,10 @@ def _read_csv(text: str, delimiter: str, has_escapes: bool) -> tuple[int, list[l
 
 def _count_titles(table: Sequence[Sequence[str]]) -> int:
     """How many lines stand above the names of columns: none of them has as many cells as the rows have."""
-    sizes = Counter(len(row) for row in table if len(row) > 1)
+    sizes = [len(row) for row in table if len(row) > 1]
     if not sizes:
         return 0
-    (size, _), *_ = sizes.most_common(1)
+    size = mode(sizes)
     first = next(y for y, row in enumerate(table) if len(row) == size)
     names, *rows = table[first:]
     are_names = not any(map(is_figure, names))
@@ -155,7 +157,7 @@ def _count_on(numbers: Sequence[float]) -> bool:
     return steps == {1} or (len(steps) == 1 and len(numbers) > 2)
 
 
-def read_workbook(file: Path) -> list[Part]:
+def read_workbook(file: Path) -> Iterator[Part]:
     """The sheets of an Excel file as records, each below its name, with that as its page."""
     from openpyxl import load_workbook  # type: ignore[import-untyped]
 
@@ -169,17 +171,14 @@ def read_workbook(file: Path) -> list[Part]:
     marked = {name: _mark_unkept(part, counts_anew) for name, part in worksheets.items()}
     with warnings.catch_warnings():  # of what would not be written again
         warnings.simplefilter("ignore")
-        book = load_workbook(_archive({**contents, **marked}), data_only=True, rich_text=True)
+        book = load_workbook(packed({**contents, **marked}), data_only=True, rich_text=True)
     _warn_of_unkept(file, book)
-    parts: list[Part] = []
     for sheet in book.worksheets:
         tables = _parted(_sheet_places(sheet))
         records = (_to_records(places, has_forms=True) for places in tables)
         text = "\n\n\n".join(filter(None, records))
-        parts.append(
-            Part(text and f"# {sheet.title}\n\n{text}", {"page_label": sheet.title}, sheet.title)
-        )
-    return parts
+        text = text and f"# {sheet.title}\n\n{text}"
+        yield Part(text, {"page_label": sheet.title}, sheet.title)
 
 
 def _count_merged(worksheet: bytes) -> int:
@@ -187,14 +186,6 @@ def _count_merged(worksheet: bytes) -> int:
 
     spans = (range_boundaries(span.decode()) for span in _MERGED.findall(worksheet))
     return sum((right - left + 1) * (bottom - top + 1) for left, top, right, bottom in spans)
-
-
-def _archive(contents: Mapping[str, bytes]) -> BytesIO:
-    archive = BytesIO()
-    with ZipFile(archive, "w") as opened:
-        for name, part in contents.items():
-            opened.writestr(name, part)
-    return archive
 
 
 _UNKEPT = "\ufdd4"  # stands for the value of a formula that no program has worked out
@@ -306,9 +297,7 @@ def _begins_as_form(tables: Sequence[Places]) -> bool:
 
 def _runs(numbers: Collection[float]) -> list[list[float]]:
     """Rows or columns in order, parted where one is empty."""
-    counted = enumerate(sorted(numbers))
-    groups = groupby(counted, key=lambda pair: pair[1] - pair[0])
-    return [[number for _, number in group] for _, group in groups]
+    return runs(sorted(numbers), lambda run, number: number == run[-1] + 1)
 
 
 def _is_apart(left: Places, right: Places) -> bool:

@@ -15,19 +15,17 @@ from llama_pack_densex.reading.files import Part, titled
 from llama_pack_densex.reading.html import html_to_text
 
 
-def read_slides(file: Path) -> list[Part]:
+def read_slides(file: Path) -> Iterator[Part]:
     """The text of each slide with its notes, with the presentation's title."""
     show = Presentation(str(file))
     title = titled(show.core_properties.title)
-    parts: list[Part] = []
     for number, slide in enumerate(show.slides, 1):
         _choose_alternatives(slide._element)
         html = _shapes_html(slide.shapes, has_items=True)
         if slide.has_notes_slide:
             html += _shapes_html(slide.notes_slide.shapes, has_items=False)
         _, text = html_to_text(html)
-        parts.append(Part(text, {**title, "page_label": str(number)}, str(number)))
-    return parts
+        yield Part(text, {**title, "page_label": str(number)}, str(number))
 
 
 def _choose_alternatives(slide: Any) -> None:
@@ -54,7 +52,7 @@ def _shapes_html(shapes: Iterable[Any], has_items: bool) -> str:
         has_items: Whether the layout may make items of paragraphs.
     """
     titles = ""
-    boxes: list[_Box] = []
+    boxes: _Boxes = []
     for shape in shapes:
         kind = shape.placeholder_format.type.name if shape.is_placeholder else ""
         html = _shape_html(shape, kind, has_items)
@@ -90,6 +88,9 @@ class _Box:
     is_vertical: bool
 
 
+_Boxes = list[_Box]
+
+
 def _box(shape: Any, html: str) -> _Box:
     left = shape.left or 0
     top = shape.top or 0
@@ -107,7 +108,7 @@ _OVERLAP = 91440
 _MOST_DIVIDED = 200  # boxes: each may be a division of its own, within the one before
 
 
-def _reading_order(boxes: list[_Box]) -> list[_Box]:
+def _reading_order(boxes: _Boxes) -> _Boxes:
     """Divide boxes where rows or columns lie furthest apart, and what is between these again."""
     if len(boxes) < 2:
         return boxes
@@ -124,7 +125,7 @@ def _reading_order(boxes: list[_Box]) -> list[_Box]:
     return [box for group in groups for box in _reading_order(group)]
 
 
-def _gaps(boxes: list[_Box], sides: tuple[str, str]) -> Iterator[int]:
+def _gaps(boxes: _Boxes, sides: tuple[str, str]) -> Iterator[int]:
     """How far each box, from the top or left, is from those before it; negative where it overlaps them."""
     start = attrgetter(sides[0])
     end = attrgetter(sides[1])
@@ -135,7 +136,7 @@ def _gaps(boxes: list[_Box], sides: tuple[str, str]) -> Iterator[int]:
         reach = max(reach, end(box))
 
 
-def _divide(boxes: list[_Box], sides: tuple[str, str], least: int) -> list[list[_Box]]:
+def _divide(boxes: _Boxes, sides: tuple[str, str], least: int) -> list[_Boxes]:
     """The boxes between gaps that are at least so wide."""
     first, *following = sorted(boxes, key=attrgetter(sides[0]))
     groups = [[first]]
@@ -146,7 +147,7 @@ def _divide(boxes: list[_Box], sides: tuple[str, str], least: int) -> list[list[
     return groups
 
 
-def _are_labelled_rows(boxes: list[_Box], row_gap: int, column_gap: int) -> bool:
+def _are_labelled_rows(boxes: _Boxes, row_gap: int, column_gap: int) -> bool:
     """Whether narrow boxes stand before wide ones, as years and names do before what is said of them."""
     columns = _divide(boxes, _COLUMNS, column_gap)
     if row_gap < -_OVERLAP or len(columns) != 2:
@@ -155,7 +156,7 @@ def _are_labelled_rows(boxes: list[_Box], row_gap: int, column_gap: int) -> bool
     return 2 * narrow < wide
 
 
-def _width(column: list[_Box]) -> int:
+def _width(column: _Boxes) -> int:
     return max(box.right for box in column) - min(box.left for box in column)
 
 

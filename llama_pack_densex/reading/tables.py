@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, filterfalse, groupby, product, takewhile
+from typing import TypeVar
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,21 @@ Grid = list[Row]
 
 Places = dict[tuple[float, float], Cell]
 """Cells by row and column; a merged cell comes first where it begins."""
+
+_Item = TypeVar("_Item")
+
+
+def runs(
+    items: Iterable[_Item], goes_on: Callable[[list[_Item], _Item], bool]
+) -> list[list[_Item]]:
+    """Items in order, parted where one does not go on with the run before it."""
+    parted: list[list[_Item]] = []
+    for item in items:
+        if parted and goes_on(parted[-1], item):
+            parted[-1].append(item)
+        else:
+            parted.append([item])
+    return parted
 
 
 def lay_out(rows: Iterable[Iterable[tuple[Cell, int, int]]]) -> Grid:
@@ -231,15 +247,10 @@ def _is_form(grid: Grid, is_whole: bool) -> bool:
     pairs = [_pairs(cells_of(row)) for row in rows]
     if not any(value for _, value in chain(*pairs[:1])):
         return False
-    are_labels = [_is_labelled(pair) for pair in chain(*pairs)]
+    are_labels = [bool(value) and _is_label(name) for name, value in chain(*pairs)]
     if sum(are_labels) >= max(2, len(are_labels) / 2):
         return is_whole or all(are_labels[-len(pairs[-1]) :])
     return is_whole and _is_shaped_as_form(rows, pairs)
-
-
-def _is_labelled(pair: _Pair) -> bool:
-    name, value = pair
-    return bool(value) and _is_label(name)
 
 
 def _is_shaped_as_form(rows: Grid, pairs: Sequence[Sequence[_Pair]]) -> bool:

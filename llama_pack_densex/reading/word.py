@@ -5,8 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Mapping
-from io import BytesIO
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -15,7 +14,7 @@ from zipfile import ZipFile
 import mammoth
 from lxml import etree
 
-from llama_pack_densex.reading.files import Part, titled
+from llama_pack_densex.reading.files import Part, packed, titled
 from llama_pack_densex.reading.html import LABELLED, html_to_text
 
 # What Mammoth does not know: headings, tables of contents, which are left out, lists within lists by their
@@ -48,13 +47,14 @@ _WITH_TEXT = re.compile(r"word/(?:document|footnotes|endnotes|header\d*|footer\d
 _RELATIONSHIPS = "word/_rels/document.xml.rels"
 
 
-def read_word(file: Path) -> list[Part]:
+def read_word(file: Path) -> Iterator[Part]:
     """The text of a Word document between its headers and footers, its notes at its end, and its title."""
     with ZipFile(file) as archive:
         names = [name for name in archive.namelist() if name.endswith((".xml", ".rels"))]
         parts = {name: _mended(archive.read(name)) for name in names}
-    styles = _parsed(parts, "word/styles.xml")
-    hidden_styles = _hidden_styles(styles)
+    style_tags = _parsed(parts, "word/styles.xml").iterfind("{*}style")
+    styles = {_attribute(style, "styleId"): style for style in style_tags}
+    hidden_styles = {id_ for id_ in styles if _is_on(_inherited(styles, id_, _VANISH))}
     for name in filter(_WITH_TEXT.fullmatch, names):
         root = _parsed(parts, name)
         _choose_alternatives(root)
@@ -67,16 +67,13 @@ def read_word(file: Path) -> list[Part]:
     _mark_headings(document, styles)
     _put_in_margins(document, parts)
     parts[_DOCUMENT] = etree.tostring(document)
-    mended = BytesIO()
-    with ZipFile(mended, "w") as copy:
-        for name, part in parts.items():
-            copy.writestr(name, part)
+    mended = packed(parts)
     html = mammoth.convert_to_html(mended, style_map=_STYLES, convert_image=lambda image: []).value
     html = _NUMBERED_ITEM.sub(_item_html, _NOTE_OR_LINK.sub("", html))
     html = html.replace("<input ", "<input disabled ")  # boxes that are no part of a page's menus
     _, text = html_to_text(re.sub(f"{_NUMBER}(.*?){_NUMBER}", r"\1 ", html))
     title = _parsed(parts, "docProps/core.xml").findtext("{*}title") or ""
-    return [Part(text, titled(title))]
+    yield Part(text, titled(title))
 
 
 def _mended(part: bytes) -> bytes:
@@ -113,20 +110,22 @@ def _text(element: Any) -> str:
     return "".join("".join(element.itertext("{*}t")).split())
 
 
-def _hidden_styles(styles: Any) -> set[str]:
-    """The ids of styles whose text is hidden."""
-    by_id = {_attribute(style, "styleId"): style for style in styles.iterfind("{*}style")}
-    hidden: set[str] = set()
-    for id_, style in by_id.items():
-        seen = set()
-        while style is not None and style.find("{*}rPr/{*}vanish") is None and style not in seen:
-            seen.add(style)
-            style = by_id.get(_value(style, "w:basedOn"))
-        if style is not None and _is_on(style.find("{*}rPr/{*}vanish")):
-            hidden.add(id_)
-    return hidden
+def _inherited(styles: _Styles, id_: str, path: str) -> Any:
+    """A setting of a style, or of the nearest of those that it is based on; None where none has it."""
+    unseen = {**styles}
+    style = unseen.pop(id_, None)
+    while style is not None:
+        setting = style.find(path)
+        if setting is not None:
+            return setting
+        style = unseen.pop(_value(style, "w:basedOn"), None)
+    return None
 
 
+_Styles = Mapping[str, Any]
+"""The styles of a document by their ids."""
+
+_VANISH = "{*}rPr/{*}vanish"
 _OF_FIELDS = ("rPr", "fldChar", "instrText")  # parts of runs that say nothing
 
 
@@ -155,7 +154,7 @@ def _empty(run: Any) -> None:
 
 def _is_hidden(element: Any, style: str, hidden_styles: set[str], otherwise: bool) -> bool:
     """Whether a run, or the end of a paragraph, is hidden by itself, by its style or by what it is in."""
-    vanish = element.find("{*}rPr/{*}vanish")
+    vanish = element.find(_VANISH)
     if vanish is not None:
         return _is_on(vanish)
     return otherwise or _value(element, f"w:rPr/{style}") in hidden_styles
@@ -229,16 +228,16 @@ def _written(number: int, kind: str) -> str:
 _IN_DEFINITION = "w:abstractNum[@w:abstractNumId=$id]/w:lvl[@w:ilvl=$level]"
 
 
-def _number_items(document: Any, numbering: Any, styles: Any) -> None:
+def _number_items(document: Any, numbering: Any, styles: _Styles) -> None:
     """Put the numbers of items and headings before their texts, in marks.
 
     They count as in Word: the items of lists of one definition go on, wherever they stand.
     """
     counts: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for paragraph in document.iter(f"{{{_W}}}p"):
-        style = _value(paragraph, "w:pPr/w:pStyle")
-        list_id = _list_value(paragraph, styles, style, "numId")
-        level = _list_value(paragraph, styles, style, "ilvl") or "0"
+        style = styles.get(_value(paragraph, "w:pPr/w:pStyle"), paragraph)
+        list_id = _list_value(paragraph, style, "numId")
+        level = _list_value(paragraph, style, "ilvl") or "0"
         definition = _value(numbering, "w:num[@w:numId=$id]/w:abstractNumId", id=list_id)
         kind = _value(numbering, f"{_IN_DEFINITION}/w:numFmt", id=definition, level=level)
         if kind in ("", "bullet", "none"):
@@ -277,9 +276,10 @@ def _number_shown(numbering: Any, definition: str, counts: Mapping[str, int], le
 
 _LONGEST_HEADING = 80  # characters
 _DEEPEST_HEADING = 6
+_OUTLINE_LEVEL = "{*}pPr/{*}outlineLvl"
 
 
-def _mark_headings(document: Any, styles: Any) -> None:
+def _mark_headings(document: Any, styles: _Styles) -> None:
     """Give short paragraphs of an outline, but for cells, the styles that Mammoth takes for headings'."""
     in_tables = {*document.iterfind(".//{*}tbl//{*}p")}
     for paragraph in {*document.iter(f"{{{_W}}}p")} - in_tables:
@@ -295,17 +295,12 @@ def _mark_headings(document: Any, styles: Any) -> None:
         properties.insert(0, etree.Element(f"{{{_W}}}pStyle", heading))
 
 
-def _outline_level(paragraph: Any, styles: Any) -> str:
+def _outline_level(paragraph: Any, styles: _Styles) -> str:
     """The level of a paragraph in its document's outline, by itself or by its style; empty for none."""
-    level = _value(paragraph, "w:pPr/w:outlineLvl")
-    style = _value(paragraph, "w:pPr/w:pStyle")
-    seen: set[str] = set()
-    while style and not level and style not in seen:
-        seen.add(style)
-        of_style = "w:style[@w:styleId=$style]"
-        level = _value(styles, f"{of_style}/w:pPr/w:outlineLvl", style=style)
-        style = _value(styles, f"{of_style}/w:basedOn", style=style)
-    return level
+    level = paragraph.find(_OUTLINE_LEVEL)
+    if level is None:
+        level = _inherited(styles, _value(paragraph, "w:pPr/w:pStyle"), _OUTLINE_LEVEL)
+    return "" if level is None else _attribute(level, "val")
 
 
 # Without spaces. Codes and dates, as C-12 and 2024-05-01, are none.
@@ -359,12 +354,10 @@ def _without_links(block: Any) -> Any:
     return block
 
 
-def _list_value(paragraph: Any, styles: Any, style: str, name: str) -> str:
+def _list_value(paragraph: Any, style: Any, name: str) -> str:
     """What a paragraph says about the list that it is in, or else its style."""
     path = f"w:pPr/w:numPr/w:{name}"
-    return _value(paragraph, path) or _value(
-        styles, f"w:style[@w:styleId=$style]/{path}", style=style
-    )
+    return _value(paragraph, path) or _value(style, path)
 
 
 def _value(element: Any, path: str, **names: str) -> str:

@@ -164,31 +164,31 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
         nodes: list[NodeWithScore],
         query_bundle: QueryBundle | None = None,
     ) -> list[NodeWithScore]:
-        limit = self.budget
-        unit = self.unit
-        if limit == "auto":
-            limit = None if self.mode == "passages" else max(1, WORDS_A_NODE * len(nodes))
-            unit = "words"
-        context = _Context(limit, unit)
+        context = self._empty_context(nodes)
         is_assembled = any(node.metadata.get(GRANULARITY_KEY) == _FACTS for node in nodes)
         facts: list[Fact] = []
         if self.mode != "passages" and not is_assembled:
             facts = rank_facts(nodes, passages_follow=self.mode == "propositions+passages")
         if not facts:
             context.add(nodes)
-            return context.nodes
-        if self.mode == "propositions+passages":
+        elif self.mode == "propositions+passages":
             context.add_facts_and_passages(facts, nodes, self.window)
-            return context.nodes
-        if self.mode == "propositions":
-            context.add_facts(facts, math.inf)
         else:
-            # without a limit, windows around all facts would be the passages again
-            context.add_windows(
-                choose_facts(facts, FACT_WORDS) if limit is None else facts, self.window
-            )
-        context.add([node for node in nodes if not units_of(node)])
+            if self.mode == "propositions":
+                context.add_facts(facts, math.inf)
+            else:
+                # without a limit, windows around all facts would be the passages again
+                chosen = facts if context.is_limited else choose_facts(facts, FACT_WORDS)
+                context.add_windows(chosen, self.window)
+            context.add([node for node in nodes if not units_of(node)])
         return context.nodes
+
+    def _empty_context(self, nodes: Sequence[NodeWithScore]) -> _Context:
+        if self.budget != "auto":
+            return _Context(self.budget, self.unit)
+        if self.mode == "passages":
+            return _Context(None, "words")
+        return _Context(max(1, WORDS_A_NODE * len(nodes)), "words")
 
 
 class _Context:
@@ -196,14 +196,18 @@ class _Context:
 
     def __init__(self, limit: int | None, unit: BudgetUnit) -> None:
         self.nodes: list[NodeWithScore] = []
-        self._limit = limit
+        self.is_limited = limit is not None
         self._unit = unit
         self._between = 0 if unit == "words" else _BETWEEN_NODES
-        self._room = math.inf if limit is None else limit + self._between
+        self._fact_words: float = FACT_WORDS
+        self._room = math.inf
+        if limit is not None:
+            self._fact_words = FACT_SHARE * limit / _A_WORD[unit]
+            self._room = limit + self._between
 
     def _cost(self, text: str) -> float:
         """How much of the budget the text of a node takes, with what stands before it."""
-        return 0.0 if self._limit is None else size_of(text, self._unit) + self._between
+        return size_of(text, self._unit) + self._between if self.is_limited else 0.0
 
     def add(self, nodes: Sequence[NodeWithScore]) -> None:
         """Add nodes, whole or as many of their first sentences as fit."""
@@ -266,10 +270,7 @@ class _Context:
         width: int,
     ) -> None:
         """Add the best facts, then the passages: whole if all fit, else the sentences around their facts."""
-        words = (
-            FACT_WORDS if self._limit is None else FACT_SHARE * self._limit / _A_WORD[self._unit]
-        )
-        shown = {fact.unit.id for fact in self.add_facts(ranked, words)}
+        shown = {fact.unit.id for fact in self.add_facts(ranked, self._fact_words)}
         passages = [node for node in nodes if not is_unit(node) or node.node_id not in shown]
         if self._add_whole(passages):
             return

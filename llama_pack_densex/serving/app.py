@@ -17,7 +17,7 @@ from jinja2 import StrictUndefined, Template
 from llama_index.core.base.response.schema import AsyncStreamingResponse
 from llama_index.core.llms import ChatMessage
 from llama_index.core.schema import NodeWithScore
-from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, Field
 
 from llama_pack_densex import DenseXRetrievalPack, InvalidIndexError
 from llama_pack_densex.answering.citations import Outcome
@@ -37,8 +37,10 @@ try:
 
     from llama_pack_densex.serving.guard import HEADERS, Guard
 except ImportError as error:
-    needed = 'fastapi, from version 0.135 on, and uvicorn: pip install "llama-pack-densex[serve]"'
-    raise ImportError(f"this needs {needed} ({error})") from error
+    raise ImportError(
+        "this needs fastapi, from version 0.135 on, and uvicorn: pip install "
+        f'"llama-pack-densex[serve]" ({error})'
+    ) from error
 
 logger = plain_logger(__name__)
 
@@ -59,9 +61,10 @@ def _whole(number: Any) -> Any:
 class QuestionRequest(BaseModel, extra="forbid"):
     """A question, and how many passages to look for."""
 
-    question: Annotated[
-        str, StringConstraints(min_length=1, max_length=MAX_QUESTION, pattern=r"\S")
-    ] = Field(
+    question: str = Field(
+        min_length=1,
+        max_length=MAX_QUESTION,
+        pattern=r"\S",
         description="The question, in the language of the documents.",
         examples=["When was the tower finished?"],
     )

@@ -110,7 +110,7 @@ class Guard:
             # a connection that is closed before all was sent is reset, and nobody reads why
             with suppress(HTTPException):
                 await _read_body(receive, 0, _DRAIN_SECONDS)
-        if refusal is not None:
+        if refusal:
             # the rest of a body that was not read would be taken for the next request
             headers = {**(refusal.headers or {}), "Connection": "close"}
             response = JSONResponse({"detail": refusal.detail}, refusal.status_code, headers)
@@ -119,7 +119,7 @@ class Guard:
     def _is_own(self, host: str) -> bool:
         """Whether a Host header names the server by an address, or by one of its names."""
         parts = _HOST.fullmatch(host)
-        return parts is not None and (parts["address"] is not None or parts["name"] in self._hosts)
+        return bool(parts and (parts["address"] or parts["name"] in self._hosts))
 
     def _refusal(self, scope: Scope, headers: Headers) -> HTTPException | None:
         """Why a request may not pass, as far as that can be told without its body."""

@@ -28,9 +28,9 @@ try:
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import ToolAnnotations
 except ImportError as error:
-    how = 'pip install "llama-pack-densex[mcp]"'
     raise ImportError(
-        f"this needs the package mcp, from version 2.3 on ({error}): {how}"
+        f"this needs the package mcp, from version 2.3 on ({error}): pip install "
+        '"llama-pack-densex[mcp]"'
     ) from error
 
 logger = plain_logger(__name__)
@@ -268,5 +268,6 @@ def _reading() -> Iterator[None]:
     except Exception as error:
         logger.error("The index could not be searched or read: %s", describe(error))
         summary = classify(error).summary  # the model gets no words that may quote a document
-        problem = f"the index could not be read ({summary})"
-        raise ToolError(f"{problem}: try once more, then tell the user") from error
+        raise ToolError(
+            f"the index could not be read ({summary}): try once more, then tell the user"
+        ) from error

@@ -12,10 +12,9 @@ from functools import cached_property, lru_cache
 from operator import attrgetter, itemgetter
 
 from llama_pack_densex.text.layout import Block as Block
-from llama_pack_densex.text.layout import BlockKind, Line, Span, find_lines
+from llama_pack_densex.text.layout import BlockKind, Line, Lines, Span, find_lines
 from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
 from llama_pack_densex.text.markdown import (
-    Structure,
     bare_row,
     grid_table,
     read_structure,
@@ -87,7 +86,7 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self._text = text
         self._lines = find_lines(text)
-        self._structure: Structure = read_structure(text, self._lines)
+        self._structure = read_structure(text, self._lines)
         self._indents: list[int] = []  # of the items around the last one that only its mark tells
 
     def blocks(self) -> Iterator[Block]:
@@ -185,7 +184,7 @@ class _Scanner:
         number = bisect_right(self._details, start, key=itemgetter(0))
         return self._details[number - 1][1]
 
-    def _paragraphs(self, run: Sequence[Line]) -> Iterator[Block]:
+    def _paragraphs(self, run: Lines) -> Iterator[Block]:
         if not run:
             return
         for lines in join_wrapped(run, self._structure.items, self._structure.continued):
@@ -278,9 +277,9 @@ class _Relations:
         needs = [self._beginning_of(item) for item in self._items]
         needs += self._leads.values()
         needs += self._table_needs_of(block)
-        if self._question is not None:
+        if self._question:
             needs.append(self._question.span)
-        if self._term is not None and self._defines(block):
+        if self._term and self._defines(block):
             needs.append(self._term.span)
         self._enter(block)
         return tuple(sorted(set(needs)))
@@ -288,10 +287,10 @@ class _Relations:
     def _table_needs_of(self, block: Block) -> Iterator[Span]:
         if block.kind not in ("group", "row"):
             return
-        if self._columns is None or self._columns.names != block.names:
+        if not self._columns or self._columns.names != block.names:
             return
         yield self._columns.span
-        if block.kind == "row" and self._group is not None:
+        if block.kind == "row" and self._group:
             yield self._group.span
 
     def statement_of(self, block: Block) -> str:
@@ -299,13 +298,13 @@ class _Relations:
         if block.kind != "row":
             return ""
         group = ""
-        if self._group is not None and self._group.names == block.names:
+        if self._group and self._group.names == block.names:
             group = self._group.cells[0]
         return row_statement(("", *block.names), (group, *block.cells))
 
     def _leave(self, block: Block) -> None:
         """Forget what does not reach down to a block, and note what leads it in."""
-        if self._paragraph is not None and block.kind in _LED_IN:
+        if self._paragraph and block.kind in _LED_IN:
             self._leads[self._paragraph.level] = self._lead_in(self._paragraph)
         self._leave_lists(block)
         if _is_outside_lists(block):
@@ -330,7 +329,7 @@ class _Relations:
         """Whether the question has its answer: a paragraph, and all up to the next question where
         it is marked.
         """
-        if self._question is None or self._answers < 2:
+        if not self._question or self._answers < 2:
             return False
         return _MARKED_QUESTION.match(self._text, *self._question.span) is None
 

@@ -23,7 +23,7 @@ LANGUAGE_NAMES = {
     "other": "a language in another script",
     "latin": "a language in Latin script",
 }
-WITHOUT_SPACES = frozenset(("ja", "zh", "th", "thai", "lo", "km", "my"))
+WITHOUT_SPACES = words("ja zh th thai lo km my")
 """Languages that put no spaces between words."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +27,9 @@ class Line:
     text: str
     indent: str
     number: int
+
+
+Lines = Sequence[Line]
 
 
 def find_lines(text: str) -> list[Line]:

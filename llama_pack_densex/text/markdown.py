@@ -15,7 +15,7 @@ from itertools import chain, pairwise, takewhile, zip_longest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from llama_pack_densex.text.layout import Block, Line
+from llama_pack_densex.text.layout import Block, Line, Lines
 from llama_pack_densex.text.links import DATA_URI, searchable_text
 
 
@@ -52,7 +52,14 @@ class Structure:
     continued: set[int]
 
 
-def read_structure(text: str, lines: Sequence[Line]) -> Structure:
+_Elements = Iterator[tuple[int, Element]]
+"""Elements behind the numbers of the lines that they begin on."""
+
+_ByNumber = Mapping[int, Line]
+"""The lines that are not blank by their numbers."""
+
+
+def read_structure(text: str, lines: Lines) -> Structure:
     """Parse a text as Markdown with tables.
 
     Args:
@@ -118,9 +125,7 @@ def _lines_of(token: Token) -> range:
     return range(*(token.map or (0, 0)))
 
 
-def _comments(
-    lines: Sequence[Line], elements: Mapping[int, Element]
-) -> Iterator[tuple[int, Element]]:
+def _comments(lines: Lines, elements: Mapping[int, Element]) -> _Elements:
     """Comments that have whole lines of their own."""
     in_elements = {
         number for first, element in elements.items() for number in range(first, element.after)
@@ -140,9 +145,7 @@ def _comments(
 _YAML_LINE = re.compile(r"[\w\"'-]+\s*:(?:\s|\Z)|\s|-\s|#|\Z")
 
 
-def _front_matter(
-    raw: Sequence[str], by_number: Mapping[int, Line]
-) -> Iterator[tuple[int, Element]]:
+def _front_matter(raw: Sequence[str], by_number: _ByNumber) -> _Elements:
     """The metadata above a document, between lines of three dashes."""
     if not raw or raw[0].rstrip() != "---":
         return
@@ -156,7 +159,7 @@ def _kept_whole(first: Line, last: Line) -> Element:
     return Element(last.number + 1, (Block(first.start, last.end, "code"),))
 
 
-def _code(tokens: Sequence[Token], by_number: Mapping[int, Line]) -> Iterator[tuple[int, Element]]:
+def _code(tokens: Sequence[Token], by_number: _ByNumber) -> _Elements:
     for token in tokens:
         if token.type == "fence":
             lines = [by_number[number] for number in _lines_of(token) if number in by_number]
@@ -201,7 +204,7 @@ def _footnote_lines(raw: Sequence[str]) -> Iterator[int]:
 _COMMENT = re.compile(r"<!--(?:(?!-->|\n\s*\n).){0,2000}-->", re.DOTALL)
 
 
-def _unbroken_lines(text: str, lines: Sequence[Line]) -> Iterator[int]:
+def _unbroken_lines(text: str, lines: Lines) -> Iterator[int]:
     """The lines below the first of a data URI that is wrapped, and of a comment."""
     starts = [line.start for line in lines]
     for part in chain(DATA_URI.finditer(text), _COMMENT.finditer(text)):
@@ -216,11 +219,13 @@ def _indentation(line: str) -> int:
 # Tables
 
 
-def _tables(
-    tokens: Sequence[Token], by_number: Mapping[int, Line]
-) -> Iterator[tuple[int, Element]]:
+_Rows = list[tuple[int, list[str]]]
+"""The cells of rows, each with the number of its line."""
+
+
+def _tables(tokens: Sequence[Token], by_number: _ByNumber) -> _Elements:
     """The tables of pipes, row by row."""
-    rows: list[tuple[int, list[str]]] = []
+    rows: _Rows = []
     for token in tokens:
         if token.type == "tr_open":
             rows.append((_lines_of(token).start, []))
@@ -231,9 +236,7 @@ def _tables(
             rows = []
 
 
-def _pipe_table(
-    rows: Sequence[tuple[int, list[str]]], by_number: Mapping[int, Line]
-) -> tuple[int, Element]:
+def _pipe_table(rows: _Rows, by_number: _ByNumber) -> tuple[int, Element]:
     (first, header), *body = rows
     names = tuple(header)
     after = first + 2
@@ -245,10 +248,7 @@ def _pipe_table(
         cells += _beyond_header(line.text, len(names))
         blocks.append(Block(line.start, line.end, "row", names=names, cells=tuple(cells)))
         after = number + 1
-    is_record = (
-        len(names) == 2 and not any(names) and all(len(row.cells) == 2 for row in blocks[1:])
-    )
-    if is_record and len(blocks) > 1:
+    if names == ("", "") and {len(row.cells) for row in blocks[1:]} == {2}:  # a record
         blocks = [_record(blocks)]
     return first, Element(after, _with_groups(blocks))
 
@@ -309,7 +309,7 @@ def _cells(line: str) -> tuple[str, ...]:
 _BORDERS = ("+-", "+=")
 
 
-def grid_table(lines: Sequence[Line], place: int) -> Element | None:
+def grid_table(lines: Lines, place: int) -> Element | None:
     """A table of reStructuredText whose top border is a line; None where there is none."""
     top = lines[place]
     if not top.text.startswith(_BORDERS):
@@ -337,7 +337,7 @@ def grid_table(lines: Sequence[Line], place: int) -> Element | None:
     return Element(after, tuple(blocks)) if blocks else None
 
 
-def _grid_cells(row: Sequence[Line]) -> tuple[str, ...]:
+def _grid_cells(row: Lines) -> tuple[str, ...]:
     columns = zip(*(_cells(line.text) for line in row), strict=False)
     return tuple(" ".join(filter(None, column)) for column in columns)
 
@@ -353,7 +353,7 @@ _ENDS_WITH_ROW = re.compile(r"</t[dhr]>\s*\Z", re.IGNORECASE)
 _MOST_CELLS = 100  # that one cell spans
 
 
-def _html_elements(text: str, lines: Sequence[Line]) -> Iterator[tuple[int, Element]]:
+def _html_elements(text: str, lines: Lines) -> _Elements:
     """Tables and preformatted text that begin a line; of those within one another the outermost."""
     after_last = 0
     outer_first = sorted(
@@ -367,10 +367,11 @@ def _html_elements(text: str, lines: Sequence[Line]) -> Iterator[tuple[int, Elem
         yield first.number, Element(after_last, rows) if rows else _kept_whole(first, last)
 
 
-def _html_pairs(text: str, lines: Sequence[Line]) -> Iterator[tuple[Line, Line, str]]:
+def _html_pairs(text: str, lines: Lines) -> Iterator[tuple[Line, Line, str]]:
     """The lines that begin and end elements; of what is never closed, a table that ends with a row."""
     opened: dict[str, list[Line | None]] = {"table": [], "pre": []}  # None: within a line
-    for line, tag in _element_tags(lines):
+    tags = ((line, tag) for line in lines for tag in _ELEMENT_TAG.finditer(line.text))
+    for line, tag in tags:
         name = tag[2].lower()
         if not tag[1]:
             opened[name].append(None if tag.start() else line)
@@ -381,12 +382,6 @@ def _html_pairs(text: str, lines: Sequence[Line]) -> Iterator[tuple[Line, Line, 
     unclosed = next(iter(opened["table"]), None)
     if unclosed and _ENDS_WITH_ROW.search(text):
         yield unclosed, next(line for line in reversed(lines) if line.text), "table"
-
-
-def _element_tags(lines: Sequence[Line]) -> Iterator[tuple[Line, re.Match[str]]]:
-    for line in lines:
-        for tag in _ELEMENT_TAG.finditer(line.text):
-            yield line, tag
 
 
 def _html_table(text: str, start: int, end: int) -> tuple[Block, ...]:

@@ -147,11 +147,10 @@ class Outline:
             start: Where it begins, in characters.
             end: Where it ends.
         """
-        leads: list[str] = []
-        for block in self._within(start, end)[:1]:
-            texts = (self._text[slice(*span)] for span in block.needs if span not in self._headers)
-            leads += (text for text in texts if len(text) <= _LONGEST_NEEDED)
-        return "\n".join(leads)
+        within = self._within(start, end)
+        needs = within[0].needs if within else ()
+        leads = (self._text[slice(*span)] for span in needs if span not in self._headers)
+        return "\n".join(lead for lead in leads if len(lead) <= _LONGEST_NEEDED)
 
     def _gap(self, end: int, start: int) -> str:
         """The white space between what ended and what begins; of what is left out between them, its

@@ -9,10 +9,10 @@ text and PDF.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
-from llama_pack_densex.text.layout import Line
+from llama_pack_densex.text.layout import Line, Lines
 from llama_pack_densex.text.links import searchable_text, without_pictures
 from llama_pack_densex.text.sentences import CJK, QUOTES, STOPS, WIDE
 
@@ -89,7 +89,7 @@ _BOLD_LINE = re.compile(
 _HEADING_MARKUP = re.compile(r"\{[#.][^{}]*\}\Z|\\(?=[!-/:-@\[-`{-~])")
 
 
-def end_of_heading(lines: Sequence[Line], place: int, *, goes_on: bool) -> tuple[int, int]:
+def end_of_heading(lines: Lines, place: int, *, goes_on: bool) -> tuple[int, int]:
     """The place of the line after the heading that begins on a line, and its level; 0 for a level where
     none begins.
 
@@ -105,11 +105,10 @@ def end_of_heading(lines: Sequence[Line], place: int, *, goes_on: bool) -> tuple
     is_rule = goes_on and (sign == "-" or _ends_with(line.text, STOPS))
     if sign and not is_rule:
         return place + 2, _LEVELS[sign]
-    level = _numbered(lines, place)
-    return (place + 1 if level else place), level
+    return place + 1, _numbered(lines, place)
 
 
-def _text_at(lines: Sequence[Line], place: int) -> str:
+def _text_at(lines: Lines, place: int) -> str:
     return lines[place].text if 0 <= place < len(lines) else ""
 
 
@@ -122,7 +121,7 @@ def _is_amid_code(above: str, marked: re.Match[str]) -> bool:
     return _PROMPT.match(marked[0]) is not None or bool(marked["asciidoc"] and above[0] != "[")
 
 
-def _numbered(lines: Sequence[Line], place: int) -> int:
+def _numbered(lines: Lines, place: int) -> int:
     """The level of a line if its number or mark tells a heading, as in PDF, and no entry of a list
     or of contents.
     """
@@ -141,14 +140,14 @@ def _numbered(lines: Sequence[Line], place: int) -> int:
     return _LEVEL_OF.get(kind) or kind.count(".") + 1
 
 
-def _is_alone(lines: Sequence[Line], place: int) -> bool:
+def _is_alone(lines: Lines, place: int) -> bool:
     """Whether a line is between blank ones; the space that begins a Japanese paragraph is as good as one."""
     if _text_at(lines, place - 1):
         return False
     return not _text_at(lines, place + 1) or "\u3000" in lines[place + 1].indent
 
 
-def _is_within_list(kind: str, lines: Sequence[Line], place: int, below: int) -> bool:
+def _is_within_list(kind: str, lines: Lines, place: int, below: int) -> bool:
     """Whether a line is an item, one of several numbered paragraphs, or in parentheses above no
     article of a law.
     """
@@ -241,10 +240,10 @@ _PAGE = 8
 
 
 def join_wrapped(
-    run: Sequence[Line],
+    run: Lines,
     item_starts: Container[int],
     continued: Container[int],
-) -> Iterator[Sequence[Line]]:
+) -> Iterator[Lines]:
     """Join the lines that a wrap cut; every other line is a paragraph of its own.
 
     Args:
@@ -302,7 +301,7 @@ class _LineBreak:
         margin: The columns of a full line of the run.
         is_prose: Whether the run has full stops where prose has them and lists do not.
         width: The columns of the line before it.
-        letter: The first letter behind it (see `_first_letter`).
+        letter: The first letter or digit behind it, through quotes and markup; "-" where there is none.
     """
 
     above: Line
@@ -314,7 +313,8 @@ class _LineBreak:
 
     def __post_init__(self) -> None:
         self.width = _width(self.above.text)
-        self.letter = _first_letter(self.below.text)
+        first = _FIRST_LETTER.match(self.below.text)
+        self.letter = first[1] if first else "-"
 
     @property
     def share(self) -> float:
@@ -353,17 +353,15 @@ def _before_indentation(line_break: _LineBreak) -> bool | None:
     return False if is_indented and not line_break.is_in_item else None
 
 
-def _at_quotation_or_rule(line_break: _LineBreak) -> bool | None:
+def _between_kinds(line_break: _LineBreak) -> bool | None:
+    """Quotations, rules, conversations, fences and definitions stand by themselves."""
     above = line_break.above.text
     below = line_break.below.text
     if (above[0] == ">") != (below[0] == ">") or RULE.fullmatch(above) or RULE.fullmatch(below):
         return False
     is_conversation = _SAID.match(above) and _SAID.match(below)
-    return False if is_conversation or FENCE.fullmatch(below) else None
-
-
-def _before_definition(line_break: _LineBreak) -> bool | None:
-    return False if DEFINITION.match(line_break.below.text) else None
+    is_apart = is_conversation or FENCE.fullmatch(below) or DEFINITION.match(below)
+    return False if is_apart else None
 
 
 def _before_marker(line_break: _LineBreak) -> bool | None:
@@ -417,11 +415,10 @@ def _is_full_of_wide_letters(line_break: _LineBreak) -> bool:
     return line_break.is_prose and is_long and line_break.share >= least_share
 
 
-_RULES: tuple[Callable[[_LineBreak], bool | None], ...] = (
+_RULES = (
     _behind_lone_marker,
     _before_indentation,
-    _at_quotation_or_rule,
-    _before_definition,
+    _between_kinds,
     _before_marker,
     _behind_terminator,
     _before_small_letter,
@@ -445,12 +442,6 @@ def _is_at_margin(line_break: _LineBreak) -> bool:
 def _ends_with(line: str, characters: str) -> bool:
     last = line.rstrip(QUOTES)[-1:]
     return last != "" and last in characters
-
-
-def _first_letter(line: str) -> str:
-    """Return the first letter or digit, looking through quotes and markup, or "-" where the line has none."""
-    first = _FIRST_LETTER.match(line)
-    return first[1] if first else "-"
 
 
 _FIRST_LETTER = re.compile(r"[^\w\s]{0,4}\s?[^\w\s]{0,2}_{0,2}([^\W_])")

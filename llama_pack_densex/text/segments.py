@@ -79,10 +79,10 @@ def statements(text: str, context: str = "") -> tuple[Statement, ...]:
             stated.append(Statement(statement, part.span))
     if stated:
         return tuple(stated)
+    spans = [part.span for part in segments]
     if entries:
-        span = (segments[0].start, segments[-1].end)
-        return (Statement(text[slice(*span)], span),)
-    return tuple(Statement(text[part.start : part.end], part.span) for part in segments)
+        spans = [(segments[0].start, segments[-1].end)]
+    return tuple(Statement(text[slice(*span)], span) for span in spans)
 
 
 def _statement(part: Block, own: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from llama_pack_densex.text.layout import Span as Span
@@ -299,7 +299,7 @@ def _abbreviation_or_number(stop: _Stop) -> bool | None:
     return False if stop.mark == "." and (stop.is_behind_marker or _abbreviates(stop)) else None
 
 
-_RULES: tuple[Callable[[_Stop], bool | None], ...] = (
+_RULES = (
     _aside,
     _dots,
     _aside_of_law,
@@ -334,7 +334,7 @@ def _abbreviates(stop: _Stop) -> bool:
     if not last or stop.run[stop.start - 1].isspace():
         return False
     word = _WORD_BREAK.split(last)[-1]
-    if _is_never_last(word):
+    if word in _TITLES or word.lower() in _NEVER_LAST:
         return True
     is_numbered = _is_before_number(stop, word)
     if is_numbered is not None:
@@ -345,10 +345,6 @@ def _abbreviates(stop: _Stop) -> bool:
     if len(word) == 1 and word.isalpha() and not WIDE.search(last):
         return _is_initial(stop, word, previous, next_word)
     return next_word not in _STARTERS and _may_be_abbreviation(word)
-
-
-def _is_never_last(word: str) -> bool:
-    return word in _TITLES or word.lower() in _NEVER_LAST
 
 
 def _is_before_number(stop: _Stop, word: str) -> bool | None:

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
+from itertools import pairwise
 from typing import Any
 
 HAN = "々〆〇ヶ㐀-䶿一-鿿\uf900-\ufaff\U00020000-\U0003ffff"
@@ -213,7 +214,7 @@ def _pairs(run: str) -> list[str]:
     """The pairs of characters of a run, and the words in it."""
     if len(run) == 1:
         return [run]
-    return [*(run[i : i + 2] for i in range(len(run) - 1)), *_WORD.findall(run)]
+    return [*map("".join, pairwise(run)), *_WORD.findall(run)]
 
 
 def _code_tokens(run: str) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence, Set
-from datetime import date, datetime, time, timedelta
+from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -114,7 +114,7 @@ def _plain_scalar(value: Any, key: str) -> Any:
         return None
     if isinstance(value, np.generic):
         return plain_value(_in_python(value), key)
-    if isinstance(value, (date, datetime, time)):
+    if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, _WRITTEN_OUT):
         return str(value)

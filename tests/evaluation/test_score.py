@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from llama_pack_densex.cli import app
-from llama_pack_densex.evaluation.runs import read_qrels, read_run, score_runs
-from llama_pack_densex.evaluation.ties import rank
+from llama_pack_densex.evaluation.runs import rank, read_qrels, read_run, score_runs
 from tests.evaluation.published import EVALUATION_DATA, needs_published_data
 
 pytestmark = pytest.mark.pure

@@ -156,6 +156,41 @@ def test_a_question_that_a_passage_answers_is_left_as_it_is(language: str, quest
     assert not led_by(after)
 
 
+@pytest.mark.parametrize(
+    ("question", "best", "second", "aside"),
+    [
+        (
+            "In which month of spring do the tidal scholars elect a new president at their assembly?",
+            "The Harrowgate Fellowship of tidal scholars elects its president every spring.",
+            "Scholars of many bodies elect a president.",
+            "Visitors admire the Harrowgate Fellowship for its garden in a valley of apple trees.",
+        ),
+        (
+            "春の総会で会長を選挙で選ぶ学者は誰ですか。",
+            "ハロゲイト協会の潮汐学者は、毎年春に会長を選挙で選ぶ。",
+            "多くの団体の学者は会長を選ぶ。",
+            "観光客はハロゲイト協会の庭園と林檎の並木を愛でる。",
+        ),
+    ],
+)
+def test_what_a_path_adds_nothing_to_stands_behind_the_best(
+    question: str, best: str, second: str, aside: str
+) -> None:
+    texts = [best, second, aside, *(f"{name} 9:00" for name in CHAINS["en"][-1])]
+    pack = DenseXRetrievalPack(
+        [Document(text=text, id_=text) for text in texts],
+        proposition_llm="none",
+        query_llm="none",
+        embed_model="none",
+        hops=2,
+    )
+    results = pack.retrieve(question)
+    assert sources(results) == [best, second, aside]
+    assert led_by(results) == {aside: best}
+    scores = [matched_units(result.node)[0].score for result in results]
+    assert scores[2] < min(scores[:2])
+
+
 def test_nothing_is_led_to_that_does_not_pass_the_filters() -> None:
     others = MetadataFilter(key="kind", value="other", operator=FilterOperator.NE)
     question = CHAINS["en"][0]

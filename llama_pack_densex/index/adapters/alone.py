@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, get_args
 
+from llama_index.core.base.embeddings.base import Embedding
 from llama_index.core.schema import BaseNode, TextNode
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import (
@@ -21,12 +22,22 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_pack_densex.index.adapters.wire import Condition, Row, conditions_of, to_wire
+from llama_pack_densex.index.adapters.wire import (
+    WIRE_KEY,
+    Conditions,
+    Row,
+    StoredRows,
+    conditions_of,
+    to_wire,
+)
 from llama_pack_densex.index.filters import keys_of, matches
 from llama_pack_densex.index.node_store import (
     DocumentRecord,
+    DocumentRecords,
     FoundNode,
+    Ids,
     NodeRecord,
+    Nodes,
     NodeStore,
     check_question,
     look_further,
@@ -49,6 +60,7 @@ _OF_A_NODE = frozenset({"section", *BOOKKEEPING_KEYS})
 T = TypeVar("T")
 Measured = tuple[Row, float]
 """A row, and what was measured between its embedding and the question's."""
+Hits = Iterable[Measured]
 
 
 class Space(NamedTuple):
@@ -106,25 +118,25 @@ class StoreAlone(NodeStore):
         dimensions = [row.metadata.get(DIMENSION_KEY) for row in self._rows([ABOUT_ID])]
         return Space(dimensions[0] if dimensions else None)
 
-    def _put(self, wires: Sequence[BaseNode]) -> None:
+    def _put(self, wires: Nodes) -> None:
         """Write nodes in wire form, replacing the rows of the same ids."""
         self._drop([wire.node_id for wire in wires])  # many stores would keep the old row, or both
         self._store.add(list(wires))
         if self.dimension is None:
             self._prove(wires[0])
 
-    def _drop(self, node_ids: Sequence[str]) -> None:
+    def _drop(self, node_ids: Ids) -> None:
         """Delete rows."""
         self._store.delete_nodes(list(node_ids))
 
-    def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
+    def _rows(self, node_ids: Ids) -> StoredRows:
         """Whole rows by id."""
         wanted = set(node_ids)  # some return everything where none of the ids is there
         return [
             Row.of(node) for node in self._store.get_nodes(list(node_ids)) if node.node_id in wanted
         ]
 
-    def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
+    def _scan(self, key: str, values: Sequence[str]) -> StoredRows:
         """Whole rows that have one of some values under a metadata key, page by page.
 
         Args:
@@ -136,9 +148,7 @@ class StoreAlone(NodeStore):
             rows = map(Row.of, self._store.get_nodes(None, filters))
             yield from (row for row in rows if row.metadata.get(key) == value)
 
-    def _nearest(
-        self, embedding: list[float], limit: int, conditions: Sequence[Condition]
-    ) -> Iterable[Measured]:
+    def _nearest(self, embedding: Embedding, limit: int, conditions: Conditions) -> Hits:
         """Rows nearest to an embedding with what was measured, of those only that meet the conditions.
 
         They may lack their texts, and all metadata but `HIT_KEYS`. What was measured is a similarity or a
@@ -157,7 +167,7 @@ class StoreAlone(NodeStore):
         space = self.described()
         return None if space is None else space.dimension
 
-    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         heads = _heads(nodes)
         wires = {
             node.node_id: to_wire(node, head=node.node_id in heads, taken=self.taken_keys)
@@ -172,7 +182,7 @@ class StoreAlone(NodeStore):
             self._each(self._drop, list(old.keys() - wires.keys() - set(old_heads)))
             self._each(self._put, [wire for node_id, wire in wires.items() if node_id in heads])
 
-    def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+    def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
         nodes = {row.id: row.node for row in self._paged(self._rows, node_ids) if row.is_ours}
         return {node_id: nodes[node_id] for node_id in node_ids if node_id in nodes}
 
@@ -221,16 +231,20 @@ class StoreAlone(NodeStore):
         granularities = [granularity] if granularity else get_args(Granularity)
         return (NodeRecord.of(row.node) for row in self._rows_with(GRANULARITY_KEY, granularities))
 
-    def documents(self) -> dict[str, DocumentRecord]:
+    def documents(self) -> DocumentRecords:
         bases = self._rows_with(GRANULARITY_KEY, ["passage", "section"])
         # a pipeline marks none
-        whole = (NodeRecord.of(row.node) for row in bases if row.is_head or not row.is_wire)
+        whole = (
+            NodeRecord.of(row.node)
+            for row in bases
+            if row.is_head or not row.metadata.get(WIRE_KEY)
+        )
         return {
             record.document_id: DocumentRecord(record.document_hash, record.file)
             for record in whole
         }
 
-    def node_ids(self, document_ids: Sequence[str]) -> set[str]:
+    def node_ids(self, document_ids: Ids) -> set[str]:
         return {row.id for row in self._rows_of_documents(document_ids)}
 
     def read_about(self) -> str | None:
@@ -266,7 +280,7 @@ class StoreAlone(NodeStore):
         return self._paged(partial(self._scan, key), values)
 
     def _paged(
-        self, read: Callable[[Sequence[str]], Iterable[Row]], values: Iterable[str]
+        self, read: Callable[[Sequence[str]], StoredRows], values: Iterable[str]
     ) -> Iterator[Row]:
         if self.described() is not None:
             for page in iter_batch(dict.fromkeys(values), self.rows_a_request):
@@ -284,7 +298,7 @@ class StoreAlone(NodeStore):
         self._space = Space(len(wire.get_embedding()))
 
 
-def _heads(nodes: Sequence[BaseNode]) -> set[str]:
+def _heads(nodes: Nodes) -> set[str]:
     """The ids of the first base nodes of documents."""
     heads: dict[str | None, str] = {}
     for node in nodes:

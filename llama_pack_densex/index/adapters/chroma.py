@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from llama_index.core.base.embeddings.base import Embedding
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.index.adapters.alone import Measured, Space, StoreAlone
-from llama_pack_densex.index.adapters.wire import Condition, Row
+from llama_pack_densex.index.adapters.alone import Hits, Space, StoreAlone
+from llama_pack_densex.index.adapters.wire import Condition, Conditions, Row, StoredRows
+from llama_pack_densex.index.node_store import Ids
 
 if TYPE_CHECKING:
     from llama_pack_densex.index.urls import StoreAddress
@@ -73,11 +75,11 @@ class ChromaNodes(StoreAlone):
         spaces = [(configuration.get(kind) or {}).get("space") for kind in ("hnsw", "spann")]
         return Space(len(vectors[0]) if len(vectors) else None, next(filter(None, spaces), "l2"))
 
-    def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
+    def _rows(self, node_ids: Ids) -> StoredRows:
         got = self._store.client.get(ids=list(node_ids), include=["metadatas", "documents"])
         return map(Row, got["ids"], got["metadatas"], got["documents"])
 
-    def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
+    def _scan(self, key: str, values: Sequence[str]) -> StoredRows:
         offset = 0
         where = {key: {"$in": list(values)}}
         while ids := self._store.client.get(
@@ -86,9 +88,7 @@ class ChromaNodes(StoreAlone):
             offset += len(ids)
             yield from self._paged(self._rows, ids)
 
-    def _nearest(
-        self, embedding: list[float], limit: int, conditions: Sequence[Condition]
-    ) -> Iterable[Measured]:
+    def _nearest(self, embedding: Embedding, limit: int, conditions: Conditions) -> Hits:
         include = ["distances", "metadatas"] if limit <= _METADATA_A_QUERY else ["distances"]
         got = self._store.client.query(
             [embedding], n_results=limit, where=_where(conditions), include=include
@@ -101,7 +101,7 @@ class ChromaNodes(StoreAlone):
         return [(row, 1.0 - distances[row.id]) for row in rows]
 
 
-def _where(conditions: Sequence[Condition]) -> dict[str, Any] | None:
+def _where(conditions: Conditions) -> dict[str, Any] | None:
     parts = list(map(_part, conditions))
     return {"$and": parts} if len(parts) > 1 else next(iter(parts), None)
 

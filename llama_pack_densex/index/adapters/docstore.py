@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 from itertools import chain
@@ -21,14 +21,18 @@ from llama_pack_densex.index.adapters.wire import to_wire
 from llama_pack_densex.index.manifest import remove_files, sync, write_whole
 from llama_pack_densex.index.node_store import (
     DocumentRecord,
+    DocumentRecords,
     FoundNode,
+    Ids,
     NodeRecord,
+    Nodes,
     NodeStore,
     check_question,
     file_of,
+    granularity_of,
     look_further,
 )
-from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
+from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY
 
 _DOCSTORE = "docstore"  # files have the name of what they hold, and of its state
 _VECTORS = "vectors"
@@ -40,6 +44,8 @@ _ANEW = "index the documents anew (replies of an LLM that are kept are used agai
 T = TypeVar("T")
 Notes = dict[str, list[str]]
 """The ids of the old and new nodes of documents, while these are changed."""
+Writers = dict[str, Callable[[str], None]]
+"""By the name of a part of a state what writes it to a file."""
 ReadPart = Callable[[str, Callable[[str], Any]], Any]
 """Reads a part of a state by its name and by what reads its file."""
 
@@ -80,9 +86,9 @@ class DocstoreNodes(NodeStore):
 
     # What a subclass replaces.
 
-    def _writers(self) -> dict[str, Callable[[str], None]]:
+    def _writers(self) -> Writers:
         """What is in memory, and kept in a folder: by its name what writes it to a file."""
-        writers: dict[str, Callable[[str], None]] = {}
+        writers: Writers = {}
         if isinstance(self.docstore, SimpleDocumentStore):
             writers[_DOCSTORE] = self.docstore.persist
         if isinstance(self.vector_store, SimpleVectorStore):
@@ -96,7 +102,7 @@ class DocstoreNodes(NodeStore):
             self._check_same(_vectors_in(self.vector_store), _vectors_in(kept))
             self.vector_store.data = kept.data
 
-    def _wires(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+    def _wires(self, nodes: Nodes) -> list[BaseNode]:
         """The nodes as vector stores take them; refuses what cannot be kept, before anything is changed."""
         wires = []
         for node in nodes:  # the docstore has all links, and some vector stores have little room
@@ -108,10 +114,10 @@ class DocstoreNodes(NodeStore):
             wires.append(to_wire(node).model_copy(update={"relationships": links}))
         return wires
 
-    def _add_vectors(self, wires: Sequence[BaseNode]) -> None:
+    def _add_vectors(self, wires: Nodes) -> None:
         self.vector_store.add(list(wires))
 
-    def _delete_vectors(self, document_ids: Iterable[str], node_ids: Collection[str]) -> None:
+    def _delete_vectors(self, document_ids: Iterable[str], node_ids: Ids) -> None:
         """Delete the vectors of documents, which are those of these nodes."""
         if type(self.vector_store).delete_nodes is not BasePydanticVectorStore.delete_nodes:
             self.vector_store.delete_nodes(list(node_ids))
@@ -171,7 +177,7 @@ class DocstoreNodes(NodeStore):
             earlier = (file for file in files if not file.name.endswith(self._version))
             remove_files(earlier, older_than)
 
-    def replace(self, document_ids: Collection[str], nodes: Sequence[BaseNode]) -> None:
+    def replace(self, document_ids: Ids, nodes: Nodes) -> None:
         wires = self._wires(nodes)
         old = self._members(document_ids)
         changed = _notes_for(old, nodes)
@@ -197,7 +203,7 @@ class DocstoreNodes(NodeStore):
         finally:
             self._changed()
 
-    def fetch(self, node_ids: Sequence[str]) -> dict[str, BaseNode]:
+    def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
         nodes = {
             node_id: self.docstore.get_document(node_id, raise_error=False)
             for node_id in dict.fromkeys(node_ids)
@@ -213,7 +219,7 @@ class DocstoreNodes(NodeStore):
             kept = []
             for node_id, node in self.fetch(list(scores)).items():
                 passage_id = getattr(node, "index_id", "")
-                hit = FoundNode(node_id, _granularity(node), passage_id, float(scores[node_id]))
+                hit = FoundNode(node_id, granularity_of(node), passage_id, float(scores[node_id]))
                 if hit.granularity and (passing is None or hit.leads_to in passing.ids):
                     kept.append(hit)
             return kept, len(scores)
@@ -225,10 +231,10 @@ class DocstoreNodes(NodeStore):
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
         for info in self._listed().values():
             for node in self.fetch(info.node_ids).values():
-                if _granularity(node) and granularity in (None, _granularity(node)):
+                if granularity_of(node) and granularity in (None, granularity_of(node)):
                     yield NodeRecord.of(node)
 
-    def documents(self) -> dict[str, DocumentRecord]:
+    def documents(self) -> DocumentRecords:
         """The documents by id; one that is not whole has no hash."""
         records = {
             document_id: DocumentRecord(info.metadata[DOCUMENT_HASH_KEY], file_of(info.metadata))
@@ -236,7 +242,7 @@ class DocstoreNodes(NodeStore):
         }
         return {**records, **dict.fromkeys(self._noted(), DocumentRecord())}
 
-    def node_ids(self, document_ids: Sequence[str]) -> set[str]:
+    def node_ids(self, document_ids: Ids) -> set[str]:
         return set(chain(*self._members(document_ids).values()))
 
     def read_about(self) -> str | None:
@@ -286,7 +292,7 @@ class DocstoreNodes(NodeStore):
         self._ahead = {}
 
 
-def _notes_for(old: Mapping[str, Iterable[str]], nodes: Sequence[BaseNode]) -> Notes:
+def _notes_for(old: dict[str, set[str]], nodes: Nodes) -> Notes:
     """The ids of the old and new nodes of documents."""
     changed = {document_id: list(node_ids) for document_id, node_ids in old.items()}
     for node in nodes:
@@ -297,10 +303,6 @@ def _notes_for(old: Mapping[str, Iterable[str]], nodes: Sequence[BaseNode]) -> N
 def _vectors_in(store: BasePydanticVectorStore) -> dict[str, list[float]]:
     """The vectors in memory, by node id."""
     return store.data.embedding_dict if isinstance(store, SimpleVectorStore) else {}
-
-
-def _granularity(node: BaseNode) -> str:
-    return str(node.metadata.get(GRANULARITY_KEY, ""))
 
 
 def _noted_in(folder: Path) -> Notes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import faiss
@@ -15,8 +15,8 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery
 
-from llama_pack_densex.index.adapters.docstore import DocstoreNodes, ReadPart
-from llama_pack_densex.index.node_store import DocumentRecord
+from llama_pack_densex.index.adapters.docstore import DocstoreNodes, ReadPart, Writers
+from llama_pack_densex.index.node_store import DocumentRecord, DocumentRecords, Ids, Nodes
 
 if TYPE_CHECKING:
     from llama_pack_densex.index.urls import StoreAddress
@@ -50,7 +50,7 @@ class FaissNodes(DocstoreNodes):
         self._looks_up = hasattr(vector_store, "_faiss_id_to_node_id_map")
         self._search_in(_numbered(vector_store.client))
 
-    def documents(self) -> dict[str, DocumentRecord]:
+    def documents(self) -> DocumentRecords:
         """The documents by id; one that is not whole has no hash, nor has one of which the index has no
         vector."""
         documents = super().documents()
@@ -82,7 +82,7 @@ class FaissNodes(DocstoreNodes):
             if self._looks_up:
                 store._faiss_id_to_node_id_map = self._names
 
-    def _writers(self) -> dict[str, Callable[[str], None]]:
+    def _writers(self) -> Writers:
         return {**super()._writers(), _INDEX: self._write}
 
     def _write(self, file: str) -> None:
@@ -97,13 +97,13 @@ class FaissNodes(DocstoreNodes):
         # a docstore elsewhere may have gone on without the index before a stop
         index.remove_ids(np.setdiff1d(numbers, np.fromiter(self._names, np.int64)))
 
-    def _wires(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+    def _wires(self, nodes: Nodes) -> list[BaseNode]:
         for node in nodes:
             if node.embedding is not None:
                 self._check_dimension(node.embedding)
         return super()._wires(nodes)
 
-    def _add_vectors(self, wires: Sequence[BaseNode]) -> None:
+    def _add_vectors(self, wires: Nodes) -> None:
         embeddings = {wire.node_id: wire.get_embedding() for wire in wires}
         if embeddings:
             numbers = _numbers(embeddings)
@@ -111,7 +111,7 @@ class FaissNodes(DocstoreNodes):
                 self._index.add_with_ids(_normalised(list(embeddings.values())), numbers)
                 self._names.update(zip(numbers.tolist(), embeddings, strict=True))
 
-    def _delete_vectors(self, document_ids: Iterable[str], node_ids: Collection[str]) -> None:
+    def _delete_vectors(self, document_ids: Iterable[str], node_ids: Ids) -> None:
         numbers = _numbers(node_ids)
         with self._lock:
             self._index.remove_ids(numbers)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from llama_index.core.base.embeddings.base import Embedding
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
-from llama_pack_densex.index.adapters.alone import Measured, Space, StoreAlone
-from llama_pack_densex.index.adapters.wire import CONTENT_KEY, Condition, Row
+from llama_pack_densex.index.adapters.alone import Hits, Space, StoreAlone
+from llama_pack_densex.index.adapters.wire import CONTENT_KEY, Conditions, Row, StoredRows
+from llama_pack_densex.index.node_store import Ids, Nodes
 
 _KEPT = (
     CONTENT_KEY,
@@ -44,7 +46,7 @@ class LanceDBNodes(StoreAlone):
             return None
         return Space(table.schema.field(self._store.vector_column_name).type.list_size)
 
-    def _put(self, wires: Sequence[BaseNode]) -> None:
+    def _put(self, wires: Nodes) -> None:
         table = self._newest()
         fields = (
             _KEPT
@@ -59,20 +61,18 @@ class LanceDBNodes(StoreAlone):
                 "id"
             ).when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
-    def _drop(self, node_ids: Sequence[str]) -> None:
+    def _drop(self, node_ids: Ids) -> None:
         self._newest().delete(_is_any_of("id", node_ids))
 
-    def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
+    def _rows(self, node_ids: Ids) -> StoredRows:
         return self._read(_is_any_of("id", node_ids))
 
-    def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
+    def _scan(self, key: str, values: Sequence[str]) -> StoredRows:
         if key == "ref_doc_id":
             return self._read(_is_any_of(self._store.doc_id_key, values))
         return (row for row in self._read("TRUE") if row.metadata.get(key) in values)
 
-    def _nearest(
-        self, embedding: list[float], limit: int, conditions: Sequence[Condition]
-    ) -> Iterable[Measured]:
+    def _nearest(self, embedding: Embedding, limit: int, conditions: Conditions) -> Hits:
         search = (
             self._newest().search(embedding, self._store.vector_column_name).distance_type("cosine")
         )
@@ -99,7 +99,7 @@ class LanceDBNodes(StoreAlone):
             "content": f"metadata.{CONTENT_KEY}",
         }
 
-    def _read(self, condition: str) -> Iterable[Row]:
+    def _read(self, condition: str) -> StoredRows:
         pages = (
             self._newest()
             .search()
@@ -120,7 +120,7 @@ class LanceDBNodes(StoreAlone):
         }
 
 
-def _is_any_of(column: str, values: Sequence[str]) -> str:
+def _is_any_of(column: str, values: Collection[str]) -> str:
     quoted = ["'" + value.replace("'", "''") + "'" for value in values]
     return f"{column} IN ({', '.join(quoted)})"
 

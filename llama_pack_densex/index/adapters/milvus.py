@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from llama_index.core.base.embeddings.base import Embedding
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
-from llama_pack_densex.index.adapters.alone import Measured, Space, StoreAlone
-from llama_pack_densex.index.adapters.wire import HEAD_KEY, HIT_KEYS, Condition, Row
+from llama_pack_densex.index.adapters.alone import Hits, Space, StoreAlone
+from llama_pack_densex.index.adapters.wire import (
+    HEAD_KEY,
+    HIT_KEYS,
+    Condition,
+    Conditions,
+    Row,
+    StoredRows,
+)
+from llama_pack_densex.index.node_store import Ids, Nodes
 
 if TYPE_CHECKING:
     from llama_pack_densex.index.urls import StoreAddress
@@ -92,21 +101,19 @@ class MilvusNodes(StoreAlone):
             index.get("metric_type", self._store.similarity_metric),
         )
 
-    def _put(self, wires: Sequence[BaseNode]) -> None:
+    def _put(self, wires: Nodes) -> None:
         for wire in wires:
             _check_size("text", wire.get_content(), wire)
             _check_size("metadata", _quote(node_to_metadata_dict(wire, remove_text=True)), wire)
         self._upserting.add(list(wires))
 
-    def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
+    def _rows(self, node_ids: Ids) -> StoredRows:
         return self._query(f"id in {_quote(node_ids)}")
 
-    def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
+    def _scan(self, key: str, values: Sequence[str]) -> StoredRows:
         return self._query(_expression([Condition(key, "in", values)]))
 
-    def _nearest(
-        self, embedding: list[float], limit: int, conditions: Sequence[Condition]
-    ) -> Iterable[Measured]:
+    def _nearest(self, embedding: Embedding, limit: int, conditions: Conditions) -> Hits:
         (hits,) = self._client.search(
             self._collection,
             [embedding],
@@ -119,7 +126,7 @@ class MilvusNodes(StoreAlone):
         )
         return ((Row(hit["id"], hit["entity"]), hit["distance"]) for hit in hits)
 
-    def _query(self, expression: str) -> Iterable[Row]:
+    def _query(self, expression: str) -> StoredRows:
         text_key = self._store.text_key
         pages = self._client.query_iterator(
             self._collection,
@@ -140,7 +147,7 @@ def _quote(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _expression(conditions: Sequence[Condition]) -> str:
+def _expression(conditions: Conditions) -> str:
     return " and ".join(map(_test, conditions))
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from llama_index.core.schema import BaseNode
+from llama_index.core.base.embeddings.base import Embedding
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from llama_pack_densex.index.adapters.alone import Measured, Space, StoreAlone
-from llama_pack_densex.index.adapters.wire import HIT_KEYS, Condition, Row
+from llama_pack_densex.index.adapters.alone import Hits, Space, StoreAlone
+from llama_pack_densex.index.adapters.wire import HIT_KEYS, Condition, Conditions, Row, StoredRows
+from llama_pack_densex.index.node_store import Ids, Nodes
 
 if TYPE_CHECKING:
     from llama_pack_densex.index.urls import StoreAddress
@@ -136,7 +137,7 @@ class PostgresNodes(StoreAlone):
     def _describe(self) -> Space:
         return Space(self._store.embed_dim)
 
-    def _put(self, wires: Sequence[BaseNode]) -> None:
+    def _put(self, wires: Nodes) -> None:
         rows = [
             {
                 "node_id": wire.node_id,
@@ -149,16 +150,16 @@ class PostgresNodes(StoreAlone):
         self._drop([wire.node_id for wire in wires])
         self._session.execute(self._sql(_INSERT), {"rows": json.dumps(rows)})
 
-    def _drop(self, node_ids: Sequence[str]) -> None:
+    def _drop(self, node_ids: Ids) -> None:
         self._session.execute(self._sql(_DELETE), {"ids": list(node_ids)})
 
-    def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
+    def _rows(self, node_ids: Ids) -> StoredRows:
         with self._engine.connect() as connection:
             return [
                 Row(*row) for row in connection.execute(self._sql(_SELECT), {"ids": list(node_ids)})
             ]
 
-    def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
+    def _scan(self, key: str, values: Sequence[str]) -> StoredRows:
         after = -1
         while True:
             with self._engine.connect() as connection:
@@ -173,9 +174,7 @@ class PostgresNodes(StoreAlone):
             after = rows[-1].id
             yield from (Row(*row[1:]) for row in rows)
 
-    def _nearest(
-        self, embedding: list[float], limit: int, conditions: Sequence[Condition]
-    ) -> Iterable[Measured]:
+    def _nearest(self, embedding: Embedding, limit: int, conditions: Conditions) -> Hits:
         columns = ", ".join(f"metadata_ ->> '{key}'" for key in HIT_KEYS)
         tests = [_test(condition, f":value{place}") for place, condition in enumerate(conditions)]
         sql = self._sql(_NEAREST, columns=columns, conditions=" AND ".join(["TRUE", *tests]))

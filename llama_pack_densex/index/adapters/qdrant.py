@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from llama_index.core.schema import BaseNode
+from llama_index.core.base.embeddings.base import Embedding
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_pack_densex.index.adapters.alone import Measured, Space, StoreAlone
-from llama_pack_densex.index.adapters.wire import HIT_KEYS, Condition, Row
+from llama_pack_densex.index.adapters.alone import Hits, Space, StoreAlone
+from llama_pack_densex.index.adapters.wire import HIT_KEYS, Condition, Conditions, Row, StoredRows
+from llama_pack_densex.index.node_store import Ids, Nodes
 
 if TYPE_CHECKING:
     from llama_pack_densex.index.urls import StoreAddress
@@ -59,13 +60,13 @@ class QdrantNodes(StoreAlone):
         vector = vectors[self._store.dense_vector_name] if isinstance(vectors, dict) else vectors
         return Space(vector.size, vector.distance.value)
 
-    def _put(self, wires: Sequence[BaseNode]) -> None:
+    def _put(self, wires: Nodes) -> None:
         self._store.add(list(wires))
 
-    def _rows(self, node_ids: Sequence[str]) -> Iterable[Row]:
+    def _rows(self, node_ids: Ids) -> StoredRows:
         return map(_row, self._client.retrieve(self._collection, node_ids))
 
-    def _scan(self, key: str, values: Sequence[str]) -> Iterable[Row]:
+    def _scan(self, key: str, values: Sequence[str]) -> StoredRows:
         offset = None
         condition = _filter([Condition(key, "in", values)])
         while True:
@@ -76,9 +77,7 @@ class QdrantNodes(StoreAlone):
             if offset is None:
                 return
 
-    def _nearest(
-        self, embedding: list[float], limit: int, conditions: Sequence[Condition]
-    ) -> Iterable[Measured]:
+    def _nearest(self, embedding: Embedding, limit: int, conditions: Conditions) -> Hits:
         response = self._client.query_points(
             self._collection,
             embedding,
@@ -90,7 +89,7 @@ class QdrantNodes(StoreAlone):
         return ((_row(point), point.score) for point in response.points)
 
 
-def _filter(conditions: Sequence[Condition]) -> Any:
+def _filter(conditions: Conditions) -> Any:
     from qdrant_client.models import Filter
 
     limits = {">=": "gte", "<=": "lte"}

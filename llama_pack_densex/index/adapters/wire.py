@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
 
@@ -21,10 +21,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilter,
     MetadataFilters,
 )
-from llama_index.core.vector_stores.utils import (
-    metadata_dict_to_node,
-    node_to_metadata_dict,
-)
+from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from llama_pack_densex.index.node_store import kept_as_json
 from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
@@ -73,6 +70,9 @@ class Condition:
     value: Any
 
 
+Conditions = Sequence[Condition]
+
+
 @dataclass(frozen=True)
 class Row:
     """What a store keeps of a node.
@@ -109,11 +109,6 @@ class Row:
         return self.metadata.get(HEAD_KEY) is True
 
     @property
-    def is_wire(self) -> bool:
-        """Whether an adapter wrote it, and not LlamaIndex itself."""
-        return bool(self.metadata.get(WIRE_KEY))
-
-    @property
     def node(self) -> BaseNode:
         """The whole node of a whole row."""
         return from_wire(metadata_dict_to_node(dict(self.metadata), text=self.text))
@@ -132,6 +127,9 @@ class Row:
     @property
     def _own(self) -> dict[str, Any]:
         return dict(json.loads(self.metadata.get(WIRE_KEY) or self.metadata[CONTENT_KEY]))
+
+
+StoredRows = Iterable[Row]
 
 
 def to_wire(node: BaseNode, *, head: bool = False, taken: frozenset[str] = frozenset()) -> BaseNode:

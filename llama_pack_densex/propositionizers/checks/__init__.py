@@ -14,8 +14,7 @@ from dataclasses import replace
 from llama_pack_densex.propositionizers.alignment import Span, align
 from llama_pack_densex.propositionizers.base import Finding, Passage, PropositionSet
 from llama_pack_densex.propositionizers.checks.coverage import uncovered
-from llama_pack_densex.propositionizers.checks.names import ungrounded_names
-from llama_pack_densex.propositionizers.checks.numbers import ungrounded_numbers
+from llama_pack_densex.propositionizers.checks.grounding import ungrounded
 from llama_pack_densex.propositionizers.checks.pronouns import unresolved_reference
 from llama_pack_densex.propositionizers.checks.texts import Ground, Text, taken_apart
 from llama_pack_densex.propositionizers.replies import unique
@@ -65,11 +64,12 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
         if part.kind in ("row", "code")
     }
     stated = {i: text for i, text in enumerate(propositions) if text.strip() and text not in whole}
-    findings = _other_language(passage.text, propositions)
     rows = {part.span: part.row for part in parts if part.row}
-    findings += _faults(passage, stated, rows)
-    findings += uncovered(passage.text, propositions, passage.context)
-    return findings
+    return [
+        *_other_language(passage.text, propositions),
+        *_faults(passage, stated, rows),
+        *uncovered(passage.text, propositions, passage.context),
+    ]
 
 
 def _faults(
@@ -90,8 +90,7 @@ def _faults(
     for (index, text), spans in zip(stated.items(), sources, strict=True):
         statements = (rows.get(span) or passage.text[slice(*span)] for span in spans)
         sentences = taken_apart("\n".join(statements))
-        numbers = ungrounded_numbers(text, ground, sentences)
-        for reason in (*numbers, *ungrounded_names(text, ground)):
+        for reason in ungrounded(text, ground, sentences):
             if reason not in reported:
                 reported.add(reason)
                 yield Finding("grounding", index, None, reason)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from llama_pack_densex.propositionizers.alignment import compare
 from llama_pack_densex.propositionizers.base import Finding
-from llama_pack_densex.propositionizers.checks.names import is_common_katakana, shortened
+from llama_pack_densex.propositionizers.checks.grounding import is_common_katakana, shortened
 from llama_pack_densex.propositionizers.checks.texts import ADDRESS, Text, taken_apart
 from llama_pack_densex.text.language import detect_language
 from llama_pack_densex.text.links import searchable_text
@@ -33,7 +33,7 @@ def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> l
         The findings in order, one a sentence.
     """
     comparison = compare(passage, tuple(propositions), context)
-    sentences = [passage[slice(*region.span)] for region in comparison.segments]
+    sentences = comparison.sentences
     covered = {sentence for place, sentence in enumerate(sentences) if comparison.is_said(place)}
     terms = _Terms(propositions, detect_language(passage))
     findings = []

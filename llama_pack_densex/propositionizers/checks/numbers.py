@@ -1,4 +1,4 @@
-"""Numbers of texts: what they mean, what they count, in what names they are, whether a passage has them."""
+"""Numbers of texts: what they mean, what they count, in what names they are."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from llama_pack_densex.text.language import LATIN
 from llama_pack_densex.text.tokens import ERAS, MONTHS, STOP_WORDS
-
-if TYPE_CHECKING:
-    from llama_pack_densex.propositionizers.checks.texts import Ground, Text
 
 MONTH = f"(?:{'|'.join(MONTHS)})"
 _FIGURES = r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d{1,2}\b)?"
@@ -39,6 +35,7 @@ class Number:
         shown: How it is written.
         start: Where it begins.
         after: The word that follows it, or the two characters where words are not parted.
+        is_year: Whether it may be a year, by its size.
         name: What it is a part of: "37signals", "Boeing 747"; else "".
         key: That without the number, or the month that it follows; else "".
         is_glued: Whether it is nothing but a part of that name.
@@ -50,6 +47,7 @@ class Number:
     shown: str
     start: int
     after: str
+    is_year: bool
     name: str = ""
     key: str = ""
     is_glued: bool = False
@@ -59,11 +57,6 @@ class Number:
     def is_plain(self) -> bool:
         """Whether it is told from a pronoun (one) and a part of a word (一)."""
         return self.values != {1.0} or self.shown[0].isdecimal()
-
-    @property
-    def is_year(self) -> bool:
-        """Whether it may be a year, by its size."""
-        return _may_be_year(self.shown, self.values)
 
     @property
     def counts(self) -> str:
@@ -108,71 +101,17 @@ def is_unit(text: str) -> bool:
     return _UNIT.fullmatch(text) is not None
 
 
-def ungrounded_numbers(text: Text, ground: Ground, sentences: Text) -> Iterator[str]:
-    """Say what is wrong with the numbers of a proposition that its passage has not, or has of something else.
-
-    Args:
-        text: The proposition.
-        ground: Its passage, with title, section and context.
-        sentences: The sentences of the passage that say it.
-    """
-    for number in text.numbers:
-        if fault := _fault(number, text, ground, sentences):
-            yield fault
-
-
-def _fault(number: Number, text: Text, ground: Ground, sentences: Text) -> str:
-    """What is wrong with a number; "" if nothing is."""
-    if ground.has_name(number):
-        return ""
-    is_there = ground.has_number(number)
-    counted = number.unit
-    if ground.has_other_in_name(number):
-        if number.name:
-            return NOT_THERE.format(number.name)
-        counted = number.key.title()  # a month
-    elif is_there or not number.is_plain:
-        other = _in_its_place(number, text, ground, sentences) if number.is_plain else ""
-        return (
-            f'"{number.shown}" is in the passage, but where it says this it has "{other}"'
-            if other
-            else ""
-        )
-    else:
-        is_there = ground.has_number(replace(number, unit=""))
-    if is_there:
-        return f'"{number.shown}" is in the passage, but not with "{counted}"'
-    # of "Runs 3/6/12 reviews" in every row of a table, the number is taken for a part of a name
-    if text.plain[number.start : number.start + _VERBATIM] in ground.plain:
-        return ""
-    return f'"{number.shown}" is not in the passage'
-
-
-def _in_its_place(number: Number, text: Text, ground: Ground, sentences: Text) -> str:
-    """What the sentences that say a proposition have in place of a number; "" if they have that."""
-    if ground.is_anywhere(number) or ground.has_in_thousands(number):
-        return ""
-    values = sentences.values_of(number.unit)
-    if _SAME_DATE.search(sentences.plain):
-        values = values | ground.values_before(sentences.plain)
-    if values & number.values:
-        return ""
-    for other in sentences.numbers:
-        is_comparable = other.is_plain and not other.is_glued and other.counts == number.counts
-        if is_comparable and not text.values_of() & other.values:
-            return other.shown
-    return ""
-
-
 def _read(text: str, match: re.Match[str]) -> Number:
     start, end = match.span()
     values = _values_of(text, match)
+    is_year = "," not in match[0] and any(map(_is_year, values))
     number = Number(
         values=values,
-        unit=_unit_of(text, start, end, _may_be_year(match[0], values)),
+        unit=_unit_of(text, start, end, is_year),
         shown=match[0],
         start=start,
         after="".join(_AFTER.findall(text[end : end + 20])[:1]),
+        is_year=is_year,
         whole=_value(match[0]) if _ROUGH.fullmatch(match[0]) else None,
     )
     return number if number.unit not in _NO_UNITS else _with_name(number, text, end)
@@ -235,10 +174,6 @@ def _unit_of(text: str, start: int, end: int, is_year: bool) -> str:
     return "" if is_year or not thing or thing[1] in STOP_WORDS else THING
 
 
-def _may_be_year(shown: str, values: frozenset[float]) -> bool:
-    return "," not in shown and any(map(_is_year, values))
-
-
 def _is_year(value: float) -> bool:
     return 1000 <= value < 2200
 
@@ -266,11 +201,9 @@ def _value(written: str) -> float:
     return total + section + current + 0.5 * written.endswith(" half")
 
 
-NOT_THERE = '"{}" is in neither the passage nor its title or section'
 THING = "thing"
 _NO_UNITS = ("", THING, "date")
 _LONGEST_UNIT = 3  # letters: 600W and 40fps are numbers with a unit that is not listed
-_VERBATIM = 12  # characters from a number on that tell that it is there as it is written
 _LONGEST_NAME = 60  # characters before a number
 _ROWS = (
     "〇 一 二 三 四 五 六 七 八 九",
@@ -315,7 +248,6 @@ _LATER = re.compile(
     r"|(?P<years>[a-z]+|[\d〇一二三四五六七八九十]+)(?: years? |年)(?:later|after|後)",
     re.IGNORECASE,
 )
-_SAME_DATE = re.compile(r"\b(?:same|that|these|those) (?:year|month|day|date)s?\b", re.IGNORECASE)
 _RANGE = re.compile(r"(\d+)[-\u2010-\u2015/~\u301c]\Z")
 _ROUGH = re.compile(rf"({_FIGURES})\D+")
 _MONTH = re.compile(MONTH)

@@ -35,6 +35,9 @@ _TOKEN = re.compile(
     rf"|(?P<kanji>(?:(?!{COUNTED})[々〆〇㐀-䶿一-鿿豈-﫿])+))"
 )
 
+_Values = set[float]
+"""What numbers mean."""
+
 
 class Text:
     """A text, taken apart once.
@@ -51,23 +54,23 @@ class Text:
             searchable_text(ADDRESS.sub(" ", text) if self.addresses else text)
         )
         self.tokens = list(_TOKEN.finditer(self.plain))
-        self._values: dict[str, set[float]] = {}
+        self._values: dict[str, _Values] = {}
 
     @cached_property
     def numbers(self) -> list[Number]:
         """Its numbers in order."""
         return read_numbers(self.plain, self.tokens)
 
-    def values_of(self, unit: str = "") -> set[float]:
+    def values_of(self, unit: str = "") -> _Values:
         """What its numbers of a unit, or of none, mean; without those that are only parts of names."""
         if unit not in self._values:
-            units = (unit, "")
             is_any = unit in ("", THING)
-            values: set[float] = set()
-            for number in self.numbers:
-                if (is_any or number.unit in units) and not self._is_name(number):
-                    values |= number.values
-            self._values[unit] = values
+            self._values[unit] = {
+                value
+                for number in self.numbers
+                if (is_any or number.unit in (unit, "")) and not self._is_name(number)
+                for value in number.values
+            }
         return self._values[unit]
 
     def _is_name(self, number: Number) -> bool:
@@ -79,9 +82,9 @@ class Text:
         return Counter(number.name for number in self.numbers)
 
     @cached_property
-    def named(self) -> defaultdict[tuple[str, bool], set[float]]:
+    def named(self) -> defaultdict[tuple[str, bool], _Values]:
         """The values that are in each name; years are told from others, as in "May 4, 1931"."""
-        named: defaultdict[tuple[str, bool], set[float]] = defaultdict(set)
+        named: defaultdict[tuple[str, bool], _Values] = defaultdict(set)
         for number in self.numbers:
             if number.key:
                 named[number.key, number.is_year] |= number.values
@@ -144,7 +147,7 @@ class Ground(Text):
         return bare(self.written)
 
     @cached_property
-    def later(self) -> set[float]:
+    def later(self) -> _Values:
         """The dates that it counts from others."""
         return set(later_dates(self.plain, self.numbers))
 
@@ -158,14 +161,13 @@ class Ground(Text):
             if other.is_year or not other.name
         )
 
-    def values_before(self, sentence: str) -> set[float]:
+    def values_before(self, sentence: str) -> _Values:
         """The values that stand shortly before a sentence, to which "in the same year" points."""
         return Text(self.plain.partition(sentence)[0][-_BEFORE:]).values_of()
 
     def has_name(self, number: Number) -> bool:
         """Whether a number occurs in the same name, or beside the same month."""
-        values = self.named[number.key, number.is_year]
-        return number.key != "" and bool(values & number.values)
+        return bool(self.named[number.key, number.is_year] & number.values)
 
     def has_other_in_name(self, number: Number) -> bool:
         """Whether a number is in a name, or beside a month, that occurs with another one or not at all."""
@@ -190,10 +192,10 @@ class Ground(Text):
         return any(value * power in number.values for power in self._powers for value in values)
 
     @cached_property
-    def _powers(self) -> set[float]:
+    def _powers(self) -> _Values:
         return {power_of(match[0]) for match in POWER_ALONE.finditer(self.plain)}
 
-    def _shares_power(self, values: set[float]) -> bool:
+    def _shares_power(self, values: _Values) -> bool:
         """Whether one of the values shares its "million" with the next one: "3 or 4 million"."""
         return any(
             POWER_BEHIND.match(self.plain, number.start + len(number.shown))

@@ -1,34 +1,82 @@
-"""Names, quotations and addresses of a proposition that its passage has not."""
+"""Numbers, names, quotations and addresses of a proposition that its passage does not have."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import chain
 
-from llama_pack_densex.propositionizers.checks.numbers import DIGITS, NOT_THERE, NUMERAL, is_unit
+from llama_pack_densex.propositionizers.checks.numbers import DIGITS, NUMERAL, Number, is_unit
 from llama_pack_densex.propositionizers.checks.pronouns import SOMEONES
 from llama_pack_densex.propositionizers.checks.texts import Ground, Text, bare, squeeze
 from llama_pack_densex.text.language import LATIN
-from llama_pack_densex.text.tokens import STOP_WORDS
+from llama_pack_densex.text.tokens import STOP_WORDS, words
+
+_Token = re.Match[str]
+"""A word or number of a text (see `Text.tokens`)."""
 
 
-def ungrounded_names(text: Text, ground: Ground) -> Iterator[str]:
-    """Say which quotations, addresses and names of a proposition are not in its passage.
+def ungrounded(text: Text, ground: Ground, sentences: Text) -> Iterator[str]:
+    """Say which numbers, quotations, addresses and names of a proposition its passage has not, and which
+    numbers it has of something else.
 
     How names are written is known of English and Japanese.
 
     Args:
         text: The proposition.
         ground: Its passage, with title, section and context.
+        sentences: The sentences of the passage that say it.
     """
+    for number in text.numbers:
+        if fault := _fault(number, text, ground, sentences):
+            yield fault
     for quotation in _QUOTATION.finditer(text.plain):
         if not _is_quoted(squeeze(quotation[0]), ground):
             yield f'the quotation "{shortened(quotation[0][1:-1])}" is not in the passage'
     for name in _unknown_names(text, ground):
-        yield NOT_THERE.format(shortened(name))
+        yield _NOT_THERE.format(shortened(name))
+
+
+def _fault(number: Number, text: Text, ground: Ground, sentences: Text) -> str:
+    """What is wrong with a number; "" if nothing is."""
+    if ground.has_name(number):
+        return ""
+    is_there = ground.has_number(number)
+    counted = number.unit
+    if ground.has_other_in_name(number):
+        if number.name:
+            return _NOT_THERE.format(number.name)
+        counted = number.key.title()  # a month
+    elif is_there or not number.is_plain:
+        other = _in_its_place(number, text, ground, sentences)
+        fault = f'"{number.shown}" is in the passage, but where it says this it has "{other}"'
+        return fault if other else ""
+    else:
+        is_there = ground.has_number(replace(number, unit=""))
+    if is_there:
+        return f'"{number.shown}" is in the passage, but not with "{counted}"'
+    # of "Runs 3/6/12 reviews" in every row of a table, the number is taken for a part of a name
+    if text.plain[number.start : number.start + _VERBATIM] in ground.plain:
+        return ""
+    return f'"{number.shown}" is not in the passage'
+
+
+def _in_its_place(number: Number, text: Text, ground: Ground, sentences: Text) -> str:
+    """What the sentences that say a proposition have in place of a number; "" if they have that."""
+    if not number.is_plain or ground.is_anywhere(number) or ground.has_in_thousands(number):
+        return ""
+    values = sentences.values_of(number.unit)
+    if _SAME_DATE.search(sentences.plain):
+        values = values | ground.values_before(sentences.plain)
+    if values & number.values:
+        return ""
+    for other in sentences.numbers:
+        is_comparable = other.is_plain and not other.is_glued and other.counts == number.counts
+        if is_comparable and not text.values_of() & other.values:
+            return other.shown
+    return ""
 
 
 def _unknown_names(text: Text, ground: Ground) -> Iterator[str]:
@@ -52,7 +100,7 @@ def common_words_ja() -> frozenset[str]:
     """Common Japanese words in kanji, katakana and Latin letters, which are no names."""
     listed = files(__package__).joinpath("common_words_ja.txt").read_text(encoding="utf-8")
     lines = (line for line in listed.splitlines() if not line.startswith("#"))
-    return frozenset(chain.from_iterable(map(str.split, lines)))
+    return words("\n".join(lines))
 
 
 @lru_cache(maxsize=1 << 12)
@@ -68,6 +116,9 @@ def is_common_katakana(word: str, written: str = "") -> bool:
     return False
 
 
+_NOT_THERE = '"{}" is in neither the passage nor its title or section'
+_VERBATIM = 12  # characters from a number on that tell that it is there as it is written
+_SAME_DATE = re.compile(r"\b(?:same|that|these|those) (?:year|month|day|date)s?\b", re.IGNORECASE)
 _SHOWN = 60
 _SHORTEST_PART = 3  # characters: of shorter words names consist by chance
 _LONG_QUOTATION = 8  # letters
@@ -80,17 +131,17 @@ _TITLED = re.compile(r"\b(?:Mrs?|Ms|Mx|Dr|Prof|Rev|Sen|Gov|Gen|Capt|St)\.\Z")
 _SURNAME = re.compile(rf" ([A-Z][{LATIN}'’-]+)")
 
 
-def _is_quoted(words: str, ground: Ground) -> bool:
+def _is_quoted(quotation: str, ground: Ground) -> bool:
     """Whether a passage has a quotation; a Japanese one may lack an ending, or a part of a name."""
-    if words in ground.squeezed:
+    if quotation in ground.squeezed:
         return True
-    if ground.language != "ja" or len(words) < _LONG_QUOTATION:
+    if ground.language != "ja" or len(quotation) < _LONG_QUOTATION:
         return False
-    parts = [words[i : i + 3] for i in range(len(words) - 2)]
+    parts = [quotation[i : i + 3] for i in range(len(quotation) - 2)]
     return sum(part in ground.squeezed for part in parts) >= _QUOTED * len(parts)
 
 
-def _is_unknown_en(text: Text, token: re.Match[str], ground: Ground) -> bool:
+def _is_unknown_en(text: Text, token: _Token, ground: Ground) -> bool:
     word = token[0]
     if token.lastgroup != "latin" or not word[0].isupper():
         return False
@@ -103,13 +154,13 @@ def _is_unknown_en(text: Text, token: re.Match[str], ground: Ground) -> bool:
     return not _is_given_name(text, token, ground) and not _is_abbreviated(word, text, ground)
 
 
-def _may_begin_with_name(text: str, token: re.Match[str]) -> bool:
+def _may_begin_with_name(text: str, token: _Token) -> bool:
     if token[0].lower() in STOP_WORDS or _OF_MANY.match(text, token.start()):
         return False
     return _OF_A_NAME.match(text, token.end()) is not None
 
 
-def _is_given_name(text: Text, token: re.Match[str], ground: Ground) -> bool:
+def _is_given_name(text: Text, token: _Token, ground: Ground) -> bool:
     """Whether a word is the given name of somebody whom the passage knows by the surname alone."""
     surname = _SURNAME.match(text.plain, token.end())
     if surname is None or not ground.has_word(surname[1]):
@@ -130,7 +181,7 @@ def _is_abbreviated(word: str, text: Text, ground: Ground) -> bool:
     return any(word[0] in short for short in candidates)
 
 
-def _is_unknown_ja(text: Text, token: re.Match[str], ground: Ground) -> bool:
+def _is_unknown_ja(text: Text, token: _Token, ground: Ground) -> bool:
     """Whether a run is a name that the passage has not, as far as that can be told without a dictionary.
 
     Propositions say much in other words than their passage: in common ones, and in verbs (分裂した).
