@@ -43,7 +43,8 @@ def section(path: str, command: click.Command) -> str:
 
 def names(parameter: click.Parameter) -> str:
     if parameter.param_type_name == "argument":
-        return f"`{parameter.name.upper()}`"
+        shown = (parameter.metavar or parameter.name.upper()).replace("|", "\\|")
+        return f"`{shown}`"
     return ", ".join(f"`{option}`" for option in [*parameter.opts, *parameter.secondary_opts])
 
 

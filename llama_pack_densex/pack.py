@@ -75,7 +75,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             "none" means quotations. For both, a name such as "gpt-4o-mini" means that model of OpenAI, and
             "ollama:qwen3:8b" one of another provider (docs/models.md).
         embed_model: The embedding model: an object, "minilm", "none" (search by words), a model folder, a
-            retriever such as "contriever" or "ruri" (docs/models.md), or a name such as
+            retriever such as "contriever" or "ruri" (docs/embeddings.md), or a name such as
             "openai:text-embedding-3-small". None means `Settings.embed_model` if it is set, else
             multilingual-e5-small if it is on this machine, else none.
         text_splitter: The node parser that makes the passages; the default cuts at sentence ends, into at
@@ -523,14 +523,7 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
             "Answers a question from 2 documents, with its sources: 'akashi.md', 'seikan.md'."
         """
         if description is None:
-            documents = sorted(self.documents())
-            shown = [
-                repr(" ".join(name.split())[:_NAME_SHOWN]) for name in documents[:_DOCUMENTS_NAMED]
-            ]
-            named = ", ".join(shown) + (" and others" if documents[_DOCUMENTS_NAMED:] else "")
-            description = (
-                f"Answers a question from {len(documents)} documents, with its sources: {named}."
-            )
+            description = wiring.describe_tool(self.documents())
         return QueryEngineTool.from_defaults(self.query_engine, name=name, description=description)
 
     def insert(self, documents: BaseNode | Iterable[BaseNode], show_progress: bool = False) -> None:
@@ -826,10 +819,6 @@ class DenseXRetrievalPack(_Base):  # type: ignore[misc]
         if isinstance(documents, BaseNode):
             total = 1
         return self._index.ingest(nodes, only_changed, gone, display_for(show_progress), total)
-
-
-# in a tool's description, of which OpenAI takes 1,024 characters
-_DOCUMENTS_NAMED, _NAME_SHOWN = 8, 60
 
 
 _PARTS = ("embed_model", "text_splitter", "propositionizer", "docstore", "reranker", "node_parser")

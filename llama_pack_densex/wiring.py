@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from llama_index.core import Settings, StorageContext, VectorStoreIndex, constants
@@ -21,6 +22,8 @@ from llama_pack_densex.answering.extractive import ExtractiveSynthesizer
 from llama_pack_densex.answering.synthesizer import CitedSynthesizer, SourcedSynthesizer
 from llama_pack_densex.index.manifest import InvalidIndexError, Manifest
 from llama_pack_densex.index.node_index import NodeIndex
+from llama_pack_densex.index.node_store import DocumentRecord
+from llama_pack_densex.ingestion.progress import many
 from llama_pack_densex.llm.claims import UnnamedModelError, unnamed_place
 from llama_pack_densex.models import (
     E5,
@@ -33,6 +36,7 @@ from llama_pack_densex.models import (
     resolve_embed_model,
     resolve_llm,
 )
+from llama_pack_densex.node_parsers.ids import is_random_id
 from llama_pack_densex.node_parsers.nodes import UnitGranularity
 from llama_pack_densex.node_parsers.parsers import (
     DEFAULT_CHUNK_SIZES,
@@ -58,6 +62,10 @@ from llama_pack_densex.retrieval.trust import LanguageTrust
 from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
+
+# in a tool's description, of which OpenAI takes 1,024 characters
+_DOCUMENTS_NAMED = 8
+_NAME_SHOWN = 60
 
 
 def make_node_parser(
@@ -221,6 +229,21 @@ def describe_lacks(propositions: str, embedding: str, answering: str) -> str:
 def warn_of_missing_model() -> None:
     """Say once a process what it costs to have no embedding model, and how to get one."""
     logger.warning("Embedding model: %s.", NO_EMBED_MODEL)
+
+
+def describe_tool(documents: Mapping[str, DocumentRecord]) -> str:
+    """What a tool over some documents tells an agent, which names some of them."""
+    names = sorted({_document_name(key, record) for key, record in documents.items()} - {""})
+    shown = ", ".join(repr(name[:_NAME_SHOWN]) for name in names[:_DOCUMENTS_NAMED])
+    more = " and others" if len(names) > _DOCUMENTS_NAMED else ""
+    listed = f": {shown}{more}" if names else ""
+    return f"Answers a question from {many(len(documents), 'document')}, with its sources{listed}."
+
+
+def _document_name(document_id: str, record: DocumentRecord) -> str:
+    """What tells an LLM which document it is, without its page; empty where only a random id does."""
+    name = Path(record.file).name if is_random_id(document_id) else document_id
+    return " ".join(name.partition("#page=")[0].split())
 
 
 def _capitalized(text: str) -> str:

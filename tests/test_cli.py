@@ -114,6 +114,13 @@ def test_index_says_how_much_was_indexed_and_with_what_status(docs: Path, tmp_pa
     assert "Passages by status: 2 ok" in output
 
 
+def test_index_says_once_how_to_get_an_embedding_model(docs: Path, tmp_path: Path) -> None:
+    index, no_models = tmp_path / "index", str(tmp_path)
+    finished = run_process("index", docs, "--to", index, HF_HOME=no_models, OPENAI_API_KEY="")
+    assert (finished.stderr + finished.stdout).count("hf download") == 1
+    assert "embedding model: none. It is searched" in finished.stdout
+
+
 def test_index_again_leaves_unchanged_documents_alone(docs: Path, index: Path) -> None:
     os.utime(docs / "tea.md", (0, 0))
     assert "0 indexed, 2 unchanged" in run("index", docs, "--to", index)[1]
@@ -204,6 +211,15 @@ def test_what_cannot_be_read_is_named_and_skipped(faulty: Path, tmp_path: Path) 
     assert all(kind in output for kind in ("1 .py", "1 .jsonl", "1 .csv"))
     assert "3 unreadable, skipped" in output
     assert indexed(tmp_path / "index") == {"tea.md", "琵琶湖.md"}
+
+
+def test_pictures_and_sound_are_no_code_that_can_be_included(docs: Path, tmp_path: Path) -> None:
+    for name in ("a.jpg", "b.jpg", "c.mp4"):
+        (docs / name).write_bytes(b"\xff\xd8")
+    (docs / "rows.csv").write_text("tea,price\n", encoding="utf-8")
+    output = run("index", docs, "--to", tmp_path / "index")[1]
+    assert "left out as pictures, sound, video or fonts: 2 .jpg, 1 .mp4\n" in output
+    assert "not prose: 1 .csv (--include '*.csv' reads" in output
 
 
 def test_strict_refuses_what_cannot_be_read_before_anything_is_indexed(
@@ -838,6 +854,23 @@ def test_the_names_of_options_are_whole_in_a_terminal_of_80_columns(
     assert "…" not in run(*command, "--help")[1], (
         "give the option a shorter name, at the beginning of its usage"
     )
+
+
+def test_paragraphs_of_help_are_lines_that_the_terminal_breaks() -> None:
+    """typer keeps line breaks of all paragraphs but the first."""
+    wide = run("index", "--help", COLUMNS="200")[1]
+    assert "document is in its ingestion_report.json: after a stop" in wide
+
+
+def test_switches_take_no_value_in_help() -> None:
+    """typer shows their type, as if `--yes true` was meant; of --help, which is its own, too."""
+    assert run("index", "--help")[1].count("<bool>") <= 1
+    assert "int range" not in run("serve", "--help")[1]
+
+
+@pytest.mark.parametrize("command", ["check", "compact"])
+def test_what_is_for_folders_does_not_offer_urls_in_help(command: str) -> None:
+    assert "URL" not in run(command, "--help")[1]
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -143,6 +143,7 @@ def test_questions_of_ones_own_over_a_folder(tmp_path: Path) -> None:
     (tmp_path / "docs" / "tea.md").write_text(
         "# Tea\n\nGreen tea is steamed. Black tea is oxidised.", encoding="utf-8"
     )
+    (tmp_path / "docs" / "blank.md").write_text(" \n", encoding="utf-8")
     questions = tmp_path / "questions.jsonl"
     questions.write_text(
         '{"question": "What is done to green tea?", "answers": ["steamed"]}\n', encoding="utf-8"

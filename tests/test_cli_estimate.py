@@ -88,6 +88,7 @@ def test_without_an_llm_nothing_costs_anything(folder: Path) -> None:
 
 def test_models_of_other_providers_are_priced_too(folder: Path, tmp_path: Path) -> None:
     assert estimated(folder, "--llm-model", "claude-haiku-4-5")["cost"] > 0
+    assert "batch" not in run("estimate", folder, "--llm", "anthropic:claude-haiku-4-5")[1]
     assert estimated(folder, "--llm-model", "my-model")["cost"] is None
     (tmp_path / "prices.json").write_text('{"my-model": {"input": 1000}}', encoding="utf-8")
     own = estimated(folder, "--llm-model", "my-model", "--prices", tmp_path / "prices.json")

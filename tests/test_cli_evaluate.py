@@ -71,6 +71,11 @@ def test_without_an_llm_what_is_read_and_quoted_is_measured(index: Path, questio
     assert all(cell_len(line) <= 80 for line in output.splitlines())
 
 
+def test_an_estimate_without_an_llm_says_that_none_is_asked(index: Path, questions: Path) -> None:
+    output = run("evaluate", index, questions, "--language", "en", "--estimate")[1]
+    assert output.strip() == "No LLM is asked."
+
+
 def test_answers_are_judged_and_a_second_run_asks_nothing(
     index: Path, questions: Path, server: OpenAIServer, tmp_path: Path
 ) -> None:

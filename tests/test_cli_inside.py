@@ -323,7 +323,7 @@ def test_a_filter_finds_a_value_alone_and_in_lists(
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
-        ("colour=green", "there are the keys"),
+        ("colour=green", "no document has the key 'colour'; there are the keys"),
         ("year", "write key=value"),
         ("year>soon", "of year there are 2020, 2024, 2021.5"),
         ("page_label>=9", "of page_label there are 9, 10"),

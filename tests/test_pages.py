@@ -13,6 +13,7 @@ from llama_index.core import Document
 
 import llama_pack_densex
 from llama_pack_densex import DenseXRetrievalPack
+from llama_pack_densex.node_parsers.metadata import BOOKKEEPING_KEYS
 from tests.integration.servers import POSTGRES_USER, Servers
 from tests.openai_server import OpenAIServer, asked_content
 from tests.pages import KINDS, Reader, blocks_of
@@ -141,6 +142,11 @@ def test_the_reference_has_every_public_name() -> None:
         re.findall(r"^\.\. auto\w+:: llama_pack_densex\.(\w+)$", reference, re.MULTILINE)
     )
     assert documented == set(llama_pack_densex.__all__)
+
+
+def test_the_reference_has_every_metadata_key() -> None:
+    page = (DOCS / "reference" / "metadata.md").read_text(encoding="utf-8")
+    assert [key for key in BOOKKEEPING_KEYS if f"`{key}`" not in page] == []
 
 
 def test_the_http_reference_has_every_field() -> None:

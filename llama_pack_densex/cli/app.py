@@ -96,7 +96,7 @@ def _print_version(wanted: bool) -> None:
 
 
 Version = typer.Option(
-    "--version", help="Print the version.", callback=_print_version, is_eager=True
+    "--version", metavar="", help="Print the version.", callback=_print_version, is_eager=True
 )
 
 
@@ -133,6 +133,10 @@ class OfIndex(Command):
         from llama_pack_densex.cli.places import IndexPlace
 
         return IndexPlace.of(self.place)
+
+
+class OfFolder(OfIndex):
+    place: str = argument("DIR", "The index's folder.")
 
 
 class WithApiBase(Command):
@@ -237,9 +241,9 @@ class Ranking(Command):
 
 class Evaluating(Ranking, Spending, WithApiBase):
     reader_model: str | None = option(
-        "NAME  Such a model that answers from each context, for EM and F1."
+        "NAME  An LLM, named as for --llm, that answers from each context, for EM and F1."
     )
-    judge_model: str | None = option("NAME  Such a model that judges the answers by the RAG triad.")
+    judge_model: str | None = option("NAME  An LLM that judges the answers by the RAG triad.")
     trulens: Path | None = option("FILE  Have TruLens judge, and record it in this SQLite file.")
     out: Path | None = option(
         "DIR  For report.json, .csv and .html; embeddings and replies are kept there."
@@ -317,11 +321,11 @@ class McpCommand(Opening):
 class ServeCommand(Answering):
     """Serve an index: a page to ask and search on, and the same as JSON (docs/serving.md)."""
 
-    host: str = option("The address to listen on; others' with a token only.", "127.0.0.1")
-    port: int = option("The port; 0 for any that is free.", 8000, min=0, max=65_535)
+    host: str = option("ADDRESS  The address to listen on; others' with a token only.", "127.0.0.1")
+    port: int = option("N  The port; 0 for any that is free.", 8000, min=0, max=65_535)
     token: str | None = option("TOKEN  What requests must bring.", envvar="DENSEX_TOKEN")
     allow_host: list[str] = option("NAME  A name of the server besides localhost.", [])
-    rate: float | None = option("Requests a minute; 0: any. With a token, 240.", min=0)
+    rate: float | None = option("N  Requests a minute; 0: any. With a token, 240.", min=0)
 
 
 @command(app, _KEEP, "inspect", "inspect:inspect_index")
@@ -352,7 +356,7 @@ class DeleteCommand(WithJson, Opening):
     """Delete documents from an index."""
 
     documents: list[str] = argument(
-        None, "Ids, as inspect shows them; a file's means all its pages."
+        "DOCUMENT", "Ids, as inspect shows them; a file's means all its pages."
     )
     purge: bool = option("--purge  Erase their text from the folder's files too.", False)
 
@@ -368,7 +372,7 @@ class DemoCommand(WithJson):
 
 
 @command(app, _KEEP, "check", "inspect:check")
-class CheckCommand(WithJson, OfIndex):
+class CheckCommand(WithJson, OfFolder):
     """Check an index: its links, its documents, its embeddings, its lexical side.
 
     Ends with exit code 1 where something is wrong that was not repaired.
@@ -380,7 +384,7 @@ class CheckCommand(WithJson, OfIndex):
 
 
 @command(app, _KEEP, "compact", "inspect:compact")
-class CompactCommand(WithJson, OfIndex):
+class CompactCommand(WithJson, OfFolder):
     """Give back the space of what was deleted and replaced, and erase it from the index's files."""
 
 

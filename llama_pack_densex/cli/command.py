@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from copy import copy
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, cleandoc
 from pkgutil import resolve_name
 from typing import Any, TypeVar, get_type_hints
 
@@ -38,7 +38,9 @@ def option(usage: str, default: Any = None, **more: Any) -> Any:
     *head, help = usage.split("  ")
     words = " ".join(head).split()
     names = [word for word in words if word.startswith("-")]
-    metavar = next((word for word in words if word not in names), None)
+    # a switch takes no value: typer would put <bool> there
+    of_type = "" if names else None
+    metavar = next((word for word in words if word not in names), of_type)
     more = {"show_envvar": "envvar" in more, **more}
     return typer.Option(default, *names, metavar=metavar, help=help, **more)
 
@@ -99,10 +101,17 @@ def command(
         parameters.sort(key=lambda parameter: parameter.default.default is not REQUIRED)
         context = Parameter("click_context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
         run.__signature__ = Signature([context, *parameters])  # type: ignore[attr-defined]
-        group.command(name, help=kind.__doc__, rich_help_panel=panel)(run)
+        help = _unwrapped(kind.__doc__ or "")
+        group.command(name, help=help, rich_help_panel=panel)(run)
         return kind
 
     return register
+
+
+def _unwrapped(docstring: str) -> str:
+    """A docstring with a line for each paragraph: typer would keep the line breaks of all but the first."""
+    paragraphs = cleandoc(docstring).split("\n\n")
+    return "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
 
 
 def _with_variable(command: str, name: str, info: Any) -> Any:

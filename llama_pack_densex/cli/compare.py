@@ -459,4 +459,5 @@ def _print_requests(requests: Mapping[str, RequestFigures], is_estimate: bool) -
     if rows:
         print_table(titles, rows, texts=2)
     if is_estimate:
-        write("Replies are taken to be of the usual length.", "dim")
+        note = "Replies are taken to be of the usual length." if rows else "No LLM is asked."
+        write(note, "dim")

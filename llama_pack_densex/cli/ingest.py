@@ -46,7 +46,6 @@ from llama_pack_densex.models import (
     NONE,
     cached_model,
     embed_model_identity,
-    resolve_embed_model,
 )
 from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 from llama_pack_densex.options import PackOptions
@@ -91,7 +90,7 @@ def index_paths(options: IndexCommand) -> bool:
         _print_documents(pack, documents)
         write(f"{one_line(index.name)} holds {pack.counts()}.")
         print_statuses(pack.counts())
-        _print_models(pack, by_default=opened is None and options.embed_model is None)
+        _print_models(pack)
         _print_default_left(pack, options)
     return not pack.failed_documents
 
@@ -255,13 +254,10 @@ def _print_documents(pack: DenseXRetrievalPack, documents: PathDocuments) -> Non
         write()
 
 
-def _print_models(pack: DenseXRetrievalPack, by_default: bool) -> None:
-    """Print what made the propositions and the embeddings; where there are none by default, also why."""
-    model = pack.get_modules()["embed_model"]
-    embedding = embed_model_identity(model)
-    if model is None and by_default:
-        _, embedding = resolve_embed_model(None)
-    search = " It is searched by words." if embedding.startswith("none") else ""
+def _print_models(pack: DenseXRetrievalPack) -> None:
+    """Print what made the propositions and the embeddings."""
+    embedding = embed_model_identity(pack.get_modules()["embed_model"])
+    search = " It is searched by words." if embedding == NONE else ""
     made_by = pack.node_parser.propositionizer.class_name()
     write(f"Propositions by {made_by}; embedding model: {embedding}.{search}")
 

@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, filterfalse
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,7 +32,7 @@ from llama_pack_densex.llm.names import is_model_name
 from llama_pack_densex.models import NONE, resolve_embed_model
 from llama_pack_densex.options import PackOptions
 from llama_pack_densex.pack import DenseXRetrievalPack
-from llama_pack_densex.reading import find_files, read_files
+from llama_pack_densex.reading import find_files, is_media, read_files
 from llama_pack_densex.text.terminal import one_line
 
 _FAISS = "faiss://"  # everything of it is in a folder
@@ -284,13 +284,14 @@ class PathDocuments:
         """Name what is skipped."""
         for file in self.unreadable:
             warn(f"skipped: {one_line(str(file))}")
-        if self._other_kinds:
-            kinds = Counter(path.suffix or path.name for path in self._other_kinds)
-            counts = ", ".join(
-                f"{number:,} {one_line(kind)}" for kind, number in kinds.most_common()
-            )
-            advice = f"--include '*{one_line(next(iter(kinds)))}' reads such files too"
-            warn(f"left out as code or data, not prose: {counts} ({advice})")
+        media = list(filter(is_media, self._other_kinds))
+        if media:
+            warn(f"left out as pictures, sound, video or fonts: {_kinds(media)}")
+        data = list(filterfalse(is_media, self._other_kinds))
+        if data:
+            example = one_line(data[0].suffix or data[0].name)
+            advice = f"--include '*{example}' reads such files too"
+            warn(f"left out as code or data, not prose: {_kinds(data)} ({advice})")
         for document_id in self.blank:
             warn(f"no text in {one_line(document_id)}")
 
@@ -304,6 +305,12 @@ class PathDocuments:
             document = pickle.load(self._file)
             place = self._file.tell()
             yield document
+
+
+def _kinds(files: Sequence[Path]) -> str:
+    """How many files there are of each kind, by their suffixes."""
+    kinds = Counter(file.suffix or file.name for file in files)
+    return ", ".join(f"{number:,} {one_line(kind)}" for kind, number in kinds.most_common())
 
 
 def _read_dataset(path: Path) -> list[Document]:

@@ -158,10 +158,15 @@ def _items(value: Any) -> list[Any]:
 def _split(condition: str, keys: Collection[str]) -> tuple[str, str, str]:
     """The key, the sign and the value of a condition."""
     parts = _CONDITION.fullmatch(condition.strip())
-    if parts is None or parts[1] not in keys:
+    if parts is None:
         raise ValueError(
             f"--filter {condition!r}: write key=value, or with !=, >=, <=, > or < in quotes, which keep "
-            f"the shell from taking them for files; there are the keys {', '.join(keys)}"
+            "the shell from taking them for files"
+        )
+    if parts[1] not in keys:
+        raise ValueError(
+            f"--filter {condition!r}: no document has the key {parts[1]!r}; there are the keys "
+            f"{', '.join(keys)}"
         )
     return parts[1], parts[2], parts[3]
 

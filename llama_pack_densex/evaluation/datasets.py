@@ -457,7 +457,8 @@ def _read_named(path: Path, records: Sequence[Record]) -> list[Document]:
 def read_folder(
     folder: Path, named: Iterable[str] = (), leave_out: Sequence[Path] = ()
 ) -> list[Document]:
-    """The documents of a folder, whose ids are their paths below it. Data files (CSV) are read if named.
+    """The documents with text of a folder, whose ids are their paths below it. Data files (CSV) are read if
+    named.
 
     Raises:
         DatasetError: There are none.
@@ -466,7 +467,7 @@ def read_folder(
     root = folder.resolve()
     below = [path for path in leave_out if path.resolve() != root]
     files = find_files([folder], below, indexed={str(root / name): name for name in named})
-    documents = _without_folders(read_files(files))
+    documents = _without_folders(file for file in read_files(files) if file.text.strip())
     for error in files.unreadable:
         logger.warning("skipped: %s", error)
     if not documents:

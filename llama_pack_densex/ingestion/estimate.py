@@ -97,7 +97,7 @@ class Estimate:
         output_tokens: Tokens received.
         price: The model's price; None if it is not known.
         cost: US dollars; None if the price is not known.
-        cost_batch: The same through the Batch API.
+        cost_batch: The same through OpenAI's Batch API.
         propositions: Propositions.
         questions: Questions that the passages answer, where they are asked for.
         units: All nodes of the index: sections, passages, propositions, sentences and questions.
@@ -154,8 +154,8 @@ class Estimate:
             ("cost", money(self.cost), ""),
             (
                 "cost as a batch",
-                money(self.cost_batch or None, ""),
-                "through the Batch API, within a day",
+                "" if self.cost_batch == self.cost else money(self.cost_batch, ""),
+                "through OpenAI's Batch API, within a day",
             ),
             ("time", duration(self.seconds) if self.requests else "", ""),
             ("propositions", f"{self.propositions:,}", ""),

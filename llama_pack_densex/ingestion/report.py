@@ -20,6 +20,7 @@ from llama_pack_densex.ingestion.progress import Display, duration, many, money
 from llama_pack_densex.llm.cache import open_private
 from llama_pack_densex.llm.errors import message_of, scrub, secrets_in_environment, without_quotes
 from llama_pack_densex.llm.usage import RequestFigures
+from llama_pack_densex.node_parsers.ids import named
 from llama_pack_densex.node_parsers.metadata import (
     GRANULARITY_KEY,
     REASON_KEY,
@@ -300,7 +301,9 @@ class Watch:
         """Take note of a document that is in the index."""
         self._add(DocumentOutcome.of(parsed, replaced))
         if not parsed.nodes:
-            logger.warning("Document %r has no text, and so nothing to index.", parsed.document.id_)
+            logger.warning(
+                "Document %s has no text, and so nothing to index.", named(parsed.document)
+            )
 
     def unchanged(self, document: BaseNode) -> None:
         """Take note of a document that was in the index as it is."""
@@ -319,7 +322,7 @@ class Watch:
         )
         self._add(outcome)
         self.outcomes_failed = (*self.outcomes_failed, outcome)[:KEPT_DOCUMENTS]
-        logger.error("Document %r was not indexed: %s", document.id_, outcome.error)
+        logger.error("Document %s was not indexed: %s", named(document), outcome.error)
 
     def raise_if_all_failed(self) -> None:
         """Raise the first document's error if no document was indexed: then it is the caller's concern."""

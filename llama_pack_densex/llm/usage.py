@@ -266,7 +266,7 @@ class Price:
         input: Tokens sent.
         output: Tokens received, including a model's thoughts.
         cached_input: Tokens sent that the provider had cached; None means as `input`.
-        batch_factor: What the Batch API costs in proportion; 1 if the provider has none.
+        batch_factor: What OpenAI's Batch API costs in proportion; 1 for other providers' models.
         as_of: Which price list it is from; "" for a price of the user's own.
     """
 
@@ -313,7 +313,6 @@ _LOCAL_LLMS = (
     "llama_index.llms.huggingface.",
     "llama_index.llms.llama_cpp.",
 )
-_WITH_BATCHES = ("openai", "anthropic", "google", "mistral")  # at half the price
 
 
 def read_prices(source: PriceSource = None) -> dict[str, Price]:
@@ -395,7 +394,8 @@ def _list_price(model: str) -> Price | None:
     if sent is None:
         return None
     received = _dollars(price.output_mtok) or 0.0
-    batch_factor = 0.5 if listed.provider.id in _WITH_BATCHES else 1.0
+    # other providers' batches are not those that `densex batch` makes
+    batch_factor = 0.5 if listed.provider.id == "openai" else 1.0
     return Price(sent, received, _dollars(price.cache_read_mtok), batch_factor, as_of)
 
 

@@ -22,7 +22,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from llama_pack_densex.node_parsers.ids import PIECE, NodeIds
+from llama_pack_densex.node_parsers.ids import PIECE, NodeIds, named
 from llama_pack_densex.node_parsers.metadata import (
     ANSWERS_KEY,
     BOOKKEEPING_KEYS,
@@ -378,7 +378,7 @@ def _require_text(document: BaseNode) -> None:
     kind = binary_kind(document.get_content())
     if kind:
         raise ValueError(
-            f"the text of document {document.id_!r} is the bytes of {kind}, and not what is written in it: "
+            f"the text of document {named(document)} is the bytes of {kind}, and not what is written in it: "
             "SimpleDirectoryReader reads PDF and Word files with `pip install llama-index-readers-file "
             "docx2txt`, `densex index` with the extra `files`"
         )

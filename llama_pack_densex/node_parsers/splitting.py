@@ -11,6 +11,7 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index.core.node_parser import NodeParser, TextSplitter
 from llama_index.core.schema import BaseNode, Document
 
+from llama_pack_densex.node_parsers.ids import named
 from llama_pack_densex.node_parsers.metadata import appearance
 from llama_pack_densex.text.blocks import find_blocks
 from llama_pack_densex.text.plain import heading_text
@@ -105,7 +106,7 @@ def _split_once(
         nodes = parser.get_nodes_from_documents([source])
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
-            f"{parser.class_name()} cannot split document {document.id_!r}: {error}"
+            f"{parser.class_name()} cannot split document {named(document)}: {error}"
         ) from error
     # core's parsers make nothing of what is no JSON, and of HTML without their tags
     nodes = [node for node in nodes if node.get_content().strip() and not node.child_nodes] or [

@@ -1,6 +1,6 @@
 """Files on disk into documents: which files there are, what their documents are called, and their text."""
 
-from llama_pack_densex.reading.files import UnreadableFileError, find_files
+from llama_pack_densex.reading.files import UnreadableFileError, find_files, is_media
 from llama_pack_densex.reading.readers import read_file, read_files
 
-__all__ = ["UnreadableFileError", "find_files", "read_file", "read_files"]
+__all__ = ["UnreadableFileError", "find_files", "is_media", "read_file", "read_files"]

@@ -103,7 +103,7 @@ class FoundFiles(NamedTuple):
         files: The files to read with the ids of their documents, in the order of the paths; those below a
             folder by name.
         unreadable: What could not be listed.
-        other_kinds: Files that are code or data by their names, which nobody asked for.
+        other_kinds: Files that are code, data or media by their names, which nobody asked for.
     """
 
     files: dict[Path, str]
@@ -194,9 +194,14 @@ def _is_read_unasked(path: Path, indexed: Mapping[str, str]) -> bool:
     return str(path) in indexed or _is_prose(path)
 
 
-def _is_prose(path: Path) -> bool:
+def is_media(path: Path) -> bool:
+    """Whether a file is a picture, sound, video or font by its name."""
     kind, _ = guess_type(path.name, strict=False)
-    if path.suffix.lower() in _DATA or (kind or "").startswith(_UNREAD):
+    return (kind or "").startswith(_UNREAD)
+
+
+def _is_prose(path: Path) -> bool:
+    if path.suffix.lower() in _DATA or is_media(path):
         return False
     lexer = find_lexer_class_for_filename(path.name) or find_lexer_class_for_filename(
         path.name.lower()

@@ -405,6 +405,8 @@ def _answering() -> Iterator[None]:
 def _complaint(error: RequestValidationError) -> str:
     """What is wrong with a request, without repeating what it holds."""
     first = error.errors()[0]
+    if first["loc"] == ("body",):
+        return "The body has to be a JSON object, sent with Content-Type: application/json."
     # there it is a place in the text
     path = () if first["type"] == "json_invalid" else first["loc"][1:]
     fields = {*ChatRequest.model_fields, *Message.model_fields}

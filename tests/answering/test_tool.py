@@ -58,3 +58,19 @@ def test_a_tool_names_some_of_the_documents_in_as_many_characters_as_openai_take
     )
     assert metadata.description.endswith("and others.")
     assert len(metadata.description) <= 1024
+
+
+def test_a_tool_names_the_files_of_documents_whose_ids_are_random() -> None:
+    """So are those of SimpleDirectoryReader, of each page of a PDF."""
+    pages = [
+        Document(
+            text=f"Light {n} opened.", metadata={"file_path": "/docs/灯台.pdf", "page_label": n}
+        )
+        for n in "12"
+    ]
+    pack = DenseXRetrievalPack(pages, query_llm="none", embed_model="none")
+    said = pack.as_tool().metadata.description
+    assert said == "Answers a question from 2 documents, with its sources: '灯台.pdf'."
+    unnamed = DenseXRetrievalPack([Document(text="A light.")], query_llm="none", embed_model="none")
+    said = unnamed.as_tool().metadata.description
+    assert said == "Answers a question from 1 document, with its sources."

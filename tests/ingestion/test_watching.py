@@ -227,6 +227,18 @@ def test_nothing_at_all_is_no_error(path: Path) -> None:
     assert read_report(path).documents == ()
 
 
+def test_a_document_with_a_random_id_is_logged_with_its_file(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SimpleDirectoryReader gives documents random ids."""
+    document = Document(text="", metadata={"file_path": "/docs/empty.txt"})
+    with watch_of(path) as watch:
+        watch.failed(document, RuntimeError("refused"))
+        watch.done(parsed(document), replaced=False)
+    assert f"{document.id_!r} (/docs/empty.txt) was not indexed" in caplog.text
+    assert f"{document.id_!r} (/docs/empty.txt) has no text" in caplog.text
+
+
 def test_a_document_that_fails_or_has_no_text_is_logged_with_its_name_and_without_keys(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

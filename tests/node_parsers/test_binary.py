@@ -8,7 +8,9 @@ import zipfile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llama_index.core import Document
 
+from llama_pack_densex import PropositionNodeParser
 from llama_pack_densex.node_parsers.nodes import binary_kind
 
 pytestmark = pytest.mark.pure
@@ -44,6 +46,14 @@ def test_bytes_of_files_are_told() -> None:
 )
 def test_texts_are_texts(text: str) -> None:
     assert binary_kind(text) == ""
+
+
+def test_the_file_is_named_where_the_id_is_random() -> None:
+    document = Document(text="%PDF-1.4\n1 0 obj", metadata={"file_path": "/docs/規則.pdf"})
+    with pytest.raises(
+        ValueError, match=r"of document '.*' \(/docs/規則\.pdf\) is the bytes of a PDF"
+    ):
+        PropositionNodeParser().get_nodes_from_documents([document])
 
 
 @given(st.text(max_size=60))

@@ -113,6 +113,13 @@ def test_what_is_no_json_is_refused(server: httpx.Client, body: bytes) -> None:
     assert not response.json()["detail"][:1].isdigit()  # a place in the text is no field
 
 
+def test_a_body_whose_type_is_not_json_is_told_the_type(server: httpx.Client) -> None:
+    """It is what `curl -d` sends."""
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    response = server.post("/query", content=json.dumps(QUESTION), headers=form)
+    assert "Content-Type: application/json" in _refused(response, 422)
+
+
 @pytest.mark.parametrize(
     "history",
     [
