@@ -81,12 +81,14 @@ class TwoHopSearch(UnitSearch):
         best_ids = {hit.passage_id for hit in result.passages[:BEST_PASSAGES]}
         led_by_id = {hit.passage_id: hit for hit in led}
 
-        def place(hit: PassageHit) -> tuple[float, bool, bool]:
-            return -hit.score, hit.passage_id not in best_ids, hit.passage_id not in led_by_id
+        def order(hit: PassageHit) -> tuple[float, int]:
+            """Of equal ones the best stay first, and what is led to follows."""
+            if hit.passage_id in best_ids:
+                return -hit.score, 0
+            return -hit.score, 1 if hit.passage_id in led_by_id else 2
 
-        # of equal ones the best stay first, what is led to follows, each in the order of the first hop
         passages = {hit.passage_id: hit for hit in result.passages} | led_by_id
-        ordered = sorted(passages.values(), key=place)
+        ordered = sorted(passages.values(), key=order)
         return SearchResult(tuple(ordered), result.exhausted, result.coverage)
 
     def _led_passages(self, text: str, hits: Sequence[PassageHit]) -> list[PassageHit]:
