@@ -91,4 +91,4 @@ def named(document: BaseNode) -> str:
     """A document by its id, for a message; of a random id, which tells nobody anything, with its file."""
     file = document.metadata.get("file_path")
     is_unknown = file and is_random_id(document.id_)
-    return f"{document.id_!r} ({file})" if is_unknown else repr(document.id_)
+    return f"{document.id_!r} ({file!r})" if is_unknown else repr(document.id_)

@@ -231,12 +231,13 @@ def test_a_document_with_a_random_id_is_logged_with_its_file(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SimpleDirectoryReader gives documents random ids."""
-    document = Document(text="", metadata={"file_path": "/docs/empty.txt"})
+    file = "/docs/\udc83\x1b[2J.txt"  # no encoding has the first, and the second steers a terminal
+    document = Document(text="", metadata={"file_path": file})
     with watch_of(path) as watch:
         watch.failed(document, RuntimeError("refused"))
         watch.done(parsed(document), replaced=False)
-    assert f"{document.id_!r} (/docs/empty.txt) was not indexed" in caplog.text
-    assert f"{document.id_!r} (/docs/empty.txt) has no text" in caplog.text
+    assert f"{document.id_!r} ({file!r}) was not indexed" in caplog.text
+    assert f"{document.id_!r} ({file!r}) has no text" in caplog.text
 
 
 def test_a_document_that_fails_or_has_no_text_is_logged_with_its_name_and_without_keys(

@@ -51,7 +51,7 @@ def test_texts_are_texts(text: str) -> None:
 def test_the_file_is_named_where_the_id_is_random() -> None:
     document = Document(text="%PDF-1.4\n1 0 obj", metadata={"file_path": "/docs/規則.pdf"})
     with pytest.raises(
-        ValueError, match=r"of document '.*' \(/docs/規則\.pdf\) is the bytes of a PDF"
+        ValueError, match=r"of document '.*' \('/docs/規則\.pdf'\) is the bytes of a PDF"
     ):
         PropositionNodeParser().get_nodes_from_documents([document])
 
