@@ -77,7 +77,7 @@ class ThoughtFilter:
         self._answer: list[str] = []
         self._depth = 0  # of thoughts in thoughts
         # what follows a mark in thoughts that may have ended them
-        self._rest: str | None = None
+        self._rest: list[str] | None = None
         self._is_blank = True  # whether nothing of the answer has come
         self._had_thoughts = False
         self._fences = 0  # lines of the answer at which code begins or ends
@@ -101,7 +101,8 @@ class ThoughtFilter:
             self._take(self._certain_end(undecided))
         else:
             self._take(len(self._text))
-            self._answer.append((self._rest or "").lstrip())
+            rest = "".join(self._rest or ())
+            self._answer.append(rest.lstrip())
         begin = max(0, self._position - _LONGEST)
         self._text = self._text[begin:]
         self._position -= begin
@@ -148,7 +149,7 @@ class ThoughtFilter:
             self._answer.append(text.lstrip() if self._is_blank else text)
             self._is_blank = self._is_blank and not text.strip()
         elif self._rest is not None:
-            self._rest += text
+            self._rest.append(text)
         self._position = end
 
     def _pass_in_thoughts(self, mark: Mark) -> bool:
@@ -162,7 +163,7 @@ class ThoughtFilter:
         if not self._is_within_sentence(mark):
             self._depth += 1 if kind == "opening" else -1
         if kind == "closing":
-            self._rest = ""
+            self._rest = []
         if not self._depth:
             self._begin_answer()
         return True
