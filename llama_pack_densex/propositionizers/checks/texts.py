@@ -65,12 +65,12 @@ class Text:
         """What its numbers of a unit, or of none, mean; without those that are only parts of names."""
         if unit not in self._values:
             is_any = unit in ("", THING)
-            self._values[unit] = {
-                value
-                for number in self.numbers
-                if (is_any or number.unit in (unit, "")) and not self._is_name(number)
-                for value in number.values
-            }
+            units = (unit, "")
+            values: _Values = set()
+            for number in self.numbers:
+                if (is_any or number.unit in units) and not self._is_name(number):
+                    values |= number.values
+            self._values[unit] = values
         return self._values[unit]
 
     def _is_name(self, number: Number) -> bool:
