@@ -43,13 +43,13 @@ LED_PASSAGES = 10
 """Passages that are led to, at most."""
 
 BEST_PASSAGES = 2
-"""The best passages of the first hop, behind which the others of it end; see `LEAST_SHARE`."""
+"""The best passages of the first hop, which stay before what a path leads to; see `LEAST_SHARE`."""
 
 LEAST_SHARE = 0.5
 ADDED_SHARE = 0.05
-"""A path leads before them where its two units have this share of the question's words, and so much more
-than any unit of theirs. The best path of 3 in 10 of MuSiQue's and HotpotQA's questions does so, of 1 in 20 of
-SQuAD's, and of none in other words."""
+"""What a path leads to may stand before them where its two units have this share of the question's words,
+and so much more than any unit of theirs. The best path of 3 in 10 of MuSiQue's and HotpotQA's questions does
+so, of 1 in 20 of SQuAD's, and of none in other words."""
 
 IDLE_SHARE = 0.5
 """What the unit that any other path leads to counts: it is read after those that the question found."""
@@ -291,7 +291,7 @@ def _with_units(
         unit_score = target.score
         if units.share([leading, best]) < least_share:
             score = max(hit.score, min(score, best_hits[-1].score))
-            unit_score = min(unit_score, IDLE_SHARE * unit_score)
+            unit_score = min(unit_score, IDLE_SHARE * unit_score)  # a cosine may be negative
         matched = list(hit.units)
         if best is not None:
             led_by = target.first_id if leading is None else leading.id
