@@ -1,1 +1,1 @@
-"""Texts and nothing of ours: blocks of a document, headings, sentences, tokens, languages."""
+"""Text processing that knows nothing of the index: blocks, headings, sentences, tokens, languages."""

@@ -1,4 +1,4 @@
-"""A text as blocks: headings, paragraphs, list items, table rows, code; and what each needs to be
+"""The blocks of a text (headings, paragraphs, list items, table rows, code), and what each needs to be
 understood.
 """
 
@@ -30,12 +30,12 @@ from llama_pack_densex.text.plain import (
 )
 from llama_pack_densex.text.sentences import after_space, split_sentences
 
-_LONGEST_HEADING = 1_000  # characters; packages' documentation has none of more than 128
+_LONGEST_HEADING = 1_000  # characters; the longest in the documentation of packages has 128
 
 SUMMARY_LEVEL = 7
-"""The level of the `<summary>` of `<details>`: below those that Markdown has levels for."""
+"""The level of the `<summary>` of `<details>`: below the six levels of Markdown."""
 BOLD_LEVEL = 8
-"""The level of a bold line that stands as a heading."""
+"""The level of a bold line that serves as a heading."""
 
 
 def find_blocks(text: str, context: str = "") -> tuple[Block, ...]:
@@ -43,8 +43,8 @@ def find_blocks(text: str, context: str = "") -> tuple[Block, ...]:
 
     Args:
         text: Any text, plain or Markdown, whole or cut out of a document.
-        context: The Markdown that has to stand before it for its first lines to mean what they mean in the
-            document (see `context_of`).
+        context: The Markdown that has to precede it for its first lines to mean what they mean in the
+            document (see `Outline.context_of`).
 
     Returns:
         The blocks of the text. The time is linear in its length.
@@ -66,13 +66,13 @@ def _moved(block: Block, by: int) -> Block:
     )
 
 
-@lru_cache(maxsize=64)  # several checks ask about a passage
+@lru_cache(maxsize=64)  # several checks need the blocks of a passage
 def _find_blocks(text: str) -> tuple[Block, ...]:
-    return tuple(_related(text, _said(text, _Scanner(text).blocks())))
+    return tuple(_related(text, _without_struck_out(text, _Scanner(text).blocks())))
 
 
-def _said(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
-    """Blocks, of which those that were struck out with others say nothing."""
+def _without_struck_out(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
+    """Change the kind of blocks within text that is struck out to "nothing"."""
     struck = [match.span() for match in STRUCK_OUT.finditer(text)]
     for block in blocks:
         number = bisect_right(struck, (block.start, len(text)))
@@ -81,16 +81,16 @@ def _said(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 class _Scanner:
-    """Goes through the lines of a text."""
+    """Finds the blocks of a text, line by line."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._lines = find_lines(text)
         self._structure = read_structure(text, self._lines)
-        self._indents: list[int] = []  # of the items around the last one that only its mark tells
+        self._indents: list[int] = []  # of the last item of plain text, and those around it
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks in order, without what they need."""
+        """Yield the blocks in order, without their needs."""
         run: list[Line] = []
         place = 0
         while place < len(self._lines):
@@ -131,11 +131,11 @@ class _Scanner:
             return None
         is_numbered = after == place + 1 and line.text[0].isdigit()
         if is_numbered and line.number in self._structure.later_items:
-            return None  # a step, though a table or code is above it
+            return None  # a step of a list, though a table or code is above it
         return after, [Block(line.start, self._lines[after - 1].end, "heading", level)]
 
     def _summary_at(self, place: int) -> _Special | None:
-        """The summary of `<details>`, and what stands behind it on its last line."""
+        """Return the summary of `<details>` as a heading, and the rest of its last line."""
         summary = _SUMMARY.match(self._text, self._lines[place].start)
         if not summary:
             return None
@@ -169,7 +169,7 @@ class _Scanner:
 
     @cached_property
     def _details(self) -> list[tuple[int, int | None]]:
-        """The places after which other `<details>` are the innermost ones, and where these end."""
+        """Each place where the innermost `<details>` changes, and where that one ends; None outside any."""
         places: list[tuple[int, int | None]] = []
         closing: list[int] = []
         for tag in reversed([*_DETAILS.finditer(self._text)]):
@@ -202,8 +202,8 @@ class _Scanner:
         return Block(*span, kind, level)
 
     def _plain_depth(self, line: Line) -> int:
-        """How deep an item is that its mark and its indentation tell, as in plain text; 0 for a
-        line that is none.
+        """Return the depth of a plain-text item, by its marker and indentation; 0 for any other
+        line.
         """
         if not LIST_MARKER.match(line.text) or line.number in self._structure.depths:
             self._indents = []
@@ -214,7 +214,7 @@ class _Scanner:
 
 
 _Special = tuple[int, Sequence[Block]]
-"""The place of the line after something that is no prose, and its blocks."""
+"""The blocks of something other than prose, after the index of the line that follows it."""
 
 _SUMMARY = re.compile(
     r"(?:<details\b[^<>]*>\s*)?<summary\b.{0,1000}?</summary>", re.IGNORECASE | re.DOTALL
@@ -226,8 +226,8 @@ _LINKS_ALONE = re.compile(
 
 
 def says_nothing(text: str) -> bool:
-    """Whether a paragraph has no words of its own: a rule, a picture, a badge, tags, or links to
-    find one's way by.
+    """Return whether a paragraph has no words of its own: a rule, a picture, a badge, tags, or
+    navigation links.
     """
     words = searchable_text(without_pictures(text))
     return not any(map(str.isalnum, words)) or _LINKS_ALONE.fullmatch(text) is not None
@@ -244,10 +244,10 @@ def _related(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 class _Relations:
-    """What stands above a block and says what it is, while the blocks of a text are gone through in order.
+    """The blocks above the current one that it depends on, while the blocks of a text are read in order.
 
-    Depths are those of lists: what is in no list has depth 0, and a line at depth 0 leads in a list whose
-    items have 1.
+    Depths are those of lists: a paragraph outside of lists has depth 0, and introduces a list whose items
+    have depth 1.
     """
 
     def __init__(self, text: str) -> None:
@@ -256,7 +256,7 @@ class _Relations:
 
     def _start_section(self) -> None:
         self._paragraph: Block | None = None  # directly above
-        self._leads: dict[int, Span] = {}  # what leads in the current list or table, by its depth
+        self._leads: dict[int, Span] = {}  # lead-ins of the current lists or tables, by their depth
         self._items: list[Block] = []  # the current item and those around it
         self._columns: Block | None = None  # the header of the current table
         self._group: Block | None = None  # the heading of the current rows
@@ -265,7 +265,7 @@ class _Relations:
         self._answers = 0  # paragraphs since the question
 
     def needs_of(self, block: Block) -> tuple[Span, ...]:
-        """What a block needs; to be called for all of them in order."""
+        """Return the spans that a block needs; to be called for all blocks in order."""
         if block.kind == "heading":
             self._start_section()
             return ()
@@ -294,7 +294,7 @@ class _Relations:
             yield self._group.span
 
     def statement_of(self, block: Block) -> str:
-        """What a row says below the heading within its table; empty of other blocks."""
+        """Return the statement of a row, after the heading within its table; empty for other blocks."""
         if block.kind != "row":
             return ""
         group = ""
@@ -303,7 +303,7 @@ class _Relations:
         return row_statement(("", *block.names), (group, *block.cells))
 
     def _leave(self, block: Block) -> None:
-        """Forget what does not reach down to a block, and note what leads it in."""
+        """Forget what does not apply to a block, and remember its lead-in."""
         if self._paragraph and block.kind in _LED_IN:
             self._leads[self._paragraph.level] = self._lead_in(self._paragraph)
         self._leave_lists(block)
@@ -319,22 +319,22 @@ class _Relations:
         self._leads = {level: lead for level, lead in self._leads.items() if level <= lead_depth}
 
     def _is_faq_question(self, block: Block) -> bool:
-        """Whether a paragraph is a question as those of lists of questions and answers are."""
+        """Return whether a paragraph is a question, as in an FAQ."""
         text = self._text[block.start : block.end]
         if not (_QUESTION_END.search(text) or _MARKED_QUESTION.match(text)):
             return False
         return len(split_sentences(text)) <= _LONGEST_QUESTION
 
     def _is_answered(self) -> bool:
-        """Whether the question has its answer: a paragraph, and all up to the next question where
-        it is marked.
+        """Return whether the question's answer is complete: after one paragraph, or, if the question
+        is marked ("Q1:"), only at the next question.
         """
         if not self._question or self._answers < 2:
             return False
         return _MARKED_QUESTION.match(self._text, *self._question.span) is None
 
     def _enter(self, block: Block) -> None:
-        """Note what a block is to those below it."""
+        """Remember a block for those below it that depend on it."""
         self._paragraph = block if block.kind == "prose" else None
         if not self._defines(block):
             self._term = self._paragraph
@@ -350,18 +350,18 @@ class _Relations:
             self._answers = 0
 
     def _defines(self, block: Block) -> bool:
-        """Whether a block is the definition of the term above it."""
+        """Return whether a block is the definition of the term above it."""
         return DEFINITION.match(self._text, block.start) is not None
 
     def _lead_in(self, block: Block) -> Span:
-        """A paragraph, or as many of its last sentences as are not too long; the last one at least."""
+        """Return the span of a paragraph, or of its last sentences if it is long (at least one)."""
         spans = split_sentences(self._text[slice(*block.span)])
         length = block.end - block.start
         start = next((start for start, _ in spans if length - start <= _LONGEST_LEAD), spans[-1][0])
         return block.start + start, block.end
 
     def _beginning_of(self, item: Block) -> Span:
-        """What those below an item need of it: all of it, or its first sentence where it is long."""
+        """Return what the items below need of an item: all of it, or its first sentence if it is long."""
         if item.end - item.start <= _LONGEST_LEAD:
             return item.span
         _, end = split_sentences(self._text[slice(*item.span)])[0]
@@ -369,7 +369,7 @@ class _Relations:
 
 
 def _is_outside_lists(block: Block) -> bool:
-    """Whether a block is a paragraph that is in no list."""
+    """Return whether a block is a paragraph outside of lists."""
     return block.kind == "prose" and not block.level
 
 

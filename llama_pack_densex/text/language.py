@@ -1,4 +1,4 @@
-"""Which language a text is in. Pure; by Unicode scripts and frequent words, not by a model."""
+"""Language detection by Unicode scripts and frequent words, without a model. Pure."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ WITHOUT_SPACES = words("ja zh th thai lo km my")
 
 
 def detect_language(text: str, context: str = "") -> str:
-    """Tell the language of a text.
+    """Detect the language of a text.
 
     Args:
         text: Any text.
-        context: What surrounds it (title, headings): it decides between Japanese and Chinese for a text in
-            Han characters only, and says everything where the text has no letters.
+        context: What surrounds it (title, headings). It decides between Japanese and Chinese for a text in
+            Han characters only, and is used alone if the text has no letters.
 
     Returns:
-        A key of `LANGUAGE_NAMES`; the script where it does not tell the language ("cyrillic"; "latin" for
-        all but English, and for a few words in any language); "" for a text without letters.
+        A key of `LANGUAGE_NAMES`: a language, or only its script ("cyrillic"; "latin" for all but English,
+        and for a few words in any language); "" for a text without letters.
     """
     script = _dominant(_prose_weights(text))
     if script == "cjk":
@@ -59,18 +59,18 @@ def _language_in_han(text: str, context: str) -> str:
 
 
 def question_language(question: str, documents: Iterable[str] = ()) -> str:
-    """Tell the language that a question is to be answered in.
+    """Return the language in which a question is to be answered.
 
-    Where it does not tell itself, the documents decide: of Han characters only it is Chinese where they are
-    Chinese, and otherwise Japanese; a name or two in Latin letters (VPN), or a number, may be asked in any
+    If the question leaves it open, the documents decide: a question in Han characters only is Chinese if they
+    are Chinese, else Japanese; one of one or two names in Latin letters (VPN), or a number, may be in any
     language.
 
     Args:
         question: The question.
-        documents: The languages of the documents, the likeliest first.
+        documents: The languages of the documents, the most likely first.
 
     Returns:
-        A key of `LANGUAGE_NAMES`, as `detect_language` returns it.
+        A key of `LANGUAGE_NAMES` or "", as `detect_language` returns.
     """
     language = detect_language(question)
     if language == "zh" and not _is_simplified(question) and not _CHINESE_ONLY.search(question):
@@ -83,11 +83,11 @@ def question_language(question: str, documents: Iterable[str] = ()) -> str:
 
 
 def latin_language(text: str, least_words: int = 12) -> str:
-    """Tell whether a text in Latin script is English ("en") or not ("latin"); "" where it says neither.
+    """Return "en" for a text in Latin script that is English, "latin" for one that is not, "" if unclear.
 
     Args:
         text: The text.
-        least_words: How many words it has at least where it says anything by them.
+        least_words: In a text of fewer words, only accented letters are considered.
     """
     language = _latin_language(text, least_words)
     if language:
@@ -98,11 +98,11 @@ def latin_language(text: str, least_words: int = 12) -> str:
 
 
 def is_english(text: str, context: str = "") -> bool:
-    """Tell whether a text is in English; a few words in Latin script are, and so is a text without letters.
+    """Return whether a text is in English; a few words in Latin script and texts without letters count too.
 
     Args:
         text: Any text.
-        context: What surrounds it: it decides for a text that has no letters.
+        context: What surrounds it, which decides for a text without letters.
     """
     return (
         detect_language(text, context) in ("en", "latin", "") and _latin_language(text) != "latin"
@@ -110,19 +110,19 @@ def is_english(text: str, context: str = "") -> bool:
 
 
 def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
-    """Tell whether propositions are in another language than their passage.
+    """Detect propositions that are in another language than their passage.
 
-    It looks for propositions that mostly consist of letters in another script that are not in the passage,
-    so that names, numbers and code are no mistake in any language; for Chinese in place of Japanese and the
-    reverse; and, in longer texts, for English in place of another language in Latin script and the reverse.
-    Two other languages in one script (Spanish and Portuguese, Ukrainian and Russian) are not told apart.
+    It finds propositions that consist mostly of words in another script which the passage does not have (so
+    names, numbers and code are accepted in any language); Chinese in place of Japanese, and the reverse; and,
+    in longer texts, English in place of another language in Latin script, and the reverse. Two other
+    languages with the same script (Spanish and Portuguese, Ukrainian and Russian) are not distinguished.
 
     Args:
         text: The passage.
-        propositions: What the model made of it.
+        propositions: The propositions that the model made of it.
 
     Returns:
-        The language that was found instead (a key of `LANGUAGE_NAMES`), or None where nothing is wrong.
+        The language that was found instead (a key of `LANGUAGE_NAMES`), or None if nothing is wrong.
     """
     script = _script_of_prose(text)
     if not script:
@@ -139,7 +139,7 @@ def find_wrong_language(text: str, propositions: Sequence[str]) -> str | None:
 
 
 def _script_of_prose(text: str) -> str:
-    """The script that a text is in; empty where it is too short or too mixed to tell."""
+    """Return the script of a text; empty if it is too short or too mixed to tell."""
     weights = _prose_weights(text)
     script = _dominant(weights)
     total = sum(weights.values())
@@ -148,8 +148,8 @@ def _script_of_prose(text: str) -> str:
 
 
 def _first_in_other_script(text: str, propositions: Sequence[str], script: str) -> str | None:
-    """The first proposition that mostly consists of words in another script that the passage does
-    not have.
+    """Return the first proposition that consists mostly of words in another script which the passage
+    does not have.
     """
     passage_units = set(chain.from_iterable(_units(text).values()))
     for proposition in propositions:
@@ -171,10 +171,10 @@ def _wrong_in_latin(text: str, reply: str) -> str | None:
 
 
 _MOST_WORDS_OF_NAME = 2
-# of the words; Vietnamese, French and German have more, English with names in it fewer
+# of the words; Vietnamese, French and German have more, English with foreign names fewer
 _LEAST_ACCENTED = 0.1
-_LEAST_WEIGHT = 3.0  # words; in less text than this, a name decides the script
-_LEAST_SHARE = 0.75  # of a passage's words, that are in one script
+_LEAST_WEIGHT = 3.0  # words; in a shorter text, a name could decide the script
+_LEAST_SHARE = 0.75  # of a passage's words in one script
 
 _KANA = re.compile(r"[\u3041-\u309f\u30a1-\u30fa\u30fd-\u30ff\u31f0-\u31ff\uff66-\uff9d]")
 _HAN = re.compile(r"[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -193,23 +193,23 @@ _GROUPS = {
     "other": r"[\u0530-\u058f\u0980-\u0dff\u0e80-\u10ff\u1200-\u139f\u1780-\u18af]+",
 }
 _SCRIPTS = {name: re.compile(pattern) for name, pattern in _GROUPS.items()}
-# Latin words among other letters are names and code; three in a row may be a phrase.
+# Latin words in text of another script are names and code; three in a row may be a phrase.
 _LATIN_PHRASE = re.compile(rf"[{LATIN}'’]+(?:[ \t,\n-]+[{LATIN}'’]+){{2,}}")
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 
 
 def _units(text: str) -> dict[str, list[str]]:
-    """The words of a text, and its characters where words are not separated, by their script."""
+    """Return the words of a text by script; of Chinese and Japanese, the characters."""
     text = text.lower()
-    letters = "".join({*text})  # a text of a thousand has some fifty
+    letters = "".join({*text})  # the distinct ones: some 50 in a text of 1,000
     return {
         name: script.findall(text) for name, script in _SCRIPTS.items() if script.search(letters)
     }
 
 
 def _weight(script: str, units: Sequence[str]) -> float:
-    """Measure units in words; a word takes about two characters of Chinese or Japanese, about four
-    of Thai.
+    """Return the number of words in units: a word has about two characters in Chinese or Japanese,
+    about four in Thai.
     """
     if script == "thai":
         return sum(max(1.0, len(unit) / 4) for unit in units)
@@ -228,9 +228,9 @@ def _weights(text: str) -> dict[str, float]:
     return {script: _weight(script, units) for script, units in _units(text).items()}
 
 
-@lru_cache(maxsize=1024)  # a passage is looked at before it is asked for, and again with its reply
+@lru_cache(maxsize=1024)  # a passage is examined before its request, and again with the reply
 def _prose_weights(text: str) -> Mapping[str, float]:
-    """Weigh a text without its code, and with little weight on the Latin names among other letters."""
+    """Count a text's words by script, without code; Latin names in other scripts count a third."""
     prose = _CODE.sub(" ", text)
     weights = _weights(prose) or _weights(text)
     if "latin" in weights and len(weights) > 1:
@@ -244,9 +244,9 @@ def _dominant(weights: Mapping[str, float]) -> str:
     return max(weights, key=weights.__getitem__, default="")
 
 
-# Characters of everyday Chinese that Japanese writes differently or hardly uses; and the reverse.
+# Everyday characters of Chinese that Japanese writes differently or hardly uses, and the reverse.
 _CHINESE = re.compile(r"[的们們这這那个她它你您吗嗎呢吧说說对對从從给給让讓还還很]")
-# 的 and 說 are in Japanese compounds
+# those of them that are in no Japanese compound, unlike 的 and 說
 _CHINESE_ONLY = re.compile(r"[们們这這那她它你您吗嗎呢吧让讓还還很]")
 _JAPANESE_HAN = re.compile(
     r"[々〆働込畑峠辻枠腺栃匂円広売変黒沢浜駅拠図実対応辺関県竜鉄総戦価氷歳]"
@@ -258,7 +258,7 @@ def _is_japanese_only(text: str) -> bool:
 
 
 def _is_simplified(text: str) -> bool:
-    """Whether a Han character of it is in no standard for Japanese."""
+    """Return whether a text has a Han character that no Japanese character set has."""
     return not all(map(_is_in_japanese_standard, _HAN.findall(text)))
 
 
@@ -271,7 +271,7 @@ def _wrong_in_han(text: str, propositions: Sequence[str]) -> str | None:
     reply_kana, reply_han = _count_kana_and_han("".join(propositions))
     if _is_simplified_reply(text, propositions):
         return "zh"
-    is_japanese = kana >= 4 and kana * 4 >= han  # and no list of names
+    is_japanese = kana >= 4 and kana * 4 >= han  # as in prose; a list of names has fewer kana
     if is_japanese:
         has_hardly_kana = reply_han >= 16 and reply_kana * 20 < reply_han
         return "zh" if has_hardly_kana else None
@@ -280,7 +280,7 @@ def _wrong_in_han(text: str, propositions: Sequence[str]) -> str | None:
 
 
 def _is_simplified_reply(text: str, propositions: Sequence[str]) -> bool:
-    """Whether propositions without kana are in simplified Chinese, and their Japanese passage is not."""
+    """Return whether propositions without kana are in simplified Chinese for a Japanese passage."""
     without_kana = "".join(
         proposition for proposition in propositions if not _KANA.search(proposition)
     )
@@ -298,8 +298,8 @@ _ENGLISH = words(
     "the of and to that with by from which were was his are for this at it had been she he they her"
     " their its has have not could should would who where when after before between into than about"
 )
-# French, German, Spanish, Italian, Portuguese, Dutch, Swedish, Danish, Polish, without what is an English
-# word too.
+# French, German, Spanish, Italian, Portuguese, Dutch, Swedish, Danish and Polish words that are not English
+# words too.
 _NOT_ENGLISH = words(
     "le la les des du est et une dans que qui par pour sur aux ses ce cette avec il au der das und ist"
     " ein eine von mit"
@@ -311,13 +311,13 @@ _NOT_ENGLISH = words(
 
 
 _LEAST_FREQUENT = 0.15  # of the words
-_AHEAD = 3  # times as many frequent words as of the other side
+_AHEAD = 3  # times as many frequent words as the other side has
 
 
-@lru_cache(maxsize=1024)  # as above
+@lru_cache(maxsize=1024)  # as for `_prose_weights`
 def _latin_language(text: str, least_words: int = 12) -> str:
-    """Tell English from other languages in Latin script by frequent words; "" where too few of them
-    say so.
+    """Return "en" or "latin" (another language) by the frequent words of a text; "" if there are too
+    few.
     """
     latin_words = _latin_words(text)
     english = sum(map(_ENGLISH.__contains__, latin_words))

@@ -1,4 +1,4 @@
-"""What a text is made of: its lines and its blocks."""
+"""The lines and blocks that a text consists of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Span = tuple[int, int]
-"""Where something begins and ends in a text, in characters."""
+"""The start and end of something in a text, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +15,11 @@ class Line:
     """A line of a text.
 
     Args:
-        start: Where it begins, in characters, without its indentation.
-        end: Where it ends, without white space.
-        text: What stands there; empty for a blank line.
+        start: Where it begins after its indentation, in characters.
+        end: Where it ends before trailing white space.
+        text: Its text between these; empty for a blank line.
         indent: The white space before it.
-        number: How many-eth line of the text it is, from 0 on.
+        number: Its number in the text, from 0.
     """
 
     start: int
@@ -33,7 +33,7 @@ Lines = Sequence[Line]
 
 
 def find_lines(text: str) -> list[Line]:
-    """The lines of a text; of several blank ones in a row the first."""
+    """Return the lines of a text, with consecutive blank lines reduced to the first."""
     lines: list[Line] = []
     position = 0
     for number, raw in enumerate(text.splitlines(keepends=True)):
@@ -55,23 +55,23 @@ BlockKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A stretch of a text without white space around it.
+    """A block of a text, without surrounding white space.
 
     Args:
         start: Where it begins, in characters.
         end: Where it ends.
         kind: "prose" for a paragraph, "item" for the first paragraph of a list's item, "columns" for the
-            header of a table, "group" for a row that is a heading for those below it, "code" for whatever
-            stays whole, "nothing" for what says nothing: a rule, a picture, tags. A segment is a "sentence"
-            in place of prose and items.
-        level: Of a heading, 1 for the outermost; of what is in a list, how deep, 1 for the outermost.
-        needs: Where what has to be read before it stands, in order: the line that leads a list in, the
-            items above, the header of its table, the question that it answers, the term that it defines.
-        until: Of a heading, where its section ends at the latest; None where the next heading decides.
-        names: Of a row, the names of its columns, as far as they are known.
-        cells: Of a row, what stands in it.
-        row: Of a row, each cell behind the name of its column, and the heading within the table that it is
-            below before them, so that it can be understood alone.
+            header of a table, "group" for a table row that is a heading for the rows below it, "code" for
+            whatever is kept whole, "nothing" for what has no words: a rule, a picture, tags. Segments have
+            "sentence" in place of prose and items.
+        level: The level of a heading or the depth of a block in lists, 1 for the outermost; 0 for others.
+        needs: The spans of what has to be read before it, in order: the lead-in of its list or table, the
+            enclosing items, the header of its table, the question that it answers, the term that it defines.
+        until: For a heading, where its section ends at the latest; None if the next heading decides.
+        names: For a row, the names of its columns, as far as they are known.
+        cells: For a row, the texts of its cells.
+        row: For a row, a statement that can be understood alone: the heading within the table that it is
+            below, then each cell after the name of its column.
     """
 
     start: int
@@ -86,5 +86,5 @@ class Block:
 
     @property
     def span(self) -> Span:
-        """Where it stands."""
+        """Its start and end."""
         return self.start, self.end

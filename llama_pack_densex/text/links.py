@@ -1,8 +1,8 @@
-"""What of a text is said in words: not where its links lead, not its pictures, not what was struck out.
+"""The words of a text, without link targets, picture data and text that is struck out.
 
-The text itself stays as it is, so that spans keep their meaning; these functions say what models and
-searches see of it. Passages are cut out of documents, so that a reference and its definition may be in two
-of them, and a parser that needs both would leave the target of a link in the text.
+The document's text itself is not changed, so that spans stay valid; these functions return what models and
+searches see of it. They use regular expressions because passages are cut out of documents: a reference and
+its definition may be in different passages, and a parser that needs both would leave link targets in.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DATA_URI = re.compile(
     r"(?:\r?\n[ \t]*[A-Za-z0-9+/=]{60,}(?=\s))*(?:\r?\n[ \t]*[A-Za-z0-9+/]*={0,2}(?=[)\"'>]))?",
     re.IGNORECASE,
 )
-# A code's `matrix[i][j]` is no link.
+# In code, `matrix[i][j]` is not a link.
 _LINK_START = r"(?<![A-Za-z0-9_\])])"
 _LINKED_PICTURE = re.compile(
     rf"{_LINK_START}\[\s*!{_LABEL.format(name='picture')}{_TARGET}\s*\]{_TARGET}"
@@ -45,10 +45,10 @@ _TAG = re.compile(
     r"|sup|table|tbody|tfoot|thead|time|u|ul|var|video|wbr)\b[^<>]{0,2000}>",
     re.IGNORECASE,
 )
-# Code within a line; behind "`_" it is a link of reStructuredText.
+# Inline code; with "`_" at its end it is a reStructuredText link.
 _CODE = re.compile(r"(?<!`)(`{1,2})(?!`)(?:.|\n(?!\s*\n)){1,500}?(?<!`)\1(?![`_])")
 _MARKS_IN_CODE = "<>[]()~"
-_HIDDEN_MARKS = "\ufde0\ufde1\ufde2\ufde3\ufde4\ufde5\ufde6"  # characters that no text has
+_HIDDEN_MARKS = "\ufde0\ufde1\ufde2\ufde3\ufde4\ufde5\ufde6"  # noncharacters, which no text has
 _HIDE = str.maketrans(_MARKS_IN_CODE, _HIDDEN_MARKS)
 _SHOW = str.maketrans(_HIDDEN_MARKS, _MARKS_IN_CODE)
 _WRITTEN_TAG = re.compile(
@@ -62,14 +62,13 @@ _MARKS = ("[", "<", "~~", "://", "data:")
 
 
 def readable_text(text: str) -> str:
-    """A text as an LLM reads it: without the bytes of pictures that are written into it, and what was
-    struck out.
+    """Return a text as an LLM reads it: without embedded picture data and text that is struck out.
 
     Args:
         text: Any text.
 
     Returns:
-        The text without that; links stay.
+        The text without these; links stay.
 
     Example:
         >>> readable_text("The fee is ~~80~~ 70 euros. ![tower](data:image/png;base64,iVBORw0KGgo=)")
@@ -82,17 +81,16 @@ def readable_text(text: str) -> str:
 
 
 def searchable_text(text: str) -> str:
-    """A text as it is embedded and searched: the words of links and pictures, and not where they lead.
+    """Return a text as it is embedded and searched: with the words of links and pictures, not their targets.
 
-    An address that stands for itself is shortened to its host. What is struck out (`~~`, `<del>`) is left
-    out, so are comments, and the tags of HTML. A picture that is a link, as badges are, says nothing. Code
-    within a line (`<br>`) stays as it is.
+    A bare URL is shortened to its host. Text that is struck out (`~~`, `<del>`), HTML comments and tags are
+    removed, and so are pictures that are links, such as badges. Inline code (`<br>`) stays as it is.
 
     Args:
         text: Any text, Markdown or plain.
 
     Returns:
-        The text without that.
+        The text without these.
 
     Example:
         >>> searchable_text("See [the form](https://example.com/f?id=1) or https://example.com/help/a.html.")
@@ -114,7 +112,7 @@ def searchable_text(text: str) -> str:
 
 
 def with_tags_as_code(text: str) -> str:
-    """A text that is no markup, with the tags and comments that it writes about marked as code.
+    """Mark the tags and comments that a text without markup writes about as code.
 
     Args:
         text: Any text.
@@ -132,18 +130,18 @@ def with_tags_as_code(text: str) -> str:
 
 
 def without_pictures(text: str) -> str:
-    """A text without its pictures and what is written of them."""
+    """Remove pictures together with their alternative text."""
     return _PICTURE.sub("", _LINKED_PICTURE.sub("", text)) if "![" in text else text
 
 
 def _without_comments(text: str) -> str:
-    """A text without comments of HTML; not by an expression, which would look for the end of each anew."""
-    kept: list[str] = []
+    """Remove HTML comments; a regular expression would take quadratic time on comments that never end."""
+    parts: list[str] = []
     position = 0
     while (start := text.find("<!--", position)) >= 0:
         end = text.find("-->", start)
         if end < 0:
             break
-        kept.append(text[position:start])
+        parts.append(text[position:start])
         position = end + len("-->")
-    return "".join([*kept, text[position:]])
+    return "".join([*parts, text[position:]])

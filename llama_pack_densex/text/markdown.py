@@ -1,5 +1,5 @@
-"""Markdown as markdown-it parses it: where code, tables and the items of lists are, by lines; HTML
-tables besides.
+"""The structure of Markdown, as markdown-it parses it: the lines of code, tables and list items; also HTML
+tables.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from llama_pack_densex.text.links import DATA_URI, searchable_text
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """Code, a table, a comment, or the metadata above a document.
+    """Code, a table, a comment, or the front matter of a document.
 
     Args:
         after: The number of the line after it.
-        blocks: Its parts in order.
+        blocks: Its blocks in order.
     """
 
     after: int
@@ -34,15 +34,15 @@ class Element:
 
 @dataclass
 class Structure:
-    """What markdown-it tells of the lines of a text, by their numbers.
+    """What markdown-it says about the lines of a text, which are given by their numbers.
 
     Args:
-        elements: Code, tables and comments by the line that they begin on.
-        items: The depths of list items, 1 for the outermost, by the line that they begin on.
-        later_items: The lines that items begin on which are not the first of their list.
-        depths: How deep in lists the lines of paragraphs are.
-        continued: The lines below the first of an item's paragraph that are indented as it is, of a
-            footnote, of a comment, and of the bytes of a picture.
+        elements: Code, tables and comments, by the line on which they begin.
+        items: The depths of list items, 1 for the outermost, by the line on which they begin.
+        later_items: The lines on which items begin that are not the first of their list.
+        depths: The depth in lists of each line of a paragraph, code or table.
+        continued: Lines that continue the one above: indented lines of an item's paragraph, and lines below
+            the first of a footnote, a comment, or the data of a picture.
     """
 
     elements: dict[int, Element]
@@ -53,10 +53,10 @@ class Structure:
 
 
 _Elements = Iterator[tuple[int, Element]]
-"""Elements behind the numbers of the lines that they begin on."""
+"""Pairs of the line number on which an element begins, and the element."""
 
 _ByNumber = Mapping[int, Line]
-"""The lines that are not blank by their numbers."""
+"""The lines that are not blank, by number."""
 
 
 def read_structure(text: str, lines: Lines) -> Structure:
@@ -82,10 +82,10 @@ def read_structure(text: str, lines: Lines) -> Structure:
 
 @cache
 def _parser() -> MarkdownIt:
-    """The parser of blocks alone.
+    """Return the parser, which parses blocks but not what is within them.
 
-    Indented text is seldom code where it comes from plain text and PDF. Underlined headings are told by
-    `plain`. Tags are text with nothing to say.
+    Indented text is seldom code if it comes from plain text or PDF, `plain` recognises underlined headings,
+    and HTML tags are treated as text without words.
     """
     parser = MarkdownIt("commonmark").enable("table")
     parser.disable(["code", "lheading", "html_block", "reference"])
@@ -97,10 +97,10 @@ _MOST_ATTEMPTS = 8
 
 
 def _parse(raw: list[str]) -> list[Token]:
-    """The tokens of a text whose bare fences that are never closed count as text.
+    """Parse lines, treating bare fences that are never closed as text.
 
-    Such a fence more likely closes code whose beginning was left in the passage before. One that names a
-    language runs to the end, as in CommonMark.
+    Such a fence more likely closes code that began in the passage before. One that names a language runs to
+    the end, as in CommonMark.
     """
     for _ in range(_MOST_ATTEMPTS):
         tokens = _parser().parse("\n".join(raw))
@@ -121,12 +121,12 @@ def _is_unclosed(token: Token, raw: Sequence[str]) -> bool:
 
 
 def _lines_of(token: Token) -> range:
-    """The numbers of the lines of a block."""
+    """Return the numbers of the lines of a block."""
     return range(*(token.map or (0, 0)))
 
 
 def _comments(lines: Lines, elements: Mapping[int, Element]) -> _Elements:
-    """Comments that have whole lines of their own."""
+    """Yield the comments that take up whole lines."""
     in_elements = {
         number for first, element in elements.items() for number in range(first, element.after)
     }
@@ -146,7 +146,7 @@ _YAML_LINE = re.compile(r"[\w\"'-]+\s*:(?:\s|\Z)|\s|-\s|#|\Z")
 
 
 def _front_matter(raw: Sequence[str], by_number: _ByNumber) -> _Elements:
-    """The metadata above a document, between lines of three dashes."""
+    """Yield the front matter of a document: metadata between lines of three dashes."""
     if not raw or raw[0].rstrip() != "---":
         return
     closings = (number for number, line in enumerate(raw[1:], 1) if line.rstrip() in ("---", "..."))
@@ -192,7 +192,7 @@ _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]:")
 
 
 def _footnote_lines(raw: Sequence[str]) -> Iterator[int]:
-    """The lines below the first of a footnote."""
+    """Yield the numbers of the lines of footnotes below their first ones."""
     is_footnote = False
     for number, line in enumerate(raw):
         if is_footnote and line.strip() and _indentation(line):
@@ -205,7 +205,7 @@ _COMMENT = re.compile(r"<!--(?:(?!-->|\n\s*\n).){0,2000}-->", re.DOTALL)
 
 
 def _unbroken_lines(text: str, lines: Lines) -> Iterator[int]:
-    """The lines below the first of a data URI that is wrapped, and of a comment."""
+    """Yield the numbers of the lines of wrapped data URIs and of comments, below their first ones."""
     starts = [line.start for line in lines]
     for part in chain(DATA_URI.finditer(text), _COMMENT.finditer(text)):
         for line in lines[bisect_right(starts, part.start()) : bisect_left(starts, part.end())]:
@@ -220,11 +220,11 @@ def _indentation(line: str) -> int:
 
 
 _Rows = list[tuple[int, list[str]]]
-"""The cells of rows, each with the number of its line."""
+"""Pairs of a row's line number and its cells."""
 
 
 def _tables(tokens: Sequence[Token], by_number: _ByNumber) -> _Elements:
-    """The tables of pipes, row by row."""
+    """Yield the pipe tables, row by row."""
     rows: _Rows = []
     for token in tokens:
         if token.type == "tr_open":
@@ -243,7 +243,9 @@ def _pipe_table(rows: _Rows, by_number: _ByNumber) -> tuple[int, Element]:
     blocks = [Block(by_number[first].start, by_number[first + 1].end, "columns", names=names)]
     for number, cells in body:
         line = by_number[number]
-        if "|" not in line.text:  # Markdown takes the line below a table for a row of one cell
+        if (
+            "|" not in line.text
+        ):  # markdown-it takes a line directly below a table for a row of one cell
             break
         cells += _beyond_header(line.text, len(names))
         blocks.append(Block(line.start, line.end, "row", names=names, cells=tuple(cells)))
@@ -254,19 +256,19 @@ def _pipe_table(rows: _Rows, by_number: _ByNumber) -> tuple[int, Element]:
 
 
 def _beyond_header(line: str, columns: int) -> Iterator[str]:
-    """The cells of a row behind as many as its header has, which Markdown leaves out."""
+    """Yield the cells of a row beyond the columns of its header, which markdown-it drops."""
     cells = re.split(PIPE, line.rstrip().removesuffix("|"))
-    if not any(map(str.isalnum, cells[0])):  # before the first pipe
+    if not any(map(str.isalnum, cells[0])):  # what is before the first pipe
         del cells[0]
     yield from (_cell_text(cell.replace(r"\|", "|")) for cell in cells[columns:])
 
 
-_LONGEST_GROUP = 60  # characters of a row that is a heading
+_LONGEST_GROUP = 60  # characters of a table row that is a heading
 
 
 def _with_groups(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """A table of three columns and more, whose rows of a short first cell alone are headings of the
-    full rows below.
+    """Mark rows as headings in a table of three or more columns: those with only a short first cell,
+    above a full row.
     """
     grouped: list[Block] = []
     for block, below in pairwise(blocks):
@@ -281,7 +283,7 @@ def _is_label(block: Block) -> bool:
 
 
 def _record(blocks: Sequence[Block]) -> Block:
-    """One row of a table below an empty header, which has names beside what they stand for."""
+    """Return a table with an empty header as one row, which has names in one column, values in the other."""
     names, cells = zip(*(row.cells for row in blocks[1:]), strict=True)
     return Block(blocks[0].start, blocks[-1].end, "row", names=names, cells=cells)
 
@@ -292,11 +294,11 @@ def _cell_text(content: str) -> str:
 
 _DELIMITERS = re.compile(r"[|:+=\- \t]*")
 PIPE = r"(?<!\\)\|"
-"""What parts the cells of a row."""
+"""The separator of the cells of a row."""
 
 
 def bare_row(line: str) -> tuple[str, ...] | None:
-    """The cells of a row of pipes whose header stands elsewhere; None for a line that is none."""
+    """Return the cells of a pipe table's row whose header is elsewhere; None for any other line."""
     if not line.startswith("|") or not line.endswith("|") or len(re.findall(PIPE, line)) < 2:
         return None
     return () if _DELIMITERS.fullmatch(line) else _cells(line)
@@ -310,7 +312,7 @@ _BORDERS = ("+-", "+=")
 
 
 def grid_table(lines: Lines, place: int) -> Element | None:
-    """A table of reStructuredText whose top border is a line; None where there is none."""
+    """Return the reStructuredText grid table whose top border is a line; None for any other line."""
     top = lines[place]
     if not top.text.startswith(_BORDERS):
         return None
@@ -350,11 +352,11 @@ _ROW = re.compile(rf"<tr\b.*?{_ROW_END}", re.IGNORECASE | re.DOTALL)
 _CELL_TAG = re.compile(r"<(t[hd])\b", re.IGNORECASE)
 _CELL = re.compile(r"<t[hd]\b([^<>]*)>(.*?)(?=<t[hd]\b|</tr\b|\Z)", re.IGNORECASE | re.DOTALL)
 _ENDS_WITH_ROW = re.compile(r"</t[dhr]>\s*\Z", re.IGNORECASE)
-_MOST_CELLS = 100  # that one cell spans
+_MOST_CELLS = 100  # most rows or columns that one cell spans
 
 
 def _html_elements(text: str, lines: Lines) -> _Elements:
-    """Tables and preformatted text that begin a line; of those within one another the outermost."""
+    """Yield tables and preformatted text that begin a line; if nested, only the outermost."""
     after_last = 0
     outer_first = sorted(
         _html_pairs(text, lines), key=lambda pair: (pair[0].number, -pair[1].number)
@@ -368,8 +370,11 @@ def _html_elements(text: str, lines: Lines) -> _Elements:
 
 
 def _html_pairs(text: str, lines: Lines) -> Iterator[tuple[Line, Line, str]]:
-    """The lines that begin and end elements; of what is never closed, a table that ends with a row."""
-    opened: dict[str, list[Line | None]] = {"table": [], "pre": []}  # None: within a line
+    """Yield each element's first and last line and name; an unclosed table counts if a row ends the text."""
+    opened: dict[str, list[Line | None]] = {
+        "table": [],
+        "pre": [],
+    }  # None: not at the start of its line
     for line, tag in _element_tags(lines):
         name = tag[2].lower()
         if not tag[1]:
@@ -390,7 +395,7 @@ def _element_tags(lines: Lines) -> Iterator[tuple[Line, re.Match[str]]]:
 
 
 def _html_table(text: str, start: int, end: int) -> tuple[Block, ...]:
-    """The rows of a table; none where another table is within it, which only lays something out."""
+    """Return the rows of a table; none if it holds another table, since it is then only layout."""
     rows = list(_ROW.finditer(text, start, end))
     if not rows or len(_ELEMENT_TAG.findall(text, start, end)) > 2:
         return ()
@@ -400,7 +405,7 @@ def _html_table(text: str, start: int, end: int) -> tuple[Block, ...]:
     names = tuple(" ".join(dict.fromkeys(filter(None, column))) for column in columns)
     blocks = [Block(start, header[-1].end(), "columns", names=names)] if header else []
     for row, cells in zip(rows[len(header) :], grid[len(header) :], strict=True):
-        if len(set(cells)) == 1:  # one cell over all columns
+        if len(set(cells)) == 1:  # one cell spans all columns
             cells[1:] = [""] * (len(cells) - 1)
         blocks.append(Block(row.start(), row.end(), "row", names=names, cells=tuple(cells)))
     blocks[0] = replace(blocks[0], start=start)
@@ -413,7 +418,7 @@ def _is_header(row: re.Match[str]) -> bool:
 
 
 def _html_grid(rows: Sequence[re.Match[str]]) -> list[list[str]]:
-    """The cells of a table in rows and columns; one that spans several stands in each of them."""
+    """Return the cells of a table by row and column; a cell that spans several is repeated in each."""
     grid: list[dict[int, str]] = [{} for _ in rows]
     for y, row in enumerate(rows):
         x = 0
@@ -430,17 +435,17 @@ def _html_grid(rows: Sequence[re.Match[str]]) -> list[list[str]]:
 
 
 def _span(attributes: str, kind: str) -> int:
-    """How many rows ("row") or columns ("col") a cell spans."""
+    """Return how many rows ("row") or columns ("col") a cell spans."""
     span = re.search(rf"\b{kind}span\s*=\s*[\"']?(\d{{1,3}})", attributes, re.IGNORECASE)
     return min(max(int(span[1]), 1), _MOST_CELLS) if span else 1
 
 
 def row_statement(names: Sequence[str], cells: Sequence[str]) -> str:
-    """What a row says by itself: each cell behind the name of its column.
+    """Return the statement that a row makes by itself: each cell after the name of its column.
 
     Args:
-        names: The columns' names; empty, or fewer than there are cells, where they are not known.
-        cells: The cells; empty ones say nothing.
+        names: The columns' names; empty, or fewer than there are cells, if they are not known.
+        cells: The cells; empty ones are left out.
 
     Example:
         >>> row_statement(["Part", "Price in yen"], ["P120", "940"])

@@ -1,6 +1,6 @@
-"""HTML for notebooks: tables, marked passages, answers with footnotes; escaped, and for light and dark pages.
+"""HTML for notebooks: tables, marked passages, answers with footnotes; escaped, for light and dark pages.
 
-Text keeps the page's own color. What stands out does so by translucent colors, which show on both grounds.
+Text keeps the page's own colour. Highlights are translucent, so that they show on both backgrounds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BLOCK = (
 _CELL = f"text-align:left;padding:2px 12px 2px 0;border-bottom:{_LINE};vertical-align:top"
 _MARK = "background:rgba(255,193,7,.38);color:inherit;border-radius:3px"
 _LINK = "color:#3f8fe0"
-_NO_BREAK = "&#8288;"  # a line would break between "。" and its footnote
+_NO_BREAK = "&#8288;"  # keeps a line from breaking between "。" and its footnote
 _QUIET = "opacity:.75;font-size:.9em"
 
 _FOOTNOTE = re.compile(r"\[\^(\d+)\]")
@@ -29,23 +29,23 @@ Span = tuple[int, int]
 
 
 def escape(text: str) -> str:
-    """Text as HTML; half a character (a lone surrogate), which nothing can display, as a question mark."""
+    """Escape text for HTML; lone surrogates, which cannot be displayed, become question marks."""
     return html.escape(text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def block(title: str, *parts: str) -> str:
-    """A framed block with a title above its parts, which are HTML."""
+    """Return a framed block with a title above its parts, which are HTML."""
     heading = f"<div><b>{escape(title)}</b></div>" if title else ""
     return f'<div class="densex" dir="auto" style="{_BLOCK}">{heading}{"".join(parts)}</div>'
 
 
 def note(text: str) -> str:
-    """A line of small print."""
+    """Return a line of small print; empty if there is no text."""
     return f'<div style="{_QUIET}">{escape(text)}</div>' if text else ""
 
 
 def table(rows: Iterable[Sequence[object]], header: Sequence[object] = ()) -> str:
-    """A table of texts and numbers."""
+    """Return a table of texts and numbers."""
     lines = [_row("th", header)] if header else []
     lines += [_row("td", row) for row in rows]
     content = f'<table style="border-collapse:collapse">{"".join(lines)}</table>'
@@ -58,22 +58,22 @@ def _row(tag: str, cells: Sequence[object]) -> str:
 
 
 def bullets(texts: Iterable[str]) -> str:
-    """A list of texts; nothing where there are none."""
+    """Return a bulleted list of texts; empty if there are none."""
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
     return f'<ul style="margin:4px 0;padding-left:1.4em">{items}</ul>' if items else ""
 
 
 def folded(summary: str, *parts: str) -> str:
-    """Parts that are shown once their summary is clicked."""
+    """Return parts (HTML) that are shown once their summary is clicked."""
     return f"<details><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
 
 
 def passage(text: str, marked: Iterable[Span] = ()) -> str:
-    """A text as it is written, with some of it marked.
+    """Return a text with its line breaks, and with some spans of it highlighted.
 
     Args:
         text: The text.
-        marked: The (start, end) of what is marked, in characters of the text; spans may overlap.
+        marked: The (start, end) of each highlight, in characters of the text; spans may overlap.
     """
     parts = []
     shown_to = 0
@@ -86,7 +86,7 @@ def passage(text: str, marked: Iterable[Span] = ()) -> str:
 
 
 def _merged(spans: Iterable[Span], length: int) -> list[Span]:
-    """Spans within a text, in order, of which none overlaps another."""
+    """Clip spans to a text's length and merge those that overlap; in order."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         start = max(0, start)
@@ -101,11 +101,11 @@ def _merged(spans: Iterable[Span], length: int) -> list[Span]:
 
 
 def answer(markdown: str, sources: Mapping[int, tuple[str, str]]) -> str:
-    """An answer in Markdown whose footnotes are superscripts that lead to its sources below.
+    """Render an answer in Markdown, with its footnotes as superscripts that link to the sources below it.
 
     Args:
         markdown: The answer, with footnotes as `[^1]`. HTML in it is shown as text, pictures are not loaded.
-        sources: Of each footnote's number, the name of its source, and what to show there, as HTML.
+        sources: For each footnote's number, the name of its source and the HTML to show for it.
     """
     prefix = f"densex-{uuid.uuid4().hex[:8]}"  # a notebook shows many answers
     renderer = MarkdownIt("js-default").disable("image")
@@ -114,7 +114,7 @@ def answer(markdown: str, sources: Mapping[int, tuple[str, str]]) -> str:
     def superscript(footnote: re.Match[str]) -> str:
         return _superscript(int(footnote[1]), sources, prefix)
 
-    parts = _CODE.split(body)  # text and code take turns
+    parts = _CODE.split(body)  # text and code alternate
     parts[::2] = [_FOOTNOTE.sub(superscript, part) for part in parts[::2]]
     items = [
         f'<li value="{number}" id="{prefix}-{number}">{folded(name, content)}</li>'

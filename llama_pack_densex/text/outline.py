@@ -1,4 +1,4 @@
-"""What a place in a document is below: its headings, and what else has to be read before it."""
+"""What a place in a document depends on: the headings above it, and what has to be read before it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from llama_pack_densex.text.sentences import Span, split_sentences
 @dataclass(frozen=True)
 class _Section:
     start: int
-    headings: tuple[Block, ...]  # that it is below, the outermost first, and its own
-    path: tuple[str, ...]  # what they say
+    headings: tuple[Block, ...]  # the enclosing ones, outermost first, and its own
+    path: tuple[str, ...]  # their texts
 
 
-_DEEPEST = 20  # headings that one is below
+_DEEPEST = 20  # most headings above another one
 
 
 class Outline:
@@ -60,8 +60,8 @@ class Outline:
         self._close_details(opened, len(self._text))
 
     def _close_details(self, opened: list[Block], place: int) -> None:
-        """End the sections of `<details>` that end before a place: what follows is in the section
-        around them.
+        """End the sections of `<details>` that end before a place; what follows belongs to the
+        enclosing section.
         """
         while any(heading.until is not None and heading.until <= place for heading in opened):
             until = opened.pop().until
@@ -77,14 +77,14 @@ class Outline:
         return self._sections[number - 1]
 
     def _within(self, start: int, end: int) -> Sequence[Block]:
-        """The blocks that a stretch holds, wholly or in part."""
+        """Return the blocks that a stretch overlaps."""
         first = bisect_right(self.blocks, start, key=attrgetter("end"))
         return self.blocks[first : bisect_left(self.blocks, end, key=attrgetter("start"))]
 
     def section_of(self, start: int, end: int) -> str:
-        """The headings that all of a stretch is below, the outermost first, joined by ", ".
+        """Return the headings that a whole stretch is below, outermost first, joined by ", ".
 
-        A stretch that is headings alone is below them.
+        A stretch of headings alone belongs to the section of the last one.
 
         Args:
             start: Where the stretch begins, in characters.
@@ -101,14 +101,13 @@ class Outline:
         return tuple(names[0] for names in shared)
 
     def context_of(self, start: int, end: int) -> str:
-        """What has to be read before a stretch besides its section, as Markdown that ends where the stretch
-        begins.
+        """Return what has to be read before a stretch besides its section, as Markdown.
 
-        That is the line that leads in a list whose items it holds, the items around its first one, the
-        header of a table whose rows it holds, and the question that it answers, as far as they stand before
-        it; the headings of its beginning, where they are not those of all of it; and, where it begins
-        within an item, a row or code, the beginning of that. Put before the stretch, it parses as the
-        document does.
+        It holds whatever of the following stands before the stretch: the lead-in of a list whose items the
+        stretch has, the items around the first of them, the header of a table whose rows it has, and the
+        question that it answers; the headings above its beginning that do not apply to all of it; and, if
+        it begins within an item, a row or code, the beginning of that. With this text in front of it, the
+        stretch parses as it does in the document.
 
         Args:
             start: Where the stretch begins, in characters.
@@ -139,12 +138,12 @@ class Outline:
                 yield heading.span
 
     def leads_of(self, start: int, end: int) -> str:
-        """The lines that lead in what a sentence, an item or a row says, the outermost first, a line each.
+        """Return the lead-ins of a sentence, an item or a row, outermost first, one per line.
 
-        The header of a table and the headings within it are not among them: a row has them beside its cells.
+        Table headers and headings within tables are left out: a row's statement already has them.
 
         Args:
-            start: Where it begins, in characters.
+            start: Where the sentence, item or row begins, in characters.
             end: Where it ends.
         """
         within = self._within(start, end)
@@ -153,13 +152,13 @@ class Outline:
         return "\n".join(lead for lead in leads if len(lead) <= _LONGEST_NEEDED)
 
     def _gap(self, end: int, start: int) -> str:
-        """The white space between what ended and what begins; of what is left out between them, its
-        lines' ends.
+        """Return the separator between two spans: the white space between them, or, if text is left
+        out there, its line breaks or the bars of its cells.
         """
         between = self._text[end:start]
         if not between.strip():
             return between
-        if "\n" not in between:  # within a row, of which cells are left out, or an item
+        if "\n" not in between:  # within an item, or a row of which cells are left out
             return "|" * len(re.findall(PIPE, between)) + " "
         return ("\n\n" if "\n\n" in between else "\n") + self._indentation(start)
 
@@ -169,21 +168,22 @@ class Outline:
         return "" if indentation.strip() else indentation
 
 
-_LONGEST_BEGINNING = 80  # characters of an item that a passage begins within
-# characters that stand before each of many passages: what is longer leads in nothing
+_LONGEST_BEGINNING = 80  # characters of an item within which a passage begins
+# characters; longer text would be repeated before many passages and introduces nothing
 _LONGEST_NEEDED = 4_000
 
 
-# of a record: the empty header, and its first line
+# the empty header of a record, and its first line
 _HEAD = re.compile(r"\|[| ]*\n.*(?:\n.*(?=\n))?")
 _FIRST_CELL = re.compile(r"\|?[^|\n]*\|")
 
 
 def _beginnings(text: str, block: Block, start: int) -> Iterator[Span]:
-    """What a part of a block needs of it: the first line of code, an item's first words, a row's first cell.
+    """Yield what a part of a block needs from its beginning: the first line of code, the first words of an
+    item, the first cell of a row.
 
-    A record has a line for each cell: it is its first line, and the name of the cell that is cut. Of a
-    paragraph it is nothing: its parts are prose by themselves.
+    A record has one line per cell; its parts need its first line and the name of the cell that is cut. Parts
+    of a paragraph need nothing, since they are prose themselves.
 
     Args:
         text: The text.
@@ -209,17 +209,18 @@ _LONGEST_SEARCHED = 120  # characters
 
 
 def searched_context(context: str) -> str:
-    """What of a context is embedded and searched: of each of its lines the last words, which lead in what
-    follows.
+    """Return the part of a context that is embedded and searched: the last words of each paragraph and item,
+    which introduce what follows, and tables and code as they are.
 
-    Whole, they would make all parts of a list alike. Headings are left out, which are in the section.
+    Whole paragraphs would make all parts of a list look alike. Headings are left out, since the section has
+    them.
     """
-    kept: list[str] = []
+    parts: list[str] = []
     for block in find_blocks(context):
         text = context[slice(*block.span)]
         if block.kind in ("prose", "item"):
             start, end = split_sentences(text)[-1]
-            kept.append(searchable_text(text[start:end])[-_LONGEST_SEARCHED:])
+            parts.append(searchable_text(text[start:end])[-_LONGEST_SEARCHED:])
         elif block.kind != "heading":
-            kept.append(text)
-    return "\n".join(kept)
+            parts.append(text)
+    return "\n".join(parts)

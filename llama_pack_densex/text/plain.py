@@ -1,9 +1,7 @@
-"""Plain text: its lines, the headings that their form or number tells, and the paragraphs that a wrap cut
-into lines.
+"""Plain text: headings, recognised by their form or number, and paragraphs, joined from hard-wrapped lines.
 
-It is not CommonMark's idea of a heading to the letter: headings of reStructuredText, AsciiDoc and wikis
-count, and so do the numbered lines of chapters, articles and sections that manuals and laws have in plain
-text and PDF.
+Headings are not only those of CommonMark: those of reStructuredText, AsciiDoc and wikis count, and so do the
+numbered lines of chapters, articles and sections in the plain text and PDF of manuals and laws.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from llama_pack_densex.text.sentences import CJK, QUOTES, STOPS, WIDE
 
 
 def heading_text(heading: str) -> str:
-    """What a heading says, without its markup."""
+    """Return the text of a heading without its markup."""
     lines = [line.strip() for line in heading.splitlines()]
     with_words = (line for line in lines if any(map(str.isalnum, searchable_text(line))))
     line = next(with_words, lines[0])
@@ -33,8 +31,8 @@ def heading_text(heading: str) -> str:
 
 
 def is_bold_line(line: str) -> bool:
-    """Whether all of a line is bold and no sentence ends it: so people write headings where they
-    want no level.
+    """Return whether a whole line is bold and does not end a sentence: the form of headings without
+    a level.
     """
     bold = _BOLD_LINE.fullmatch(line)
     return bold is not None and not _ends_with(line, _ENDS_NO_HEADING)
@@ -55,17 +53,16 @@ _LEVELS = {
     "^": 4,
     '"': 5,
 }
-# Numbers of two parts and more, those of chapters and sections, and marks; "# apt-get update" below a line
-# is a prompt.
-_TOLD = re.compile(
+# Numbers of two or more parts, numbers of chapters and articles, and marks.
+_NUMBERED_HEADING = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+(?![a-z])(?=[^\W\d_]|[\"“”‘「『(（\[])"
     r"|第 ?[\d０-９一二三四五六七八九十百]{1,5} ?(?P<unit>[編部章節条])|(?P<mark>[■◆▼])[ \u3000]*\S"
     r"|(?P<end>附)[ \u3000]*則(?=[ \u3000（(]|\Z))"
     r"(?!.*(?:[.．…‥・·] ?){4}).{0,80}|(?P<open>[（【])[^（）【】]{1,40}[）】]"
 )
-# What else tells one between blank lines: numbers of one part, and those that a name of a file or a command
-# follows.
-_ALONE = re.compile(
+# What marks a heading only between blank lines: numbers of one part, and any numbers before the name of a
+# file or a command.
+_NUMBERED_HEADING_ALONE = re.compile(
     r"(?:(?P<chapter>Chapter|Appendix|Part|Kapitel|Anhang|付録|附录|부록)"
     r" ?[\dA-Z]{1,4}[.:．：]?[ \t\xa0\u3000]+\S"
     r"|\d{1,3}(?:\.\d{1,3}){1,4}\.?[ \t\xa0\u3000]+\S|[\d０-９]{1,2}(?:\.[ \t]+|．\s*)[^\W\d_a-z])"
@@ -78,23 +75,23 @@ _LEVEL_OF = {
     **dict.fromkeys("条◆▼（", 3),
 }
 _ARTICLE = re.compile(r"第[\d０-９一二三四五六七八九十百]{1,5}条")
-_PROMPT = re.compile(r"# *[a-z]|#.*[.,:;]\Z")  # or a comment
-_LONGER = 4  # columns by which an underline is longer than its heading at most
+_PROMPT = re.compile(r"# *[a-z]|#.*[.,:;]\Z")  # "# apt-get update", or a comment
+_LONGER = 4  # most columns by which an underline is longer than its heading
 _ENDS_NO_HEADING = "".join(set(STOPS) - set("?？")) + ":：;；、，,"
 _EMPHASIS = re.compile(r"(\*\*|__|`)(.+?)\1")
 _BOLD_LINE = re.compile(
     r"(?P<marks>\*{2,3}|_{2,3})(?P<words>[^\s*_](?:[^*_]{0,78}[^\s*_])?)(?P=marks)"
 )
-# What pandoc reads of a heading, and the backslash before a sign that is no markup.
+# Attributes as pandoc reads them, and the backslash of an escaped sign.
 _HEADING_MARKUP = re.compile(r"\{[#.][^{}]*\}\Z|\\(?=[!-/:-@\[-`{-~])")
 
 
 def end_of_heading(lines: Lines, place: int, *, goes_on: bool) -> tuple[int, int]:
-    """The place of the line after the heading that begins on a line, and its level; 0 for a level where
-    none begins.
+    """Return the index of the line after the heading that begins on a line, and its level; level 0 if none
+    begins there.
 
-    A line of dashes below prose that goes on is a rule, not what makes a heading of the last line; what
-    ends a frame of AsciiDoc is none either.
+    A line of dashes below a longer paragraph is a rule, not the underline of its last line. The line that
+    ends an AsciiDoc frame is no heading either.
     """
     line = lines[place]
     above = _text_at(lines, place - 1)
@@ -113,8 +110,8 @@ def _text_at(lines: Lines, place: int) -> str:
 
 
 def _is_amid_code(above: str, marked: re.Match[str]) -> bool:
-    """Whether what looks like a heading below a line is a comment, a prompt, or the end of a frame
-    of AsciiDoc.
+    """Return whether what looks like a heading is a comment, a prompt or the end of an AsciiDoc
+    frame, which stand directly below another line.
     """
     if not above:
         return False
@@ -122,8 +119,8 @@ def _is_amid_code(above: str, marked: re.Match[str]) -> bool:
 
 
 def _numbered(lines: Lines, place: int) -> int:
-    """The level of a line if its number or mark tells a heading, as in PDF, and no entry of a list
-    or of contents.
+    """Return the level of a line that its number or mark makes a heading, as in PDF; 0 for others, such
+    as entries of lists and tables of contents.
     """
     line = lines[place]
     above = _text_at(lines, place - 1)
@@ -141,15 +138,15 @@ def _numbered(lines: Lines, place: int) -> int:
 
 
 def _is_alone(lines: Lines, place: int) -> bool:
-    """Whether a line is between blank ones; the space that begins a Japanese paragraph is as good as one."""
+    """Return whether a line is between blank ones; a Japanese paragraph's indentation counts as one."""
     if _text_at(lines, place - 1):
         return False
     return not _text_at(lines, place + 1) or "\u3000" in lines[place + 1].indent
 
 
 def _is_within_list(kind: str, lines: Lines, place: int, below: int) -> bool:
-    """Whether a line is an item, one of several numbered paragraphs, or in parentheses above no
-    article of a law.
+    """Return whether a line is a list item, one of several numbered paragraphs, or text in parentheses
+    that is not above an article of a law.
     """
     following = lines[below].text
     if kind == "（":
@@ -159,12 +156,12 @@ def _is_within_list(kind: str, lines: Lines, place: int, below: int) -> bool:
 
 
 def _kind(line: str, is_alone: bool = False) -> str:
-    """What tells that a line may be a heading: its number, or a character; empty where nothing does."""
+    """Return what marks a line as a possible heading: its number's form or a character; else empty."""
     if line[-1:] in _NOT_LAST:
         return ""
-    numbered = _TOLD.fullmatch(line)
+    numbered = _NUMBERED_HEADING.fullmatch(line)
     if not numbered and is_alone:
-        numbered = _ALONE.fullmatch(line)
+        numbered = _NUMBERED_HEADING_ALONE.fullmatch(line)
     if not numbered:
         return ""
     character = next(filter(None, numbered.groups()), "")
@@ -172,12 +169,12 @@ def _kind(line: str, is_alone: bool = False) -> str:
     return character or dots or "1"
 
 
-_FULL_LINE = 40  # columns: a line that is as long runs on into the next one
-_LONG_LINE = 60  # columns: a heading that is as long has nothing below it
+_FULL_LINE = 40  # columns: a line of this length runs on into the next one
+_LONG_LINE = 60  # columns: a heading of this length has a blank line below it
 
 
 def _is_unfinished(line: str) -> bool:
-    """Whether a sentence, or an entry of a table, goes on below a line."""
+    """Return whether a sentence, or an entry of a table of contents, continues below a line."""
     ends = _ends_with(line, STOPS + ":：0123456789")
     return not ends and _width(line) >= _FULL_LINE and not LIST_MARKER.match(line)
 
@@ -187,10 +184,10 @@ def _is_unfinished_above(line: Line, below: Line) -> bool:
 
 
 def _underlined(above: str, text: str, below: str) -> str:
-    """The sign that a line is underlined by as a heading; empty where it is none.
+    """Return the sign with which a line is underlined as a heading; empty if it is not.
 
-    Those of Markdown may be of any length. Those of reStructuredText are as long as the line: shorter ones,
-    and as long ones below what announces an example, are rules and fences of code.
+    Markdown's underlines may have any length. Those of reStructuredText are at least as long as the line;
+    shorter ones, and those below a line that announces an example, are rules and code fences.
     """
     if not _UNDERLINE.fullmatch(below) or RULE.fullmatch(text):
         return ""
@@ -200,7 +197,7 @@ def _underlined(above: str, text: str, below: str) -> str:
 
 
 def _is_underlined_title(above: str, text: str, below: str) -> bool:
-    """Whether a line and its underline are a title of reStructuredText."""
+    """Return whether a line and its underline form a reStructuredText title."""
     is_alone = not above or RULE.fullmatch(above) is not None
     is_as_long = 0 <= len(below) - _width(text) <= _LONGER
     return is_alone and is_as_long and text[-1] not in ":："
@@ -208,7 +205,7 @@ def _is_underlined_title(above: str, text: str, below: str) -> bool:
 
 FENCE = re.compile(r"(?:`{3,}(?!`)|~{3,}(?!~))[^`]*")
 RULE = re.compile(r"(?:([-*_=~#+─━—–・])[ \t]*)\1(?:[ \t]*\1)+")
-"""A line that parts what is above it from what is below it."""
+"""A line that separates what is above it from what is below it."""
 LIST_MARKER = re.compile(
     r"[-*+–—][ \t\u3000]+"
     r"|[•‣◦▪▫●○■□◆◇►▶➢✓✔※・･·](?![・･·])\s*"
@@ -218,14 +215,14 @@ LIST_MARKER = re.compile(
     r"(?:[)）](?=\D)|[.．](?:[ \t\u3000]+|(?=[^\x00-\x7f０-９])))"
 )
 DEFINITION = re.compile(r"[:：]\s|<dd\b", re.IGNORECASE)
-"""What a definition below its term begins with."""
+"""The beginning of a definition below its term."""
 _LONE_MARKER = re.compile(
     r"[(（]?(?:[0-9０-９]{1,3}(?:\.[0-9]{1,3}){0,4}|[A-Za-z]|[ivxIVX]{1,5})[)）]?[.．)）]|[-*+•●■・①-⓿]"
 )
-# What is beside the lines of a text: "2.1  Fees", "-v, --verbose  print".
-_ASIDE = re.compile(r"\S+(?: \S+)*? {2,}")
-# What begins a line of a conversation or a log: when it was said, or by whom.
-_SAID = re.compile(
+# A label beside the lines of a text: "2.1  Fees", "-v, --verbose  print".
+_LABEL = re.compile(r"\S+(?: \S+)*? {2,}")
+# The beginning of a line of a conversation or a log: a time, or a speaker.
+_CONVERSATION = re.compile(
     r"[\[(<]?(?:\d{4}[-/.]\d\d?[-/.]\d\d?[ T,]*)?\d{1,2}:\d\d|[A-Z][\w.'’ -]{0,30}: "
 )
 _OPEN_ENDING = re.compile(
@@ -235,7 +232,7 @@ _OPEN_ENDING = re.compile(
 _MAY_GO_ON = re.compile(r"\b\w{1,3}\.$|[.!?…][\"”’»)]+$|…$")  # "e.g.", "Is it?" (he asked), "Well…"
 
 
-# lines without a blank one between them, from which on they may be all sorts of paragraphs
+# lines without a blank one between them: as many may hold paragraphs of several kinds
 _PAGE = 8
 
 
@@ -244,16 +241,16 @@ def join_wrapped(
     item_starts: Container[int],
     continued: Container[int],
 ) -> Iterator[Lines]:
-    """Join the lines that a wrap cut; every other line is a paragraph of its own.
+    """Group hard-wrapped lines into paragraphs; every other line is a paragraph of its own.
 
     Args:
         run: Lines without a blank one between them.
-        item_starts: The numbers of lines that are known to begin an item of a list.
-        continued: The numbers of lines that are known to go on with the one above.
+        item_starts: The numbers of lines that are known to begin a list item.
+        continued: The numbers of lines that are known to continue the line above.
     """
     widths = sorted(_width(line.text) for line in run)
     is_page = len(run) >= _PAGE
-    # one line of a page may be a row of a table, or a long URL
+    # the longest line of a page may be a table row or a long URL
     margin = widths[-2] if is_page else widths[-1]
     last_lines = run if is_page else run[-1:]
     is_prose = any(_ends_with(line.text, STOPS) for line in last_lines)
@@ -269,24 +266,24 @@ def join_wrapped(
     yield run[start:]
 
 
-# Columns, and shares of the margin, chosen on Debian's manuals in English and Japanese
-# (benchmarks/manuals.py): their HTML tells the paragraphs that plain text and PDF wrap. They are of the
-# line above a break.
-WIDEST_WRAP = 160  # nobody wraps text by hand wider than this, so a longer line is a paragraph
-_LEAST_BEFORE_NUMBER = 40  # "…at the age of\n45. He then" is a wrapped sentence, and not item 45
+# Widths of the line above a break, in columns or as shares of the margin. They were chosen on Debian's
+# manuals in English and Japanese (benchmarks/manuals.py), whose HTML shows the paragraphs that plain text and
+# PDF wrap.
+WIDEST_WRAP = 160  # text is not hard-wrapped wider than this: a longer line is a paragraph
+_LEAST_BEFORE_NUMBER = 40  # "…at the age of\n45. He then" is a wrapped sentence, not item 45
 _LEAST_BEHIND_STOP = 30
-_LEAST_BEFORE_SMALL_LETTER = {True: 12, False: 30}  # in prose, and in what may be a list
+_LEAST_BEFORE_SMALL_LETTER = {True: 12, False: 30}  # in prose, and in possible lists
 _LEAST_SHARE_BEFORE_SMALL_LETTER = 0.45
 _LEAST_OF_WIDE_LETTERS = {True: 36, False: 60}
 _LEAST_BEHIND_PARTICLE = 30
-_LEAST_SHARE_BEFORE_HIRAGANA = 0.5  # which seldom begins what is new
-_LEAST_SHARE_OF_WIDE_LETTERS = 0.75  # of a page, whose letters are not equally wide
-_EARLY_END = 4  # columns by which a line may end early so that the next starts with no "、" or "）"
+_LEAST_SHARE_BEFORE_HIRAGANA = 0.5  # which seldom begins a paragraph
+_LEAST_SHARE_OF_WIDE_LETTERS = 0.75  # of a PDF page, whose letters vary in width
+_EARLY_END = 4  # columns by which a line may end early, so that no line starts with "、" or "）"
 _LEAST_BEHIND_OPEN_ENDING = 20
 _LEAST_AT_MARGIN = 34
 _LEAST_SHARE_WITH_NEXT_WORD = 0.85
 
-# A full stop may be an abbreviation's, every other terminator is final.
+# A full stop may belong to an abbreviation; every other terminator is final.
 _FINAL = STOPS.replace(".", "") + ":："
 _FIRST_NUMBERS = (None, "1", "１", "a", "i", "I")
 
@@ -299,9 +296,9 @@ class _LineBreak:
         above: The line before it.
         below: The line after it.
         margin: The columns of a full line of the run.
-        is_prose: Whether the run has full stops where prose has them and lists do not.
+        is_prose: Whether lines of the run end in full stops, as in prose but not in lists.
         width: The columns of the line before it.
-        letter: The first letter or digit behind it, through quotes and markup; "-" where there is none.
+        letter: The first letter or digit after it, past quotes and markup; "-" if there is none.
     """
 
     above: Line
@@ -318,22 +315,22 @@ class _LineBreak:
 
     @property
     def share(self) -> float:
-        """How much of a full line the line before it is."""
+        """The width of the line before it as a share of a full line."""
         return self.width / self.margin
 
     @property
     def is_in_item(self) -> bool:
-        """Whether the line before it begins an item, or a text beside its mark that goes on after
-        the break.
+        """Whether the line before it begins an item, or a labelled text that is aligned with the line
+        after it.
         """
         if LIST_MARKER.match(self.above.text):
             return True
-        aside = _ASIDE.match(self.above.text)
+        aside = _LABEL.match(self.above.text)
         return aside is not None and len(self.below.indent) == len(self.above.indent) + aside.end()
 
 
 def _is_wrap(line_break: _LineBreak) -> bool:
-    """Whether a break is only a wrap, as the first rule says that does not return None."""
+    """Return whether a break is only a wrap, as the first rule decides that does not return None."""
     for rule in _RULES:
         verdict = rule(line_break)
         if verdict is not None:
@@ -346,7 +343,7 @@ def _behind_lone_marker(line_break: _LineBreak) -> bool | None:
 
 
 def _before_indentation(line_break: _LineBreak) -> bool | None:
-    """An indented line opens a paragraph, in Japanese by a full-width space; below a list marker it hangs."""
+    """Indentation (in Japanese, a full-width space) begins a paragraph, except below a list marker."""
     outer = line_break.above.indent
     inner = line_break.below.indent
     is_indented = len(inner) > len(outer) + 1 or ("\u3000" in inner and "\u3000" not in outer)
@@ -354,18 +351,18 @@ def _before_indentation(line_break: _LineBreak) -> bool | None:
 
 
 def _between_kinds(line_break: _LineBreak) -> bool | None:
-    """Quotations, rules, conversations, fences and definitions stand by themselves."""
+    """Quotations, rules, lines of a conversation, fences and definitions are never joined with others."""
     above = line_break.above.text
     below = line_break.below.text
     if (above[0] == ">") != (below[0] == ">") or RULE.fullmatch(above) or RULE.fullmatch(below):
         return False
-    is_conversation = _SAID.match(above) and _SAID.match(below)
+    is_conversation = _CONVERSATION.match(above) and _CONVERSATION.match(below)
     is_apart = is_conversation or FENCE.fullmatch(below) or DEFINITION.match(below)
     return False if is_apart else None
 
 
 def _before_marker(line_break: _LineBreak) -> bool | None:
-    """A marker begins an item unless it is a number amid a sentence, or bash\n(1), a page of the manual."""
+    """A marker begins an item, unless it is a number in a sentence, or the section in bash\n(1)."""
     below = line_break.below.text
     marker = LIST_MARKER.match(below)
     if not marker:
@@ -429,7 +426,7 @@ _LONGEST_WORD = 30
 
 
 def _is_at_margin(line_break: _LineBreak) -> bool:
-    """Whether the next word had no room on the line, or a word that ends no line of a list ends it."""
+    """Return whether the next word had no room on the line, or its last word (such as "the") ends no line."""
     width = line_break.width
     if width >= _LEAST_BEHIND_OPEN_ENDING and _OPEN_ENDING.search(line_break.above.text[-10:]):
         return True
@@ -448,7 +445,7 @@ _FIRST_LETTER = re.compile(r"[^\w\s]{0,4}\s?[^\w\s]{0,2}_{0,2}([^\W_])")
 
 
 def _width(line: str) -> int:
-    """Return the columns that a line takes on a terminal; beyond the first 200 characters it makes
-    no difference.
+    """Return the columns that a line takes on a terminal; wide characters after the first 200 count
+    as one column.
     """
     return len(line) + len(WIDE.findall(line[:200]))

@@ -1,4 +1,4 @@
-"""A text as segments: its sentences, headings, rows and code, and what each of them states."""
+"""The segments of a text (sentences, headings, rows, code), and the statement that each makes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from llama_pack_densex.text.sentences import Span, split_sentences
 from llama_pack_densex.text.tokens import contents_of
 
 
-# several steps ask about a passage, after all of a batch went through the one before
+# enough for a batch: each step goes through all its passages before the next step begins
 @lru_cache(maxsize=512)
 def segment(text: str, context: str = "") -> tuple[Block, ...]:
     """Split a text into sentences, headings, rows of tables, and code.
 
     Args:
-        text: Any text, plain or Markdown. The language is not asked for: the rules go by script.
+        text: Any text, plain or Markdown. No language is needed: the rules depend on the script.
         context: The Markdown that stands before it (see `blocks.find_blocks`); it names the columns of rows.
 
     Returns:
-        The segments in order. They never overlap and cover every character that is not white space. An item
-        of a list, a line that no full stop ends or one without letters (a rule, an emoji) is a sentence
-        too. The time is linear in the length of the text.
+        The segments in order. They never overlap, and cover every character that is not white space. A list
+        item or a line without a full stop is a sentence too. The time is linear in the length of the text.
     """
     return tuple(part for block in find_blocks(text, context) for part in _segments_of(text, block))
 
@@ -44,11 +43,11 @@ def sentence_spans(text: str) -> list[Span]:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a passage states in one place.
+    """A statement of a passage.
 
     Args:
-        text: The statement.
-        span: Where it stands in the passage, in characters.
+        text: The statement, which can be understood alone.
+        span: Its start and end in the passage, in characters.
     """
 
     text: str
@@ -57,13 +56,13 @@ class Statement:
 
 @lru_cache(maxsize=512)
 def statements(text: str, context: str = "") -> tuple[Statement, ...]:
-    """What stands in for the propositions of a passage, in order.
+    """Return the statements that stand in for the propositions of a passage, in order.
 
-    Sentences and code are as they stand there, without where links lead; the cells of a row are behind the
-    names of their columns. Headings are left out: alone they state nothing, and yet match a question about
-    their topic best. So are headers of tables, rules and other lines without a letter or digit, and the
-    entries of a table of contents. A passage that holds nothing else keeps them, these as one unit, so that
-    every passage that is not blank states something.
+    Sentences (without the targets of links) and code stay as they are; each cell of a row follows the name of
+    its column. Headings are left out: alone they state nothing, yet match a question about their topic best.
+    So are table headers, rules and other lines without a letter or digit, and the entries of a table of
+    contents. A passage of nothing else keeps them, a table of contents as one unit, so that every passage
+    that is not blank states something.
 
     Args:
         text: The passage.
@@ -86,12 +85,12 @@ def statements(text: str, context: str = "") -> tuple[Statement, ...]:
 
 
 def _statement(part: Block, own: str) -> str:
-    """What a segment with a text of its own states; empty where it states nothing."""
+    """Return the statement of a segment whose text is `own`; empty if it states nothing."""
     if part.kind == "code":
         return own
     return part.row or (searchable_text(own).strip() if part.kind == "sentence" else "")
 
 
 def passage_sentences(text: str, context: str = "") -> tuple[str, ...]:
-    """The texts of the statements of a passage (see `statements`)."""
+    """Return the texts of the statements of a passage (see `statements`)."""
     return tuple(statement.text for statement in statements(text, context))

@@ -1,8 +1,8 @@
-"""Where sentences end, in English and Japanese first; by rules on characters and short lists of
+"""Sentence splitting, for English and Japanese first, by rules on characters and short lists of
 abbreviations.
 
-Libraries (sentencex, pysbd, blingfire) split English prose as well as these rules do, and retrieval cannot
-tell them apart; none gives spans and keeps Japanese quotations together.
+Libraries (sentencex, pysbd, blingfire) split English prose as well as these rules do, with the same retrieval
+quality; but none of them both returns spans and keeps Japanese quotations together.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ _MARKER = re.compile(
     r"(?:[-*+•‣●■・>–—]\s*)*[(（]?"
     r"(?:(?:[^\W\d_]{1,12} ?)?[0-9０-９]{1,3}(?:\.[0-9]{1,3}){0,4}|[^\W\d_]|[ivx]{1,5}|[IVX]{1,5})[)）]?\s*"
 )
-# What cannot begin a Japanese or Chinese sentence: after it, "！" or "。" was a part of a name
+# What cannot begin a Japanese or Chinese sentence: a "！" or "。" before it is part of a name
 # ("ラブライブ！を").
 _NEVER_FIRST = re.compile(
     r"[、，,：:；;・ー々～〜]|を|と(?:いう|いった|思|言|聞|叫|考え|問|述べ|話|の)|への|での"
 )
-# What goes on after a quotation that ends in a full stop: a particle, but not a word that begins like one.
+# What continues a sentence after a quotation that ends in a full stop: particles, but no words that begin
+# like them.
 _AFTER_QUOTATION = re.compile(
     r"[、，,：:；;・ー～〜…。]|と(?!ても|ころ|にかく|もかく|もに|ある|うとう|つぜん|きに|きどき)|って|など|なんて|を|だ(?!が|け|か)|です"
     r"|で(?!も|き)|が(?!ん)|は(?!い|っ|じめ)|に(?!っ|わ|こ|もかか)|も(?!ちろん|う|し|っと|とも|の)|の(?!ち|ん|ど)"
@@ -60,7 +61,7 @@ _AFTER_QUOTATION = re.compile(
 
 
 def split_sentences(run: str) -> list[Span]:
-    """The spans of the sentences of a stretch of prose: lines that a wrap cut, and nothing else."""
+    """Return the spans of the sentences of a paragraph, which may be hard-wrapped."""
     opened_at = _match_brackets(run)
     quotations = _outermost_pairs(run, opened_at)
     bold_marks = [mark.end() for mark in re.finditer(r"\*\*", run)]
@@ -74,7 +75,7 @@ def split_sentences(run: str) -> list[Span]:
         end = _end_with_closing_marks(run, terminator.end(), bold_marks)
         if start < begin or _is_within(quotations, end):
             continue
-        # A sentence has a letter or a digit. What was searched once is not searched again, to stay linear.
+        # A sentence has a letter or a digit. Nothing is searched twice, so that the time stays linear.
         if not _LETTER.search(run, max(begin, searched), start):
             searched = start
             continue
@@ -84,15 +85,15 @@ def split_sentences(run: str) -> list[Span]:
             spans.append((begin, end))
             begin = searched = after_space(run, end)
     if spans and not _LETTER.search(run, begin):
-        # what has no letter of its own, as an emoji, belongs to the one before
+        # a rest without letters, such as an emoji, belongs to the last sentence
         begin, _ = spans.pop()
     spans.append((begin, len(run)))
     return spans
 
 
 def _is_in_number_or_name(run: str, terminator: re.Match[str]) -> bool:
-    """Whether it is one of the many full stops of 3.14, 2.0.1 and www.example.org, told without
-    further ado.
+    """Return whether a terminator is a full stop as in 3.14, 2.0.1 or www.example.org: a quick check
+    of these frequent cases.
     """
     if terminator[0] != ".":
         return False
@@ -102,19 +103,21 @@ def _is_in_number_or_name(run: str, terminator: re.Match[str]) -> bool:
 
 def _end_with_closing_marks(run: str, end: int, bold_marks: Sequence[int]) -> int:
     is_bold_closed = bisect_right(bold_marks, end) % 2 == 0
-    if is_bold_closed and run.startswith("**", end):  # opens what follows, as in "です。**次**の"
+    if is_bold_closed and run.startswith(
+        "**", end
+    ):  # the mark opens what follows, as in "です。**次**の"
         return end
     return _end_of(_CLOSING, run, end)
 
 
 def _is_within(pairs: Sequence[Span], end: int) -> bool:
-    """Whether one of some pairs begins before a place and is not closed before it."""
+    """Return whether a place is within one of the pairs: after its beginning, and not after its end."""
     number = bisect_left(pairs, (end, 0)) - 1
     return number >= 0 and end <= pairs[number][1]
 
 
 def after_space(text: str, start: int) -> int:
-    """Return the place of the first character from `start` on that is not white space."""
+    """Return the position of the first character from `start` on that is not white space."""
     return _end_of(_GAP, text, start)
 
 
@@ -129,12 +132,14 @@ _PAIRS = dict(zip('(（[［「｢『【〔〈《“«"', '))]]」」』】〕〉
 _CLOSERS = {"）": ")", "］": "]", "｣": "」"}
 _CLOSERS |= {closer: closer for closer in _PAIRS.values()}
 _BRACKET = re.compile("[" + re.escape("".join({*_PAIRS, *_CLOSERS})) + "]")
-_LONGEST_QUOTATION = 400  # characters; a longer one is a text of its own, or two stray brackets
+_LONGEST_QUOTATION = (
+    400  # characters; a longer one is a text of its own, or a pair of stray brackets
+)
 
 
 def _match_brackets(run: str) -> dict[int, int]:
-    """Where the opening bracket or quotation mark of each closing one is; one that is never closed
-    does not count.
+    """Map the position of each closing bracket or quotation mark to that of its opening one; those
+    that are never closed are left out.
     """
     opened_at: dict[int, int] = {}
     stack: list[tuple[str, int]] = []
@@ -157,7 +162,7 @@ def _match_brackets(run: str) -> dict[int, int]:
 
 
 def _outermost_pairs(run: str, opened_at: Mapping[int, int]) -> list[Span]:
-    """The spans of quotations, and of what is struck out, of which no part is read as said."""
+    """Return the outermost spans of quotations, brackets and struck-out text; no sentence ends in them."""
     pairs = [(struck.start(), struck.end() - 1) for struck in STRUCK_OUT.finditer(run)]
     for closed, opened in opened_at.items():
         if closed - opened <= _LONGEST_QUOTATION:
@@ -174,7 +179,7 @@ def _outermost_pairs(run: str, opened_at: Mapping[int, int]) -> list[Span]:
 
 @dataclass(slots=True)
 class _Stop:
-    """A terminator and what stands around it.
+    """A terminator and its surroundings.
 
     Args:
         run: The text.
@@ -182,11 +187,11 @@ class _Stop:
         start: Where the terminator begins.
         mark: The terminator.
         end: Where the sentence would end, after closing marks.
-        opener: Where what closes there was opened; -1 where nothing is closed.
-        knows_no_capitals: Whether all of the text is in small letters.
-        after: Where the text goes on behind it.
-        first: The same behind opening marks.
-        letter: What stands there; empty at the end of the text.
+        opener: Where the bracket or quotation that ends there was opened; -1 if none does.
+        knows_no_capitals: Whether the whole text is in lower case.
+        after: Where the text continues, after white space.
+        first: Where it continues, after opening marks too.
+        letter: The character at `first`; empty at the end of the text.
     """
 
     run: str
@@ -207,24 +212,24 @@ class _Stop:
 
     @property
     def last(self) -> str:
-        """The character before it; empty where there is none."""
+        """The character before the terminator; empty if there is none."""
         return self.run[self.start - 1 : self.start]
 
     @property
     def is_apart(self) -> bool:
-        """Whether white space stands behind it."""
+        """Whether white space follows."""
         return self.after > self.end
 
     @property
     def is_quoted(self) -> bool:
-        """Whether it is within what closes there; in "。（笑）", what was opened behind it says nothing
-        about it.
+        """Whether the terminator is within the brackets or quotation that closes there; in "。（笑）"
+        it is not, since they open after it.
         """
         return 0 <= self.opener < self.start
 
     @property
     def is_behind_marker(self) -> bool:
-        """Whether the number or letter of an item is all that stands before it."""
+        """Whether only the number or letter of a list item stands before the terminator."""
         return _MARKER.fullmatch(self.run, self.begin, self.start) is not None
 
     def goes_on_with(self, pattern: re.Pattern[str]) -> bool:
@@ -242,7 +247,7 @@ def _ends_sentence(stop: _Stop) -> bool:
 
 
 def _aside(stop: _Stop) -> bool | None:
-    """ "[...]" is an omission, "(?)" a doubt, and ". . . 7" leads to a page."""
+    """ "[...]" is an omission, "(?)" marks doubt, and ". . . 7" leads to a page number."""
     if stop.letter.isdigit() and stop.run[stop.start - 2 : stop.start] == ". ":
         return False
     is_in_brackets = stop.last in ("[", "(", "［", "（")
@@ -250,7 +255,7 @@ def _aside(stop: _Stop) -> bool | None:
 
 
 def _dots(stop: _Stop) -> bool | None:
-    """Dots end a sentence where a capital follows."""
+    """Dots end a sentence if a capital follows."""
     is_ellipsis = stop.mark[0] in "…‥"
     if stop.mark.strip(_DOTS) or not (is_ellipsis or len(stop.mark) > 1):
         return None
@@ -258,7 +263,7 @@ def _dots(stop: _Stop) -> bool | None:
 
 
 def _aside_of_law(stop: _Stop) -> bool | None:
-    """As laws have them: "事業者（国を除く。）又は"."""
+    """Asides in laws do not end a sentence: "事業者（国を除く。）又は"."""
     if (
         not stop.is_quoted
         or stop.is_apart
@@ -283,7 +288,7 @@ def _full_stop_without_space(stop: _Stop) -> bool | None:
 
 
 def _before_cjk(stop: _Stop) -> bool | None:
-    """Chinese and Japanese need no space behind a sentence; what cannot begin one goes on with this one."""
+    """Chinese and Japanese put no space after a sentence; what cannot begin one continues this one."""
     if (stop.is_apart and not stop.is_quoted) or stop.mark == "." or not CJK.match(stop.letter):
         return None
     return not stop.goes_on_with(_AFTER_QUOTATION if stop.is_quoted else _NEVER_FIRST)
@@ -308,7 +313,7 @@ _RULES = (
     _sure_terminator,
     _abbreviation_or_number,
 )
-"""Whether a terminator ends the sentence, as the first rule says that does not return None."""
+"""Whether a terminator ends the sentence, as the first rule decides that does not return None."""
 
 
 def _may_begin_sentence(stop: _Stop) -> bool:
@@ -317,7 +322,7 @@ def _may_begin_sentence(stop: _Stop) -> bool:
     if _CAMEL.match(stop.run, stop.first):  # iPhone, mRNA, eBay
         return True
     has_closing_marks = stop.end > stop.start + len(stop.mark)
-    # but after a quotation ("Is it?" he asked)
+    # not after a quotation ("Is it?" he asked)
     return stop.knows_no_capitals and not has_closing_marks
 
 
@@ -328,7 +333,7 @@ _LONGEST_LOOK_BACK = 60  # characters
 
 
 def _abbreviates(stop: _Stop) -> bool:
-    """Whether a full stop is an abbreviation's, or a number's, and the sentence goes on behind it."""
+    """Return whether a full stop belongs to an abbreviation or a number, and the sentence continues."""
     start = max(stop.begin, stop.start - _LONGEST_LOOK_BACK)
     *_, previous, last = ["", "", *stop.run[start : stop.start].split()]
     if not last or stop.run[stop.start - 1].isspace():
@@ -352,7 +357,7 @@ def _is_never_last(word: str) -> bool:
 
 
 def _is_before_number(stop: _Stop, word: str) -> bool | None:
-    """Whether what is numbered, as "no." and "Hauptstr.", has its number; None of other words."""
+    """Return whether a word that takes a number ("no.", "Hauptstr.") has one; None for other words."""
     if word.lower() not in _BEFORE_NUMBER and not word.lower().endswith("str"):
         return None
     is_numbered = _NUMBER.match(stop.run, stop.first) is not None
@@ -369,7 +374,7 @@ def _is_in_date(stop: _Stop, number: str, previous: str, next_word: str) -> bool
 
 
 def _is_initial(stop: _Stop, letter: str, previous: str, next_word: str) -> bool:
-    """Whether a letter is one of a name's or of an abbreviation in several parts: z. B., J. A. Hobson."""
+    """Return whether a letter is an initial, or part of an abbreviation: J. A. Hobson, z. B."""
     is_before_another = stop.run[stop.first + 1 : stop.first + 2] == "."
     if not letter.isupper():
         return is_before_another or letter in "vcbdrpnmf" or letter.lower() == letter.upper()

@@ -1,4 +1,4 @@
-"""What a terminal may be shown of texts and names that others wrote."""
+"""Untrusted texts and names, made safe to print on a terminal."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import logging
 import re
 from typing import Any
 
-# control characters but tab and line feed, and what turns the direction of writing round
+# control characters except tab and line feed, and those that change the writing direction
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u206f]")
 _LINE_ENDS = {ord(sign): ascii(sign).strip("'") for sign in "\n\r\t\u2028\u2029"}
 
 
 def plain(text: str) -> str:
-    """Text of a document or a file name without what steers a terminal."""
+    """Replace the characters in a text or file name that control a terminal."""
     return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:
-    """A file name or heading, whose line ends are shown and not obeyed."""
+    """Return a file name or heading on one line, with its line breaks and tabs written as escapes."""
     return plain(text.translate(_LINE_ENDS))
 
 
 def plain_json(text: str) -> str:
-    """JSON that holds the same, and has escapes for what steers a terminal."""
+    """Return equivalent JSON in which the characters that control a terminal are escaped."""
     return _STEERING.sub(lambda character: f"\\u{ord(character[0]):04x}", text)
 
 
 class PlainFormatter(logging.Formatter):
-    """Formats log records, tracebacks included, without what steers a terminal."""
+    """A formatter of log records, tracebacks included, that replaces what controls a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return plain(super().format(record))
 
 
 def plain_logger(name: str) -> logging.Logger:
-    """A module's logger, whose messages quote names and texts on one line, without what steers a terminal.
+    """Return a module's logger, which writes each argument on one line and safe for a terminal.
 
-    It is not left to handlers: without any, Python prints what is logged as it is.
+    This is not left to handlers: if there are none, Python prints messages unchanged.
     """
     logger = logging.getLogger(name)
     logger.addFilter(_quote)
@@ -51,5 +51,5 @@ def _quote(record: logging.LogRecord) -> bool:
 
 
 def _quoted(argument: Any) -> Any:
-    """An argument as it may be printed; figures stay figures, for %d."""
+    """Return an argument in printable form; numbers stay numbers, for %d."""
     return argument if isinstance(argument, (int, float)) else one_line(str(argument))

@@ -13,24 +13,24 @@ HAN = "々〆〇ヶ㐀-䶿一-鿿\uf900-\ufaff\U00020000-\U0003ffff"
 KATAKANA = "ァ-ヺー-ヿㇰ-ㇿ"
 
 # A character class for regular expressions: Han with its iteration marks, kana with the prolonged sound
-# mark, Hangul; scripts whose words spaces do not part, or part together with their particles.
+# mark, Hangul; scripts that do not separate words by spaces, or not from their particles.
 CJK = f"{HAN}ぁ-ゖゝ-ゟ{KATAKANA}가-힣"
 _UNSPACED = f"{HAN}ぁ-ゖゝ-ゟ{KATAKANA}"
-# Thai, Lao, Burmese and Khmer letters and their marks: spaces part their phrases.
+# Thai, Lao, Burmese and Khmer letters and marks: these scripts put spaces between phrases, not words.
 _PHRASED = "\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u108f\u1780-\u17d3"
 _INDIC = map(chr, range(0x900, 0x1C00))
-# vowels, mostly
+# mostly vowel signs
 _MARKS = "".join(letter for letter in _INDIC if unicodedata.category(letter)[0] == "M")
-# The end of a line of 16 characters and more amid Chinese or Japanese: of shorter ones, as in a list, each
-# is a word.
+# A line break within Chinese or Japanese text, after a line of at least 16 characters: shorter lines, as in
+# a list, are words of their own.
 _WRAP = re.compile(rf"(?<=[^\n]{{15}}[{_UNSPACED}])[^\S\n]*\n[^\S\n]*(?=[{_UNSPACED}])")
 _WIDE = r"[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
 _BREAK_IN_WIDE_TEXT = re.compile(rf"(?<={_WIDE})[ \t]*[\r\n]\s*(?={_WIDE})")
 _SPACE = re.compile(r"[ \t\r\n\f\v\xa0]+")
-# Where a word may break, in pages and what is copied from them; what joins letters, or makes an Arabic word
-# longer.
+# Soft hyphens and zero-width spaces, as in web pages and text copied from them; joiners; the stroke that
+# lengthens Arabic words.
 _INVISIBLE = re.compile("[\u00ad\u0640\u200b\u200d\u2060\ufeff]")
-_OLD = (  # kanji of before 1946, each before today's
+_OLD = (  # kanji of before 1946, each followed by its modern form
     "乘乗亂乱亙亘亞亜佛仏來来假仮傳伝僞偽價価儉倹兒児兩両册冊冱冴凛凜刄刃剩剰劍剣劑剤勞労勳勲勵励勸勧區区卷巻"
     "參参"
     "單単嚴厳囑嘱囘回圈圏國国圍囲圓円圖図團団堯尭墮堕壓圧壘塁壞壊壤壌壯壮壹壱壻婿壽寿奧奥奬奨姙妊孃嬢學学寢寝"
@@ -52,8 +52,8 @@ _OLD = (  # kanji of before 1946, each before today's
     "邉辺邊辺鄰隣醉酔醫医釀醸釋釈錢銭鎭鎮鐵鉄鑄鋳鑛鉱關関陷陥隨随險険隱隠隸隷雙双雜雑霸覇靈霊靜静顏顔顯顕飮飲"
     "餘余餠餅騷騒驅駆驗験驛駅髓髄體体髙高髮髪鬪闘鷄鶏鹽塩麥麦黏粘默黙點点黨党齊斉齋斎齒歯齡齢龍竜龜亀﨑崎"
 )
-# Latin and Greek letters with marks, the vowel signs of Hebrew and Arabic with its alef, digits of other
-# scripts.
+# Latin and Greek letters with diacritics, Hebrew and Arabic vowel signs, forms of the Arabic alef, digits of
+# other scripts, old kanji.
 _VARIANT = re.compile(
     "[ß-ɏḀ-ỿ\u0300-\u036fͰ-Ͽἀ-῿\u0591-\u05bd\u05bf-\u05c7\u0622\u0623\u0625\u064b-\u065f\u0670"
     f"\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\u09e6-\u09ef\u0e50-\u0e59{_OLD[::2]}]"
@@ -61,8 +61,8 @@ _VARIANT = re.compile(
 _USUAL = dict(
     zip(_OLD[::2] + "øłđðħŧıæœþ", [*_OLD[1::2], *"olddhti", "ae", "oe", "th"], strict=True)
 )
-_KEPT = "\ue001"  # behind a word that is a name here, though it is a stop word elsewhere
-# What people type for the hyphen of a code.
+_KEPT = "\ue001"  # follows a stop word that is a name where it stands
+# What people type in place of the hyphen of a code.
 _CODE_DASH = re.compile("(?<=[a-z0-9])[\u2010-\u2015\u2212ー](?=[a-z0-9])")
 _DOTTED = r"(?<![a-z0-9.@])[a-z](?:\.[a-z])+(?![a-z0-9@])"  # e.g.
 _SIGNED_LETTER = r"(?<![a-z0-9*+#])[a-z](?:\+\+(?![a-z])|(?:\+|#|\*)(?![a-z0-9*+#]))"  # C++, C#, A*
@@ -80,19 +80,19 @@ _TOKEN = re.compile(
 _HIRAGANA = re.compile("[ぁ-ゖゝ-ゟ]")
 IS_CJK = re.compile(f"[{CJK}]")
 _IS_PAIRED = re.compile(f"[{CJK}{_PHRASED}]")
-# The prolonged sound mark stands in hiragana words too, where it begins no katakana word. Longer runs of
-# Han are clauses in Chinese.
+# The prolonged sound mark also occurs in hiragana words, so it never begins a katakana word. Longer runs of
+# Han are Chinese clauses.
 _WORD = re.compile(
     f"(?!ー)[{KATAKANA}]+|(?<![{HAN}])[{HAN}]{{1,8}}(?![{HAN}])",
 )
-# A pattern of the dots before a number in a table of contents, or of prices.
+# A pattern for the dot leaders before the numbers in a table of contents or a price list.
 LEADER = r"(?:[.．…‥・·] ?){5}[ \t]*"
 _ENTRY = re.compile(
     rf"(?m)^[ \t]*(?:\d|[A-Z]\.\d|第|Chapter|Appendix|付録|附录)"
     rf".*?{LEADER}(?:(\d{{1,4}})|[ivxlc]{{1,7}})[ \t\r]*$"
 )
 _DIGIT_GROUPS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-# what year came before the first of each
+# the year before the first year of each era
 ERAS = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018}
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
@@ -120,34 +120,34 @@ there these they this those through to too under until up ve very was wasn wasn'
 weren't what when where which while who whom why will with won won't wouldn wouldn't y you you'd
 you'll you're you've your yours yourself yourselves
 """
-STOP_WORDS = frozenset(_FUNCTION_WORDS.split())  # of English, as NLTK lists them
-# What an apostrophe leaves of a word is no token there, and elsewhere a letter as another: vitamin d, a T
-# cell.
+STOP_WORDS = frozenset(_FUNCTION_WORDS.split())  # of English, NLTK's list
+# The endings of contractions ("'d", "'t") are dropped with their apostrophes; elsewhere they are ordinary
+# letters: vitamin d, a T cell.
 _DROPPED = STOP_WORDS - {"d", "ll", "m", "o", "re", "s", "t", "ve", "y"}
 
 _IN_OTHER_LETTERS = re.compile(r"[a-z0-9]*[^\W_a-z0-9]")
 _WHOLE = re.compile(rf"{_DOTTED}|{_SIGNED_LETTER}")
-_ZEROS = re.compile(r"0+(?=[1-9][0-9a-z]{0,3}\Z)")  # of 042 in E-042, not of a telephone's number
+_ZEROS = re.compile(r"0+(?=[1-9][0-9a-z]{0,3}\Z)")  # of 042 in E-042, but not in telephone numbers
 _CODE_PART = re.compile(r"[a-z]+|\d+[a-z]*")
-# of what is spelled without its hyphen too: Wi-Fi, e-mail, log-in
+# of words that are also spelled without the hyphen: Wi-Fi, e-mail, log-in
 _SHORT_PART = re.compile(r"\b[a-z]{1,2}-|-[a-z]{1,2}\b")
-# 5mm, which is also 5 mm; not 1st, 1990s
+# 5mm, also written 5 mm; not 1st, 1990s
 _QUANTITY = re.compile(r"(\d+)((?!(?:st|nd|rd|th|s)\Z)[a-z]+)")
 _TELLING_SIGN = re.compile(r"[^a-z0-9_-]")
-# spelled with and without: NodeJS, AX10
+# signs that some spellings omit: NodeJS, AX10
 _SPELLING_SIGN = re.compile(r"[-_ ]|(?<=[a-z])\.(?=[a-z])")
 
 _LATIN = "A-Za-zＡ-Ｚａ-ｚ"
 _LATIN_WORD = re.compile(f"[{_LATIN}]+")
 _CAPITALISED = re.compile(f"[A-ZＡ-Ｚ][{_LATIN}]*")
-# a word that goes on, or a code
+# the context of a longer word, or of a code
 _GOES_BEFORE = re.compile(rf"(?:[^\W{CJK}]|['’&]|\d-|[{_LATIN}]\.)\Z")
 _GOES_ON = re.compile(rf"[^\W{CJK}]|['’&+#]|-\d|\*(?!\*)")
 _MID_SENTENCE = re.compile(rf"[{_LATIN})] \Z")
 _NEXT_WORD = re.compile(rf" ?[{_LATIN}]")
 _NUMBERED = re.compile(r"\w [A-Z][a-z]{2,} \Z")  # of World War I
-# Where grammar leaves no other reading: a pronoun or verb behind an article, an article with nothing to
-# stand before.
+# Where grammar allows no other reading: a pronoun or verb after an article, an article that precedes
+# nothing.
 _NAME_BY_GRAMMAR = re.compile(
     r"\b(?:the|an?|our|your) (?:it|who|am|is|be|or|do|me|we|he|she)(?![\w'’-])"
     r"|\b[a-z]{3,} a(?=\s*[?.,;:!)]|\s*\Z| (?:is|are|was|in|of|for|and|or|does|to|from|with)\b)"
@@ -157,19 +157,17 @@ _NAME_BY_GRAMMAR = re.compile(
 def tokenize(text: str) -> list[str]:
     """Split a text into tokens for BM25.
 
-    Chinese, Japanese and Korean text, and Thai, Lao, Burmese and Khmer, becomes overlapping pairs of
-    characters, which need no dictionary; each run of katakana or of Han characters counts as a word
-    besides, so that words and names weigh more than the kana between them. (On 741 questions of JSQuAD the
-    pairs alone put the gold passage first for 91.2 %, with the words 92.6 %, the content words of a
-    morphological analyser 91.4 %.) Other text becomes words, stemmed as English. Full-width and half-width
-    forms are one (NFKC), and "1,200" is "1200"; neither accents nor vowel signs that may be left out nor
-    old forms of kanji count.
+    Chinese, Japanese, Korean, Thai, Lao, Burmese and Khmer text becomes overlapping pairs of characters,
+    which needs no dictionary. Each run of katakana or of Han characters is a token too, so that words and
+    names weigh more than the kana between them. (On 741 questions of JSQuAD, pairs alone rank the gold
+    passage first for 91.2 %, pairs and words for 92.6 %, the content words of a morphological analyser for
+    91.4 %.) Other text becomes words, stemmed as English. Full-width and half-width forms are equal (NFKC),
+    and "1,200" is "1200"; accents, optional vowel signs and old forms of kanji are ignored.
 
-    English stop words are dropped, but for those that are written as names (WHO, Vitamin A, the IT
-    department); otherwise case does not count. What signs hold together (AX-10, R&D, Node.js, 24/7, 50%) is
-    a token beside its parts, and spelled without hyphens; AX10 has the same parts and is the same token,
-    as are e-mail and email, get_status and getStatus; 5mm is 5 mm besides. A
-    letter with its signs (C++, C#) is a token of its own.
+    English stop words are dropped, except those written as names (WHO, Vitamin A, the IT department);
+    otherwise case is ignored. Parts joined by signs (AX-10, R&D, Node.js, 24/7, 50%) are tokens, and so is
+    the whole, spelled without hyphens: AX-10 and AX10 give the same tokens, as do e-mail and email,
+    get_status and getStatus; 5mm also gives those of 5 mm. A letter with its signs (C++, C#) is one token.
 
     Args:
         text: Any text.
@@ -192,16 +190,16 @@ def tokenize(text: str) -> list[str]:
 
 
 def _runs(text: str) -> list[str]:
-    """The stretches of a text that are of characters to be paired (see `tokenize`), words, and codes.
+    """Return the runs of a text in order: characters to be paired (see `tokenize`), words, and codes.
 
-    They are normalised (NFKC, case folded, digits ungrouped), and in their order.
+    They are normalised: NFKC, case folded, digits ungrouped.
     """
     plain = _DATE.sub(_dated, normal(_with_names_kept(unwrapped(text))))
     return _TOKEN.findall(_CODE_DASH.sub("-", plain))
 
 
 def _dated(date: re.Match[str]) -> str:
-    """A date, and behind it the token that it is as 2024-05-01."""
+    """Return a date followed by the token that it would give as 2024-05-01."""
     day = date["day"] or date["day_after"] or date["day_last"]
     name = date["month"] or date["month_first"]
     month = _MONTH_NUMBERS[name[:3]] if name else int(date["month_number"])
@@ -211,17 +209,17 @@ def _dated(date: re.Match[str]) -> str:
 
 
 def _pairs(run: str) -> list[str]:
-    """The pairs of characters of a run, and the words in it."""
+    """Return the pairs of characters of a run, and the words in it."""
     if len(run) == 1:
         return [run]
     return [*map("".join, pairwise(run)), *_WORD.findall(run)]
 
 
 def _code_tokens(run: str) -> list[str]:
-    """The parts of what signs or figures hold together, and the whole of it where it is more than two long
-    words with a hyphen: Wi-Fi is wifi, get_status is getStatus.
+    """Return the parts of a run that signs or digits join, and the whole unless it is long words joined by
+    hyphens: Wi-Fi is wifi, get_status is getStatus.
 
-    Numbers have a part without leading zeros too: E42 finds E-042.
+    Short numbers are also returned without leading zeros: E42 finds E-042.
     """
     if _WHOLE.fullmatch(run):
         return [_stem(run.replace(".", ""))]
@@ -236,13 +234,13 @@ def _code_tokens(run: str) -> list[str]:
 
 
 def _is_one_word(run: str, parts: Sequence[str]) -> bool:
-    """Whether a run is a code, or is spelled without its signs too."""
+    """Return whether a run is a code, or a word that is also spelled without its signs."""
     is_code = len(parts) > 1 and any(map(str.isdigit, run))
     return is_code or "_" in run or bool(_SHORT_PART.search(run) or _TELLING_SIGN.search(run))
 
 
 def _with_names_kept(text: str) -> str:
-    """A text with a mark behind the English stop words in it that are names."""
+    """Insert a mark after each English stop word that is a name in the text."""
     is_cjk = not text.isascii() and IS_CJK.search(text) is not None
     marked = (_LATIN_WORD if is_cjk else _CAPITALISED).sub(_kept_if_name, text)
     return _NAME_BY_GRAMMAR.sub(rf"\g<0>{_KEPT}", marked)
@@ -256,7 +254,7 @@ def _kept_if_name(word: re.Match[str]) -> str:
 
 
 def _is_name(word: str, text: str, start: int, end: int) -> bool:
-    """Whether a stop word is a name where it stands in a text: written so, or amid Chinese or Japanese."""
+    """Return whether a stop word is a name in its place: by its spelling, or beside Chinese or Japanese."""
     two_before = text[max(0, start - 2) : start]
     if _GOES_BEFORE.search(two_before) or _GOES_ON.match(text, end):
         return False
@@ -277,28 +275,26 @@ def _is_capitalised_name(word: str, two_before: str) -> bool:
 
 
 def _is_in_capitals(text: str, place: int) -> bool:
-    """Whether a line, or a cell of a table, has several words, all in capitals."""
+    """Return whether the line or table cell at a place has three or more words, all in capitals."""
     start = max(text.rfind("\n", 0, place), text.rfind("|", 0, place)) + 1
     line = re.split(r"[\n|]", text[start : start + 1_000], maxsplit=1)[0]
     return line.isupper() and not IS_CJK.search(line) and len(line.split()) > 2
 
 
 def unwrapped(text: str) -> str:
-    """A text whose Chinese or Japanese words are whole where the end of a line parts them, as in
-    plain text and PDF.
-    """
+    """Join Chinese or Japanese words that a line break splits, as in plain text and PDF."""
     return _WRAP.sub("", text) if "\n" in text else text
 
 
 def on_one_line(text: str) -> str:
-    """A text with single spaces for white space; a line's end between wide characters, as of
-    Japanese, is nothing.
+    """Replace white space by single spaces, and remove line breaks between wide characters, as of
+    Japanese.
     """
     return _SPACE.sub(" ", _BREAK_IN_WIDE_TEXT.sub("", text)).strip(" ")
 
 
 def normal(text: str) -> str:
-    """A text in one form: full-width is half-width (NFKC), case is folded, é is e, 國 is 国, "1,200"
+    """Normalise a text: full-width to half-width (NFKC), case folded, é to e, 國 to 国, "1,200" to
     "1200"."""
     folded = text.lower()
     if not text.isascii():
@@ -308,9 +304,7 @@ def normal(text: str) -> str:
 
 
 def _usual(match: re.Match[str]) -> str:
-    """An old kanji as of today; a letter without the marks that do not tell words apart, as those
-    of Cyrillic do.
-    """
+    """Return the modern form of an old kanji, an ASCII digit, or a letter without its diacritics."""
     letter = match[0]
     if letter.isdecimal():
         return str(unicodedata.decimal(letter))
@@ -321,16 +315,16 @@ def _usual(match: re.Match[str]) -> str:
 
 
 def compared(text: str) -> str:
-    """What texts are alike by: in NFKC, with single spaces."""
+    """Return a text in the form in which texts are compared: NFKC, with single spaces."""
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
 def contents_of(text: str) -> frozenset[str]:
-    """The numbered lines of a table of contents, whose dots lead to pages: of five and more, the numbers
-    never fall.
+    """Return the entries of a table of contents: five or more numbered lines whose dots lead to page numbers
+    that never decrease.
 
-    Those of prices do, or are round; where neither is so by chance, a short list is not lost to search by
-    words.
+    In a price list, numbers usually decrease somewhere or are all round. Requiring five lines keeps a short
+    list searchable by keywords where neither happens to be so.
     """
     entries = list(_ENTRY.finditer(text))
     pages = [int(entry[1]) for entry in entries if entry[1]]
@@ -344,23 +338,23 @@ _LEAST_ENTRIES = 5
 
 
 def content_words(tokens: Iterable[str]) -> set[str]:
-    """The distinct tokens of a question that say what it is about.
+    """Return the distinct tokens of a question that say what it is about.
 
-    Those with hiragana are particles and endings, as English stop words are, and left out where there are
-    others: of the rest JSQuAD's questions share 87 % with their passage, questions in other words 21 % (of
-    all 75 % and 21 %).
+    Tokens with hiragana are particles and endings, as English stop words are, and are left out if there are
+    others: JSQuAD's questions share 87 % of the rest with their passage, reworded questions 21 % (of all
+    tokens 75 % and 21 %).
     """
     distinct = set(tokens)
     return {token for token in distinct if not _HIRAGANA.search(token)} or distinct
 
 
 def strip_surrogates(text: str) -> str:
-    """A text with surrogate pairs joined and without halves of them, which no client or database takes."""
+    """Join surrogate pairs, and replace lone surrogates, which no client or database accepts."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def has_letters(text: str) -> bool:
-    """Whether a text has a letter in any script: numbers and signs alone can be said in no other words."""
+    """Return whether a text has a letter in any script; numbers and signs alone cannot be reworded."""
     return any(map(str.isalpha, text))
 
 
@@ -378,5 +372,5 @@ def _stemmer() -> Any:
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a list, with white space between them."""
+    """Return the words of a list that is separated by white space."""
     return frozenset(text.split())

@@ -1,5 +1,5 @@
-"""Metadata as plain JSON, which every store keeps and filters compare: what has a plain text form
-becomes that.
+"""Metadata as plain JSON, which every store keeps and filters can compare; other values become text
+if they have a text form.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ import numpy as np
 _PLAIN = (str, int, float, bool, type(None))
 _WRITTEN_OUT = (PurePath, UUID, Decimal, Fraction, timedelta, IPv4Address, IPv6Address)
 _BYTES = (bytes, bytearray, memoryview)
-_MISSING = ("NaT", "<NA>")  # as pandas and NumPy write dates and values that are not there
-_MOST_BITS = 10_000  # of a whole number; Python writes out no more than 4,300 digits
+_MISSING = ("NaT", "<NA>")  # how pandas and NumPy print missing dates and values
+_MOST_BITS = 10_000  # of an integer; Python prints at most 4,300 digits
 
 
 def plain_value(value: Any, key: str = "") -> Any:
-    """A value as plain JSON; what is plain JSON stays as it is.
+    """Convert a value to plain JSON; values that are plain JSON already stay as they are.
 
-    Dates and times become their ISO text; paths, UUIDs, decimals, durations and the like their text;
-    members of enums their values; numbers and arrays of NumPy numbers and lists; sets sorted lists; missing
-    dates and numbers (NaN) None; infinity, which JSON does not have, its text.
+    Dates and times become ISO text; paths, UUIDs, decimals, durations and the like become text; enum members
+    their values; NumPy numbers and arrays become numbers and lists; sets become sorted lists; missing dates
+    and numbers (NaN) become None; infinity, which JSON lacks, becomes text.
 
     Args:
         value: The value.
         key: The metadata key that it stands under.
 
     Raises:
-        ValueError: It has no such form; the message names the key and the type.
+        ValueError: The value has no such form; the message names the key and the type.
     """
     if type(value) is int and value.bit_length() > _MOST_BITS:
         raise ValueError(f"{key!r} holds a number of more than 3,000 digits")
@@ -62,10 +62,10 @@ def _plain_collection(values: Mapping[Any, Any] | Set[Any] | Sequence[Any], key:
 
 
 def plain_values(values: Mapping[Any, Any]) -> dict[str, Any]:
-    """A mapping as plain JSON, its keys as texts.
+    """Convert a mapping to plain JSON with strings as keys.
 
     Raises:
-        ValueError: As of `plain_value`.
+        ValueError: As for `plain_value`.
     """
     plain: dict[str, Any] = {}
     for key, value in values.items():
@@ -78,10 +78,10 @@ def plain_values(values: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def kept_metadata(metadata: Mapping[Any, Any], document_id: str | None) -> dict[str, Any]:
-    """The metadata of a document as plain JSON.
+    """Return the metadata of a document as plain JSON.
 
     Raises:
-        ValueError: A value has no such form; the message names the document, the key and the type.
+        ValueError: A value has no JSON form; the message names the document, the key and the type.
     """
     try:
         return plain_values(metadata)
@@ -100,7 +100,7 @@ def _plain_key(key: Any) -> str:
 
 
 def _in_python(value: np.generic) -> Any:
-    """A NumPy scalar as Python has it; of nanoseconds, for which Python has no type, the microseconds."""
+    """Return a NumPy scalar as a Python value; nanoseconds, for which Python has no type, as microseconds."""
     in_python = value.item()
     if isinstance(value, (np.datetime64, np.timedelta64)) and isinstance(in_python, int):
         return value.astype(f"{value.dtype.kind}8[us]").item()
