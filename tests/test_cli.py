@@ -202,8 +202,8 @@ def test_what_cannot_be_read_is_named_and_skipped(faulty: Path, tmp_path: Path) 
     code, output = run("index", faulty, "--to", tmp_path / "index")
     assert code == 0
     for reason in (
-        "minutes.doc is no text",
-        "壊れた.txt is no text",
+        "minutes.doc is not text",
+        "壊れた.txt is not text",
         "gone.md cannot be read: No such file",
     ):
         assert any("Warning: skipped: " in line and reason in line for line in output.splitlines())
@@ -228,8 +228,8 @@ def test_strict_refuses_what_cannot_be_read_before_anything_is_indexed(
     code, output = run("index", faulty, "--to", tmp_path / "index", "--strict")
     assert code == 1
     for reason in (
-        "minutes.doc is no text",
-        "壊れた.txt is no text",
+        "minutes.doc is not text",
+        "壊れた.txt is not text",
         "gone.md cannot be read: No such file",
     ):
         assert reason in output
@@ -308,7 +308,7 @@ def test_an_estimate_and_a_batch_read_the_same_files(faulty: Path, tmp_path: Pat
     assert re.search(r"documents +2 ", output)
     shutil.rmtree(tmp_path / "out")
     code, output = run("batch", "export", faulty, *out, "--strict")
-    assert (code, "minutes.doc is no text" in output, (tmp_path / "out").exists()) == (
+    assert (code, "minutes.doc is not text" in output, (tmp_path / "out").exists()) == (
         1,
         True,
         False,

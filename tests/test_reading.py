@@ -372,7 +372,7 @@ def test_front_matter_that_is_no_yaml_stays_in_the_text(
 ) -> None:
     text = f"---\n{wrong}\n---\nRain fell."
     assert read_file(write(tmp_path / "a.md", text), "a.md")[0].text == text
-    assert "front matter is no YAML" in caplog.text
+    assert "front matter is not valid YAML" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -946,7 +946,7 @@ def test_a_byte_that_is_wrong_costs_no_other_character(
 ) -> None:
     file = write(tmp_path / "a.txt", (JAPANESE + "港").encode(encoding)[:-1])  # cut off
     assert read_file(file, "a.txt")[0].text == JAPANESE + "\ufffd"
-    assert "a.txt has bytes that are no text" in caplog.text
+    assert "a.txt has bytes that are invalid in its encoding" in caplog.text
 
 
 def test_what_a_page_says_about_tags_stays_in_what_is_searched(tmp_path: Path) -> None:
@@ -988,7 +988,7 @@ def test_a_page_is_read_as_browsers_read_what_it_declares(
 def test_a_large_binary_file_is_not_read_whole(tmp_path: Path) -> None:
     with open(tmp_path / "film.mp4", "wb") as file:
         file.truncate(2**40)  # which takes no room
-    with pytest.raises(UnreadableFileError, match="is no text"):
+    with pytest.raises(UnreadableFileError, match="is not text"):
         read_file(tmp_path / "film.mp4", "film.mp4")
 
 
@@ -1300,7 +1300,7 @@ def test_what_is_attached_to_a_message_is_told(
     message.set_content("添付のとおりです。")
     message.add_attachment(b"x", maintype="application", subtype="pdf", filename="a.pdf")
     read_file(write(tmp_path / "a.eml", message.as_bytes()), "a.eml")
-    assert "a.eml: not read: what is attached (1)" in caplog.text
+    assert "a.eml: not read: its attachments (1)" in caplog.text
 
 
 def test_of_readings_above_kanji_and_of_fields_in_a_word_file_the_text_is_read(
@@ -1698,11 +1698,11 @@ def test_a_damaged_archive_is_an_error_that_names_the_file(tmp_path: Path, name:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is no text"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is not text"),
         (b"x" * 10000 + b"\0", "NUL"),
         (rb"{\rtf1\ansi It costs 5 dollars.}", "is RTF"),
-        ("Rain fell.".encode("utf-16-le"), "is no text"),
-        (bytes([0xFF, 0x81, 0x8D, 0x1B, 0x02, 0xFE]) * 9, "in no encoding"),
+        ("Rain fell.".encode("utf-16-le"), "is not text"),
+        (bytes([0xFF, 0x81, 0x8D, 0x1B, 0x02, 0xFE]) * 9, "in an unknown encoding"),
     ],
 )
 def test_what_is_no_text_is_an_error_that_names_the_file(
@@ -1723,7 +1723,7 @@ def test_a_mailbox_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
 
 def test_a_pipe_is_an_error_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UnreadableFileError, match="no regular file"):
+    with pytest.raises(UnreadableFileError, match="not a regular file"):
         read_file(tmp_path / "pipe", "pipe")
 
 
@@ -2403,7 +2403,7 @@ def test_an_encrypted_pdf_is_an_error_that_says_so(tmp_path: Path) -> None:
         f"trailer << /ID [<01> <01>] /Encrypt << /Filter /Standard /V 1 /R 2 {keys} >> ".encode()
     )
     file = write(tmp_path / "a.pdf", pdf_bytes(["Secret."]).replace(b"trailer << ", locked))
-    with pytest.raises(UnreadableFileError, match="encrypted; save it anew, without a password"):
+    with pytest.raises(UnreadableFileError, match="encrypted; save it again, without a password"):
         read_file(file, "a.pdf")
 
 

@@ -1,4 +1,4 @@
-"""The bytes of a file as text."""
+"""Decodes the bytes of a file, and detects their encoding."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
 
-_WHATWG = {  # what browsers take these labels for: pages say the first and are the second
+_WHATWG = {  # labels, and the encodings that pages with them are in, as browsers know
     "iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030",
     "euc-kr": "cp949", "shift_jis": "cp932", "shift-jis": "cp932", "sjis": "cp932", "x-sjis": "cp932",
 }  # fmt: skip
 _SAMPLE = 10_000  # bytes by which an encoding is detected
-_BINARY = 8192  # bytes that tell a large binary file from text before it is read
+_BINARY = 8192  # bytes that are checked for NUL before a large file is read
 _NO_TEXT = (
-    "is no text (it has NUL characters): only text, Markdown, HTML, PDF, .docx, .xlsx, .pptx and EPUB "
+    "is not text (it has NUL characters): only text, Markdown, HTML, PDF, .docx, .xlsx, .pptx and EPUB "
     "can be read; convert it, or leave it out"
 )
-_UNKNOWN = "is text in no encoding that can be recognised: convert it to UTF-8, or leave it out"
+_UNKNOWN = "is text in an unknown encoding: convert it to UTF-8, or leave it out"
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BEYOND = re.compile(r"[^\x00-\x7f]")
 _KANA = re.compile("[ぁ-ゖァ-ヺ]")
-_SURE = 12.0  # bits by which the likeliest encoding is ahead of the next: less is a guess
-_MOST_BITS = 8.0  # that a byte takes in a text: more is another encoding, or none
-_LONG = 40  # bytes beyond ASCII in which other alphabets can be told
-_JAPANESE_AROUND = 8.0  # bits that Japanese is ahead by among Japanese files
+_SURE = 12.0  # bits by which the most likely encoding is ahead of the next; with less it is a guess
+_MOST_BITS = 8.0  # per byte of text; more means another encoding, or no text
+_LONG = 40  # non-ASCII bytes; with as many, other alphabets can be recognised
+_JAPANESE_AROUND = 8.0  # head start of Japanese encodings among Japanese files, in bits
 
 
 class Decoded(NamedTuple):
-    """The text of some bytes.
+    """Decoded bytes.
 
     Args:
         text: The text.
-        guessed: The encoding that it was taken for where another is nearly as likely; else empty.
+        guessed: The encoding that was chosen, if another is nearly as likely; else empty.
     """
 
     text: str
@@ -53,24 +53,23 @@ class Decoded(NamedTuple):
 
 
 def decode(data: bytes, declared: str | None = None) -> str | None:
-    """Decode text.
+    """Decode bytes.
 
     Args:
         data: The bytes.
         declared: The encoding that the text itself names, if it does.
 
     Returns:
-        The text, as UTF-8 if it can be, else as what it declares, else as UTF-8 with "�" for what cannot be
-        decoded, where that is little, else in the encoding in which it is likeliest; None where nothing
-        fits.
+        The text, decoded as the first of these that fits: UTF-8; the declared encoding; UTF-8 with "�" for a
+        few bytes that are invalid; the encoding in which the text is most likely. None if nothing fits.
     """
     decoded = _decode(data, declared)
     return decoded.text if decoded else None
 
 
 def _decode(data: bytes, declared: str | None, favours_japanese: bool = False) -> Decoded | None:
-    for encoding in _told_encodings(data, declared):
-        with suppress(UnicodeDecodeError, LookupError):  # the latter of one that nobody knows
+    for encoding in _named_encodings(data, declared):
+        with suppress(UnicodeDecodeError, LookupError):  # the latter of unknown encodings
             return Decoded(data.decode(encoding))
     if data.startswith(_UTF_16):
         return None
@@ -78,8 +77,8 @@ def _decode(data: bytes, declared: str | None, favours_japanese: bool = False) -
     return Decoded(text) if _is_nearly_whole(text) else _likeliest(data, favours_japanese)
 
 
-def _told_encodings(data: bytes, declared: str | None) -> list[str]:
-    """The encodings that a text is in by its marks, and by what it says itself; UTF-8 among them."""
+def _named_encodings(data: bytes, declared: str | None) -> list[str]:
+    """Return the encodings to try first: by byte order mark or escapes, UTF-8, and the declared one."""
     if data.startswith(_UTF_16):
         return ["utf-32" if data.startswith(codecs.BOM_UTF32_LE) else "utf-16"]
     escaped = ["iso2022_jp_ext"] if b"\x1b$" in data else []
@@ -88,12 +87,12 @@ def _told_encodings(data: bytes, declared: str | None) -> list[str]:
 
 
 def _is_nearly_whole(text: str) -> bool:
-    """Whether hardly any bytes could not be decoded, as where a file was cut off."""
+    """Return whether very few bytes could not be decoded, as when a file is cut off."""
     return 10 * text.count("�") <= len(_BEYOND.findall(text))
 
 
 def _likeliest(data: bytes, favours_japanese: bool) -> Decoded | None:
-    """The text in the encoding of which it has the most usual characters."""
+    """Decode bytes in the encoding in which the text's characters are most common."""
     sample = data[:_SAMPLE]
     costs = [*_costs(sample, favours_japanese)]
     if not costs:
@@ -107,7 +106,7 @@ def _likeliest(data: bytes, favours_japanese: bool) -> Decoded | None:
 
 
 def _costs(sample: bytes, favours_japanese: bool) -> Iterator[tuple[float, str]]:
-    """The bits that a text takes in each encoding that it may be in."""
+    """Yield the cost of a text in bits for each encoding that it may be in."""
     for encoding, script in _scripts().items():
         text = sample.decode(encoding, "replace")
         bits = _bits(text, script)
@@ -118,29 +117,29 @@ def _costs(sample: bytes, favours_japanese: bool) -> Iterator[tuple[float, str]]
 
 
 def _is_usual(text: str, bits: float, size: int) -> bool:
-    """Whether the characters beyond ASCII are no random bytes."""
+    """Return whether the non-ASCII characters are too common to be random bytes."""
     ascii_characters = len(text) - len(_BEYOND.findall(text))
     return bits - _BITS_OF_ASCII * ascii_characters <= _MOST_BITS * (size - ascii_characters)
 
 
 def _most_coherent(data: bytes, least: float = 0.0) -> Decoded | None:
-    """The text in the encoding that charset-normalizer takes it for, which knows many, but wants
-    some words.
+    """Decode bytes in the encoding that charset-normalizer detects; it knows many, but needs a few
+    words.
     """
     guesses = [*from_bytes(data)]
     if not guesses or guesses[0].coherence < least:
         return None
-    # it takes short texts for some Baltic code page, which is as coherent
+    # for short texts it returns some Baltic code page, though cp1252 is as coherent
     best = [guess for guess in guesses if guess.coherence >= guesses[0].coherence]
     western = [guess for guess in best if guess.encoding == "cp1252"]
     return Decoded(str((western + guesses)[0]))
 
 
-# How likely a text is: bits that each of its characters takes in a script, the less the more usual it is.
-# Without those of ASCII the texts of some bytes would differ in length.
+# The likelihood of a text, in bits per character of a script: the more common a character, the fewer. ASCII
+# characters count too, since encodings decode the same bytes to texts of different lengths.
 
 _Script = dict[str, float]
-"""Patterns of a character, of which the first counts that matches, with the bits that it takes."""
+"""Patterns of a character and their bits; the first pattern that matches counts."""
 
 _BITS_OF_ASCII = 5.0
 _IN_ALL = {
@@ -151,7 +150,7 @@ _IN_ALL = {
 _OTHER = {"[^\\x00-\\x7f]": 20.0}
 _OF_JAPAN = ("cp932", "euc_jp")
 _OF_SINGLE_BYTES = ("cp874", "cp1251", "koi8-r", "cp1253", "cp1252")
-# What Japanese primary schools teach, by their ministry's list of 2020.
+# The kanji that Japanese primary schools teach, from the ministry's list of 2020.
 _KANJI = (
     "一右雨円王音下火花貝学気九休玉金空月犬見五口校左三山子四糸字耳七車手十出女小上森人水正生青夕石赤千川先早草足村大男竹中虫町天田土二日入年白八百文木本名目立力林六引羽雲園遠何科夏家歌画回会海絵外角楽活間丸岩顔汽記帰弓牛魚京強教近兄"
     "形計元言原戸古午後語工公広交光考行高黄合谷国黒今才細作算止市矢姉思紙寺自時室社弱首秋週春書少場色食心新親図数西声星晴切雪船線前組走多太体台地池知茶昼長鳥朝直通弟店点電刀冬当東答頭同道読内南肉馬売買麦半番父風分聞米歩母方北毎妹万明"
@@ -163,12 +162,12 @@ _KANJI = (
     "判版比肥非費備評貧布婦武復複仏粉編弁保墓報豊防貿暴脈務夢迷綿輸余容略留領歴胃異遺域宇映延沿恩我灰拡革閣割株干巻看簡危机揮貴疑吸供胸郷勤筋系敬警劇激穴券絹権憲源厳己呼誤后孝皇紅降鋼刻穀骨困砂座済裁策冊蚕至私姿視詞誌磁射捨尺若樹収宗"
     "就衆従縦縮熟純処署諸除承将傷障蒸針仁垂推寸盛聖誠舌宣専泉洗染銭善奏窓創装層操蔵臓存尊退宅担探誕段暖値宙忠著庁頂腸潮賃痛敵展討党糖届難乳認納脳派拝背肺俳班晩否批秘俵腹奮並陛閉片補暮宝訪亡忘棒枚幕密盟模訳郵優預幼欲翌乱卵覧裏律臨朗論"
 )
-# The usual sounds of Korean.
+# The common sounds of Korean.
 _INITIALS = "ᄀᄂᄃᄅᄆᄇᄉᄋᄌᄎᄑᄒ"
 _VOWELS = "ᅡᅢᅥᅦᅧᅩᅪᅮᅳᅵ"
 _FINALS = "ᆨᆫᆯᆷᆸᆼ"
-# The most frequent characters of Chinese, counted in the words of jieba's dictionary (MIT), and as Taiwan
-# writes them.
+# The most frequent characters of Chinese, counted in the words of jieba's dictionary (MIT), and the same in
+# Taiwan's writing.
 _SIMPLIFIED = (
     "一是人了不在有大中国和为这上他个地年来我会以到时要出的生学说道民家子也成行下们于后就发自之对得主长可过天作分方用多你着部能市等业全里工公经本都而高政法面门动日进区事代那去心小同北定开产前其军还然起种所如现理机体表力好外与文当两实"
     "重新三么只山水关明从化平建又制南内西没此将员名手最东头者月间无安看见各城十相但已些正口通想度加第她合院物性战由位常点海意场武使次二向治因立数样身情入原问把路被并利石老教万知级量任江及应省资委务元美特期世湖回系比气汉总展电科金先声"
@@ -187,7 +186,7 @@ _TRADITIONAL = (
 
 @cache
 def _scripts() -> dict[str, _Script]:
-    """The encodings that are told apart by their characters."""
+    """Return the encodings that are distinguished by their characters, with the script of each."""
     japanese = {
         "[ぁ-ー、。]": 7.0,
         "[ｦ-ﾟ]": 8.0,
@@ -225,7 +224,7 @@ def _scripts() -> dict[str, _Script]:
 
 
 def _levels(encoding: str, frequent: str, first: int, last: int) -> _Script:
-    """The characters of a standard: frequent ones, the others of its first level, and its rare ones."""
+    """Return the script of a standard: frequent characters, the others of its first level, and rare ones."""
     return {
         f"[{frequent}]": 9.5,
         f"[{_rows(encoding, first, last)}]": 13.0,
@@ -234,20 +233,20 @@ def _levels(encoding: str, frequent: str, first: int, last: int) -> _Script:
 
 
 def _rows(encoding: str, first: int, last: int) -> str:
-    """The characters of two bytes whose first one is within a range."""
+    """Return the two-byte characters whose first byte is within a range."""
     pairs = (bytes((row, cell)) for row in range(first, last + 1) for cell in range(0x40, 0xFF))
     characters = (pair.decode(encoding, "ignore") for pair in pairs)
     return "".join(character for character in characters if not character.isascii())
 
 
 def _hangul() -> str:
-    """The syllables of the usual sounds."""
+    """Return the syllables made of the common sounds."""
     sounds = map("".join, product(_INITIALS, _VOWELS, ["", *_FINALS]))
     return "".join(normalize("NFC", syllable) for syllable in sounds)
 
 
 def _letters(frequent: str, small: str, other: str) -> _Script:
-    """The letters of an alphabet, which hardly touch those of ASCII."""
+    """Return the script of an alphabet; its letters are rarely next to ASCII letters."""
     letters = f"[{small}{other}]"
     return {
         f"(?<=[A-Za-z]){letters}|{letters}(?=[A-Za-z])": 16.0,
@@ -264,7 +263,11 @@ def _bits(text: str, script: _Script) -> float:
 
 
 def read_bytes(file: Path) -> bytes:
-    """The bytes of a file that is text."""
+    """Return the bytes of a text file.
+
+    Raises:
+        UnreadableFileError: The file is binary.
+    """
     with file.open("rb") as opened:
         data = opened.read(_BINARY)
         if b"\0" in data and not data.startswith(_UTF_16):
@@ -273,12 +276,15 @@ def read_bytes(file: Path) -> bytes:
 
 
 def decode_file(file: Path, data: bytes | None = None, declared: str | None = None) -> str:
-    """The text of a file.
+    """Return the text of a file; warn if its encoding is a guess or bytes are invalid.
 
     Args:
         file: The file.
-        data: The bytes of the part that is text; None for all of the file.
+        data: The bytes to decode, if they are only a part of the file; None for the whole file.
         declared: The encoding that the text itself names, if it does.
+
+    Raises:
+        UnreadableFileError: The file is binary, or its encoding is unknown.
     """
     data = read_bytes(file) if data is None else data
     decoded = _decode(data, declared)
@@ -296,16 +302,16 @@ def decode_file(file: Path, data: bytes | None = None, declared: str | None = No
         raise UnreadableFileError(file, _NO_TEXT)
     if "\ufffd" in text and "\ufffd".encode() not in data:
         logger.warning(
-            '%s has bytes that are no text in its encoding: "\ufffd" stands for them', file
+            '%s has bytes that are invalid in its encoding: "\ufffd" stands for them', file
         )
     return text
 
 
-_MOST_BESIDE = 20  # files by which it is told what language those of a folder are in
+_MOST_BESIDE = 20  # files of a folder that are examined to tell whether they are Japanese
 
 
 def _is_among_japanese(file: Path) -> bool:
-    """Whether the machine, or the files beside a file, are Japanese."""
+    """Return whether the locale, or a file in the same folder, is Japanese."""
     language, encoding = locale.getlocale()
     if (language or "").lower().startswith("ja") or encoding in ("cp932", "eucJP"):
         return True
@@ -313,7 +319,7 @@ def _is_among_japanese(file: Path) -> bool:
 
 
 def _texts_beside(file: Path) -> Iterator[str]:
-    """The names of the files beside a file, and how those begin that are text."""
+    """Yield the names of the other files in a folder, and the beginnings of those that are text."""
     try:
         beside = [path for path in islice(file.parent.iterdir(), _MOST_BESIDE) if path != file]
     except OSError:
@@ -321,7 +327,7 @@ def _texts_beside(file: Path) -> Iterator[str]:
     for path in beside:
         yield path.name
         try:
-            if not path.is_file():  # a pipe would be waited for
+            if not path.is_file():  # reading a pipe would block
                 continue
             with path.open("rb") as opened:
                 data = opened.read(_BINARY)

@@ -1,4 +1,4 @@
-"""Which files to read, and the ids of their documents."""
+"""Finds the files to read, and gives their documents ids."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pygments.lexers import find_lexer_class_for_filename
 from llama_pack_densex.index.manifest import is_index
 from llama_pack_densex.text.tokens import words
 
-# Of what Pygments knows by a file's name, the languages that people write to one another; the rest is code or
-# data. It takes .jp for JMESPath, and .mhtml for Mason.
+# The lexers of Pygments whose files are prose; files of all others are code or data. Pygments takes .jp for
+# JMESPath, and .mhtml for Mason.
 _PROSE = words("text markdown restructuredtext html tex org email groff jmespath mason")
-# Of these not all of its versions know.
+# Formats of data that some versions of Pygments do not know.
 _DATA = words(".csv .tsv .jsonl .ndjson .ipynb .geojson .lock .map .conf .svelte")
-_UNREAD = ("image/", "audio/", "video/", "font/")  # a page has many, and each would be warned of
-# What programs leave beside documents: locks, backups, drafts, downloads under way, pictures of folders.
+_UNREAD = ("image/", "audio/", "video/", "font/")  # a saved page may have many of these
+# Files that programs leave beside documents: locks, backups, drafts, unfinished downloads, thumbnails.
 _LEFT_BESIDE = re.compile(
     r"~\$.+|#.+#|.+~|thumbs\.db|ehthumbs.*\.db|desktop\.ini|icon\r|.+___jb_(?:tmp|old)___|"
     r".+\.(?:tmp|temp|bak|backup|orig|rej|sw[k-p]|save|crdownload|opdownload|download|part|partial|filepart|"
@@ -44,11 +44,11 @@ _BINS = (
 
 
 class UnreadableFileError(ValueError):
-    """A file's text cannot be had, or a folder cannot be listed; the message also says what can be done.
+    """A file cannot be read, or a folder cannot be listed; the message also says what to do.
 
     Args:
         path: The file.
-        reason: A phrase to follow its path.
+        reason: The message after the path.
     """
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -61,8 +61,8 @@ class Part(NamedTuple):
 
     Args:
         text: The text.
-        metadata: What the file says about it.
-        page: What is added to the document's id; empty where the file is one document.
+        metadata: The metadata that the file has for it.
+        page: The page that is appended to the document's id; empty if the file is one document.
     """
 
     text: str
@@ -71,10 +71,10 @@ class Part(NamedTuple):
 
 
 def packed(contents: Mapping[str, bytes]) -> BytesIO:
-    """An archive as Office files are, in memory.
+    """Pack files into a ZIP archive in memory, as Office files are.
 
     Args:
-        contents: Its files by their names.
+        contents: The contents of the files, by name.
     """
     archive = BytesIO()
     with ZipFile(archive, "w") as opened:
@@ -83,7 +83,7 @@ def packed(contents: Mapping[str, bytes]) -> BytesIO:
     return archive
 
 
-# Of a file's name, for one.
+# Titles that programs make up, such as the name of the file.
 _NO_TITLE = re.compile(
     r"(?i)^(?:microsoft |powerpoint |untitled|無題|名称未設定|\((?:anonymous|unspecified|untitled|none)\)$"
     r"|(?:document|presentation|文書|プレゼンテーション)\s?\d+$)|\.\w{2,5}$"
@@ -91,19 +91,19 @@ _NO_TITLE = re.compile(
 
 
 def titled(title: str) -> dict[str, str]:
-    """A title as metadata, but for one that a program made up."""
+    """Return a title as metadata; nothing for one that a program made up."""
     title = title.strip()
     return {"title": title} if title and not _NO_TITLE.search(title) else {}
 
 
 class FoundFiles(NamedTuple):
-    """The files below some paths.
+    """The files below the given paths.
 
     Args:
-        files: The files to read with the ids of their documents, in the order of the paths; those below a
+        files: The files to read and the ids of their documents, in the order of the paths; those below a
             folder by name.
-        unreadable: What could not be listed.
-        other_kinds: Files that are code, data or media by their names, which nobody asked for.
+        unreadable: Errors for the folders that could not be listed.
+        other_kinds: Files that are code, data or media by their names, and were not asked for.
     """
 
     files: dict[Path, str]
@@ -118,24 +118,25 @@ def find_files(
     exclude: Sequence[str] = (),
     indexed: Mapping[str, str] | None = None,
 ) -> FoundFiles:
-    """Find the files below folders, and those given themselves, each once, with the ids of their documents.
+    """Find the files below folders, and files given directly, each once, with the ids of their documents.
 
-    Hidden files and folders are left out unless they are given themselves, and so are the folders of
-    indexes. What programs leave beside documents, as locks and backups, is only read if it is given itself or
-    included. Code and data are left out unless they are asked for: given themselves, included, or in the
-    index. Links are followed, but not to a folder that they are in; a folder that can be reached in two ways
-    is read once. A file below two of the folders belongs to the first.
+    Hidden files and folders are left out unless they are given directly, and so are index folders. Files that
+    programs leave beside documents, such as locks and backups, are read only if they are given directly or
+    included. Code and data are read only if they are asked for: given directly, included, or in the index.
+    Symbolic links are followed, except to a folder that contains them; a folder that can be reached in two
+    ways is read once. A file below two of the folders belongs to the first.
 
-    The id of a file's document is its path below the folder. Where two files have the same path below
-    different folders, the folders' names are put before it. A file that is in the index keeps the id that it
-    has there; an id is free again when the file that it stood for is gone.
+    The id of a file's document is its path below the folder. If two files have the same path below different
+    folders, the folders' names are put before it. A file that is in the index keeps its id there; an id is
+    free again once the file that it stood for is gone.
 
     Args:
         paths: Folders and files.
         leave_out: Folders not to read.
-        include: Globs of files to read whatever their kind, of paths below a folder or of any part of these.
-        exclude: The same of files not to read.
-        indexed: The files that are in the index by path, with their ids.
+        include: Globs of files to read whatever their kind. They match paths below a folder, or any part of
+            these.
+        exclude: Globs of files not to read, which match likewise.
+        indexed: The ids of the files that are in the index, by path.
 
     Raises:
         FileNotFoundError: One of the paths does not exist.
@@ -164,7 +165,7 @@ def find_files(
 
 
 def _root(path: Path) -> Path:
-    """The folder below which a path's files are named."""
+    """Return the folder to which the names of a path's files are relative."""
     if not os.path.lexists(path):
         raise FileNotFoundError(f"{path} does not exist: give a folder or a file to read")
     if path.is_file():
@@ -177,7 +178,7 @@ def _root(path: Path) -> Path:
 
 
 def _matches(name: str, globs: Sequence[str]) -> bool:
-    """Whether one of the globs is for a path, for a folder above it, or for a part of it by itself."""
+    """Return whether a glob matches a path, a folder above it, or one of its parts alone."""
     parts = unicodedata.normalize("NFC", name).split("/")
     candidates = {*parts, *itertools.accumulate(parts, "{}/{}".format)}
     for glob in globs:
@@ -195,7 +196,7 @@ def _is_read_unasked(path: Path, indexed: Mapping[str, str]) -> bool:
 
 
 def is_media(path: Path) -> bool:
-    """Whether a file is a picture, sound, video or font by its name."""
+    """Return whether a file is a picture, sound, video or font, by its name."""
     kind, _ = guess_type(path.name, strict=False)
     return (kind or "").startswith(_UNREAD)
 
@@ -210,40 +211,40 @@ def _is_prose(path: Path) -> bool:
 
 
 def _document_ids(roots: Mapping[Path, Path], indexed: Mapping[str, str]) -> dict[Path, str]:
-    """The ids of files' documents, in the order of the files, which come with the folders they are below."""
+    """Return the ids of files' documents, in the order of `roots`, which maps files to their folders."""
     ids = {file: indexed[str(file)] for file in roots if str(file) in indexed}
-    taken = {*ids.values(), *(id_ for path, id_ in indexed.items() if os.path.exists(path))}
+    used_ids = {*ids.values(), *(id_ for path, id_ in indexed.items() if os.path.exists(path))}
     by_name: defaultdict[str, list[Path]] = defaultdict(list)
     for file, root in roots.items():
         if file not in ids:
             by_name[_name(file, root)].append(file)
     for files in by_name.values():
-        names = _distinct_names(files, roots, taken)
+        names = _distinct_names(files, roots, used_ids)
         for file, name in zip(files, names, strict=True):
-            ids[file] = _composed(name, taken, by_name)
-        taken.update(map(ids.__getitem__, files))
+            ids[file] = _composed(name, used_ids, by_name)
+        used_ids.update(map(ids.__getitem__, files))
     return {file: ids[file] for file in roots}
 
 
-def _composed(name: str, *taken: Container[str]) -> str:
-    """A name with ガ as one character, which macOS writes as two; unless that name is another file's."""
+def _composed(name: str, *used_names: Container[str]) -> str:
+    """Return a name in NFC (macOS writes ガ as two characters), unless another file has that name."""
     composed = unicodedata.normalize("NFC", name)
-    return name if any(composed in names for names in taken) else composed
+    return name if any(composed in names for names in used_names) else composed
 
 
 def _distinct_names(
-    files: Sequence[Path], roots: Mapping[Path, Path], taken: Set[str]
+    files: Sequence[Path], roots: Mapping[Path, Path], used_ids: Set[str]
 ) -> list[str]:
-    """The names of files, with as many of their roots' own folders as tell them from one another."""
+    """Return the names of files, with as many folders of their roots as it takes to tell them apart."""
     for folders in itertools.count():
         names = [_name(file, roots[file], folders) for file in files]
-        if len({*names}) == len(names) and taken.isdisjoint(names):
+        if len({*names}) == len(names) and used_ids.isdisjoint(names):
             break
     return names
 
 
 def _name(file: Path, root: Path, folders: int = 0) -> str:
-    """A file's path below its root, with some of the root's own folders before it."""
+    """Return a file's path below its root, preceded by the last `folders` folders of the root itself."""
     return "/".join(file.parts[max(len(root.parts) - folders, 0) :])
 
 

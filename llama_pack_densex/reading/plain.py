@@ -1,4 +1,4 @@
-"""Files that are text, more or less: text with front matter, mail, subtitles, notebooks."""
+"""Readers of formats that are mostly text: text with front matter, mail, subtitles, notebooks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*\r?(?
 
 
 def read_text(file: Path) -> Iterator[Part]:
-    """A text without its front matter, which is metadata."""
+    """Yield a file's text, with its front matter as metadata."""
     text = decode_file(file)
     if text.startswith("{\\rtf") or file.suffix.lower() == ".mbox":
         reason = "is RTF or a mailbox, which cannot be read: save it as .docx, .eml or text"
@@ -39,19 +39,21 @@ def read_text(file: Path) -> Iterator[Part]:
 
 
 def _front_matter(file: Path, front: str) -> dict[str, Any] | None:
-    """Front matter in one form in every process; None where it is none."""
+    """Return front matter as plain JSON; None if it is not YAML that can be kept."""
     try:
         if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(front)):
-            raise ValueError("it has aliases, of which some lines make gigabytes")
+            raise ValueError("it has aliases, which may expand to gigabytes")
         metadata = yaml.safe_load(front)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         kind = type(error).__name__
-        logger.warning("%s: its front matter is no YAML (%s) and stays in the text", file, kind)
+        logger.warning(
+            "%s: its front matter is not valid YAML (%s) and stays in the text", file, kind
+        )
         return None
     if not front.strip():
         return {}
     if not isinstance(metadata, dict):
-        return None  # it is text between two rules
+        return None  # text between two rules
     try:
         return plain_values(metadata)
     except ValueError as error:
@@ -60,7 +62,7 @@ def _front_matter(file: Path, front: str) -> dict[str, Any] | None:
 
 
 def read_mail(file: Path) -> Iterator[Part]:
-    """A message with its subject for a title, or a page that a browser saved as one."""
+    """Yield a message with its subject as title, or a page that a browser saved in this format."""
     message = message_from_bytes(file.read_bytes(), policy=default)
     header = {
         key: strip_surrogates(on_one_line(str(message[key])))
@@ -71,7 +73,7 @@ def read_mail(file: Path) -> Iterator[Part]:
     text = _mail_text(file, message)
     attachments = sum(part.is_attachment() for part in message.walk())
     if attachments:
-        logger.warning("%s: not read: what is attached (%d)", file, attachments)
+        logger.warning("%s: not read: its attachments (%d)", file, attachments)
     lines = "\n".join(f"{key.capitalize()}: {value}" for key, value in header.items())
     blocks = [title and f"# {title}", lines, text]
     metadata = {**header, "title": title} if title else header
@@ -79,7 +81,7 @@ def read_mail(file: Path) -> Iterator[Part]:
 
 
 def _mail_text(file: Path, message: EmailMessage) -> str:
-    from llama_pack_densex.reading.html import html_to_text  # which needs more packages
+    from llama_pack_densex.reading.html import html_to_text  # needs more packages
 
     body = message.get_body(("plain", "html"))
     content = body.get_payload(decode=True) if body else None
@@ -92,7 +94,7 @@ def _mail_text(file: Path, message: EmailMessage) -> str:
 
 
 def read_subtitles(file: Path) -> Iterator[Part]:
-    """What is said, and by whom where that is marked, in lines without the times."""
+    """Yield the lines of subtitles without times, and with speakers where these are marked."""
     text = re.sub(r"<v[.\w]* ([^<>]*)>", r"\1: ", decode_file(file))
     lines = re.sub(
         r"(?m)<[^<>]*>|^(?:WEBVTT.*|(?:\d+[^\S\n]*\n)?.* --> .*)$", "", text
@@ -101,7 +103,7 @@ def read_subtitles(file: Path) -> Iterator[Part]:
 
 
 def read_notebook(file: Path) -> Iterator[Part]:
-    """The cells of a Jupyter notebook, without their outputs."""
+    """Yield the cells of a Jupyter notebook, without their outputs."""
     yield Part("\n\n".join(map(_cell_text, json.loads(decode_file(file))["cells"])))
 
 

@@ -1,4 +1,4 @@
-"""One file into LlamaIndex documents, by the reader of its kind."""
+"""Reads a file into LlamaIndex documents, with the reader for its kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
 
-# The modules and functions that read files, imported late, since most need packages of the extra `files`.
+# The functions that read files, by suffix; imported late, since most need packages of the extra `files`.
 READERS = {
     ".html .htm .xhtml": "html.read_page",
     ".epub": "html.read_book",
@@ -42,7 +42,7 @@ _UNSEEN = [
 
 
 def read_files(files: FoundFiles) -> Iterator[Document]:
-    """Read the files that were found, one by one; those that cannot be read join the unreadable ones.
+    """Read the files that were found, one by one; errors are added to `files.unreadable`.
 
     Args:
         files: What `find_files` returns.
@@ -59,16 +59,16 @@ def read_file(path: Path, document_id: str) -> list[Document]:
 
     Args:
         path: The file.
-        document_id: The id of its document; a PDF becomes one document a page, with `#page=1` and so on
-            after it, and slides are counted like pages. A sheet's name is its page.
+        document_id: The id of its document. A PDF becomes one document per page, slides one per slide, with
+            `#page=1` and so on appended to the id; a sheet of a workbook has its name as its page.
 
     Returns:
-        The documents, with the metadata and the excluded keys that core's `SimpleDirectoryReader` gives
-        them, and those of a text's YAML front matter.
+        The documents, with the metadata and excluded keys that core's `SimpleDirectoryReader` sets, and the
+        metadata of YAML front matter.
 
     Raises:
-        UnreadableFileError: The file is no text, is damaged, encrypted, or may not be read; or a package is
-            missing, and the message says what to install.
+        UnreadableFileError: The file is not text, is damaged or encrypted, or may not be read; or a package
+            is missing, in which case the message says what to install.
     """
     try:
         parts = list(_read_parts(path))
@@ -80,11 +80,11 @@ def read_file(path: Path, document_id: str) -> list[Document]:
     except OSError as error:
         raise UnreadableFileError(path, f"cannot be read: {error.strerror or error}") from error
     except ImportError as error:
-        install = 'install it with: pip install "llama-pack-densex[files]"'
+        install = 'install them with: pip install "llama-pack-densex[files]"'
         raise UnreadableFileError(path, f"needs more packages ({error}): {install}") from error
-    except Exception as error:  # what is damaged fails anywhere in a reader, with any kind of error
-        kind = type(error).__name__  # not its message, which may quote the text
-        advice = "it may be damaged or encrypted; save it anew, without a password"
+    except Exception as error:  # a damaged file can raise any error anywhere in a reader
+        kind = type(error).__name__  # the message might quote the text
+        advice = "it may be damaged or encrypted; save it again, without a password"
         raise UnreadableFileError(path, f"cannot be read ({kind}): {advice}") from error
     of_file["file_name"] = unicodedata.normalize("NFC", path.name)
     return [
@@ -101,8 +101,8 @@ def read_file(path: Path, document_id: str) -> list[Document]:
 
 def _read_parts(path: Path) -> Iterator[Part]:
     str(path).encode("utf-8")
-    if path.exists() and not path.is_file():  # a pipe would be waited for
-        raise UnreadableFileError(path, "is no regular file")
+    if path.exists() and not path.is_file():  # reading a pipe would block
+        raise UnreadableFileError(path, "is not a regular file")
     if is_zipfile(path):
         with ZipFile(path) as archive:
             contents = archive.infolist()
@@ -118,11 +118,11 @@ def _read_parts(path: Path) -> Iterator[Part]:
 # Archives
 
 _MARKUP = ("xml", "html", "htm")
-_MOST_UNPACKED = 2**28  # bytes of markup: some kilobytes unpack to gigabytes
+_MOST_UNPACKED = 2**28  # bytes of markup: a few kilobytes can unpack to gigabytes
 
 
 def _check_size(file: Path, contents: Sequence[ZipInfo]) -> None:
-    """Refuse what would take gigabytes and minutes to read."""
+    """Raise an error for an archive that would take gigabytes and minutes to read."""
     unpacked = 0
     for part in contents:
         if part.filename.endswith(_MARKUP) or part.file_size > 100 * part.compress_size:
@@ -132,7 +132,7 @@ def _check_size(file: Path, contents: Sequence[ZipInfo]) -> None:
         raise UnreadableFileError(file, reason)
 
 
-# What no reader of Office files takes, by its place in the archive.
+# Parts of Office files that no reader supports, by their place in the archive.
 _UNREAD = {
     "/charts/": "charts",
     "/diagrams/": "diagrams",

@@ -95,7 +95,7 @@ def _plain_key(key: Any) -> str:
         return json.dumps(key)
     plain = plain_value(key, str(key))
     if isinstance(plain, (list, dict)):
-        raise ValueError(f"the key {key!r} is a {type(key).__name__}, and no text")
+        raise ValueError(f"the key {key!r} is a {type(key).__name__}, not a string")
     return str(plain)
 
 
