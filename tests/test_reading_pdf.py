@@ -267,7 +267,7 @@ def test_text_in_a_font_that_is_nowhere_is_warned_of_once(
     page = drawing + text_drawing([(90, 600, "An embedded 字"), (90, 580, " ")])
     pages(tmp_path / "a.pdf", [page, page])
     (warning,) = caplog.messages
-    assert "a.pdf has text in a font that neither it nor this machine has" in warning
+    assert "a.pdf has text in a font that is neither embedded in it nor installed here" in warning
     caplog.clear()
     pages(tmp_path / "b.pdf", [page.replace("/F5", "/F2")])
     assert not caplog.messages

@@ -1,4 +1,4 @@
-"""HTML pages, and EPUB books, as Markdown. Needs the packages beautifulsoup4 and lxml."""
+"""Converts HTML pages and EPUB books to Markdown. Needs the packages beautifulsoup4 and lxml."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from xml.etree.ElementTree import fromstring
 from zipfile import ZipFile
 
-import lxml  # noqa: F401  (Beautiful Soup takes it by name, and would not say which package is missing)
+import lxml  # noqa: F401  (Beautiful Soup loads it by name, and its error would not name the missing package)
 from bs4 import BeautifulSoup
 from bs4.dammit import EncodingDetector
 from bs4.element import PreformattedString, Tag
@@ -22,8 +22,8 @@ from llama_pack_densex.reading.tables import Cell, Grid, cells_of, lay_out, to_m
 from llama_pack_densex.text.links import with_tags_as_code
 from llama_pack_densex.text.tokens import on_one_line, words
 
-# what a browser does not show, what repeats on every page of a site, numbers of lines of code, and readings
-# set above kanji
+# what a browser does not show, what is repeated on every page of a site, line numbers of code, and furigana
+# above kanji
 _DROPPED = """
     title, script, style, noscript, template, svg, canvas, iframe, object, nav, footer:not(blockquote *),
     button, select, textarea, dialog, rt, rp, annotation, annotation-xml, .katex-mathml + *,
@@ -41,33 +41,33 @@ _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS = ["ol", "ul"]
 _LONGEST_CELL = 1_000  # characters
 _MAX_SPAN = 100  # of a table cell
-_DEEPEST_INDENT = 100  # of lists within lists
-_DEEPEST_TAG = 200  # within tags: what is deeper was not written by people, and takes minutes
-_LONGEST_BOLD_LINE = 80  # characters of a paragraph in bold that stands as a heading
+_DEEPEST_INDENT = 100  # of nested lists
+_DEEPEST_TAG = 200  # levels; deeper nesting was not written by people, and takes minutes to read
+_LONGEST_BOLD_LINE = 80  # characters of a paragraph in bold that serves as a heading
 _STRUCK = 's, strike, del, [style*="line-through" i]'
 _TEXT = re.compile(r"\S")
-# before text that a heading of Markdown or AsciiDoc looks like
+# the start of text that looks like a heading of Markdown or AsciiDoc
 _NO_HEADING = re.compile(r"\A(?=(?:#{1,6}|={1,6}) )")
 
-# Marks that no text has.
-_END = "\ufdd0"  # of a block
-_BREAK = "\ufdd1"  # of a line
-_COLUMN = "column"  # of the text of an item
-LABELLED = "labelled"  # is an item whose number is in its text, as (a)
+# Marks, by characters that no text has.
+_END = "\ufdd0"  # the end of a block
+_BREAK = "\ufdd1"  # a line break
+_COLUMN = "column"  # attribute: the column where the text of an item begins
+LABELLED = "labelled"  # attribute of an item whose number is in its text, such as (a)
 _READY = "\ufdd2"  # before a block that is Markdown already
-_ITEM = "\ufdd3"  # behind the mark of a list's item
-# before an item that Markdown takes for text unless it stands below an empty line
+_ITEM = "\ufdd3"  # after the marker of a list item
+# before an item that Markdown takes for text unless a blank line precedes it
 _APART = "\ufdd5"
 
 
 def read_page(file: Path) -> Iterator[Part]:
-    """HTML as Markdown, without scripts, styles and navigation; the page's title is metadata."""
+    """Yield an HTML page as Markdown, without scripts, styles and navigation; its title is metadata."""
     title, text = _page_text(file, read_bytes(file))
     yield Part(text, {"title": title} if title else {})
 
 
 def read_book(file: Path) -> Iterator[Part]:
-    """An EPUB as one text: its pages in the order of reading, but for its contents."""
+    """Yield an EPUB as one text: its pages in reading order, without its table of contents."""
     with ZipFile(file) as archive:
         container = fromstring(archive.read("META-INF/container.xml"))
         place = container.find(".//{*}rootfile").attrib["full-path"]  # type: ignore[union-attr]
@@ -85,21 +85,21 @@ def read_book(file: Path) -> Iterator[Part]:
 
 
 def _page_text(file: Path, data: bytes) -> tuple[str, str]:
-    """The title and the text of a page, in the encoding that it names."""
+    """Return the title and text of a page, decoded as it declares."""
     encoding = EncodingDetector.find_declared_encoding(data, is_html=True)
     return html_to_text(decode_file(file, data, encoding))
 
 
 def html_to_text(html: str) -> tuple[str, str]:
-    """A page's title and text, as Markdown: headings, items of lists, tables with pipes, code in fences."""
-    # Beautiful Soup warns of most pages of books, which begin as XML
+    """Return a page's title, and its text as Markdown: headings, list items, pipe tables, fenced code."""
+    # without the XML declaration of most EPUB pages, of which Beautiful Soup would warn
     soup = BeautifulSoup(re.sub(r"\A\s*<\?xml[^>]*>", "", html), "lxml")
     _flatten_deepest(soup)
     title_tag = soup.select_one("title:not(svg title)")
     title = on_one_line(title_tag.get_text()) if title_tag else ""
     for tag in soup.select(_DROPPED):
         tag.extract()
-    for tag in soup.select('input[type="checkbox"][disabled]'):  # others are switches of menus
+    for tag in soup.select('input[type="checkbox"][disabled]'):  # others operate menus
         tag.replace_with("☑ " if tag.has_attr("checked") else "☐ ")
     _drop_menus(soup)
     _mark_written_tags(soup)
@@ -122,7 +122,7 @@ def html_to_text(html: str) -> tuple[str, str]:
 
 
 def _flatten_deepest(soup: Tag) -> None:
-    """Keep only the text of tags that are too deep."""
+    """Replace tags that are too deep by their text."""
     depths = {id(soup): 0}
     deepest: list[Tag] = []
     for tag in soup.find_all(True):
@@ -135,7 +135,7 @@ def _flatten_deepest(soup: Tag) -> None:
 
 
 def _write_blocks(soup: Tag) -> None:
-    # inner ones first
+    # inner tags first
     for tag in reversed(soup.find_all([*_HEADINGS, "table", "pre", "summary", "p"])):
         block = _ready_block(tag)
         if block is not None:
@@ -143,7 +143,7 @@ def _write_blocks(soup: Tag) -> None:
 
 
 def _drop_menus(soup: Tag) -> None:
-    """Drop the lists above the first heading in which there are only links: a site has them on every page."""
+    """Remove lists of links alone above the first heading, which a site has on every page."""
     heading = soup.find(_HEADINGS)
     if not isinstance(heading, Tag):
         return
@@ -155,14 +155,14 @@ def _drop_menus(soup: Tag) -> None:
 
 
 def _mark_written_tags(soup: Tag) -> None:
-    """Mark what a text says about tags, which Markdown would take for tags."""
+    """Mark tags that a text writes about as code, since Markdown would take them for tags."""
     for text in soup.find_all(string=re.compile("<|-->")):
         if not isinstance(text, PreformattedString) and not text.find_parent("pre"):
             text.replace_with(with_tags_as_code(text))
 
 
 def _write_superscript(tag: Tag) -> None:
-    """Tell a power, and the mark of a note, from the digits before it."""
+    """Separate a power or a note mark from the digits before it by "^" or brackets."""
     text = tag.get_text()
     is_note = tag.a or not (tag.previous_sibling or tag.next_sibling)
     follows_digit = re.search(r"\d\Z", tag.find_previous(string=True) or "")
@@ -171,14 +171,14 @@ def _write_superscript(tag: Tag) -> None:
 
 
 def _write_formula(tag: Tag) -> None:
-    """Tell a power, and what a fraction is divided by, from the digits before it."""
+    """Separate a power or a denominator from the digits before it by "^" or "/"."""
     parts = tag.find_all(True, recursive=False)
     if len(parts) == 2:
         parts[1].insert(0, "^" if tag.name == "msup" else "/")
 
 
 def _strike(tag: Tag) -> None:
-    """Mark what is struck out within a line, and drop whole blocks of it, which Markdown cannot mark."""
+    """Mark struck-out text within a line, and remove struck-out blocks, which Markdown cannot mark."""
     text = tag.get_text(" " if tag.br else "")
     content = text.strip()
     if tag.find(_BLOCKS):
@@ -188,7 +188,7 @@ def _strike(tag: Tag) -> None:
 
 
 def _ready_block(tag: Tag) -> str | None:
-    """A table, code, a heading or a line that stands as one, as Markdown; None for other tags."""
+    """Return a table, code, a heading or a line that serves as one, as Markdown; None for other tags."""
     if tag.name == "table":
         return _table(tag)
     if tag.name == "pre":
@@ -201,7 +201,7 @@ def _ready_block(tag: Tag) -> str | None:
 
 
 def _is_bold_line(tag: Tag) -> bool:
-    """Whether a line stands as a heading: the summary of what can be unfolded, or a paragraph all in bold."""
+    """Return whether a tag serves as a heading: the summary of `<details>`, or a paragraph all in bold."""
     text = tag.get_text()
     if not text.strip() or _END in text:
         return False
@@ -215,8 +215,8 @@ def _is_bold(tag: Tag) -> bool:
 
 
 def _put_terms_before_definitions(soup: Tag) -> None:
-    """Begin definitions, but for lists, with their terms, since neither says anything alone."""
-    groups: dict[int, tuple[list[Tag], list[Tag]]] = {}  # the last one of each list
+    """Begin definitions (except lists) with their terms, since neither can be understood alone."""
+    groups: dict[int, tuple[list[Tag], list[Tag]]] = {}  # the last group of each list
     for tag in soup.find_all(["dt", "dd"]):
         around = id(tag.find_parent("dl"))
         terms, definitions = groups.setdefault(around, ([], []))
@@ -241,7 +241,7 @@ def _define(terms: Sequence[Tag], definitions: Sequence[Tag]) -> None:
 
 
 def _mark_items(around: Tag) -> None:
-    """Put marks before the items of a list, indented to where the text of the item around it begins."""
+    """Insert markers before the items of a list, indented to the text of the enclosing item."""
     outer = around.find_parent("li") or around.find_previous_sibling("li")
     indent = " " * _number(outer, _COLUMN, 0)
     number = _number(around, "start", 1)
@@ -250,7 +250,7 @@ def _mark_items(around: Tag) -> None:
         is_numbered = around.name == "ol" and not item.has_attr(LABELLED)
         mark = f"{indent}{number}." if is_numbered else f"{indent}-"
         text = item.find(string=_TEXT)
-        # it only holds another list
+        # an item may only hold another list
         is_empty = text is not None and text.find_parent("li") is not item
         item[_COLUMN] = str(len(indent) if is_empty else min(len(mark) + 1, _DEEPEST_INDENT))
         apart = "" if place or number == 1 else _APART
@@ -265,7 +265,7 @@ def _number(tag: Tag | None, attribute: str, otherwise: int) -> int:
 
 
 def _joined(text: str) -> str:
-    """The blocks between marks, with the items' marks, and what is in items indented below them."""
+    """Join the blocks between marks, with the markers of items, and the content of items indented."""
     joined: list[str] = []
     last_line = ""
     for block in _indented(text.split(_END)):
@@ -284,7 +284,7 @@ def _indented(parts: list[str]) -> Iterator[str]:
             mark = new_mark
         is_ready = block.startswith(_READY)
         block = block.removeprefix(_READY)
-        if is_ready and block.startswith("#"):  # the title of a card, which is no item
+        if is_ready and block.startswith("#"):  # the title of a card, which is not an item
             yield block
             continue
         if not is_ready:
@@ -297,7 +297,10 @@ def _indented(parts: list[str]) -> Iterator[str]:
 
 
 def _table(table: Tag) -> str | None:
-    """A table of data below its caption, in one line within another; None for one that lays out the page."""
+    """Return a table of data below its caption; None for a table that lays out the page.
+
+    A table within a table of data is replaced by a line of text, and None is returned too.
+    """
     if _READY in table.get_text():
         return None
     grid = lay_out(map(_cells, table.find_all("tr")))
@@ -334,6 +337,6 @@ def _span(cell: Tag, attribute: str) -> int:
 
 
 def _flat(tag: Tag) -> str:
-    """The text of a tag in one line; words of different lines do not run together."""
+    """Return the text of a tag on one line, with spaces between its lines."""
     has_lines = tag.find(["br", "p", "li", "div"]) is not None
     return on_one_line(tag.get_text(" " if has_lines else ""))

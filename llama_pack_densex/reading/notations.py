@@ -1,4 +1,4 @@
-"""MDX, AsciiDoc, Org and MediaWiki as Markdown: links, code and headings; without what is not shown."""
+"""Converts MDX, AsciiDoc, Org and MediaWiki to Markdown: links, code and headings, without hidden text."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _FLAGS = re.MULTILINE | re.DOTALL
 
 
 class _Notation(NamedTuple):
-    """What is written otherwise than in Markdown.
+    """How a notation differs from Markdown.
 
     Args:
-        code: What code is found by; where it is not in a fence, with the groups "code" and "language".
-        rules: Patterns of the rest, and what replaces them, in order.
+        code: The pattern of code, with the groups "code" and "language" unless it is in Markdown's fences.
+        rules: Patterns for text outside of code and their replacements, in order.
     """
 
     code: str
@@ -26,21 +26,21 @@ class _Notation(NamedTuple):
 
 
 _FENCED = r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*(?P=fence)|\Z)|`[^`\n]+`"
-# The attributes of a component: signs, texts and expressions.
+# The attributes of a component: names, strings and expressions.
 _ATTRIBUTES = (
     r"(?:[^<>{}\"']|\"[^\"]{0,2000}\"|'[^']{0,2000}'"
     r"|\{(?:[^{}]|\{[^{}]{0,500}\}){0,2000}\}){0,2000}"
 )
 _TITLE = r"[^<>]*?\s(?:title|label|summary)=[\"'](?P<title>[^\"'\n]+)"
 _NAMED = r"[A-Z][\w.]*(?=[\s/>])"
-# What is left open ends at the next one of its kind: else each would be looked for to the end of the text.
+# An unclosed element ends at the next of its kind: otherwise each would be searched to the end of the text.
 _NOTATIONS = {
     ".mdx": _Notation(
         _FENCED,
         {
             r"^(?:import|export)\b[^\n]*(?:\n[^\n]*\S[^\n]*)*": "",
             r"\{/\*(?:(?!\{/\*).)*?\*/\}": "",
-            # the title of a box or a tab, which is shown
+            # the title of a box or a tab is shown
             rf"^[ \t]*<{_NAMED}(?={_TITLE}){_ATTRIBUTES}>": r"\n\g<title>\n\n",
             rf"</?(?:{_NAMED}{_ATTRIBUTES})?>": "",
             r"^:::[a-z]*[ \t]*": "",
@@ -107,7 +107,7 @@ _NOTATION_OF = {
 
 
 def read_notation(file: Path) -> Iterator[Part]:
-    """A text as Markdown, by the ending of its name."""
+    """Yield a text as Markdown, from the notation of its file's suffix."""
     notation = _NOTATION_OF[file.suffix.lower()]
     for part in read_text(file):
         yield part._replace(text=_to_markdown(part.text, notation))

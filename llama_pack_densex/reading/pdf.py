@@ -1,4 +1,4 @@
-"""The pages of a PDF. Needs the package pypdfium2."""
+"""Reads the pages of a PDF. Needs the package pypdfium2."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ logger = plain_logger(__name__)
 _XFA = (raw.FORMTYPE_XFA_FULL, raw.FORMTYPE_XFA_FOREGROUND)
 _XFA_ADVICE = "whose fields may be missing here: print it to a PDF in Adobe Acrobat, and read that"
 _FONT_ADVICE = (
-    "has text in a font that neither it nor this machine has, and may have been read without some of it: "
+    "has text in a font that is neither embedded in it nor installed here, and some of it may be missing: "
     "install fonts for its language (for Japanese on Debian: apt install fonts-noto-cjk)"
 )
-_PDFIUM = threading.Lock()  # it may be used by one thread at a time
-# What PDFium puts for a hyphen that parts a word at the end of a line.
+_PDFIUM = threading.Lock()  # PDFium may be used by only one thread at a time
+# PDFium's marks for the hyphen of a word that is split at the end of a line.
 _HYPHEN = re.compile(r"[\x02\ufffe](\S*) ?")
-# Broken fonts leave them, and stores do not take NUL.
+# Broken fonts yield them, and stores do not accept NUL.
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]")
 
 
 def read_pages(file: Path) -> Iterator[Part]:
-    """The pages of a PDF, with its title, labels and the bookmarked section that all of a page is in."""
+    """Yield the pages of a PDF, with its title, page labels, and the bookmarked section of a whole page."""
     with _PDFIUM, closing(PdfDocument(file)) as document:
         if document.get_formtype() in _XFA:
             logger.warning("%s is an XFA form, %s", file, _XFA_ADVICE)
@@ -63,7 +63,7 @@ def read_pages(file: Path) -> Iterator[Part]:
             if section and number not in begun:
                 metadata["section"] = section
             text = _CONTROLS.sub("", _HYPHEN.sub(_joined_word, text))
-            # comments of code, which nothing else tells from headings
+            # indent comments of code, which would look like headings
             text = re.sub("(?m)^#", "    #", text)
             for path in begun[number]:
                 text = _with_heading(text, path)
@@ -72,22 +72,22 @@ def read_pages(file: Path) -> Iterator[Part]:
 
 
 def _joined_word(match: re.Match[str]) -> str:
-    """The end of a word on the line that it began on; of "region-wide" the hyphen is lost with a line's."""
+    """Return the end of a word that is split at a line's end; a hyphen of its own ("region-wide") is lost."""
     hyphen = "" if match[1][:1].islower() else "-"
     return f"{hyphen}{match[1]}\n"
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """What stands where on a page.
+    """The text of a page and its positions.
 
     Args:
-        text: Its text, with what was filled into its forms.
-        boxes: Where its characters stand; none where it has lines in their order and no tables, or cannot
-            be told.
+        text: Its text, with the values of its form fields.
+        boxes: The boxes of its characters; empty if they are unknown, or not needed, since the lines are in
+            order and there are no tables.
         tables: Its tables.
-        wraps: What takes the places of characters that end a line amid a paragraph.
-        has_fonts: Whether there are the fonts of all of it: of others, PDFium leaves out single characters.
+        wraps: Replacements for the characters at line ends within paragraphs.
+        has_fonts: Whether all fonts are available; without its font, PDFium leaves out characters.
     """
 
     text: str
@@ -97,17 +97,17 @@ class _Layout:
     has_fonts: bool
 
     def is_at_top(self, table: PdfTable) -> bool:
-        """Whether a table may go on with one of the page before."""
+        """Return whether a table may continue one of the page before."""
         return self.text.count("\n", 0, min(table.places)) <= _RUNNING
 
     def is_at_bottom(self, table: PdfTable) -> bool:
-        """Whether a table may go on on the next page."""
+        """Return whether a table may continue on the next page."""
         return self.text.count("\n", max(table.places)) <= _RUNNING
 
 
 def _page_texts(document: Any, file: Path) -> Iterator[str]:
-    """The text of each page, with its tables as Markdown, and what was filled into its forms."""
-    last_table: PdfTable | None = None  # with which the page before ends
+    """Yield the text of each page, with its tables as Markdown and the values of its form fields."""
+    last_table: PdfTable | None = None  # at the end of the page before
     is_warned = False
     for page in document:
         layout = _read_layout(document, page)
@@ -150,7 +150,7 @@ def _boxes_of(characters: Sequence[Character]) -> Boxes:
 
 
 def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:
-    """The text of a page in the order in which it is read, with some tables in place of its own."""
+    """Return the text of a page in reading order, with the given tables in place of its own."""
     characters = [*layout.text]
     boxes = {**layout.boxes}
     wraps = {**layout.wraps}
@@ -171,7 +171,7 @@ def _page_text(layout: _Layout, tables: Sequence[PdfTable]) -> str:
 
 
 def _boxes(text_page: Any, text: str) -> dict[int, Box]:
-    """Where the characters of a page stand, from its top left; it takes as long as all else."""
+    """Return the boxes of a page's characters, from its top left; this takes as long as everything else."""
     places = (place for place, character in enumerate(text) if not character.isspace())
     return {place: _box_at(text_page, place) for place in places}
 
@@ -183,18 +183,18 @@ def _box_at(text_page: Any, place: int) -> Box:
 
 # Text without shapes
 
-_FLAT = 0.1  # points; characters that have a shape are higher
+_FLAT = 0.1  # points; visible characters are higher
 _ONE_CHARACTER = 4  # bytes, with the NUL at its end
 
 
 def _flat_texts(page: Any, text_page: Any) -> Iterator[Any]:
-    """Text objects whose characters have no height: read from a scan, or in a font that is nowhere."""
+    """Yield text objects whose characters have no height: OCR text of a scan, or text in a missing font."""
     for text_object in page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT]):
         left, bottom, right, top = text_object.get_bounds()
         if left == right or top - bottom >= _FLAT:
             continue
         size = raw.FPDFTextObj_GetText(text_object, text_page, None, 0)
-        if size > _ONE_CHARACTER:  # one may be a space
+        if size > _ONE_CHARACTER:  # a single one may be a space
             yield text_object
 
 
@@ -204,13 +204,13 @@ def _is_embedded(text_object: Any) -> bool:
 
 # Columns
 
-_LEAST_BESIDE = 3  # stretches of text that stand beside the one before them, as lines of columns do
+_LEAST_BESIDE = 3  # pieces of text beside the piece before them, as lines of columns are
 _LEAST_UPRIGHT = 2
-_LONGEST_BREAK = 4  # places from the end of a line to the next one: white space, and "\r\n"
+_LONGEST_BREAK = 4  # characters from the end of a line to the next one: white space and "\r\n"
 
 
 def _may_be_out_of_order(text_page: Any) -> bool:
-    """Whether lines stand beside one another, or upright."""
+    """Return whether lines are beside one another, or upright."""
     rectangles = map(text_page.get_rect, range(text_page.count_rects()))
     boxes = [Box(left, -top, right, -bottom) for left, bottom, right, top in rectangles]
     upright = sum(box.bottom - box.top > 2 * box.width for box in boxes)
@@ -243,15 +243,15 @@ def _in_reading_order(layout: _Layout, characters: Sequence[str], lines_of_table
 # Tables
 
 _STRAIGHT = 1.5  # points
-_SHORT = 6.0  # points: what is shorter is a mark on a scale
+_SHORT = 6.0  # points; shorter lines are marks on a scale
 _LONGEST_NAME = 100  # of a font, in bytes
-_MOST_PATHS = 2_000  # of a page: what has more is a drawing
+_MOST_PATHS = 2_000  # of a page; one with more is a drawing
 _MOST_SEGMENTS = 200  # of a path
 _FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt\d")
 
 
 def _is_code(text_page: Any, characters: Sequence[Character], place: int) -> bool:
-    """Whether the character at a place is of a font for code; what was filled into a form is not."""
+    """Return whether the character at a place is in a font for code; values of form fields are not."""
     origin = characters[place].origin
     return origin is not None and _has_code_font(text_page, origin)
 
@@ -263,7 +263,7 @@ def _has_code_font(text_page: Any, place: int) -> bool:
 
 
 def _rulings(page: Any) -> tuple[list[Ruling], list[Ruling]]:
-    """The straight lines across and down a page, the edges of rectangles among them."""
+    """Return the horizontal and the vertical lines of a page, including the edges of rectangles."""
     paths = [*page.get_objects([raw.FPDF_PAGEOBJ_PATH], max_depth=1)]
     across: list[Ruling] = []
     down: list[Ruling] = []
@@ -283,7 +283,7 @@ _Point = tuple[float, float]
 
 
 def _edges(path: Any) -> Iterator[tuple[_Point, _Point]]:
-    """The lines of a path, from the top left of the page."""
+    """Yield the line segments of a path, in coordinates from the top left of the page."""
     x = c_float()
     y = c_float()
     to_page = path.get_matrix().scale(1, -1)
@@ -304,21 +304,21 @@ def _edges(path: Any) -> Iterator[tuple[_Point, _Point]]:
 
 # Running heads and feet
 
-_RUNNING = 2  # lines that a page's head or foot has
-_NEAR = 4  # pages before and after, among which one recurs
-_LEAST_SAME = 3  # of these
+_RUNNING = 2  # most lines of a running head or foot
+_NEAR = 4  # pages before and after that are compared
+_LEAST_SAME = 3  # of these pages have to have the same line
 _DIGITS = re.compile(r"\d{1,5}")
-# "Question 2", and not "Page 2" or "Handbook 2 / 10".
+# "Question 2", but not "Page 2" or "Handbook 2 / 10".
 _LABEL = re.compile(
     r"(?i)(?!(?:page|p|seite|頁)\b)([^\d.:：]*[^\W\d])[ .#-]{0,2}\d+(?!\d| ?(?:/|of\b|頁|ページ))"
 )
 
 
 def _without_running_lines(texts: Iterable[str]) -> list[str]:
-    """Pages without the heads and feet that recur on those near them; those with letters stay on the first.
+    """Remove running heads and feet, which recur on nearby pages; those with letters stay on the first page.
 
-    Questions and forms that are counted as pages are, stay: what a head has before its number is a title
-    somewhere.
+    Titles that are numbered like pages ("Question 2") stay, unless their text is a line by itself somewhere,
+    as a document's title is.
     """
     pages = [text.strip().split("\n") for text in texts]
     titles = {line.strip().casefold() for page in pages for line in page}
@@ -331,7 +331,7 @@ def _without_running_lines(texts: Iterable[str]) -> list[str]:
 
 
 def _pages_to_same(lines: Sequence[str], number: int) -> list[int]:
-    """How many pages away those lines near a line are that are the same."""
+    """Return the distances, in pages, of the nearby pages that have the same line."""
     first = max(number - _NEAR, 0)
     near = enumerate(lines[first : number + _NEAR + 1], first - number)
     return [pages for pages, other in near if pages and _recurs(lines[number], other, pages)]
@@ -354,7 +354,7 @@ def _is_running(lines: Sequence[str], number: int, titles: set[str]) -> bool:
 
 
 def _recurs(line: str, other: str, pages: int) -> bool:
-    """Whether a line is that of some pages on, but for numbers that count pages."""
+    """Return whether another line, `pages` later, is the same except for numbers that count pages."""
     if _DIGITS.sub("0", line) != _DIGITS.sub("0", other):
         return False
     numbers = map(int, _DIGITS.findall(line))
@@ -369,7 +369,7 @@ _SECTION = r"(?:[^\W\d_]*[ \t]*[\dA-Z]{1,3}(?:\.\d{1,3})*[.:章節]?\s*)?"  # "C
 
 
 def _sections_begun(document: Any) -> defaultdict[int, list[list[str]]]:
-    """The sections that begin on each page, each below those that it is in."""
+    """Return the sections that begin on each page, each as its path of titles, outermost first."""
     begun: defaultdict[int, list[list[str]]] = defaultdict(list)
     path: list[str] = []
     for bookmark in document.get_toc():
@@ -382,7 +382,7 @@ def _sections_begun(document: Any) -> defaultdict[int, list[list[str]]]:
 
 
 def _with_heading(text: str, path: Sequence[str]) -> str:
-    """A page with the lines of a section's title, and the number before these, as one heading."""
+    """Make a heading of a section's title on a page, which may have several lines and a number before it."""
     title = r"\s*".join(map(re.escape, "".join(path[-1].split())))
     marks = "#" * min(len(path), 6)
     return re.sub(

@@ -1,4 +1,4 @@
-"""What was filled into the form of a PDF, beside the labels of its fields."""
+"""The values of form fields in a PDF, inserted next to the labels of the fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pypdfium2 import raw  # type: ignore[import-untyped]
 from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, Lines, find_lines
 from llama_pack_densex.text.tokens import on_one_line
 
-_HIDDEN = 1 | 2 | 32  # flags of annotations: invisible, hidden, not to be viewed
+_HIDDEN = 1 | 2 | 32  # flags of annotations: invisible, hidden, no view
 _PASSWORD = 1 << 13  # flag of text fields
 _BOXES = (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON)
 _CHOICES = (raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX)
@@ -25,10 +25,10 @@ class Field:
     """A field of a form.
 
     Args:
-        name: What it is called, for one without a label.
-        value: What was filled in; a mark for a box that can be ticked.
-        box: Where it stands.
-        is_box: Whether it is a box that can be ticked.
+        name: Its name, which is used if it has no label.
+        value: What was filled in; a mark for a check box or radio button.
+        box: Its position.
+        is_box: Whether it is a check box or radio button.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Field:
 
 
 def read_fields(document: Any, page: Any) -> Iterator[Field]:
-    """The fields of a page that say something."""
+    """Yield the fields of a page that have a value."""
     for number in range(raw.FPDFPage_GetAnnotCount(page) if document.formenv else 0):
         annotation = raw.FPDFPage_GetAnnot(page, number)
         try:
@@ -90,12 +90,12 @@ def _string(function: Callable[..., int], *arguments: Any) -> str:
 
 
 class Character(NamedTuple):
-    """A character of a page with what was filled into its forms.
+    """A character of a page's text or of a field's value.
 
     Args:
         sign: The character.
-        box: Where it stands; None of white space, and where that cannot be told.
-        origin: Its place in the page's own text; None of what was filled in.
+        box: Its box; None for white space, and if it is unknown.
+        origin: Its place in the page's own text; None in a field's value.
     """
 
     sign: str
@@ -104,17 +104,17 @@ class Character(NamedTuple):
 
 
 _FARTHEST_BESIDE = 300.0  # points from a label to its field
-_FARTHEST_BEHIND = 40.0  # points from a box to the label behind it
-_FARTHEST_ABOVE = 1.5  # of the size of a label's characters
-_FAR = 100.0  # points from a label, so that one above is nearer
+_FARTHEST_BEHIND = 40.0  # points from a check box to the label after it
+_FARTHEST_ABOVE = 1.5  # times the size of a label's characters
+_FAR = 100.0  # points; with its label farther left than this, a field takes one above instead
 
 
 def with_fields(text: str, boxes: Boxes, fields: Sequence[Field]) -> list[Character]:
-    """The characters of a page with the values of its fields among them.
+    """Return the characters of a page, with the values of its fields inserted.
 
     Args:
         text: The page's text.
-        boxes: Where its characters stand; empty where that cannot be told.
+        boxes: The boxes of its characters; empty if they are unknown.
         fields: The fields.
     """
     characters = [Character(sign, boxes.get(place), place) for place, sign in enumerate(text)]
@@ -127,7 +127,9 @@ def with_fields(text: str, boxes: Boxes, fields: Sequence[Field]) -> list[Charac
 
 
 def _insertion(field: Field, lines: Lines, end: int) -> tuple[int, str]:
-    """Before which place a value goes: behind its label, that of a box before it, else to the end."""
+    """Return where to insert a value (after its label, before the label that follows a check box, else at
+    the end), and the value with its separators.
+    """
     behind = _behind(field, lines) if field.is_box else None
     label = _before(field, lines)
     if behind and (label is None or _gap(field, behind) <= _gap(field, label)):
@@ -139,7 +141,7 @@ def _insertion(field: Field, lines: Lines, end: int) -> tuple[int, str]:
 
 
 def _written(value: str, box: Box) -> Iterator[Character]:
-    """The characters of a value, beside one another in a box."""
+    """Yield the characters of a value, side by side in a box."""
     width = min(box.width / len(value), box.size)
     for number, sign in enumerate(value):
         left = box.left + number * width
@@ -158,7 +160,7 @@ def _behind(field: Field, lines: Lines) -> Line | None:
 
 
 def _before(field: Field, lines: Lines) -> Line | None:
-    """The label of a field: to its left, or close above it."""
+    """Return the label of a field: to its left, or close above it."""
     left = [line for line in lines if _is_beside(field, line) and line.box.x < field.box.left]
     nearest = min(left, key=lambda line: _gap(field, line), default=None)
     gap = _gap(field, nearest) if nearest else _FARTHEST_BESIDE

@@ -1,4 +1,4 @@
-"""Where the characters of a page of a PDF stand, and the lines that they make.
+"""The boxes of the characters on a page of a PDF, and the lines that they form.
 
 Coordinates are in points from the top left.
 """
@@ -13,12 +13,12 @@ from typing import NamedTuple
 from llama_pack_densex.reading.tables import runs
 
 HYPHENS = ("\x02", "\ufffe")
-"""What PDFium puts for a hyphen that parts a word at the end of a line."""
-_WIDE_GAP = 0.9  # of the size of characters: what is farther apart on a line may be in two columns
+"""PDFium's marks for the hyphen of a word that is split at the end of a line."""
+_WIDE_GAP = 0.9  # times the size of characters; text across a wider gap may be in another column
 
 
 class Box(NamedTuple):
-    """Where something stands on a page."""
+    """The position of something on a page."""
 
     left: float
     top: float
@@ -27,17 +27,17 @@ class Box(NamedTuple):
 
     @property
     def x(self) -> float:
-        """How far right its middle is."""
+        """The horizontal position of its middle."""
         return (self.left + self.right) / 2
 
     @property
     def y(self) -> float:
-        """How far down its middle is."""
+        """The vertical position of its middle."""
         return (self.top + self.bottom) / 2
 
     @property
     def width(self) -> float:
-        """How wide it is."""
+        """Its width."""
         return self.right - self.left
 
     @property
@@ -46,33 +46,33 @@ class Box(NamedTuple):
         return max(self.bottom - self.top, 1.0)
 
     def is_on_line_of(self, other: Box) -> bool:
-        """Whether its middle is not above or below another one."""
+        """Return whether its middle is neither above nor below another box."""
         return other.top < self.y < other.bottom
 
     def follows(self, other: Box, widest_gap: float) -> bool:
-        """Whether it stands behind another one on its line, with a gap of so many of its sizes at most."""
+        """Return whether it follows another box on its line, within `widest_gap` times that one's size."""
         gap = (self.left - other.right) / other.size
         return -1 < gap < widest_gap and self.is_on_line_of(other)
 
     def gap_beside(self, other: Box) -> float:
-        """How far it stands to the left or right of another one; negative where no line crosses both."""
+        """Return the horizontal gap to another box; negative if they overlap or are not on one line."""
         if other.top >= self.bottom or self.top >= other.bottom:
             return -inf
         return max(other.left - self.right, self.left - other.right)
 
 
 Boxes = Mapping[int, Box]
-"""Where characters stand, by their places in a page's text, without white space."""
+"""The boxes of characters other than white space, by their places in the page's text."""
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A stretch of a line without a wide gap.
+    """A line, or a part of one between wide gaps.
 
     Args:
-        text: What it says; nothing of a table, which stands as one line.
-        places: Where its characters are in the page's text.
-        box: Where it stands; of upright lines as if the page were turned, so that they run to the right.
+        text: Its text; empty for a table, which counts as one line.
+        places: The places of its characters in the page's text.
+        box: Its box; for upright lines as if the page were turned so that they run to the right.
     """
 
     text: str
@@ -84,11 +84,11 @@ Lines = Sequence[Line]
 
 
 def find_lines(text: str, boxes: Boxes) -> list[Line]:
-    """The lines of a page in the order of its text.
+    """Return the lines of a page in the order of its text.
 
     Args:
         text: The page's text.
-        boxes: Where its characters stand, by their places in it, without white space.
+        boxes: The boxes of its characters.
     """
 
     def goes_on(run: list[int], place: int) -> bool:
@@ -104,18 +104,18 @@ def find_lines(text: str, boxes: Boxes) -> list[Line]:
 
 
 def rows_of(lines: Iterable[Line]) -> list[list[Line]]:
-    """Lines from above; those on one height from the left."""
+    """Return lines in rows from top to bottom, each from left to right."""
     from_above = sorted(lines, key=lambda line: line.box.y)
     rows = runs(from_above, lambda row, line: line.box.y < row[0].box.bottom)
     return [sorted(row, key=lambda line: line.box.left) for row in rows]
 
 
 def right_of(lines: Iterable[Line]) -> float:
-    """How far right some lines reach."""
+    """Return the right edge of lines."""
     return max(line.box.right for line in lines)
 
 
 def around(boxes: Boxes, places: Collection[int]) -> Box:
-    """The box around the characters at some places."""
+    """Return the box around the characters at the given places."""
     lefts, tops, rights, bottoms = zip(*(boxes[place] for place in places), strict=True)
     return Box(min(lefts), min(tops), max(rights), max(bottoms))

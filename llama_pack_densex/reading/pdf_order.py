@@ -1,7 +1,7 @@
-"""The lines of a page of a PDF, and the order in which they are read.
+"""The reading order of the lines on a page of a PDF.
 
-Columns are read one after another, upright lines from the right. Where a page has its lines in that order, or
-it cannot be told from a table, they stay as they are.
+Columns are read one after another, upright lines from the right. Lines stay as they are if they are in that
+order already, or if their columns may be those of a table.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from llama_pack_densex.reading.pdf_lines import Box, Boxes, Line, Lines, right_o
 
 # Upright text
 
-_LEAST_UPRIGHT = 6  # characters below others: fewer are parts of a drawing
+_LEAST_UPRIGHT = 6  # characters below others; fewer are part of a drawing
 
 
 def is_upright(boxes: Boxes) -> bool:
-    """Whether most characters stand below the one before them."""
+    """Return whether most characters are below the one before them."""
     down = across = 0
     for (place, box), (next_place, next_box) in pairwise(boxes.items()):
         if next_place != place + 1:
@@ -32,16 +32,16 @@ def is_upright(boxes: Boxes) -> bool:
 
 
 def turned(box: Box) -> Box:
-    """A box of an upright line as if it ran to the right; the lines that are left of it are below it."""
+    """Turn a box of an upright line as if the line ran to the right; lines to its left are then below it."""
     return Box(box.top, -box.right, box.bottom, -box.left)
 
 
-_READING_SIZE = 0.6  # of the size of lines
+_READING_SIZE = 0.6  # times the size of lines
 _READING = re.compile(r"[ぁ-ゖァ-ヺー\s]+")
 
 
 def without_readings(lines: Lines) -> list[Line]:
-    """Upright lines without those of small kana, which tell how kanji are read."""
+    """Remove the lines of small kana (furigana) beside upright lines."""
     usual = median(line.box.size for line in lines)
     smallest = _READING_SIZE * usual
     return [line for line in lines if line.box.size > smallest or not _READING.fullmatch(line.text)]
@@ -51,23 +51,23 @@ def without_readings(lines: Lines) -> list[Line]:
 
 _Columns = list[list[Line]]
 
-_MOST_LINES = 1_000  # of a page: what has more is a drawing
+_MOST_LINES = 1_000  # of a page; one with more is a drawing
 _LEAST_LINES = 2  # of a column
 _LEAST_LINES_IN_ALL = 5
-_NARROWEST = 6.0  # of the size of characters: what is narrower is a column of figures, or of notes
-_FULL = 0.7  # of a column's width: a line that is as long runs on into the next one
+_NARROWEST = 6.0  # times the size of characters; a narrower column holds figures or notes
+_FULL = 0.7  # of a column's width; a line of this length continues on the next one
 _MOST = 0.5  # share of a column's lines that are full
-_FLOWING = 0.3  # share of a column's lines that begin or end within a sentence
-_OUT_OF_ORDER = 0.2  # share of the lines that stand before the one that is read before them
+_FLOWING = 0.3  # share of a column's lines that begin within a sentence, or in which one ends
+_OUT_OF_ORDER = 0.2  # share of lines that come before their predecessor in reading order
 _INNER_STOP = re.compile(r"[、。，．！？].")
 
 
 def reading_order(lines: Lines, upright: bool) -> list[list[Line]]:
-    """Lines in the order in which they are read, each with what stands beside it in its column.
+    """Return lines in reading order, in rows: each line with those beside it in its column.
 
     Args:
         lines: The lines of a page in the order of its text.
-        upright: Whether their text is upright: then even lines of one column may be out of order.
+        upright: Whether they are upright: then even the lines of a single column may be out of order.
     """
     ordered = [[line] for line in lines]
     if len(lines) > _MOST_LINES:
@@ -84,11 +84,11 @@ def reading_order(lines: Lines, upright: bool) -> list[list[Line]]:
 
 
 def _is_out_of_order(places: Sequence[int], rows: Sequence[Lines]) -> bool:
-    """Whether too many lines stand before the one that is read before them.
+    """Return whether too many lines come before their predecessor in reading order.
 
     Args:
-        places: The places of lines in the text, in the order in which they are read.
-        rows: The lines; if a table is among them, its place is always wrong.
+        places: The numbers of the lines in the page's text, in reading order.
+        rows: The lines; if a table is among them, no exception is tolerated.
     """
     in_text = sorted(range(len(places)), key=places.__getitem__)
     steps_back = sum(later < earlier for earlier, later in pairwise(in_text))
@@ -100,7 +100,7 @@ def _is_out_of_order(places: Sequence[int], rows: Sequence[Lines]) -> bool:
 def _put_in_order(
     rows: Sequence[list[Line]], places: Sequence[int], ordered: list[list[Line]]
 ) -> None:
-    """Put rows at the first of the places of their lines, and nothing at the others."""
+    """Put rows at the first places of their lines, in order, and nothing at the others."""
     for place in places:
         ordered[place] = []
     for place, row in zip(sorted(places), rows, strict=False):
@@ -108,7 +108,7 @@ def _put_in_order(
 
 
 def _regions(lines: Lines) -> Iterator[_Columns]:
-    """The columns of each stretch of a page in which the same gaps part them."""
+    """Yield the columns of each region of a page that is divided by the same gaps."""
     columns: _Columns = []
     by_height = sorted(lines, key=lambda line: (line.box.top, line.box.left))
     for line, following in zip_longest(by_height, by_height[1:]):
@@ -126,7 +126,7 @@ def _regions(lines: Lines) -> Iterator[_Columns]:
 
 
 def _with_line(columns: _Columns, line: Line) -> _Columns:
-    """Columns from the left with a line in its own, which joins those that it reaches over."""
+    """Add a line to the columns, merging those that it overlaps; from left to right."""
     joined = [line]
     apart: _Columns = []
     for column in columns:
@@ -143,7 +143,7 @@ def _left(column: Lines) -> float:
 
 
 def _are_prose(columns: _Columns) -> bool:
-    """Whether lines run on below one another, and not beside one another as in a table."""
+    """Return whether text flows down each of several columns, and not across them as in a table."""
     if len(columns) < 2 or sum(map(len, columns)) < _LEAST_LINES_IN_ALL:
         return False
     return all(map(_is_prose, columns))

@@ -1,7 +1,7 @@
-"""The paragraphs of a page of a PDF, which a wrap cut into lines.
+"""Joins the wrapped lines of paragraphs on a page of a PDF.
 
-Where its lines stand tells it better than their text: letters are not equally wide, so that a full line may
-have fewer of them than one that ends early.
+The positions of lines show wraps better than their text: letters vary in width, so that a full line may have
+fewer of them than one that ends early.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from llama_pack_densex.text.tokens import on_one_line
 _LINE = re.compile(
     r"[^\s\x02\ufffe](?:[^\r\n\x02\ufffe]*[^\s\x02\ufffe])?(?:[^\S\r\n]*[\x02\ufffe])?"
 )
-_MOST_LINES = 500  # of a page: what has more is a drawing or a table
-# What follows is measured in the height of a line's characters.
-_NARROWEST = 14.0  # of a full line
-_AT_MARGIN = 3.0  # how far from the margin other lines end that show where it is
-_INDENT = 0.4  # by which the first line of a paragraph is indented at least
-_HANGING = 4.0  # by which the lines of a list's item are indented behind its mark at most
-_KEPT_TOGETHER = 2.0  # letters: as much room is left so that no line begins with "。" or "ー"
+_MOST_LINES = 500  # of a page; one with more is a drawing or a table
+# The following lengths are in heights of a line's characters.
+_NARROWEST = 14.0  # least length of a full line
+_AT_MARGIN = 3.0  # most distance between the ends of lines that show where the margin is
+_INDENT = 0.4  # least indentation of a paragraph's first line
+_HANGING = 4.0  # most indentation of a list item's lines after its marker
+_KEPT_TOGETHER = 2.0  # letters; this much room may be left so that no line begins with "。" or "ー"
 _SPACE = 0.3
-_WIDEST_STEP = 2.2  # from one line of a paragraph to the next
-_SAME = 1.2  # as large, but for what fonts differ by
-_USUAL_LETTER = 0.45  # how wide one is, or half of a wide one
-# times as wide as its letters usually make it: a line with gaps as a table's row has
+_WIDEST_STEP = 2.2  # most distance from one line of a paragraph to the next
+_SAME = 1.2  # most ratio between sizes that count as equal, since fonts differ
+_USUAL_LETTER = 0.45  # the width of a letter, or of half a wide one
+# times the usual width per letter; such a line has gaps, as the row of a table has
 _WIDE_GAPS = 1.4
-_LEAST_SHARE = 0.12  # of the lines that reach the margin
+_LEAST_SHARE = 0.12  # least share of lines that reach the margin
 _DASHES = "–—"
 _MARKUP_OR_SECTION = re.compile(r"[|>]|#+ |\d{1,3}(?:\.\d{1,3})+\.?\s|[A-Z]\.\d")
-_NUMBERED = re.compile(r"^\d+\s")  # as lines of code and rows of figures are
+_NUMBERED = re.compile(r"^\d+\s")  # lines of code, or rows of figures
 _CONTENTS = re.compile(r"(?:[.．…‥・·] ?){4}|\s[\divx]{1,4}$")
 
 
@@ -46,11 +46,11 @@ class _TextLine:
     """A line of a page.
 
     Args:
-        text: What it says, without white space around it.
+        text: Its text, without surrounding white space.
         start: Where it starts in the page's text.
         end: Where it ends there.
-        box: Where it stands, by its first and last character.
-        first_word: How wide its first word is, or its first letter if it is Chinese or Japanese.
+        box: Its box, by its first and last character.
+        first_word: The width of its first word, or of its first letter if that is Chinese or Japanese.
     """
 
     text: str
@@ -61,11 +61,11 @@ class _TextLine:
 
     @property
     def letter_width(self) -> float:
-        """How wide a letter is, in heights of the line; of wide ones, half of it."""
+        """The average width of a letter (of wide letters, half of it) in heights of the line."""
         return self.box.width / (len(self.text) + len(WIDE.findall(self.text))) / self.box.size
 
     def is_as_large_as(self, other: _TextLine) -> bool:
-        """Whether it is of the same font size as another one, as far as can be told."""
+        """Return whether it seems to have the same font size as another line."""
         return 1 / _SAME < self.box.size / other.box.size < _SAME
 
 
@@ -74,12 +74,12 @@ def find_wraps(
     box_at: Callable[[int], Box],
     is_code_at: Callable[[int], bool],
 ) -> dict[int, str]:
-    """The characters of a page's text that end a line amid a paragraph, and what takes their places.
+    """Return the places of line ends within paragraphs in a page's text, with their replacements.
 
     Args:
         text: The page's text.
-        box_at: Where the character at a place stands.
-        is_code_at: Whether the character at a place is of a font for code.
+        box_at: Returns the box of the character at a place.
+        is_code_at: Returns whether the character at a place is in a font for code.
     """
     lines = [_text_line(match, box_at) for match in _LINE.finditer(text)]
     if len(lines) > _MOST_LINES:
@@ -103,8 +103,8 @@ def _text_line(match: re.Match[str], box_at: Callable[[int], Box]) -> _TextLine:
 
 
 def _joint(text: str, above: _TextLine, below: _TextLine) -> Mapping[int, str]:
-    """What stands for the end of a line: a space, nothing between wide characters, or of a hyphen
-    what is left of it.
+    """Return the replacements for the end of a line: a space, nothing between wide characters, and a
+    hyphen only before a word that does not begin in lower case.
     """
     places = range(above.end, below.start)
     if above.text.endswith(HYPHENS):
@@ -115,7 +115,7 @@ def _joint(text: str, above: _TextLine, below: _TextLine) -> Mapping[int, str]:
 
 
 class _Page:
-    """What is usual on a page, by which its lines are judged."""
+    """The usual distances and widths on a page, by which its lines are judged."""
 
     def __init__(self, lines: Sequence[_TextLine]) -> None:
         self._lines = lines
@@ -124,7 +124,7 @@ class _Page:
         self._steps = [_step(above, below) for above, below in pairs if _may_be_next(above, below)]
 
     def goes_on(self, above: _TextLine, below: _TextLine) -> bool:
-        """Whether a paragraph goes on from one line to the next."""
+        """Return whether a paragraph continues from one line to the next."""
         if not _may_be_next(above, below) or not self._is_usual_step(above, below):
             return False
         if not _is_below(above, below) or _begins_anew(above, below):
@@ -132,7 +132,7 @@ class _Page:
         return not self._has_wide_gaps(above) and self._is_full(above, below)
 
     def _is_usual_step(self, above: _TextLine, below: _TextLine) -> bool:
-        """Whether lines are no farther apart than those of paragraphs: nearer ones are rare on the page."""
+        """Return whether lines are as close as those of paragraphs: closer ones are rare on the page."""
         nearest = _step(above, below) / _SAME
         return sum(step < nearest for step in self._steps) <= len(self._steps) / 4
 
@@ -141,7 +141,7 @@ class _Page:
         return line.letter_width > _WIDE_GAPS * usual
 
     def _is_full(self, above: _TextLine, below: _TextLine) -> bool:
-        """Whether the first word of a line had no room on the line above it."""
+        """Return whether the first word of a line had no room on the line above."""
         size = above.box.size
         margin = self._margin(above)
         if margin is None or min(margin, above.box.right) - above.box.left < _NARROWEST * size:
@@ -151,8 +151,8 @@ class _Page:
         return above.box.right + room > margin
 
     def _margin(self, line: _TextLine) -> float | None:
-        """How far right the lines of a line's column reach, but for a few that are too long; None where
-        they end anywhere.
+        """Return the right margin of a line's column, ignoring a few lines that are too long; None if
+        the lines have no common end.
         """
         ends = sorted(other.box.right for other in self._lines if _is_in_column(other, line))
         least = max(2, ceil(_LEAST_SHARE * len(ends)))
@@ -164,7 +164,7 @@ class _Page:
 
 
 def _step(above: _TextLine, below: _TextLine) -> float:
-    """How far a line is below another one."""
+    """Return how far a line is below another one, in heights of the larger one."""
     return (below.box.y - above.box.y) / max(above.box.size, below.box.size)
 
 
@@ -178,7 +178,7 @@ def _is_in_column(line: _TextLine, other: _TextLine) -> bool:
 
 
 def _is_below(above: _TextLine, below: _TextLine) -> bool:
-    """Whether a line begins where a paragraph goes on, whose first line may be indented or have a mark."""
+    """Return whether a line is aligned with the one above, which may be indented or have a list marker."""
     indent = (below.box.left - above.box.left) / above.box.size
     if LIST_MARKER.match(above.text):
         return -_INDENT < indent < _HANGING
@@ -187,7 +187,7 @@ def _is_below(above: _TextLine, below: _TextLine) -> bool:
 
 
 def _begins_anew(above: _TextLine, below: _TextLine) -> bool:
-    """Whether a line is of a kind of its own, as an item, a row, a quotation or an entry of contents is."""
+    """Return whether a line begins something new: an item, a row, a quotation, an entry of contents."""
     if _begins_item(above, below) or _MARKUP_OR_SECTION.match(below.text):
         return True
     if any(sign.search(above.text) and sign.search(below.text) for sign in (_NUMBERED, _CONTENTS)):
@@ -196,8 +196,8 @@ def _begins_anew(above: _TextLine, below: _TextLine) -> bool:
 
 
 def _begins_item(above: _TextLine, below: _TextLine) -> bool:
-    """Whether a line begins with the mark of a list, and not with a dash amid a sentence."""
+    """Return whether a line begins with a list marker, and not with a dash within a sentence."""
     if not LIST_MARKER.match(below.text):
         return False
-    is_amid_sentence = below.text[0] in _DASHES and above.text[-1] not in STOPS + ":："
-    return not is_amid_sentence or LIST_MARKER.match(above.text) is not None
+    is_in_sentence = below.text[0] in _DASHES and above.text[-1] not in STOPS + ":："
+    return not is_in_sentence or LIST_MARKER.match(above.text) is not None

@@ -1,6 +1,6 @@
-"""Tables on a page of a PDF: cells within ruling lines, or figures below one another.
+"""Finds the tables on a page of a PDF: cells between ruling lines, or aligned figures.
 
-Where neither shows rows and columns for sure there is no table, and the page's text stays as it is.
+If neither clearly shows rows and columns there is no table, and the page's text stays as it is.
 Coordinates are in points from the top left.
 """
 
@@ -27,16 +27,16 @@ from llama_pack_densex.reading.tables import (
 )
 from llama_pack_densex.text.tokens import LEADER, on_one_line, words
 
-# Marks of hyphenation, what broken fonts leave, and spaces behind a currency's sign.
+# Marks of hyphenation, characters from broken fonts, and spaces after a currency sign.
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\ufffe\uffff]\s*|(?<=[$€£¥￥(△▲]) +(?=\d)")
-_LEAST_FILLED = 0.5  # share of a table's cells in which something stands
+_LEAST_FILLED = 0.5  # share of a table's cells that have text
 
 
 class Ruling(NamedTuple):
-    """A straight line across or down a page.
+    """A horizontal or vertical line on a page.
 
     Args:
-        position: How far down it is, or how far right.
+        position: Its distance from the top (horizontal) or left (vertical) of the page.
         start: Where it begins.
         end: Where it ends.
     """
@@ -51,8 +51,8 @@ class PdfTable(NamedTuple):
 
     Args:
         grid: Its cells.
-        places: Where its characters are in the page's text.
-        edges: Where its columns begin.
+        places: The places of its characters in the page's text.
+        edges: The left edges of its columns.
     """
 
     grid: Grid
@@ -60,7 +60,7 @@ class PdfTable(NamedTuple):
     edges: Sequence[float]
 
     def below(self, upper: PdfTable) -> PdfTable:
-        """This table with the names of that on the page before, where it goes on with it without them."""
+        """Return this table with the header of one on the page before, if it continues that without it."""
         texts = [cell.text for cell in self.grid[0]]
         upper_texts = [cell.text for cell in upper.grid[0]]
         if self.edges != upper.edges or texts == upper_texts:
@@ -79,9 +79,9 @@ def find_tables(
 
     Args:
         text: The page's text.
-        boxes: Where its characters stand, by their places in it, without white space.
+        boxes: The boxes of its characters.
         frames: The lines on it that may rule tables.
-        is_code: Whether the character at a place is of a font for code.
+        is_code: Returns whether the character at a place is in a font for code.
     """
     tables = list(filter(None, (_ruled_table(text, boxes, frame) for frame in frames)))
     within = {place for table in tables for place in table.places}
@@ -93,7 +93,7 @@ def find_tables(
 
 
 def _text_of(text: str, places: Collection[int]) -> str:
-    """The text of a cell, whose lines may stand apart in the page's."""
+    """Return the text of a cell, whose lines may be apart in the page's text."""
     if not places:
         return ""
     stretch = range(min(places), max(places) + 1)
@@ -106,17 +106,17 @@ def _text_of(text: str, places: Collection[int]) -> str:
 # Tables with lines
 
 _TOUCHING = 3.0  # points between lines that are meant to touch
-_MOST_RULINGS = 2_000  # of a page: what has more is a drawing
+_MOST_RULINGS = 2_000  # of a page; one with more is a drawing
 _LONGEST_CELL = 600  # characters
-_MANY_LINES = 3  # of text in each cell: several rows that no line parts
+_MANY_LINES = 3  # of text in each cell: then there are several rows, without lines between them
 
 _Positions = Sequence[float]
-"""How far down or right lines are, in order."""
+"""Positions of lines, in order."""
 
 _Rulings = Sequence[Ruling]
 
 _Slot = tuple[float, float]
-"""How far down and right a row and a column begin."""
+"""The top of a row and the left of a column."""
 
 _Cells = dict[_Slot, _Slot]
 
@@ -125,9 +125,9 @@ class Frame(NamedTuple):
     """Lines that may rule a table.
 
     Args:
-        xs: How far right columns begin and end.
-        ys: How far down rows begin and end.
-        cells: For each row and column the first one of its cell, which may span several.
+        xs: The edges of columns, from the left.
+        ys: The edges of rows, from the top.
+        cells: Maps each slot to the first slot of its cell, which may span several.
     """
 
     xs: _Positions
@@ -136,7 +136,7 @@ class Frame(NamedTuple):
 
 
 def find_frames(across: _Rulings, down: _Rulings) -> Iterator[Frame]:
-    """The lines down that are beside one another, with those across them, as what may rule a table."""
+    """Yield groups of adjacent vertical lines, with the horizontal ones across them, as possible tables."""
     if len(across) + len(down) > _MOST_RULINGS:
         return
     for columns in runs(sorted(down, key=lambda ruling: ruling.start), _is_beside):
@@ -160,7 +160,7 @@ def _distinct(values: Iterable[float]) -> list[float]:
     return [run[0] for run in touching]
 
 
-def _from_until(first: float, end: float, values: _Positions) -> list[float]:
+def _values_between(first: float, end: float, values: _Positions) -> list[float]:
     return [value for value in values if first <= value < end]
 
 
@@ -170,7 +170,7 @@ def _cells(
     xs: _Positions,
     ys: _Positions,
 ) -> _Cells:
-    """For each row and column the first one of its cell; none where cells overlap, as in a drawing."""
+    """Map each slot to the first slot of its cell; empty if cells overlap, as in a drawing."""
     below = cache(partial(_crossing, rows, ys))
     cells: _Cells = {}
     for top, bottom in pairwise(ys):
@@ -178,7 +178,7 @@ def _cells(
             if (top, left) in cells:
                 continue
             end = next(y for y in below((left + right) / 2) if y > top)
-            spanned = product(_from_until(top, end, ys), _from_until(left, right, xs))
+            spanned = product(_values_between(top, end, ys), _values_between(left, right, xs))
             slots = dict.fromkeys(spanned, (top, left))
             if cells.keys() & slots.keys():
                 return {}
@@ -187,7 +187,7 @@ def _cells(
 
 
 def _crossing(rulings: _Rulings, places: _Positions, middle: float) -> list[float]:
-    """The places of the lines that pass a row or column, by its middle; the outermost always do."""
+    """Return the edges at which lines cross the middle of a row or column; the outermost always count."""
     crossing = {places[0], places[-1]}
     for ruling in rulings:
         if ruling.start <= middle <= ruling.end:
@@ -196,7 +196,7 @@ def _crossing(rulings: _Rulings, places: _Positions, middle: float) -> list[floa
 
 
 def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
-    """The table in a frame; None for boxes of text, for drawings, and where no lines part rows."""
+    """Return the table in a frame; None for boxes of text, drawings, and rows without lines between them."""
     places: defaultdict[_Slot, set[int]] = defaultdict(set)
     line_ys: defaultdict[_Slot, list[float]] = defaultdict(list)
     for place, box in boxes.items():
@@ -209,21 +209,21 @@ def _ruled_table(text: str, boxes: Boxes, frame: Frame) -> PdfTable | None:
     cells = {first: Cell(_text_of(text, places[first])) for first in frame.cells.values()}
     rows = rows_with_text({slot: cells[first] for slot, first in frame.cells.items()})
     grid = list(rows.values())
-    if not _is_table(grid) or _has_unparted_rows(line_ys):
+    if not _is_table(grid) or _has_undivided_rows(line_ys):
         return None
     return PdfTable(grid, {*chain(*places.values())}, frame.xs)
 
 
 def _is_table(grid: Grid) -> bool:
-    """Whether what lines enclose are rows and columns, and no boxes of text or parts of a drawing."""
+    """Return whether a grid is a table, and not boxes of text or parts of a drawing."""
     full = [row for row in grid if len(cells_of(row)) > 1]
     texts = [cell.text for cell in {*chain(*grid)}]
     is_filled = sum(map(bool, texts)) >= _LEAST_FILLED * len(texts)
     return len(full) > 1 and is_filled and max(map(len, texts)) <= _LONGEST_CELL
 
 
-def _has_unparted_rows(line_ys: Mapping[_Slot, _Positions]) -> bool:
-    """Whether all cells of a row have as many lines of text as several rows would."""
+def _has_undivided_rows(line_ys: Mapping[_Slot, _Positions]) -> bool:
+    """Return whether all cells of a row have as many lines of text as several rows would."""
     lines: defaultdict[float, list[int]] = defaultdict(list)
     for (row, _), of_cell in line_ys.items():
         lines[row].append(len(_distinct(of_cell)))
@@ -232,17 +232,17 @@ def _has_unparted_rows(line_ys: Mapping[_Slot, _Positions]) -> bool:
 
 # Tables without lines
 
-_LEAST_ROWS = 3  # with figures
-_WIDE_GAP = 1.2  # of the size of characters: what is farther apart on a line is in two columns
-# the same before a currency's sign, which stands at the left of its column
+_LEAST_ROWS = 3  # rows with figures
+_WIDE_GAP = 1.2  # times the size of characters; text across a wider gap is in another column
+# the same before a currency sign, which may be at the left of its column
 _WIDE_GAP_BEFORE_SIGN = 0.5
 _WIDE_GAP_BEHIND_SIGN = 20.0
-# of the size of characters, from the middle of a line to that of the next of a table
+# times the size of characters, from the middle of a table's line to that of the next
 _NEXT_LINE = 2.6
-_MOST_OTHER_LINES = 2  # without figures, between two with figures
-_MOST_LINES_ABOVE = 5  # of a header and the first section's name
+_MOST_OTHER_LINES = 2  # lines without figures between two with figures
+_MOST_LINES_ABOVE = 5  # lines of a header and the first section's name
 _MOST = 0.7  # share of a column's cells
-_LONG_LINE = 18.0  # of the size of characters: as long as those in columns of prose
+_LONG_LINE = 18.0  # times the size of characters: the length of lines in columns of prose
 _NIL = words("- – — ― − n/a N/A")
 _SIGNS = "$€£¥￥(△▲"
 _FIGURE_AT_END = r"(?:^|[\s$€£¥￥(△▲−-])\d[\d.,]*[)）%％円]?[^\S\n]*$"
@@ -250,15 +250,15 @@ _FIGURES_IN_LINES = re.compile(rf"(?m)(?:{_FIGURE_AT_END}(?:\n.*){{1,3}}?){{2}}{
 
 
 def may_have_columns(text: str) -> bool:
-    """Whether a page has lines that end with figures near one another, as a table without lines has."""
+    """Return whether a page has nearby lines that end in figures, as a table without ruling lines has."""
     return _FIGURES_IN_LINES.search(text) is not None
 
 
 _Line = list[Line]
-"""The pieces of a line from the left."""
+"""The pieces of a line, from left to right."""
 
 _Columns = Sequence[tuple[float, float]]
-"""Where columns begin and end."""
+"""The left and right edges of columns."""
 
 
 def _aligned_tables(text: str, boxes: Boxes) -> Iterator[PdfTable]:
@@ -294,7 +294,7 @@ def _has_figures(line: _Line) -> bool:
 
 
 def _is_near(lines: Sequence[_Line], first: int, last: int) -> bool:
-    """Whether two lines may be of one table."""
+    """Return whether two lines may belong to one table."""
     box = lines[first][0].box
     steps = last - first
     step = (lines[last][0].box.y - box.y) / steps
@@ -302,7 +302,7 @@ def _is_near(lines: Sequence[_Line], first: int, last: int) -> bool:
 
 
 def _columns(rows: Sequence[_Line]) -> _Columns:
-    """The columns of rows; none where these are no table."""
+    """Return the columns of rows; none if these are not a table."""
     pieces = sorted(chain(*rows), key=lambda piece: piece.box.left)
     columns = runs(pieces, lambda run, piece: piece.box.left <= right_of(run))
     is_sparse = len(pieces) < _LEAST_FILLED * len(rows) * len(columns)
@@ -324,7 +324,7 @@ def _is_prose(cells: Sequence[Line]) -> bool:
 
 
 def _is_contents(rows: Sequence[_Line]) -> bool:
-    """Whether the figures are numbers of pages, as in a table of contents."""
+    """Return whether the figures are page numbers, as in a table of contents."""
     last = [row[-1].text for row in rows]
     has_leaders = any(re.search(LEADER, piece.text) for piece in chain(*rows))
     is_only_column = not any(_has_figures(row[:-1]) for row in rows)
@@ -333,7 +333,7 @@ def _is_contents(rows: Sequence[_Line]) -> bool:
 
 
 def _numbers(piece: Line, columns: _Columns) -> list[int]:
-    """The numbers of the columns that a piece is above or in, or of that which is nearest to it."""
+    """Return the numbers of the columns that a piece overlaps, or of the nearest one."""
     gaps = [max(piece.box.left - right, left - piece.box.right, 0) for left, right in columns]
     return [number for number, gap in enumerate(gaps) if gap == min(gaps)]
 
@@ -343,18 +343,18 @@ def _is_label(line: _Line, columns: _Columns) -> bool:
 
 
 def _lines_above(lines: Sequence[_Line], first: int, columns: _Columns) -> Iterator[_Line]:
-    """The lines above the first row that have names of columns, and below these that of a section."""
+    """Return the lines above the first row that name columns, and below them the first section's name."""
     start = first
     while start and first - start < _MOST_LINES_ABOVE and _is_near(lines, start - 1, start):
         spans = [_numbers(piece, columns) for piece in lines[start - 1]]
-        if any(span[0] == 0 and len(span) > 1 for span in spans):  # a line of text
+        if any(span[0] == 0 and len(span) > 1 for span in spans):  # a line of prose
             break
         start -= 1
     return dropwhile(lambda line: _is_label(line, columns), lines[start:first])
 
 
 def _end(lines: Sequence[_Line], last: int, columns: _Columns) -> int:
-    """The number of the line below a table, whose last row may go on over lines beside its first column."""
+    """Return the number of the line below a table; lines without a first column continue its last row."""
     end = last + 1
     while end < len(lines) and _is_near(lines, end - 1, end):
         if any(_numbers(piece, columns)[0] == 0 for piece in lines[end]):
@@ -364,7 +364,7 @@ def _end(lines: Sequence[_Line], last: int, columns: _Columns) -> int:
 
 
 def _grid(lines: Sequence[_Line], columns: _Columns) -> Grid:
-    """A row of names, if there are any, and below it each row with the lines that go on with it."""
+    """Return a row of column names, if there are any, and each row joined with the lines that continue it."""
 
     def goes_on(row: list[_Line], line: _Line) -> bool:
         is_in_row = not _begins_row(row[0], columns) or _numbers(line[0], columns)[0] > 0
@@ -374,7 +374,7 @@ def _grid(lines: Sequence[_Line], columns: _Columns) -> Grid:
 
 
 def _begins_row(line: _Line, columns: _Columns) -> bool:
-    """Whether a line is not one of names."""
+    """Return whether a line begins a row, and does not hold names of columns."""
     return _has_figures(line) or _is_label(line, columns)
 
 
@@ -385,7 +385,7 @@ def _row(lines: Sequence[_Line], columns: _Columns) -> Row:
 
 
 def _texts(line: _Line, columns: _Columns, are_names: bool) -> list[str]:
-    """What a line says in each column; names that are evenly spread stand above all columns near them."""
+    """Return the text of a line in each column; names that are evenly spread cover all columns near them."""
     texts = [""] * len(columns)
     for piece in line:
         for number in _numbers(piece, columns):
@@ -397,7 +397,7 @@ def _texts(line: _Line, columns: _Columns, are_names: bool) -> list[str]:
 
 
 def _spread(names: _Line, columns: _Columns) -> list[str]:
-    """The name nearest to each column; empty if they are not evenly spread."""
+    """Return the nearest name for each column; empty if the names are not evenly spread."""
     middles = [(left + right) / 2 for left, right in columns]
     nearest = [min(names, key=lambda name: abs(name.box.x - middle)) for middle in middles]
     counts = {nearest.count(name) for name in names}

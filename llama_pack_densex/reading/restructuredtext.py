@@ -1,4 +1,4 @@
-"""reStructuredText as Markdown: its tables, code, definitions and links; directives without their marks."""
+"""Converts reStructuredText to Markdown: tables, code, definitions, links, and the text of directives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from llama_pack_densex.reading.tables import pipe_table
 from llama_pack_densex.text.sentences import WIDE
 from llama_pack_densex.text.tokens import on_one_line, words
 
-_MOST_LINES = 1_000  # of a table whose lower border is looked for
+_MOST_LINES = 1_000  # of a table, within which its lower border is searched
 _BLOCK = re.compile(
     r"(?m)^(?P<indent> *)(?:(?:"
     r"\.\. (?:\|[^|\n]+\| )?(?P<name>[\w:-]+)::(?: +(?P<argument>.*)| *)\n"
@@ -31,7 +31,7 @@ _FENCED = re.compile(r"(?ms)^( *```.*?^ *```$)")
 _CODE = words(
     "code code-block doctest math parsed-literal productionlist prompt sourcecode testcode testoutput"
 )
-_UNSAID = words(
+_WITHOUT_TEXT = words(
     "contents currentmodule highlight image include index literalinclude meta module moduleauthor raw replace"
     " role sectionauthor tabularcolumns testsetup toctree"
 )
@@ -73,18 +73,18 @@ _IN_LINES = {
 }
 
 _Match = re.Match[str]
-"""What `_BLOCK` matches."""
+"""A match of `_BLOCK`."""
 
 
 def read_restructuredtext(file: Path) -> Iterator[Part]:
-    """A text in reStructuredText as Markdown; its headings stay, which are known in both."""
+    """Yield a reStructuredText file as Markdown; its headings stay, since they are recognised in both."""
     for part in read_text(file):
         yield part._replace(text=_to_markdown(part.text))
 
 
 def _to_markdown(text: str) -> str:
     lines = [line.rstrip() for line in text.expandtabs().splitlines()]
-    parts = _FENCED.split(_BLOCK.sub(_block, "\n".join([*lines, ""])))  # text and code take turns
+    parts = _FENCED.split(_BLOCK.sub(_block, "\n".join([*lines, ""])))  # text and code alternate
     for pattern, replacement in _IN_LINES.items():
         parts[::2] = [re.sub(pattern, replacement, part) for part in parts[::2]]
     parts[::2] = [re.sub(r"\n{3,}", "\n\n", part) for part in parts[::2]]
@@ -105,19 +105,19 @@ def _block(block: _Match) -> str:
     else:
         lead = f"{block['lead']}:\n\n" if block["lead"] else ""
         text = lead + _fence(block["body"]) if block["body"] else block[0]
-    between = "\n" if block["term"] else ""  # another may follow
+    between = "\n" if block["term"] else ""  # another definition may follow
     return indent(f"{text.strip()}\n", block["indent"]) + between
 
 
 def _may_define(block: _Match) -> bool:
-    """Whether a term stands below a blank line, or below another definition."""
+    """Return whether a term is below a blank line or another definition."""
     start = block.string.rfind("\n", 0, max(block.start() - 1, 0)) + 1
     above = block.string[start : block.start()]
     return not above.strip() or above.startswith(f"{block['indent']} ")
 
 
 def _inner(body: str) -> str:
-    """What stands in a block, itself as Markdown."""
+    """Return the content of a block as Markdown."""
     return _BLOCK.sub(_block, f"{dedent(body).strip()}\n").strip()
 
 
@@ -131,7 +131,7 @@ def _defined(term: str, definition: str) -> str:
 
 
 def _described(signature: str, description: str) -> str:
-    """A function or an option as the title of its description, which says where it ends."""
+    """Return a signature with its description as `<details>`, which mark where the description ends."""
     if not signature or not description:
         return f"`{signature}`" if signature else description
     title = f"<summary>`{signature}`</summary>"
@@ -144,7 +144,7 @@ def _directive(block: _Match) -> str:
     head, _, body = f"\n{dedent(block['body'])}".partition("\n\n")
     options = {option: value.strip() for option, value in _OPTION.findall(head)}
     head = _OPTION.sub("", head).strip("\n")
-    if name in _UNSAID:
+    if name in _WITHOUT_TEXT:
         return ""
     if name in _CODE:
         code = f"{head}\n\n{body}" if head or body else argument
@@ -156,7 +156,7 @@ def _directive(block: _Match) -> str:
 
 
 def _text_directive(name: str, argument: str, head: str, body: str) -> str:
-    """A box, a change, a title, or what describes a function or an option."""
+    """Return a box, a version change, a title, or the description of a function or an option."""
     if name in _OF_VERSIONS:
         version, _, change = argument.partition(" ")
         change = on_one_line(f"{change} {head}")
@@ -186,7 +186,7 @@ def _table(name: str, options: dict[str, str], body: str) -> str:
 
 
 def _markdown_table(header: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> str:
-    """A table below the names of its columns, which are empty where it has none."""
+    """Return a pipe table; the names of its columns are empty if it has no header."""
     width = max(map(len, rows), default=0)
     columns = [*zip_longest(*header, fillvalue="")] or [()] * width
     names = [" ".join(dict.fromkeys(filter(None, column))) for column in columns]
@@ -197,7 +197,7 @@ _CELL = re.compile(r"([*+-]| )( +)[-*+](?: +(.*))?")
 
 
 def _listed_rows(body: str) -> Iterator[list[str]]:
-    """The rows of a list of lists."""
+    """Yield the rows of a table that is written as a list of lists."""
     row: list[str] = []
     column = 0
     for line in body.strip("\n").splitlines():
@@ -222,7 +222,7 @@ def _separated_rows(text: str, options: dict[str, str]) -> Iterator[list[str]]:
 
 
 def _simple_table(table: _Match) -> str:
-    """A table whose columns are below the parts of its border."""
+    """Return a table whose columns are below the parts of its border."""
     border = table["border"]
     starts = [part.start() for part in re.finditer("=+", border)]
     lines = dedent(table["rows"]).splitlines()
@@ -241,7 +241,7 @@ def _aligned_rows(lines: Iterable[str], starts: Sequence[int]) -> list[list[str]
             rows[-1:] = [_merged_cells(above, line, starts)]
             continue
         cells = _aligned_cells(line, starts)
-        if rows and not cells[0]:  # the row goes on
+        if rows and not cells[0]:  # continues the row above
             rows[-1] = [
                 on_one_line(f"{upper} {cell}") for upper, cell in zip(rows[-1], cells, strict=True)
             ]
@@ -259,7 +259,7 @@ def _aligned_cells(line: str, starts: Sequence[int]) -> list[str]:
 
 
 def _merged_cells(line: str, marks: str, starts: Sequence[int]) -> list[str]:
-    """The cells of a line each of which spans the columns above a stretch of marks."""
+    """Return the cells of a line whose spans the marks below it show; one cell per column."""
     spans = [mark.start() for mark in re.finditer("-+", marks)]
     cells = _aligned_cells(line, spans)
     return [cells[max(bisect_right(spans, start) - 1, 0)] for start in starts]

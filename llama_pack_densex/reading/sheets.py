@@ -1,4 +1,4 @@
-"""CSV files and the sheets of Excel as records, one a row, each of which can be understood alone."""
+"""Converts CSV files and Excel sheets to records, one per row, each of which can be understood alone."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from llama_pack_densex.text.tokens import on_one_line
 
 logger = plain_logger(__name__)
 
-_MOST_MERGED = 10**6  # cells, of each of which openpyxl makes an object
+_MOST_MERGED = 10**6  # cells; openpyxl makes an object of each
 _MERGED = re.compile(rb"mergeCell\s+ref=[\"']([^\"']+)")
 _MOST_HEADER_ROWS = 6
-_SAMPLE = 10_000  # characters by which the delimiter is detected
+_SAMPLE = 10_000  # characters in which the delimiter is detected
 
 
 def read_csv(file: Path) -> Iterator[Part]:
-    """The rows of a CSV file as records."""
+    """Yield the rows of a CSV file as records."""
     text = decode_file(file).removeprefix("\ufeff")
     named = _NAMED_DELIMITER.match(text)
     if named:
@@ -64,22 +64,22 @@ def read_csv(file: Path) -> Iterator[Part]:
 
 # CSV
 
-# by Excel
+# the first line of some CSV files for Excel
 _NAMED_DELIMITER = re.compile(r'"?sep=([^\r\n])"?[,;\t ]*(?:\r\n?|\n|\Z)', re.IGNORECASE)
 
 
 def _csv_table(text: str, delimiter: str) -> list[list[str]]:
-    """The rows of a CSV file, with the escaping by which fewer cells are torn."""
+    """Return the rows of a CSV file, read with or without backslash escapes: what breaks fewer cells."""
     readings = (_read_csv(text, delimiter, has_escapes) for has_escapes in (False, True))
     _, table = min(readings, key=itemgetter(0))
     return [[*map(on_one_line, row)] for row in table]
 
 
 def _delimiter(text: str) -> str:
-    """What parts the cells of most lines."""
+    """Return the delimiter that most lines have."""
     sample = re.sub('"[^"]*"', "", text.strip()[:_SAMPLE])
     lines = sample.split("\n")
-    # in "3,50" it parts no cells where others may
+    # breaks ties: commas as in "3,50" are less likely delimiters
     outside_numbers = re.sub(r"(?<=\d),(?=\d)", "", sample)
     return max(
         ",;\t|",
@@ -88,33 +88,33 @@ def _delimiter(text: str) -> str:
 
 
 def _read_csv(text: str, delimiter: str, has_escapes: bool) -> tuple[int, list[list[str]]]:
-    """The number of torn cells of a CSV file, in which quotation marks stand where they cannot, and its rows.
+    """Return the number of broken cells of a CSV file (with misplaced quotation marks), and its rows.
 
-    Not by csv, whose cells may have 131,072 characters, more only where that is set for the whole process.
+    The module csv is not used: to raise its limit of 131,072 characters per cell would affect the whole process.
 
     Args:
-        text: The file.
-        delimiter: What parts its cells.
-        has_escapes: Whether what stands behind a backslash is text.
+        text: The text of the file.
+        delimiter: The delimiter of its cells.
+        has_escapes: Whether a backslash escapes the next character.
     """
     mark = re.escape(delimiter)
     within = r'(?:[^"\\]|\\[\s\S]|"")*' if has_escapes else '[^"]*(?:""[^"]*)*'
     pattern = re.compile(rf'("{within}"|)([^{mark}\r\n]*)({mark}|\r?\n|\r|\Z)')
-    torn = 0
+    broken = 0
     rows: list[list[str]] = [[]]
     for quoted, plain, end in pattern.findall(text):
         content = quoted[1:-1].replace('""', '"')
         if has_escapes:
             content = re.sub(r'\\(["\\])', r"\1", content)
-        torn += '"' in plain or bool(quoted and plain.strip())
+        broken += '"' in plain or bool(quoted and plain.strip())
         rows[-1].append(content + plain)
         if end != delimiter:
             rows.append([])
-    return torn, rows
+    return broken, rows
 
 
 def _count_titles(table: Sequence[Sequence[str]]) -> int:
-    """How many lines stand above the names of columns: none of them has as many cells as the rows have."""
+    """Return the number of lines above the names of columns: those before the first of the usual width."""
     sizes = [len(row) for row in table if len(row) > 1]
     if not sizes:
         return 0
@@ -126,13 +126,13 @@ def _count_titles(table: Sequence[Sequence[str]]) -> int:
 
 
 _AMOUNT = re.compile(r"\d+(?:\.\d+)?")
-_PAIR = re.compile(r"[^\W\d][:：] ?\w")  # "Phone: 4711", and not 9:00
+_PAIR = re.compile(r"[^\W\d][:：] ?\w")  # "Phone: 4711", but not 9:00
 
 
 def _has_no_names(table: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row has amounts where the others have them, or values behind colons.
+    """Return whether the first row is data: it has amounts where the other rows have them, or "name: value".
 
-    Then it names no columns. Names are figures that count on, as 1, 2, 3.
+    Consecutive numbers (1, 2, 3) are names of columns.
     """
     first, *rows = [row for row in table if any(row)] or [[]]
     rows = [row for row in rows if len(row) == len(first)]
@@ -142,7 +142,7 @@ def _has_no_names(table: Sequence[Sequence[str]]) -> bool:
 
 
 def _has_amounts(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    # of a date or a version, the beginning
+    # the first number of a date or a version
     amounts = [float(_AMOUNT.findall(text)[0]) for text in filter(is_figure, first)]
     if not amounts or _count_on(amounts):
         return False
@@ -158,7 +158,7 @@ def _count_on(numbers: Sequence[float]) -> bool:
 
 
 def read_workbook(file: Path) -> Iterator[Part]:
-    """The sheets of an Excel file as records, each below its name, with that as its page."""
+    """Yield the sheets of an Excel file as records, each below its name, which is also its page."""
     from openpyxl import load_workbook  # type: ignore[import-untyped]
 
     with ZipFile(file) as archive:
@@ -167,14 +167,14 @@ def read_workbook(file: Path) -> Iterator[Part]:
     if sum(map(_count_merged, worksheets.values())) > _MOST_MERGED:
         raise UnreadableFileError(file, "has whole columns merged: unmerge them, or save it as CSV")
     workbooks = [part for name, part in contents.items() if name.endswith("workbook.xml")]
-    counts_anew = any(map(_COUNTS_ANEW.search, workbooks))
-    marked = {name: _mark_unkept(part, counts_anew) for name, part in worksheets.items()}
-    with warnings.catch_warnings():  # of what would not be written again
+    recalculates = any(map(_RECALCULATES.search, workbooks))
+    marked = {name: _mark_uncalculated(part, recalculates) for name, part in worksheets.items()}
+    with warnings.catch_warnings():  # openpyxl warns of what it would lose when it writes the file
         warnings.simplefilter("ignore")
         book = load_workbook(packed({**contents, **marked}), data_only=True, rich_text=True)
-    _warn_of_unkept(file, book)
+    _warn_of_uncalculated(file, book)
     for sheet in book.worksheets:
-        tables = _parted(_sheet_places(sheet))
+        tables = _split_tables(_sheet_places(sheet))
         records = (_to_records(places, has_forms=True) for places in tables)
         text = "\n\n\n".join(filter(None, records))
         text = text and f"# {sheet.title}\n\n{text}"
@@ -188,14 +188,14 @@ def _count_merged(worksheet: bytes) -> int:
     return sum((right - left + 1) * (bottom - top + 1) for left, top, right, bottom in spans)
 
 
-_UNKEPT = "\ufdd4"  # stands for the value of a formula that no program has worked out
+_UNCALCULATED = "\ufdd4"  # stands for the value of a formula that has not been calculated
 _FORMULA = re.compile(rb"<(?:\w+:)?f[ />]")
-# Programs that work nothing out write no values, or zeros, and ask for this when the file is opened.
-_COUNTS_ANEW = re.compile(rb"<(?:\w+:)?calcPr [^>]*fullCalcOnLoad=[\"'](?:1|true)")
+# Programs that do not calculate write no values, or zeros, and request this for when the file is opened.
+_RECALCULATES = re.compile(rb"<(?:\w+:)?calcPr [^>]*fullCalcOnLoad=[\"'](?:1|true)")
 
 
-def _mark_unkept(worksheet: bytes, counts_anew: bool) -> bytes:
-    """The worksheet with marks for values that are missing, which openpyxl tells from no blank cell."""
+def _mark_uncalculated(worksheet: bytes, recalculates: bool) -> bytes:
+    """Mark the missing values of formulas in a worksheet; to openpyxl they are blank cells."""
     if not _FORMULA.search(worksheet):
         return worksheet
     from lxml import etree
@@ -203,32 +203,32 @@ def _mark_unkept(worksheet: bytes, counts_anew: bool) -> bytes:
     root = etree.fromstring(worksheet)
     for formula in root.iterfind(".//{*}c/{*}f"):
         cell = formula.getparent()
-        if _has_kept(cell, counts_anew):
+        if _is_calculated(cell, recalculates):
             continue
         cell.set("t", "str")
         for child in [*cell]:
             cell.remove(child)
-        etree.SubElement(cell, formula.tag[:-1] + "v").text = _UNKEPT
+        etree.SubElement(cell, formula.tag[:-1] + "v").text = _UNCALCULATED
     mended: bytes = etree.tostring(root)
     return mended
 
 
-def _has_kept(cell: Any, counts_anew: bool) -> bool:
+def _is_calculated(cell: Any, recalculates: bool) -> bool:
     value = cell.findtext("{*}v")
     if cell.get("t") == "str":
-        return value is not None  # it may be an empty text
-    return bool(value) and not (counts_anew and value in ("0", "0.0"))
+        return value is not None  # an empty text is a value
+    return bool(value) and not (recalculates and value in ("0", "0.0"))
 
 
-_MOST_NAMED = 5  # cells in a warning
+_MOST_NAMED = 5  # cells that a warning names
 
 
-def _warn_of_unkept(file: Path, book: Any) -> None:
-    """Tell of the formulas without values, and leave them out."""
+def _warn_of_uncalculated(file: Path, book: Any) -> None:
+    """Warn of formulas without values, and blank their cells."""
     names: list[str] = []
     for sheet in book.worksheets:
         for cell in sheet._cells.values():
-            if cell.value == _UNKEPT:
+            if cell.value == _UNCALCULATED:
                 cell.value = None
                 names.append(f"{sheet.title}!{cell.coordinate}")
     if not names:
@@ -242,7 +242,7 @@ def _warn_of_unkept(file: Path, book: Any) -> None:
 
 
 def _sheet_places(sheet: Any) -> Places:
-    # not by its rows and columns, since of a cell that is far away there are as many as Excel has
+    # not by rows and columns: a single cell far away makes millions of them
     cells = sorted(sheet._cells.items())
     filled = {place: cell for place, cell in cells if cell.value is not None}
     last_fills = {y: cell._style.fillId for (y, _), cell in filled.items()}
@@ -257,21 +257,21 @@ def _sheet_places(sheet: Any) -> Places:
     return places
 
 
-def _parted(places: Places) -> list[Places]:
-    """The cells of a sheet, and those of each table that stands beside others, behind an empty column."""
+def _split_tables(places: Places) -> list[Places]:
+    """Split off the tables that are beside others, after an empty column; the rest comes first."""
     rows: defaultdict[float, dict[float, Cell]] = defaultdict(dict)
     for (y, x), cell in places.items():
         rows[y][x] = cell
     beside: list[Places] = []
     for ys in _runs(rows):
-        beside += _tables_beside(_parted_by_columns({y: rows[y] for y in ys}))
-    taken = set(chain(*beside))
-    rest = {place: cell for place, cell in places.items() if place not in taken}
+        beside += _tables_beside(_split_at_empty_columns({y: rows[y] for y in ys}))
+    places_beside = set(chain(*beside))
+    rest = {place: cell for place, cell in places.items() if place not in places_beside}
     return [rest, *beside]
 
 
-def _parted_by_columns(rows: Mapping[float, Mapping[float, Cell]]) -> list[Places]:
-    """The cells of some rows, parted where a column is empty."""
+def _split_at_empty_columns(rows: Mapping[float, Mapping[float, Cell]]) -> list[Places]:
+    """Split the cells of rows at empty columns."""
     return [
         {(y, x): cells[x] for y, cells in rows.items() for x in columns if x in cells}
         for columns in _runs(set(chain(*rows.values())))
@@ -279,7 +279,7 @@ def _parted_by_columns(rows: Mapping[float, Mapping[float, Cell]]) -> list[Place
 
 
 def _tables_beside(groups: Sequence[Places]) -> Iterator[Places]:
-    """Of cells that stand beside one another those that are tables of their own."""
+    """Yield those of adjacent groups of cells that are tables of their own."""
     if len(groups) == 1 or _begins_as_form(groups):
         return
     left = groups[0]
@@ -296,12 +296,14 @@ def _begins_as_form(tables: Sequence[Places]) -> bool:
 
 
 def _runs(numbers: Collection[float]) -> list[list[float]]:
-    """Rows or columns in order, parted where one is empty."""
+    """Split the numbers of rows or columns, in order, where numbers are missing."""
     return runs(sorted(numbers), lambda run, number: number == run[-1] + 1)
 
 
 def _is_apart(left: Places, right: Places) -> bool:
-    """Whether cells are a table of their own: they have labels, and other rows or the names of the other."""
+    """Return whether cells are a table apart from the one to their left: with labels, and with other
+    rows than that one or the same names.
+    """
     rows = rows_with_text(right)
     grid = [*rows.values()]
     labels = [row[0].text for row in grid]
@@ -317,13 +319,13 @@ def _is_apart(left: Places, right: Places) -> bool:
 
 
 def _is_table(grid: Grid) -> bool:
-    """Whether there are two rows at least, of two cells each."""
+    """Return whether a grid has at least two rows and two columns."""
     return len(grid) >= 2 and all(len(row) >= 2 for row in grid)
 
 
-# Excel's formats of dates typed in Japanese: openpyxl does not know their numbers, which stand alone.
+# The numbers of Excel's formats for dates typed in Japanese, which openpyxl does not know.
 _JAPANESE_DATES = {*range(27, 37), *range(50, 59)}
-_QUOTED = re.compile(r'"[^"]*"|\\.')  # a percent sign in it multiplies nothing
+_QUOTED = re.compile(r'"[^"]*"|\\.')  # text within a format: a percent sign in it does not multiply
 
 
 def _cell_text(cell: Any) -> str:
@@ -356,17 +358,17 @@ def _value_text(cell: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         number = f"{value:.15g}" if isinstance(value, float) else str(value)
         return _with_unit(number, cell.number_format)
-    return str(value).removesuffix(" 00:00:00")  # of a date
+    return str(value).removesuffix(" 00:00:00")  # the time of a date without one
 
 
-# What a format writes around a number, and of that what is no space or colour.
+# What a format writes around a number; and its parts, of which spaces and colours are not text.
 _AROUND = r'(?:"[^"]*"|\\.|\[[^\]]*\]|[_*].|[$€£¥ ])*'
 _WITH_UNIT = re.compile(rf"({_AROUND})(?:[#0?,.]*[#0?.]|General)({_AROUND})")
 _LITERAL = re.compile(r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].|(.)')
 
 
 def _with_unit(number: str, number_format: str) -> str:
-    """A number with the currency or unit that its format gives it, but for units of thousands."""
+    """Return a number with the currency or unit of its format, unless that shows thousands."""
     match = _WITH_UNIT.fullmatch(number_format.partition(";")[0])
     if not match:
         return number
@@ -376,12 +378,12 @@ def _with_unit(number: str, number_format: str) -> str:
 
 
 def _literal_text(number_format: str) -> str:
-    """What a part of a format writes as it stands."""
+    """Return the literal text of a part of a format."""
     return "".join(filter(None, chain(*_LITERAL.findall(number_format))))
 
 
 def _hours(duration: timedelta) -> str:
-    """A duration as Excel shows it, whose hours are no days: 168:30:00."""
+    """Return a duration as Excel shows it, in hours instead of days: 168:30:00."""
     minutes, seconds = divmod(round(abs(duration).total_seconds()), 60)
     sign = "-" if duration < timedelta() else ""
     return f"{sign}{minutes // 60}:{minutes % 60:02}:{seconds:02}"
@@ -392,7 +394,7 @@ def _to_records(places: Places, has_forms: bool) -> str:
 
 
 def _stretches(places: Places) -> Iterator[Grid]:
-    """The rows between empty ones."""
+    """Yield the groups of rows between empty ones."""
     rows = rows_with_text(places)
     for stretch in _runs({y for y, _ in places}):
         yield [rows[y] for y in stretch if y in rows]
@@ -404,10 +406,10 @@ def _record_of(row: Row, names: Sequence[str]) -> str:
 
 
 def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:
-    """The rows of a sheet as records, its forms as such, its titles and notes as lines."""
+    """Yield the rows of a sheet as records, its forms as forms, its titles and notes as lines."""
     widest = max([2, *map(_width, chain(*stretches))])
     names: list[str] = []
-    unread = ""  # names below which there has been no row
+    unread = ""  # names without a row below them so far
     for rows in stretches:
         if has_forms:
             records, rows = take_form(rows)
@@ -430,10 +432,10 @@ def _blocks(stretches: Sequence[Grid], has_forms: bool) -> Iterator[str]:
 
 
 def _find_names(rows: Grid, widest: int, has_names: bool) -> int:
-    """The place of the first row of names, or that after the last row.
+    """Return the index of the first row of names, or the number of rows if there is none.
 
-    It is the first row that is wide enough. Where there are names already, only the first row below an empty
-    one can have new ones: if it has groups of columns, or no figures above some.
+    It is the first row that is wide enough. If there are names already, only the first row after an empty one
+    can have new ones: if it has groups of columns, or no figures although the row below has some.
     """
     for number, row in enumerate(rows):
         if has_names and not _is_line(row):
@@ -447,7 +449,7 @@ def _find_names(rows: Grid, widest: int, has_names: bool) -> int:
 
 
 def _are_values(rows: Grid) -> bool:
-    """Whether even the first row has values, and no names of columns."""
+    """Return whether the first row already has values, not names of columns."""
     if all(cell.is_name for cell in cells_of(rows[0])):
         return False
     return _has_no_names([[cell.text for cell in row] for row in rows])

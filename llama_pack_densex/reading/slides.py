@@ -1,4 +1,4 @@
-"""Slides as Markdown, by way of HTML. Needs the package python-pptx."""
+"""Converts slides to Markdown, by way of HTML. Needs the package python-pptx."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from llama_pack_densex.reading.html import html_to_text
 
 
 def read_slides(file: Path) -> Iterator[Part]:
-    """The text of each slide with its notes, with the presentation's title."""
+    """Yield the text of each slide and its notes, with the presentation's title."""
     show = Presentation(str(file))
     title = titled(show.core_properties.title)
     for number, slide in enumerate(show.slides, 1):
@@ -29,7 +29,7 @@ def read_slides(file: Path) -> Iterator[Part]:
 
 
 def _choose_alternatives(slide: Any) -> None:
-    """Put alternatives where python-pptx reads them: boxes with equations, which others have as pictures."""
+    """Unwrap the alternative with text, for python-pptx: a box with equations, not pictures of them."""
     for alternatives in [*slide.iter("{*}AlternateContent")]:
         for part in max(alternatives, key=_has_text, default=()):
             alternatives.addprevious(part)
@@ -45,11 +45,11 @@ _TITLES = ("TITLE", "CENTER_TITLE", "VERTICAL_TITLE")
 
 
 def _shapes_html(shapes: Iterable[Any], has_items: bool) -> str:
-    """The text and the tables of shapes in the order that they are read in, without what is on each slide.
+    """Return the text and tables of shapes in reading order, without what is repeated on each slide.
 
     Args:
         shapes: The shapes.
-        has_items: Whether the layout may make items of paragraphs.
+        has_items: Whether the layout may make list items of paragraphs.
     """
     titles = ""
     boxes: _Boxes = []
@@ -78,7 +78,7 @@ def _shape_html(shape: Any, kind: str, has_items: bool) -> str:
 
 @dataclass(frozen=True)
 class _Box:
-    """What a shape says, and where it stands, in EMU."""
+    """The HTML of a shape, and its position in EMU."""
 
     html: str
     left: int
@@ -101,15 +101,15 @@ def _box(shape: Any, html: str) -> _Box:
 
 _ROWS = ("top", "bottom")
 _COLUMNS = ("left", "right")
-# EMU (a tenth of an inch) that boxes may overlap which are beside or below one another
+# EMU (a tenth of an inch) by which adjacent boxes may overlap
 _OVERLAP = 91440
 
 
-_MOST_DIVIDED = 200  # boxes: each may be a division of its own, within the one before
+_MOST_DIVIDED = 200  # boxes; the depth of recursion, if each is divided from the rest
 
 
 def _reading_order(boxes: _Boxes) -> _Boxes:
-    """Divide boxes where rows or columns lie furthest apart, and what is between these again."""
+    """Return boxes in reading order: divided at the widest gaps between rows or columns, recursively."""
     if len(boxes) < 2:
         return boxes
     row_gap = max(_gaps(boxes, _ROWS))
@@ -126,7 +126,7 @@ def _reading_order(boxes: _Boxes) -> _Boxes:
 
 
 def _gaps(boxes: _Boxes, sides: tuple[str, str]) -> Iterator[int]:
-    """How far each box, from the top or left, is from those before it; negative where it overlaps them."""
+    """Yield the gap before each box, from the top or left; negative if it overlaps those before it."""
     start = attrgetter(sides[0])
     end = attrgetter(sides[1])
     first, *following = sorted(boxes, key=start)
@@ -137,7 +137,7 @@ def _gaps(boxes: _Boxes, sides: tuple[str, str]) -> Iterator[int]:
 
 
 def _divide(boxes: _Boxes, sides: tuple[str, str], least: int) -> list[_Boxes]:
-    """The boxes between gaps that are at least so wide."""
+    """Return the groups of boxes between gaps of at least this width."""
     first, *following = sorted(boxes, key=attrgetter(sides[0]))
     groups = [[first]]
     for box, gap in zip(following, _gaps(boxes, sides), strict=True):
@@ -148,7 +148,7 @@ def _divide(boxes: _Boxes, sides: tuple[str, str], least: int) -> list[_Boxes]:
 
 
 def _are_labelled_rows(boxes: _Boxes, row_gap: int, column_gap: int) -> bool:
-    """Whether narrow boxes stand before wide ones, as years and names do before what is said of them."""
+    """Return whether narrow boxes are labels of the wide ones beside them, such as years or names."""
     columns = _divide(boxes, _COLUMNS, column_gap)
     if row_gap < -_OVERLAP or len(columns) != 2:
         return False
@@ -161,14 +161,14 @@ def _width(column: _Boxes) -> int:
 
 
 def _has_items(shape: Any, kind: str) -> bool:
-    """Whether the layout makes items of a shape's paragraphs."""
+    """Return whether the layout makes list items of a shape's paragraphs."""
     if kind not in ("BODY", "OBJECT") or shape._base_placeholder is None:
         return False
     return not shape._base_placeholder.element.findall(".//{*}lvl1pPr/{*}buNone")
 
 
 def _paragraphs_html(frame: Any, has_items: bool) -> Iterator[str]:
-    """The paragraphs of a text, with items in lists within lists."""
+    """Yield the HTML of a text's paragraphs, with list items in nested lists."""
     lists: list[str] = []
     for paragraph in frame.paragraphs:
         kind = _list_kind(paragraph, has_items)
@@ -186,7 +186,7 @@ _KINDS = {"buNone": "", "buAutoNum": "ol", "buChar": "ul", "buBlip": "ul"}
 
 
 def _list_kind(paragraph: Any, has_items: bool) -> str:
-    """The kind of list that a paragraph is an item of; empty for none."""
+    """Return the tag of the list that a paragraph is an item of; empty if it is not an item."""
     if not paragraph.text.strip():
         return ""
     for mark in paragraph._p.iterfind("{*}pPr/*"):
@@ -196,7 +196,7 @@ def _list_kind(paragraph: Any, has_items: bool) -> str:
 
 
 def _start(paragraph: Any) -> str:
-    """The number of the first item of a list, which may go on from another slide."""
+    """Return the number of a list's first item; the list may continue one on another slide."""
     mark = paragraph._p.find("{*}pPr/{*}buAutoNum")
     return "1" if mark is None else str(mark.get("startAt", "1"))
 
@@ -224,7 +224,7 @@ def _run_html(run: Any) -> str:
 
 
 def _formula_text(element: Any) -> str:
-    """What an element of an equation says, so that powers and fractions can still be told."""
+    """Return the text of an equation's element, with signs for powers and fractions."""
     signs = {"sup": "^", "den": "/", "t": element.text or ""}
     return signs.get(_name(element), "")
 

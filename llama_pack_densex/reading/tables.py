@@ -1,4 +1,4 @@
-"""Tables of every kind of file as one grid, and the grid as Markdown: pipe tables, records, and lines."""
+"""The grid that represents tables of all file formats, and its Markdown: pipe tables, records, and lines."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TypeVar
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A cell of a table, which is equal to itself alone.
+    """A cell of a table. Cells are compared by identity.
 
     Args:
-        text: What it says, in one line.
-        is_name: Whether it is marked as the name of a column or row, as header cells and bold ones are.
+        text: Its text, on one line.
+        is_name: Whether its format marks it as the name of a column or row: a header cell, or in bold.
     """
 
     text: str = ""
@@ -24,10 +24,10 @@ class Cell:
 
 Row = list[Cell]
 Grid = list[Row]
-"""Rows of equal length; a merged cell stands in each place that it spans."""
+"""Rows of equal length; a merged cell is repeated in each place that it spans."""
 
 Places = dict[tuple[float, float], Cell]
-"""Cells by row and column; a merged cell comes first where it begins."""
+"""Cells by row and column; the first place of a merged cell is where it begins."""
 
 _Item = TypeVar("_Item")
 
@@ -35,18 +35,18 @@ _Item = TypeVar("_Item")
 def runs(
     items: Iterable[_Item], goes_on: Callable[[list[_Item], _Item], bool]
 ) -> list[list[_Item]]:
-    """Items in order, parted where one does not go on with the run before it."""
-    parted: list[list[_Item]] = []
+    """Split items, in order, before each one that does not continue the run before it."""
+    split: list[list[_Item]] = []
     for item in items:
-        if parted and goes_on(parted[-1], item):
-            parted[-1].append(item)
+        if split and goes_on(split[-1], item):
+            split[-1].append(item)
         else:
-            parted.append([item])
-    return parted
+            split.append([item])
+    return split
 
 
 def lay_out(rows: Iterable[Iterable[tuple[Cell, int, int]]]) -> Grid:
-    """Lay cells out in a grid as HTML does; each comes with the numbers of rows and columns that it spans."""
+    """Lay cells out in a grid, as HTML does; each comes with the number of rows and columns that it spans."""
     places: Places = {}
     for y, row in enumerate(rows):
         x = 0
@@ -59,7 +59,7 @@ def lay_out(rows: Iterable[Iterable[tuple[Cell, int, int]]]) -> Grid:
 
 
 def rows_with_text(places: Places) -> dict[float, Row]:
-    """The rows in which a text begins, by their numbers, without the columns in which none does."""
+    """Return the rows in which a cell with text begins, by number, without columns in which none does."""
     starts = {cell: place for place, cell in reversed(places.items()) if cell.text}
     rows = sorted({y for y, _ in starts.values()})
     columns = sorted({x for _, x in starts.values()})
@@ -68,12 +68,12 @@ def rows_with_text(places: Places) -> dict[float, Row]:
 
 
 def cells_of(row: Row) -> list[Cell]:
-    """The cells of a row that say something, merged ones once."""
+    """Return the cells of a row that have text, merged ones once."""
     return [cell for cell in dict.fromkeys(row) if cell.text]
 
 
 def row_texts(row: Row) -> list[str]:
-    """What a row says in each column. A merged cell is repeated, but not one that begins the row: a label."""
+    """Return a row's text in each column. Merged cells are repeated, except a label that begins the row."""
     label, *values = row
     return [label.text, *("" if cell is label else cell.text for cell in values)]
 
@@ -82,9 +82,9 @@ def row_texts(row: Row) -> list[str]:
 
 
 def to_markdown(grid: Grid) -> str:
-    """A table as Markdown: its form, if it begins with one, then its rows below the names of their columns.
+    """Return a table as Markdown: first the form that it begins with, if any, then rows below column names.
 
-    What is merged over the whole width is a line of its own, below which the names are repeated.
+    A cell that is merged across the whole width becomes a line of its own; below it the names are repeated.
     """
     blocks, grid = take_form(grid)
     table = list(filterfalse(_is_line, grid))
@@ -104,12 +104,12 @@ def _is_line(row: Row) -> bool:
 
 
 def record(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names beside values, as a table whose header is empty."""
+    """Return names and their values as a pipe table with an empty header."""
     return pipe_table(["", ""], pairs)
 
 
 def pipe_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table as Markdown."""
+    """Return a pipe table."""
     lines = [names, ["---"] * len(names), *rows]
     escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in escaped)
@@ -129,16 +129,16 @@ _UNIT = re.compile(
 
 
 def is_figure(text: str) -> bool:
-    """Whether a cell is a number, perhaps with a unit, and not a year, which names columns."""
+    """Return whether a text is a number, perhaps with a unit, but not a year, which may name a column."""
     return bool(_FIGURE.fullmatch(text)) and not _YEAR.fullmatch(text)
 
 
 def read_header(grid: Grid, least: int = 0) -> tuple[list[str], int]:
-    """The names of the columns, each behind those of the groups it is in, and the number of rows they take.
+    """Return the names of columns (each after those of its groups) and how many rows they take up.
 
     Args:
-        grid: The table, which begins with them if it has any.
-        least: How many of the first rows are sure to be names.
+        grid: The table, which begins with the names if it has any.
+        least: How many of the first rows are known to be names.
     """
     marked = len(list(takewhile(_is_marked, grid)))
     if marked == len(grid):
@@ -165,7 +165,7 @@ def _has_figures(row: Row) -> bool:
 
 
 def _with_groups(row: Row, below: Row) -> Row:
-    """A row in which names that stand above several columns each are merged over them."""
+    """Return a row with its names extended to the right, if each of them is above several columns."""
     merged = [*row]
     named = [x for x, cell in enumerate(below) if cell.text]
     for x in named:
@@ -176,24 +176,24 @@ def _with_groups(row: Row, below: Row) -> Row:
 
 
 def _goes_on(upper: Row, row: Row, below: Grid) -> bool:
-    """Whether a row names the columns of which the row above has merged the names, or gives their units."""
+    """Return whether a row names the columns below merged names of the row above, or gives their units."""
     added = [cell.text for cell in cells_of(row) if cell not in upper]
     if all(map(_UNIT.fullmatch, added)):
         return bool(added)
     if _has_figures(row) or (_is_marked(upper) and not any(map(_has_figures, below))):
         return False
-    return any(_is_parted(x, upper, row) for x in range(1, len(row)))
+    return any(_is_divided(x, upper, row) for x in range(1, len(row)))
 
 
-def _is_parted(x: int, upper: Row, row: Row) -> bool:
-    """Whether a column and the one before it have one name in the upper row, and two in the lower one."""
+def _is_divided(x: int, upper: Row, row: Row) -> bool:
+    """Return whether two adjacent columns share a name in the upper row, but not in the lower one."""
     is_in_group = upper[x] is upper[x - 1] and upper[x].text != ""
     return is_in_group and row[x] is not row[x - 1]
 
 
 # Forms: names beside values, perhaps several in a row
 
-_LARGEST_FORM = 40  # rows: what is longer is a table, which may be cut
+_LARGEST_FORM = 40  # rows; a longer one is a table, which may be split between passages
 _LABEL = re.compile(
     r"(?:[おご])?(?:氏名|名前|名称|フリガナ|ふりがな|申請[者日]|所属|部[署門]|役職|職種|住所|所在地|郵便番号|電話(?:番号)?|連絡先|"
     r"メール(?:アドレス)?|生年月日|年齢|性別|国籍|期[間日]|日[付時程]|場所|会場|目的|件名|用件|内容|行き?先|出張先|訪問先|担当者?|"
@@ -212,7 +212,7 @@ _LABEL = re.compile(
 
 
 def take_form(grid: Grid) -> tuple[list[str], Grid]:
-    """The records and lines of the form that a grid begins with, if it does, and the rows below it."""
+    """Return the records and lines of the form at the beginning of a grid (if any), and the rows below it."""
     for size in range(min(len(grid), _LARGEST_FORM), 0, -1):
         if _is_form(grid[:size], is_whole=size == len(grid)):
             return list(_form_blocks(grid[:size])), grid[size:]
@@ -242,7 +242,7 @@ def _pairs(cells: Sequence[Cell]) -> list[_Pair]:
 
 
 def _is_form(grid: Grid, is_whole: bool) -> bool:
-    """Whether names stand beside values, not above them, as the names tell, or the shape of a whole table."""
+    """Return whether names are beside values, not above them; by the names, or the shape of a whole table."""
     rows = [row for row in grid if len(cells_of(row)) > 1]
     pairs = [_pairs(cells_of(row)) for row in rows]
     if not any(value for _, value in chain(*pairs[:1])):
@@ -259,7 +259,7 @@ def _is_labelled(pair: _Pair) -> bool:
 
 
 def _is_shaped_as_form(rows: Grid, pairs: Sequence[Sequence[_Pair]]) -> bool:
-    """Whether a value is merged over the names above it, or figures and texts are below one another."""
+    """Return whether a row ends in a merged value, or a column of values mixes figures and texts."""
     names, values = zip(*chain(*pairs), strict=True)
     if not all(values) or any(is_figure(name.text) for name in names):
         return False

@@ -1,4 +1,4 @@
-"""Word files as Markdown, by way of HTML. Needs the packages mammoth and lxml."""
+"""Converts Word files to Markdown, by way of HTML. Needs the packages mammoth and lxml."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lxml import etree
 from llama_pack_densex.reading.files import Part, packed, titled
 from llama_pack_densex.reading.html import LABELLED, html_to_text
 
-# What Mammoth does not know: headings, tables of contents, which are left out, lists within lists by their
-# styles, and breaks within a line.
+# What Mammoth does not handle by itself: titles, tables of contents (which are left out), lists that styles
+# nest, and breaks.
 _STYLES = """
 p[style-name='Title'] => h1:fresh
 p[style-name^='toc '] => !
@@ -30,17 +30,17 @@ p[style-name='List Number 3'] => ul|ol > li > ul|ol > li > ol > li:fresh
 br[type='page'] => br
 br[type='column'] => br
 """
-# Readings above kanji, and the marks of elements that Mammoth would leave out together with the text in them.
+# Furigana above kanji, and the tags of elements that Mammoth would leave out together with their text.
 _UNKNOWN = re.compile(
     rb"(?s)<w:rt>(?:(?!<w:rt>).)*?</w:rt>|"
     rb"</?(?:w:(?:ruby|rubyBase|fldSimple|bdo|dir)\b|m:)[^>]*>",
 )
-# The marks of notes, and those of links, which tell menus in a page of the web.
+# Note marks, and the tags of links, by which html_to_text would take lists of links for menus.
 _NOTE_OR_LINK = re.compile(r'<a href="#(?:foot|end)note-[^>]*>[^<]*</a>|</?a\b[^>]*>')
 _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _STRICT_W = b"http://purl.oclc.org/ooxml/wordprocessingml/main"
 _RUN = "<w:r><w:t>%s</w:t></w:r>"
-_NUMBER = "\ufdd4"  # around the number of an item or heading, which Mammoth does not read
+_NUMBER = "\ufdd4"  # around the number of an item or heading, since Mammoth does not read these
 _NUMBERED_ITEM = re.compile(f"<li>((?:<[^>]*>)*){_NUMBER}([^{_NUMBER}]*){_NUMBER}")
 _DOCUMENT = "word/document.xml"
 _WITH_TEXT = re.compile(r"word/(?:document|footnotes|endnotes|header\d*|footer\d*)\.xml")
@@ -48,7 +48,7 @@ _RELATIONSHIPS = "word/_rels/document.xml.rels"
 
 
 def read_word(file: Path) -> Iterator[Part]:
-    """The text of a Word document between its headers and footers, its notes at its end, and its title."""
+    """Yield the text of a Word document between its headers and footers, with its notes at the end."""
     with ZipFile(file) as archive:
         names = [name for name in archive.namelist() if name.endswith((".xml", ".rels"))]
         parts = {name: _mended(archive.read(name)) for name in names}
@@ -70,19 +70,19 @@ def read_word(file: Path) -> Iterator[Part]:
     mended = packed(parts)
     html = mammoth.convert_to_html(mended, style_map=_STYLES, convert_image=lambda image: []).value
     html = _NUMBERED_ITEM.sub(_item_html, _NOTE_OR_LINK.sub("", html))
-    html = html.replace("<input ", "<input disabled ")  # boxes that are no part of a page's menus
+    html = html.replace("<input ", "<input disabled ")  # disabled, so that html_to_text keeps them
     _, text = html_to_text(re.sub(f"{_NUMBER}(.*?){_NUMBER}", r"\1 ", html))
     title = _parsed(parts, "docProps/core.xml").findtext("{*}title") or ""
     yield Part(text, titled(title))
 
 
 def _mended(part: bytes) -> bytes:
-    """Markup that Mammoth reads in place of some that it does not."""
+    """Replace markup that Mammoth does not read by markup that it does."""
     part = part.replace(_STRICT_W, _W.encode()).replace(b"<w:dstrike", b"<w:strike")
-    # equations as text, in which powers and fractions can still be told
+    # write equations as text, in which powers and fractions are recognisable
     for tag, sign in ((b"<m:sup>", "^"), (b"<m:den>", "/")):
         part = part.replace(tag, (_RUN % sign).encode())
-    # the gaps within a header, and an older break
+    # tabs within a header, and an older form of line breaks
     part = part.replace(b"<w:ptab ", b"<w:tab ").replace(b"<w:cr/>", b"<w:br/>")
     return _UNKNOWN.sub(b"", re.sub(rb"<(/?)m:([rt])(?=[ >])", rb"<\1w:\2", part))
 
@@ -92,7 +92,7 @@ def _parsed(parts: dict[str, bytes], name: str) -> Any:
 
 
 def _choose_alternatives(root: Any) -> None:
-    """Of alternatives, keep the one that Mammoth reads, the last, or the first where only that has text."""
+    """Keep one alternative: the fallback, which Mammoth reads, or the first choice if only that has text."""
     for alternatives in [*root.iter("{*}AlternateContent")]:
         choice = alternatives.find("{*}Choice")
         fallback = alternatives.find("{*}Fallback")
@@ -106,12 +106,12 @@ def _choose_alternatives(root: Any) -> None:
 
 
 def _text(element: Any) -> str:
-    """What is written in an element, without spaces."""
+    """Return the text of an element without white space."""
     return "".join("".join(element.itertext("{*}t")).split())
 
 
 def _inherited(styles: _Styles, id_: str, path: str) -> Any:
-    """A setting of a style, or of the nearest of those that it is based on; None where none has it."""
+    """Return a setting of a style, or of the nearest style that it is based on; None if there is none."""
     unseen = {**styles}
     style = unseen.pop(id_, None)
     while style is not None:
@@ -123,14 +123,14 @@ def _inherited(styles: _Styles, id_: str, path: str) -> Any:
 
 
 _Styles = Mapping[str, Any]
-"""The styles of a document by their ids."""
+"""The styles of a document, by id."""
 
 _VANISH = "{*}rPr/{*}vanish"
-_OF_FIELDS = ("rPr", "fldChar", "instrText")  # parts of runs that say nothing
+_OF_FIELDS = ("rPr", "fldChar", "instrText")  # parts of runs that are no text
 
 
 def _leave_out_hidden(root: Any, hidden_styles: set[str]) -> None:
-    """Leave out the text that Word does not show, and the rows and paragraphs that are hidden as a whole."""
+    """Remove text that Word does not show, and rows and paragraphs that are hidden as a whole."""
     for row in [*root.iter("{*}tr")]:
         if _is_on(row.find("{*}trPr/{*}hidden")):
             row.getparent().remove(row)
@@ -153,7 +153,7 @@ def _empty(run: Any) -> None:
 
 
 def _is_hidden(element: Any, style: str, hidden_styles: set[str], otherwise: bool) -> bool:
-    """Whether a run, or the end of a paragraph, is hidden by itself, by its style or by what it is in."""
+    """Return whether a run, or the end of a paragraph, is hidden: by itself, its style, or `otherwise`."""
     vanish = element.find(_VANISH)
     if vanish is not None:
         return _is_on(vanish)
@@ -161,7 +161,7 @@ def _is_hidden(element: Any, style: str, hidden_styles: set[str], otherwise: boo
 
 
 def _leave_out_prompts(root: Any) -> None:
-    """Leave out what stands in fields that nobody has filled in, as "Click here to enter text."."""
+    """Remove the prompts of fields that are not filled in, such as "Click here to enter text."."""
     for control in root.iter("{*}sdt"):
         if _is_on(control.find("{*}sdtPr/{*}showingPlcHdr")):
             for run in control.iterfind("{*}sdtContent//{*}r"):
@@ -172,7 +172,7 @@ _SHAPES = ("{*}drawing", "{*}pict")
 
 
 def _unwrap_boxes(root: Any) -> None:
-    """Put text boxes, but not the shapes that they are in, where Mammoth reads them."""
+    """Reduce shapes to their text boxes, so that Mammoth reads these."""
     for shape in [*root.iter(*_SHAPES)]:
         boxes = [
             box
@@ -186,7 +186,7 @@ def _unwrap_boxes(root: Any) -> None:
         shape.extend(boxes)
 
 
-# Numbers that are no digits: (b), iv., 第二章, ②, ウ.
+# Numbers other than digits: (b), iv., 第二章, ②, ウ.
 _KANJI = "一二三四五六七八九"
 _SIGNS = {
     "lowerLetter": "abcdefghijklmnopqrstuvwxyz",
@@ -207,7 +207,7 @@ _AROUND_NUMBER = " .)(．）（、:"
 
 
 def _item_html(match: re.Match[str]) -> str:
-    """The beginning of an item with its number: as Markdown writes it, or as text where that cannot."""
+    """Return the beginning of an item with its number: as Markdown has it, or as text if it cannot."""
     marks, number = match.groups()
     digits = number.strip(_AROUND_NUMBER)
     if digits.isdecimal():
@@ -216,7 +216,7 @@ def _item_html(match: re.Match[str]) -> str:
 
 
 def _written(number: int, kind: str) -> str:
-    """A number as a list of this kind has it."""
+    """Return a number in the format of a kind of list."""
     is_upper = kind.startswith("upper")
     kind = kind.replace("upper", "lower")
     signs = _SIGNS.get(_SAME_SIGNS.get(kind, kind), "")
@@ -229,9 +229,9 @@ _IN_DEFINITION = "w:abstractNum[@w:abstractNumId=$id]/w:lvl[@w:ilvl=$level]"
 
 
 def _number_items(document: Any, numbering: Any, styles: _Styles) -> None:
-    """Put the numbers of items and headings before their texts, in marks.
+    """Insert the numbers of items and headings before their texts, between marks.
 
-    They count as in Word: the items of lists of one definition go on, wherever they stand.
+    They are counted as in Word: the numbers of lists with one definition continue, wherever the lists are.
     """
     counts: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for paragraph in document.iter(f"{{{_W}}}p"):
@@ -252,16 +252,16 @@ def _number_items(document: Any, numbering: Any, styles: _Styles) -> None:
         number = _number_shown(numbering, definition, levels, level)
         run = etree.Element(f"{{{_W}}}r")
         etree.SubElement(run, f"{{{_W}}}t").text = f"{_NUMBER}{number}{_NUMBER}"
-        paragraph.insert(1, run)  # behind its properties
+        paragraph.insert(1, run)  # after its properties
 
 
 def _number_shown(numbering: Any, definition: str, counts: Mapping[str, int], level: str) -> str:
-    """A number as Word shows it, with those of the levels above: 2.1, (b), 第3条.
+    """Return a number as Word shows it, with those of the levels above: 2.1, (b), 第3条.
 
     Args:
         numbering: The definitions of lists.
-        definition: That of the list.
-        counts: How many items there are by now, by their level.
+        definition: The id of the list's definition.
+        counts: The number of items so far, by level.
         level: The level of the number.
     """
     depth = int(level) + 1
@@ -270,7 +270,7 @@ def _number_shown(numbering: Any, definition: str, counts: Mapping[str, int], le
     for upper in map(str, range(depth)):
         kind = _value(numbering, f"{_IN_DEFINITION}/w:numFmt", id=definition, level=upper)
         number = number.replace(f"%{int(upper) + 1}", _written(counts.get(upper, 1), kind))
-    # of "Article II." the sentence would end
+    # a sentence would end after "Article II."
     return number.removesuffix(".") if " " in number else number
 
 
@@ -280,7 +280,7 @@ _OUTLINE_LEVEL = "{*}pPr/{*}outlineLvl"
 
 
 def _mark_headings(document: Any, styles: _Styles) -> None:
-    """Give short paragraphs of an outline, but for cells, the styles that Mammoth takes for headings'."""
+    """Give short paragraphs with an outline level, except in tables, heading styles that Mammoth reads."""
     in_tables = {*document.iterfind(".//{*}tbl//{*}p")}
     for paragraph in {*document.iter(f"{{{_W}}}p")} - in_tables:
         level = _outline_level(paragraph, styles)
@@ -296,14 +296,14 @@ def _mark_headings(document: Any, styles: _Styles) -> None:
 
 
 def _outline_level(paragraph: Any, styles: _Styles) -> str:
-    """The level of a paragraph in its document's outline, by itself or by its style; empty for none."""
+    """Return the outline level of a paragraph, its own or that of its style; empty if there is none."""
     level = paragraph.find(_OUTLINE_LEVEL)
     if level is None:
         level = _inherited(styles, _value(paragraph, "w:pPr/w:pStyle"), _OUTLINE_LEVEL)
     return "" if level is None else _attribute(level, "val")
 
 
-# Without spaces. Codes and dates, as C-12 and 2024-05-01, are none.
+# Matched without spaces. Codes and dates (C-12, 2024-05-01) are no page numbers.
 _PAGE_NUMBER = re.compile(
     r"(?i)[-–—(\[]*(?:全\d{1,4}(?:ページ|頁)(?:中|[:/])?)?(?:pages?|pg\.?|p\.?|seite|página|ページ|頁|第)?[|:]?"
     r"(?:\d{1,4}|[ivx]+)(?:ページ|頁|p)?"
@@ -312,7 +312,7 @@ _PAGE_NUMBER = re.compile(
 
 
 def _put_in_margins(document: Any, parts: dict[str, bytes]) -> None:
-    """Put what headers say before the text, and what footers say behind it, once each."""
+    """Insert the content of headers before the text, and that of footers after it, each once."""
     body = document.find("{*}body")
     targets = {
         relation.get("Id"): relation.get("Target") for relation in _parsed(parts, _RELATIONSHIPS)
@@ -341,12 +341,12 @@ def _is_on(setting: Any) -> bool:
 
 
 def _attribute(element: Any, name: str) -> str:
-    """The value of an attribute of any namespace; empty where there is none."""
+    """Return the value of an attribute in any namespace; empty if there is none."""
     return str(element.xpath("string(@*[local-name() = $name])", name=name))
 
 
 def _without_links(block: Any) -> Any:
-    """A part of a header or footer without ids of links and pictures, which the document does not have."""
+    """Remove ids of links and pictures, which the document lacks, from a part of a header or footer."""
     for element in block.iter("*"):
         for name in [*element.attrib]:
             if (etree.QName(name).namespace or "").endswith("/relationships"):
@@ -355,11 +355,11 @@ def _without_links(block: Any) -> Any:
 
 
 def _list_value(paragraph: Any, style: Any, name: str) -> str:
-    """What a paragraph says about the list that it is in, or else its style."""
+    """Return a setting of the list that a paragraph is in, by the paragraph itself or by its style."""
     path = f"w:pPr/w:numPr/w:{name}"
     return _value(paragraph, path) or _value(style, path)
 
 
 def _value(element: Any, path: str, **names: str) -> str:
-    """The value of an element below another one; empty where there is none."""
+    """Return the value of an element below another one; empty if there is none."""
     return str(element.xpath(f"string({path}/@w:val)", namespaces={"w": _W}, **names))
