@@ -122,7 +122,7 @@ def html_to_text(html: str) -> tuple[str, str]:
 
 
 def _flatten_deepest(soup: Tag) -> None:
-    """Replace tags that are too deep by their text."""
+    """Replace tags that are too deep with their text."""
     depths = {id(soup): 0}
     deepest: list[Tag] = []
     for tag in soup.find_all(True):

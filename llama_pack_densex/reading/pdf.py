@@ -245,7 +245,7 @@ def _in_reading_order(layout: _Layout, characters: Sequence[str], lines_of_table
 _STRAIGHT = 1.5  # points
 _SHORT = 6.0  # points; shorter lines are marks on a scale
 _LONGEST_NAME = 100  # of a font, in bytes
-_MOST_PATHS = 2_000  # of a page; one with more is a drawing
+_MOST_PATHS = 2_000  # per page; a page with more is a drawing
 _MOST_SEGMENTS = 200  # of a path
 _FONT_FOR_CODE = re.compile(rb"(?i)mono|cour|consol|typewriter|code|cmtt|[a-z]tt\d")
 
@@ -302,9 +302,9 @@ def _edges(path: Any) -> Iterator[tuple[_Point, _Point]]:
         start = point
 
 
-# Running heads and feet
+# Running headers and footers
 
-_RUNNING = 2  # most lines of a running head or foot
+_RUNNING = 2  # the most lines of a running header or footer
 _NEAR = 4  # pages before and after that are compared
 _LEAST_SAME = 3  # of these pages have to have the same line
 _DIGITS = re.compile(r"\d{1,5}")
@@ -315,7 +315,7 @@ _LABEL = re.compile(
 
 
 def _without_running_lines(texts: Iterable[str]) -> list[str]:
-    """Remove running heads and feet, which recur on nearby pages; those with letters stay on the first page.
+    """Remove headers and footers, which recur on nearby pages; those with letters stay on the first page.
 
     Titles that are numbered like pages ("Question 2") stay, unless their text is a line by itself somewhere,
     as a document's title is.

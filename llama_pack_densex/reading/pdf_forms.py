@@ -122,7 +122,7 @@ def with_fields(text: str, boxes: Boxes, fields: Sequence[Field]) -> list[Charac
     insertions = [(*_insertion(field, lines, len(text)), field.box) for field in fields]
     in_order = sorted(insertions, key=itemgetter(0))
     for place, value, box in reversed(in_order):
-        characters[place:place] = _written(value, box)
+        characters[place:place] = _value_characters(value, box)
     return characters
 
 
@@ -140,7 +140,7 @@ def _insertion(field: Field, lines: Lines, end: int) -> tuple[int, str]:
     return end, f"\n{name}{field.value}"
 
 
-def _written(value: str, box: Box) -> Iterator[Character]:
+def _value_characters(value: str, box: Box) -> Iterator[Character]:
     """Yield the characters of a value, side by side in a box."""
     width = min(box.width / len(value), box.size)
     for number, sign in enumerate(value):

@@ -51,7 +51,7 @@ def without_readings(lines: Lines) -> list[Line]:
 
 _Columns = list[list[Line]]
 
-_MOST_LINES = 1_000  # of a page; one with more is a drawing
+_MOST_LINES = 1_000  # per page; a page with more is a drawing
 _LEAST_LINES = 2  # of a column
 _LEAST_LINES_IN_ALL = 5
 _NARROWEST = 6.0  # times the size of characters; a narrower column holds figures or notes

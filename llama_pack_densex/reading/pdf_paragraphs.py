@@ -21,20 +21,20 @@ from llama_pack_densex.text.tokens import on_one_line
 _LINE = re.compile(
     r"[^\s\x02\ufffe](?:[^\r\n\x02\ufffe]*[^\s\x02\ufffe])?(?:[^\S\r\n]*[\x02\ufffe])?"
 )
-_MOST_LINES = 500  # of a page; one with more is a drawing or a table
+_MOST_LINES = 500  # per page; a page with more is a drawing or a table
 # The following lengths are in heights of a line's characters.
-_NARROWEST = 14.0  # least length of a full line
-_AT_MARGIN = 3.0  # most distance between the ends of lines that show where the margin is
-_INDENT = 0.4  # least indentation of a paragraph's first line
-_HANGING = 4.0  # most indentation of a list item's lines after its marker
+_NARROWEST = 14.0  # minimum width of a full line
+_AT_MARGIN = 3.0  # maximum distance between the ends of lines that mark the margin
+_INDENT = 0.4  # minimum indentation of a paragraph's first line
+_HANGING = 4.0  # maximum indentation of a list item's lines below its marker
 _KEPT_TOGETHER = 2.0  # letters; this much room may be left so that no line begins with "。" or "ー"
 _SPACE = 0.3
-_WIDEST_STEP = 2.2  # most distance from one line of a paragraph to the next
-_SAME = 1.2  # most ratio between sizes that count as equal, since fonts differ
+_WIDEST_STEP = 2.2  # maximum distance from one line of a paragraph to the next
+_SAME = 1.2  # maximum ratio of sizes that count as equal, since fonts differ
 _USUAL_LETTER = 0.45  # the width of a letter, or of half a wide one
 # times the usual width per letter; such a line has gaps, as the row of a table has
 _WIDE_GAPS = 1.4
-_LEAST_SHARE = 0.12  # least share of lines that reach the margin
+_LEAST_SHARE = 0.12  # minimum share of lines that reach the margin
 _DASHES = "–—"
 _MARKUP_OR_SECTION = re.compile(r"[|>]|#+ |\d{1,3}(?:\.\d{1,3})+\.?\s|[A-Z]\.\d")
 _NUMBERED = re.compile(r"^\d+\s")  # lines of code, or rows of figures

@@ -52,7 +52,7 @@ class PdfTable(NamedTuple):
     Args:
         grid: Its cells.
         places: The places of its characters in the page's text.
-        edges: The left edges of its columns.
+        edges: The edges of its columns: all of them in a table with lines, else the left ones.
     """
 
     grid: Grid
@@ -106,7 +106,7 @@ def _text_of(text: str, places: Collection[int]) -> str:
 # Tables with lines
 
 _TOUCHING = 3.0  # points between lines that are meant to touch
-_MOST_RULINGS = 2_000  # of a page; one with more is a drawing
+_MOST_RULINGS = 2_000  # per page; a page with more is a drawing
 _LONGEST_CELL = 600  # characters
 _MANY_LINES = 3  # of text in each cell: then there are several rows, without lines between them
 

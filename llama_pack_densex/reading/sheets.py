@@ -90,7 +90,7 @@ def _delimiter(text: str) -> str:
 def _read_csv(text: str, delimiter: str, has_escapes: bool) -> tuple[int, list[list[str]]]:
     """Return the number of broken cells of a CSV file (with misplaced quotation marks), and its rows.
 
-    The module csv is not used: to raise its limit of 131,072 characters per cell would affect the whole process.
+    The module csv is not used: raising its limit of 131,072 characters per cell affects the whole process.
 
     Args:
         text: The text of the file.

@@ -77,7 +77,7 @@ def read_word(file: Path) -> Iterator[Part]:
 
 
 def _mended(part: bytes) -> bytes:
-    """Replace markup that Mammoth does not read by markup that it does."""
+    """Replace markup that Mammoth does not read with markup that it does."""
     part = part.replace(_STRICT_W, _W.encode()).replace(b"<w:dstrike", b"<w:strike")
     # write equations as text, in which powers and fractions are recognisable
     for tag, sign in ((b"<m:sup>", "^"), (b"<m:den>", "/")):
@@ -215,7 +215,7 @@ def _item_html(match: re.Match[str]) -> str:
     return f"<li {LABELLED}>{marks}{number} "
 
 
-def _written(number: int, kind: str) -> str:
+def _formatted_number(number: int, kind: str) -> str:
     """Return a number in the format of a kind of list."""
     is_upper = kind.startswith("upper")
     kind = kind.replace("upper", "lower")
@@ -269,7 +269,7 @@ def _number_shown(numbering: Any, definition: str, counts: Mapping[str, int], le
     number = number or f"%{depth}"
     for upper in map(str, range(depth)):
         kind = _value(numbering, f"{_IN_DEFINITION}/w:numFmt", id=definition, level=upper)
-        number = number.replace(f"%{int(upper) + 1}", _written(counts.get(upper, 1), kind))
+        number = number.replace(f"%{int(upper) + 1}", _formatted_number(counts.get(upper, 1), kind))
     # a sentence would end after "Article II."
     return number.removesuffix(".") if " " in number else number
 

@@ -68,11 +68,11 @@ def _moved(block: Block, by: int) -> Block:
 
 @lru_cache(maxsize=64)  # several checks need the blocks of a passage
 def _find_blocks(text: str) -> tuple[Block, ...]:
-    return tuple(_related(text, _without_struck_out(text, _Scanner(text).blocks())))
+    return tuple(_related(text, _mark_struck_out(text, _Scanner(text).blocks())))
 
 
-def _without_struck_out(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
-    """Change the kind of blocks within text that is struck out to "nothing"."""
+def _mark_struck_out(text: str, blocks: Iterable[Block]) -> Iterator[Block]:
+    """Change the kind of blocks within struck-out text to "nothing"."""
     struck = [match.span() for match in STRUCK_OUT.finditer(text)]
     for block in blocks:
         number = bisect_right(struck, (block.start, len(text)))
@@ -169,7 +169,7 @@ class _Scanner:
 
     @cached_property
     def _details(self) -> list[tuple[int, int | None]]:
-        """Each place where the innermost `<details>` changes, and where that one ends; None outside any."""
+        """The places where the innermost `<details>` changes, and where each new one ends (None outside)."""
         places: list[tuple[int, int | None]] = []
         closing: list[int] = []
         for tag in reversed([*_DETAILS.finditer(self._text)]):

@@ -61,9 +61,9 @@ def _language_in_han(text: str, context: str) -> str:
 def question_language(question: str, documents: Iterable[str] = ()) -> str:
     """Return the language in which a question is to be answered.
 
-    If the question leaves it open, the documents decide: a question in Han characters only is Chinese if they
-    are Chinese, else Japanese; one of one or two names in Latin letters (VPN), or a number, may be in any
-    language.
+    If the question leaves it open, the documents decide: a question in Han characters that Japanese has too
+    is Chinese if they are Chinese, else Japanese; a name of one or two words in Latin letters (VPN), or a
+    number, takes their most likely language.
 
     Args:
         question: The question.

@@ -68,7 +68,7 @@ class Block:
         needs: The spans of what has to be read before it, in order: the lead-in of its list or table, the
             enclosing items, the header of its table, the question that it answers, the term that it defines.
         until: For a heading, where its section ends at the latest; None if the next heading decides.
-        names: For a row, the names of its columns, as far as they are known.
+        names: For rows and the header of a table, the names of its columns, as far as they are known.
         cells: For a row, the texts of its cells.
         row: For a row, a statement that can be understood alone: the heading within the table that it is
             below, then each cell after the name of its column.

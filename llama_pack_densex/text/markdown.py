@@ -243,9 +243,7 @@ def _pipe_table(rows: _Rows, by_number: _ByNumber) -> tuple[int, Element]:
     blocks = [Block(by_number[first].start, by_number[first + 1].end, "columns", names=names)]
     for number, cells in body:
         line = by_number[number]
-        if (
-            "|" not in line.text
-        ):  # markdown-it takes a line directly below a table for a row of one cell
+        if "|" not in line.text:  # markdown-it takes a line below a table for a row of one cell
             break
         cells += _beyond_header(line.text, len(names))
         blocks.append(Block(line.start, line.end, "row", names=names, cells=tuple(cells)))
@@ -352,7 +350,7 @@ _ROW = re.compile(rf"<tr\b.*?{_ROW_END}", re.IGNORECASE | re.DOTALL)
 _CELL_TAG = re.compile(r"<(t[hd])\b", re.IGNORECASE)
 _CELL = re.compile(r"<t[hd]\b([^<>]*)>(.*?)(?=<t[hd]\b|</tr\b|\Z)", re.IGNORECASE | re.DOTALL)
 _ENDS_WITH_ROW = re.compile(r"</t[dhr]>\s*\Z", re.IGNORECASE)
-_MOST_CELLS = 100  # most rows or columns that one cell spans
+_MOST_CELLS = 100  # the most rows or columns that a cell spans
 
 
 def _html_elements(text: str, lines: Lines) -> _Elements:
@@ -371,10 +369,7 @@ def _html_elements(text: str, lines: Lines) -> _Elements:
 
 def _html_pairs(text: str, lines: Lines) -> Iterator[tuple[Line, Line, str]]:
     """Yield each element's first and last line and name; an unclosed table counts if a row ends the text."""
-    opened: dict[str, list[Line | None]] = {
-        "table": [],
-        "pre": [],
-    }  # None: not at the start of its line
+    opened: dict[str, list[Line | None]] = {"table": [], "pre": []}  # None: within a line
     for line, tag in _element_tags(lines):
         name = tag[2].lower()
         if not tag[1]:

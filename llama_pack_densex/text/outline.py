@@ -23,7 +23,7 @@ class _Section:
     path: tuple[str, ...]  # their texts
 
 
-_DEEPEST = 20  # most headings above another one
+_DEEPEST = 20  # the most headings above another one
 
 
 class Outline:

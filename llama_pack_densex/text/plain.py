@@ -76,7 +76,7 @@ _LEVEL_OF = {
 }
 _ARTICLE = re.compile(r"第[\d０-９一二三四五六七八九十百]{1,5}条")
 _PROMPT = re.compile(r"# *[a-z]|#.*[.,:;]\Z")  # "# apt-get update", or a comment
-_LONGER = 4  # most columns by which an underline is longer than its heading
+_LONGER = 4  # the most columns by which an underline is longer than its heading
 _ENDS_NO_HEADING = "".join(set(STOPS) - set("?？")) + ":：;；、，,"
 _EMPHASIS = re.compile(r"(\*\*|__|`)(.+?)\1")
 _BOLD_LINE = re.compile(
@@ -362,7 +362,7 @@ def _between_kinds(line_break: _LineBreak) -> bool | None:
 
 
 def _before_marker(line_break: _LineBreak) -> bool | None:
-    """A marker begins an item, unless it is a number in a sentence, or the section in bash\n(1)."""
+    """A marker begins an item, unless it is a number in a sentence, or the "(1)" of a manual page."""
     below = line_break.below.text
     marker = LIST_MARKER.match(below)
     if not marker:

@@ -103,9 +103,7 @@ def _is_in_number_or_name(run: str, terminator: re.Match[str]) -> bool:
 
 def _end_with_closing_marks(run: str, end: int, bold_marks: Sequence[int]) -> int:
     is_bold_closed = bisect_right(bold_marks, end) % 2 == 0
-    if is_bold_closed and run.startswith(
-        "**", end
-    ):  # the mark opens what follows, as in "です。**次**の"
+    if is_bold_closed and run.startswith("**", end):  # opens the next text, as in "です。**次**の"
         return end
     return _end_of(_CLOSING, run, end)
 
@@ -132,9 +130,7 @@ _PAIRS = dict(zip('(（[［「｢『【〔〈《“«"', '))]]」」』】〕〉
 _CLOSERS = {"）": ")", "］": "]", "｣": "」"}
 _CLOSERS |= {closer: closer for closer in _PAIRS.values()}
 _BRACKET = re.compile("[" + re.escape("".join({*_PAIRS, *_CLOSERS})) + "]")
-_LONGEST_QUOTATION = (
-    400  # characters; a longer one is a text of its own, or a pair of stray brackets
-)
+_LONGEST_QUOTATION = 400  # characters; a longer one is a text of its own, or two stray brackets
 
 
 def _match_brackets(run: str) -> dict[int, int]:

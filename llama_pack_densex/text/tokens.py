@@ -61,7 +61,7 @@ _VARIANT = re.compile(
 _USUAL = dict(
     zip(_OLD[::2] + "øłđðħŧıæœþ", [*_OLD[1::2], *"olddhti", "ae", "oe", "th"], strict=True)
 )
-_KEPT = "\ue001"  # follows a stop word that is a name where it stands
+_NAME_MARK = "\ue001"  # follows a stop word that is a name where it stands
 # What people type in place of the hyphen of a code.
 _CODE_DASH = re.compile("(?<=[a-z0-9])[\u2010-\u2015\u2212ー](?=[a-z0-9])")
 _DOTTED = r"(?<![a-z0-9.@])[a-z](?:\.[a-z])+(?![a-z0-9@])"  # e.g.
@@ -74,7 +74,7 @@ _CHAIN = (
 )
 _TOKEN = re.compile(
     rf"[{CJK}]+|[{_PHRASED}]+|(?<=[a-z0-9])['’](?:s|d|m|t|ll|re|ve)(?![a-z0-9])"
-    rf"|{_DOTTED}|{_SIGNED_LETTER}|{_LETTER_PAIR}|{_CHAIN}(?![^\W_{CJK}{_PHRASED}])(?:{_KEPT})?"
+    rf"|{_DOTTED}|{_SIGNED_LETTER}|{_LETTER_PAIR}|{_CHAIN}(?![^\W_{CJK}{_PHRASED}])(?:{_NAME_MARK})?"
     rf"|[^\W_{CJK}{_PHRASED}]+(?:[{_MARKS}]+[^\W_{CJK}{_PHRASED}]*)*"
 )
 _HIRAGANA = re.compile("[ぁ-ゖゝ-ゟ]")
@@ -179,7 +179,7 @@ def tokenize(text: str) -> list[str]:
     for run in _runs(text):
         if _IS_PAIRED.match(run):
             tokens += _pairs(run)
-        elif run[-1] == _KEPT:
+        elif run[-1] == _NAME_MARK:
             tokens.append(run[:-1])
         elif run.isalpha() or _IN_OTHER_LETTERS.match(run):
             if run not in _DROPPED:
@@ -194,7 +194,7 @@ def _runs(text: str) -> list[str]:
 
     They are normalised: NFKC, case folded, digits ungrouped.
     """
-    plain = _DATE.sub(_dated, normal(_with_names_kept(unwrapped(text))))
+    plain = _DATE.sub(_dated, normal(_with_names_marked(unwrapped(text))))
     return _TOKEN.findall(_CODE_DASH.sub("-", plain))
 
 
@@ -239,18 +239,18 @@ def _is_one_word(run: str, parts: Sequence[str]) -> bool:
     return is_code or "_" in run or bool(_SHORT_PART.search(run) or _TELLING_SIGN.search(run))
 
 
-def _with_names_kept(text: str) -> str:
+def _with_names_marked(text: str) -> str:
     """Insert a mark after each English stop word that is a name in the text."""
     is_cjk = not text.isascii() and IS_CJK.search(text) is not None
-    marked = (_LATIN_WORD if is_cjk else _CAPITALISED).sub(_kept_if_name, text)
-    return _NAME_BY_GRAMMAR.sub(rf"\g<0>{_KEPT}", marked)
+    marked = (_LATIN_WORD if is_cjk else _CAPITALISED).sub(_marked_if_name, text)
+    return _NAME_BY_GRAMMAR.sub(rf"\g<0>{_NAME_MARK}", marked)
 
 
-def _kept_if_name(word: re.Match[str]) -> str:
+def _marked_if_name(word: re.Match[str]) -> str:
     plain = word[0] if word[0].isascii() else unicodedata.normalize("NFKC", word[0])
     if plain.lower() not in STOP_WORDS or not _is_name(plain, word.string, *word.span()):
         return word[0]
-    return word[0] + _KEPT
+    return word[0] + _NAME_MARK
 
 
 def _is_name(word: str, text: str, start: int, end: int) -> bool:
@@ -287,7 +287,7 @@ def unwrapped(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Replace white space by single spaces, and remove line breaks between wide characters, as of
+    """Replace white space with single spaces, and remove line breaks between wide characters, as of
     Japanese.
     """
     return _SPACE.sub(" ", _BREAK_IN_WIDE_TEXT.sub("", text)).strip(" ")
