@@ -60,9 +60,9 @@ def decode(data: bytes, declared: str | None = None) -> str | None:
         declared: The encoding that the text itself names, if it does.
 
     Returns:
-        The text, decoded as the first of these that fits: the encoding of a byte order mark or of ISO-2022-JP's
-        escapes; UTF-8; the declared encoding; UTF-8 with "�" for a few invalid bytes; the encoding in which
-        the text is most likely. None if nothing fits.
+        The text, decoded as the first of these that fits: the encoding of a byte order mark, or ISO-2022-JP
+        by its escapes; UTF-8; the declared encoding; UTF-8 with "�" for a few invalid bytes; the encoding in
+        which the text is most likely. None if nothing fits.
     """
     decoded = _decode(data, declared)
     return decoded.text if decoded else None

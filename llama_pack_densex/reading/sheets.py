@@ -358,7 +358,7 @@ def _value_text(cell: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         number = f"{value:.15g}" if isinstance(value, float) else str(value)
         return _with_unit(number, cell.number_format)
-    return str(value).removesuffix(" 00:00:00")  # the time of a date without one
+    return str(value).removesuffix(" 00:00:00")  # of a date without a time
 
 
 # What a format writes around a number; and its parts, of which spaces and colours are not text.

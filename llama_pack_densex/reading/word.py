@@ -126,7 +126,7 @@ _Styles = Mapping[str, Any]
 """The styles of a document, by id."""
 
 _VANISH = "{*}rPr/{*}vanish"
-_OF_FIELDS = ("rPr", "fldChar", "instrText")  # parts of runs that are no text
+_OF_FIELDS = ("rPr", "fldChar", "instrText")  # parts of runs that are not text
 
 
 def _leave_out_hidden(root: Any, hidden_styles: set[str]) -> None:
