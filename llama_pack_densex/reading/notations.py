@@ -43,7 +43,6 @@ _NOTATIONS = {
             # the title of a box or a tab is shown
             rf"^[ \t]*<{_NAMED}(?={_TITLE}){_ATTRIBUTES}>": r"\n\g<title>\n\n",
             rf"</?(?:{_NAMED}{_ATTRIBUTES})?>": "",
-            r"^:::[a-z]*[ \t]*": "",
         },
     ),
     ".adoc .asciidoc": _Notation(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from operator import attrgetter, itemgetter
 
+from llama_pack_densex.text.containers import CONTAINER_LEVEL
 from llama_pack_densex.text.layout import Block as Block
 from llama_pack_densex.text.layout import BlockKind, Line, Lines, Span, find_lines
 from llama_pack_densex.text.links import STRUCK_OUT, searchable_text, without_pictures
@@ -32,14 +33,12 @@ from llama_pack_densex.text.sentences import after_space, split_sentences
 
 _LONGEST_HEADING = 1_000  # characters; the longest in the documentation of packages has 128
 
-SUMMARY_LEVEL = 7
-"""The level of the `<summary>` of `<details>`: below the six levels of Markdown."""
 BOLD_LEVEL = 8
 """The level of a bold line that serves as a heading."""
 
 
 def find_blocks(text: str, context: str = "") -> tuple[Block, ...]:
-    """Split a text into blocks that cover every character that is not white space, in order.
+    """Split a text into blocks in order, that cover all of it but white space and the marks of quotations.
 
     Args:
         text: Any text, plain or Markdown, whole or cut out of a document.
@@ -122,7 +121,11 @@ class _Scanner:
             return None
         after = bisect_left(self._lines, element.after, key=attrgetter("number"))
         depth = self._structure.depths.get(number, 0)
-        return after, [replace(block, level=depth) for block in element.blocks]
+        blocks = [
+            block if block.kind == "heading" else replace(block, level=depth)
+            for block in element.blocks
+        ]
+        return after, blocks
 
     def _heading_at(self, place: int, goes_on: bool) -> _Special | None:
         line = self._lines[place]
@@ -132,7 +135,22 @@ class _Scanner:
         is_numbered = after == place + 1 and line.text[0].isdigit()
         if is_numbered and line.number in self._structure.later_items:
             return None  # a step of a list, though a table or code is above it
-        return after, [Block(line.start, self._lines[after - 1].end, "heading", level)]
+        until = self._quotation_ends[place]
+        return after, [Block(line.start, self._lines[after - 1].end, "heading", level, until=until)]
+
+    @cached_property
+    def _quotation_ends(self) -> list[int | None]:
+        """For each line, where the quotation that it is in ends; None if it is in none."""
+        ends: list[int | None] = []
+        end: int | None = None
+        for line in reversed(self._lines):
+            if not line.is_quoted:
+                end = None
+            elif end is None:
+                end = line.end
+            ends.append(end)
+        ends.reverse()
+        return ends
 
     def _summary_at(self, place: int) -> _Special | None:
         """Return the summary of `<details>` as a heading, and the rest of its last line."""
@@ -141,7 +159,7 @@ class _Scanner:
             return None
         end = summary.end()
         heading = Block(
-            summary.start(), end, "heading", SUMMARY_LEVEL, until=self._end_of_details(end)
+            summary.start(), end, "heading", CONTAINER_LEVEL, until=self._end_of_details(end)
         )
         place = bisect_right(self._lines, end, key=attrgetter("end"))
         if place == len(self._lines) or self._lines[place].start >= end:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -18,8 +19,9 @@ class Line:
         start: Where it begins after its indentation, in characters.
         end: Where it ends before trailing white space.
         text: Its text between these; empty for a blank line.
-        indent: The white space before it.
+        indent: The white space before it; in a quotation, that after the mark.
         number: Its number in the text, from 0.
+        is_quoted: Whether it has the mark of a quotation, in Markdown or a mail (`>`).
     """
 
     start: int
@@ -27,6 +29,7 @@ class Line:
     text: str
     indent: str
     number: int
+    is_quoted: bool = False
 
 
 Lines = Sequence[Line]
@@ -36,16 +39,41 @@ def find_lines(text: str) -> list[Line]:
     """Return the lines of a text, with consecutive blank lines reduced to the first."""
     lines: list[Line] = []
     position = 0
+    above: Line | None = None
     for number, raw in enumerate(text.splitlines(keepends=True)):
-        stripped = raw.strip()
-        if stripped:
-            indent = raw[: len(raw) - len(raw.lstrip())]
-            start = position + len(indent)
-            lines.append(Line(start, start + len(stripped), stripped, indent, number))
-        elif not lines or lines[-1].text:
-            lines.append(Line(position, position, "", "", number))
+        mark = _quotation_mark(raw, above)
+        quoted = raw[len(mark) :]
+        stripped = quoted.strip()
+        indent = quoted[: len(quoted) - len(quoted.lstrip())] if stripped else ""
+        start = position + (len(mark) + len(indent) if stripped else 0)
+        above = Line(start, start + len(stripped), stripped, indent, number, mark != "")
+        if stripped or not lines or lines[-1].text:
+            lines.append(above)
         position += len(raw)
     return lines
+
+
+# Three marks and a space are the prompt of Python.
+_QUOTATION_MARK = re.compile(r"[ \t]*(?!>>>[ \t])(?:>[ \t]?)+")
+
+
+def _quotation_mark(raw: str, above: Line | None) -> str:
+    """Return the mark of a quotation that a line begins with; empty if it is in none.
+
+    Args:
+        raw: The line.
+        above: The line above it, or None.
+    """
+    mark = _QUOTATION_MARK.match(raw)
+    if mark is None:
+        return ""
+    if above is not None and above.is_quoted:
+        return mark[0]
+    rest = raw[mark.end() :].strip()
+    is_below_text = above is not None and above.text != ""
+    is_end_of_tag = not rest or (is_below_text and not mark[0].endswith((" ", "\t")))
+    is_comparison = rest[:1].isdigit() or rest.startswith("=")  # "> 5 mg" means more than 5 mg
+    return "" if is_end_of_tag or is_comparison else mark[0]
 
 
 BlockKind = Literal[
@@ -88,3 +116,16 @@ class Block:
     def span(self) -> Span:
         """Its start and end."""
         return self.start, self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """Code, a table, a comment, or the front matter of a document.
+
+    Args:
+        after: The number of the line after it.
+        blocks: Its blocks in order.
+    """
+
+    after: int
+    blocks: tuple[Block, ...]

@@ -57,8 +57,11 @@ _WRITTEN_TAG = re.compile(
     re.IGNORECASE,
 )
 _POWER = re.compile(r"(?<=\d)<sup>(?=[-−]?\d+</sup>)", re.IGNORECASE)
+_QUOTATION_MARKS = re.compile(r"(?<=\n)[ \t]*(?!>>>[ \t])(?:>[ \t]?)+(?=\S)")
+_SHORTCODE = re.compile(r"\{\{[<%](?!/\*)[^{}\n]{0,500}[>%]\}\}")
+_WORDS_OF_SHORTCODE = re.compile(r"\stext=\"([^\"]*)\"|\bheading\s+\"([^\"]*)\"")
 _SPACES = re.compile(r"(?<=\S)[ \t]{2,}(?=\S)")
-_MARKS = ("[", "<", "~~", "://", "data:")
+_MARKS = ("[", "<", "~~", "://", "data:", ">")
 
 
 def readable_text(text: str) -> str:
@@ -98,7 +101,9 @@ def searchable_text(text: str) -> str:
     """
     if not any(mark in text for mark in _MARKS):
         return text
-    words = _CODE.sub(lambda code: code[0].translate(_HIDE), DATA_URI.sub("", text))
+    words = _QUOTATION_MARKS.sub("", DATA_URI.sub("", text))
+    words = _SHORTCODE.sub(lambda code: _words_of_shortcode(code[0]), words)
+    words = _CODE.sub(lambda code: code[0].translate(_HIDE), words)
     words = _without_comments(words)
     words = _LINKED_PICTURE.sub("", words)
     words = _PICTURE.sub(r"\g<words>", words)
@@ -127,6 +132,12 @@ def with_tags_as_code(text: str) -> str:
     if "<" not in text or "`" in text:
         return text
     return _WRITTEN_TAG.sub(r"`\g<0>`", text)
+
+
+def _words_of_shortcode(shortcode: str) -> str:
+    """Return the words that a shortcode of Hugo shows, where it has them itself."""
+    words = _WORDS_OF_SHORTCODE.search(shortcode)
+    return (words[1] or words[2] or "") if words else ""
 
 
 def without_pictures(text: str) -> str:

@@ -15,21 +15,9 @@ from itertools import chain, pairwise, takewhile, zip_longest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from llama_pack_densex.text.layout import Block, Line, Lines
+from llama_pack_densex.text.containers import find_containers
+from llama_pack_densex.text.layout import Block, Element, Line, Lines
 from llama_pack_densex.text.links import DATA_URI, searchable_text
-
-
-@dataclass(frozen=True, slots=True)
-class Element:
-    """Code, a table, a comment, or the front matter of a document.
-
-    Args:
-        after: The number of the line after it.
-        blocks: Its blocks in order.
-    """
-
-    after: int
-    blocks: tuple[Block, ...]
 
 
 @dataclass
@@ -68,7 +56,9 @@ def read_structure(text: str, lines: Lines) -> Structure:
     """
     raw = text.splitlines()
     by_number = {line.number: line for line in lines if line.text}
-    elements = dict(chain(_front_matter(raw, by_number), _html_elements(text, lines)))
+    elements = dict(
+        chain(_front_matter(raw, by_number), _html_elements(text, lines), find_containers(lines))
+    )
     for number, element in elements.items():
         raw[number : element.after] = [""] * (element.after - number)
     tokens = _parse(raw)
@@ -202,12 +192,14 @@ def _footnote_lines(raw: Sequence[str]) -> Iterator[int]:
 
 
 _COMMENT = re.compile(r"<!--(?:(?!-->|\n\s*\n).){0,2000}-->", re.DOTALL)
+_TAG = re.compile(r"</?[A-Za-z](?:[^<>\n]|\n(?!\s*\n)){0,2000}>")
+_UNBROKEN = (DATA_URI, _COMMENT, _TAG)
 
 
 def _unbroken_lines(text: str, lines: Lines) -> Iterator[int]:
     """Yield the numbers of the lines of wrapped data URIs and of comments, below their first ones."""
     starts = [line.start for line in lines]
-    for part in chain(DATA_URI.finditer(text), _COMMENT.finditer(text)):
+    for part in chain.from_iterable(pattern.finditer(text) for pattern in _UNBROKEN):
         for line in lines[bisect_right(starts, part.start()) : bisect_left(starts, part.end())]:
             yield line.number
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
+from llama_pack_densex.text.containers import title_of
 from llama_pack_densex.text.layout import Line, Lines
 from llama_pack_densex.text.links import searchable_text, without_pictures
 from llama_pack_densex.text.sentences import CJK, QUOTES, STOPS, WIDE
@@ -19,7 +20,7 @@ def heading_text(heading: str) -> str:
     """Return the text of a heading without its markup."""
     lines = [line.strip() for line in heading.splitlines()]
     with_words = (line for line in lines if any(map(str.isalnum, searchable_text(line))))
-    line = next(with_words, lines[0])
+    line = title_of(lines[0]) or next(with_words, lines[0])
     marked = _HEADING.fullmatch(line)
     bold = _BOLD_LINE.fullmatch(line)
     if marked:
@@ -319,6 +320,11 @@ class _LineBreak:
         return self.width / self.margin
 
     @property
+    def is_at_quotation(self) -> bool:
+        """Whether a quotation begins or ends there; a text may be cut out of one, behind the first mark."""
+        return self.above.number > 0 and self.above.is_quoted != self.below.is_quoted
+
+    @property
     def is_in_item(self) -> bool:
         """Whether the line before it begins an item, or a labelled text that is aligned with the line
         after it.
@@ -354,7 +360,7 @@ def _between_kinds(line_break: _LineBreak) -> bool | None:
     """Quotations, rules, lines of a conversation, fences and definitions are never joined with others."""
     above = line_break.above.text
     below = line_break.below.text
-    if (above[0] == ">") != (below[0] == ">") or RULE.fullmatch(above) or RULE.fullmatch(below):
+    if line_break.is_at_quotation or RULE.fullmatch(above) or RULE.fullmatch(below):
         return False
     is_conversation = _CONVERSATION.match(above) and _CONVERSATION.match(below)
     is_apart = is_conversation or FENCE.fullmatch(below) or DEFINITION.match(below)

@@ -22,8 +22,9 @@ def segment(text: str, context: str = "") -> tuple[Block, ...]:
         context: The Markdown that stands before it (see `blocks.find_blocks`); it names the columns of rows.
 
     Returns:
-        The segments in order. They never overlap, and cover every character that is not white space. A list
-        item or a line without a full stop is a sentence too. The time is linear in the length of the text.
+        The segments in order. They never overlap, and cover all but white space and the marks of quotations.
+        A list item or a line without a full stop is a sentence too. The time is linear in the length of the
+        text.
     """
     return tuple(part for block in find_blocks(text, context) for part in _segments_of(text, block))
 

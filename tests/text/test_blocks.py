@@ -277,8 +277,8 @@ def test_quoted_lines_are_blocks_beside_what_is_said_of_them() -> None:
     text = "彼は言った。\n\n> 行く。\n> 待て。\n\nそして去った。"
     assert [said for _, said in kinds(text)] == [
         "彼は言った。",
-        "> 行く。",
-        "> 待て。",
+        "行く。",
+        "待て。",
         "そして去った。",
     ]
 
@@ -344,7 +344,9 @@ PARTS = (
     "<table><tr><th>a<th>b</tr><tr><td>1<td>2</tr>\n<tr><td>3</tr></table>", "~~Old.~~ New. <del>A. B.</del>",
     "+---+---+\n| a | b |\n+===+===+\n| 1 | 2 |\n"
     "+---+---+", "第１条　この規則は、就業を定める。", "\u3000", "***",
-    "\tTabbed text.",
+    "\tTabbed text.", "> [!NOTE]\n> It rains.\n> - 傘", ":::tip[Title]\nText.\n:::", ":::",
+    "{% tab title=\"a\" %}", "{% endtab %}", "!!! note \"題\"\n    本文。",
+    "```{note}\n:class: x\nText.\n```",
 )  # fmt: skip
 DOCUMENTS = st.lists(
     st.tuples(st.sampled_from(PARTS), st.sampled_from(["\n", "\n\n", "\r\n\r\n", "\n\n\n  "])),
@@ -352,16 +354,19 @@ DOCUMENTS = st.lists(
 ).map(lambda parts: "".join(f"{text}{gap}" for text, gap in parts))
 
 
+WHITE_SPACE_AND_QUOTATION_MARKS = " \t\r\n\u3000>"
+
+
 @given(DOCUMENTS)
 @example("<details><summary>Q?</summary>A.\n\n</details>\n\n")
 def test_blocks_cover_a_document_in_order(text: str) -> None:
     end = 0
     for block in find_blocks(text):
-        assert not text[end : block.start].strip()
+        assert not text[end : block.start].strip(WHITE_SPACE_AND_QUOTATION_MARKS)
         assert block.start < block.end
         assert text[block.start : block.end].strip() == text[block.start : block.end]
         end = block.end
-    assert not text[end:].strip()
+    assert not text[end:].strip(WHITE_SPACE_AND_QUOTATION_MARKS)
 
 
 @given(DOCUMENTS)

@@ -248,7 +248,6 @@ LINES = {
     ),
     "a marker alone on its line": "1.\nOpen it.\n|2.\nClose it.",
     "a rule": "One\n\n|* * *\n\n|Two",
-    "a quoted mail": "> He came yesterday and he said that he would like\n> to stay. |I agreed.\n|Fine.",
 }
 
 

@@ -1,0 +1,253 @@
+"""Boxes and tabs in dialects of Markdown: notes, warnings, details, a tab per operating system.
+
+The marks of a box state nothing. Its title is the heading of what is in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from llama_pack_densex.text.layout import Block, Element, Line, Lines
+
+CONTAINER_LEVEL = 7
+"""The level of a box's title, and of the `<summary>` of `<details>`: below Markdown's six levels."""
+
+_LONGEST_MARK = 500  # characters
+
+# GitHub and Obsidian, in a quotation: [!NOTE], [!tip]- Title
+_ALERT = re.compile(r"\[![A-Za-z][^\[\]]*\][+-]?(?:[ \t]+(?P<title>.+))?")
+# DocFX: [!INCLUDE [title](file)], [!VIDEO address]
+_EMBEDDED = re.compile(r"\[!(?:INCLUDE|VIDEO|code)\b.*[\])]", re.IGNORECASE)
+
+# Docusaurus, VitePress, Pandoc, DocFX: :::tip[Title], ::: details Title, ::: {.note}, :::zone-end
+_COLONS = re.compile(r":{3,}[ \t]*(?P<name>\{[^{}]*\}|[A-Za-z][A-Za-z\d_-]*)?[ \t]*(?P<rest>.*)")
+_LABEL = re.compile(r"\[(?P<title>.+)\](?:[ \t]*\{.*\})?")
+_ATTRIBUTE = re.compile(
+    r"\b(?:title|label|summary|header|heading|name)=[\"'](?P<title>[^\"'\n]+)[\"']"
+)
+_UNTITLED = "message"  # Zenn: its kind follows it, as in ":::message alert"
+
+# MkDocs, with indented content: !!! note "Title", ??? tip, === "Tab"
+_INDENTED = re.compile(
+    r"(?:!!!|\?\?\?\+?|===[+!]?)(?=[ \t]+[\w\"])(?:[ \t]+[\w-]+)*(?:[ \t]+\"(?P<title>[^\"]*)\")?"
+)
+
+# Hugo, Liquid and Markdoc, alone on a line: {{< note >}}, {% tab title="macOS" %}
+_TAGS = re.compile(r"(?:(?:\{%[^{}]*%\}|\{\{[<%][^{}]*[>%]\}\})[ \t]*)+")
+_ALONE_QUOTED = re.compile(r"[ \t]*\"(?P<title>[^\"]+)\"[ \t%>]*\Z")
+_TAG = re.compile(
+    r"\{\{?[<%]-?[ \t]*(?P<closing>/|end(?=\w))?[ \t]*(?P<name>[\w-]*)(?P<rest>[^{}]*)"
+)
+
+# MyST: ```{note} Title. Its other directives are code.
+_DIRECTIVE = re.compile(
+    r"(?P<fence>`{3,}|~{3,})\{(?:note|tip|hint|important|attention|caution|warning|danger|error|seealso"
+    r"|admonition|dropdown|card|tab-item|tab-set|grid|grid-item|grid-item-card|margin|sidebar|topic)\}"
+    r"[ \t]*(?P<title>.*)"
+)
+_OPTION = re.compile(r":[\w-]+:(?:[ \t].*)?")
+_FENCE = re.compile(r"`{3,}(?=[^`]*\Z)|~{3,}")
+
+_ENDS_SENTENCE = (".", "。", "!", "！")  # a question may be a title
+
+_ALERT_BOX = ">"
+_COLON_BOX = ":::"
+_INDENTED_BOX = "!!!"
+_WITH_OPTIONS = ("`", "~", _COLON_BOX)  # MyST's
+_MOST_OPEN = 20  # boxes within one another
+
+
+class _Mark(NamedTuple):
+    """What a line says about a box.
+
+    Args:
+        box: What the lines that begin and end the box have in common: a tag's name, the fence of a directive,
+            or one of the constants above. Empty if it has no content.
+        title: The title of the box that the line begins.
+        ends: Whether the line ends a box.
+    """
+
+    box: str
+    title: str = ""
+    ends: bool = False
+
+
+@dataclass
+class _Box:
+    """A box that a line begins.
+
+    Args:
+        mark: What the line says.
+        line: The line.
+        end: Where the box ends, in characters; None if nothing ends it.
+    """
+
+    mark: _Mark
+    line: Line
+    end: int | None = None
+
+    def is_left_at(self, line: Line) -> bool:
+        """Return whether a line is outside a box that no mark has to end."""
+        if self.mark.box == _ALERT_BOX:
+            return self.line.is_quoted and not line.is_quoted
+        return self.mark.box == _INDENTED_BOX and _depth(line) <= _depth(self.line)
+
+    @property
+    def is_heading(self) -> bool:
+        """Whether the line is the heading of a content: a tag that nothing ends has none."""
+        is_tag = self.mark.box.isidentifier()
+        return self.mark.title != "" and not (is_tag and self.end is None)
+
+
+def title_of(line: str) -> str:
+    """Return the title that a line gives to a box; empty if it gives none."""
+    mark = _read_mark(line)
+    return mark.title if mark else ""
+
+
+def find_containers(lines: Lines) -> Iterator[tuple[int, Element]]:
+    """Find the lines that begin and end boxes.
+
+    Args:
+        lines: The lines of a text.
+
+    Yields:
+        The number of each of these lines, and the line as an element: the heading of a box, or nothing.
+    """
+    reader = _Reader([line for line in lines if line.text])
+    for line, box in reader.read():
+        block = Block(line.start, line.end, "nothing")
+        if box and box.is_heading:
+            block = Block(line.start, line.end, "heading", CONTAINER_LEVEL, until=box.end)
+        yield line.number, Element(line.number + 1, (block,))
+
+
+class _Reader:
+    """Reads the marks of a text.
+
+    Args:
+        lines: Its lines that are not blank.
+    """
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines = lines
+        self._open: list[_Box] = []  # the outermost first
+        self._code = ""  # the fence of the code that a line is in
+        self._may_be_option = False  # behind the first line of a directive
+
+    def read(self) -> list[tuple[Line, _Box | None]]:
+        """Return the lines that are marks, each with the box that it begins, or None."""
+        marks: list[tuple[Line, _Box | None]] = []
+        for place, line in enumerate(self._lines):
+            if self._code:
+                self._code = "" if _closes(line.text, self._code) else self._code
+                continue
+            while self._open and self._open[-1].is_left_at(line):
+                self._open.pop().end = line.start
+            mark = self._mark_at(place)
+            if mark is None:
+                self._code = _fence_of(line.text)
+                continue
+            if mark.ends:
+                self._end(mark.box, line.start)
+                marks.append((line, None))
+            else:
+                box = _Box(mark, line)
+                self._begin(box)
+                marks.append((line, box))
+        return marks
+
+    def _mark_at(self, place: int) -> _Mark | None:
+        line = self._lines[place]
+        is_option = self._may_be_option and _OPTION.fullmatch(line.text) is not None
+        self._may_be_option = is_option
+        if is_option:
+            return _Mark("")
+        for box in reversed(self._open):
+            if _closes(line.text, box.mark.box):
+                return _Mark(box.mark.box, ends=True)
+        mark = _read_mark(line.text)
+        if mark is None or mark.box != _INDENTED_BOX:
+            self._may_be_option = mark is not None and mark.box.startswith(_WITH_OPTIONS)
+            return mark
+        below = self._lines[place + 1 : place + 2]
+        return mark if below and _depth(below[0]) > _depth(line) else None
+
+    def _begin(self, box: _Box) -> None:
+        if box.mark.box:
+            self._open.append(box)
+            del self._open[:-_MOST_OPEN]
+
+    def _end(self, name: str, place: int) -> None:
+        """End the innermost box of a name, and those within it."""
+        if all(box.mark.box != name for box in self._open):
+            return
+        box = self._open.pop()
+        box.end = place
+        while box.mark.box != name:
+            box = self._open.pop()
+            box.end = place
+
+
+def _depth(line: Line) -> int:
+    return len(line.indent.expandtabs(4))
+
+
+def _fence_of(text: str) -> str:
+    """Return the fence that code begins with; empty for other text."""
+    fence = _FENCE.match(text)
+    return fence[0] if fence else ""
+
+
+def _closes(text: str, fence: str) -> bool:
+    """Return whether a line ends what began with a fence."""
+    return fence[:1] in ("`", "~") and text.startswith(fence) and not text.strip(fence[0])
+
+
+def _read_mark(text: str) -> _Mark | None:
+    """Return what a line says about a box; None if it is text, or has a sentence for a title."""
+    mark = _match_mark(text) if len(text) <= _LONGEST_MARK else None
+    return None if mark and mark.title.endswith(_ENDS_SENTENCE) else mark
+
+
+def _match_mark(text: str) -> _Mark | None:
+    if _EMBEDDED.fullmatch(text):
+        return _Mark("")
+    if _TAGS.fullmatch(text):
+        return _read_tags(text)
+    alert = _ALERT.fullmatch(text)
+    if alert:
+        return _Mark(_ALERT_BOX, alert["title"] or "")
+    colons = _COLONS.fullmatch(text)
+    if colons:
+        return _read_colons(colons["name"] or "", colons["rest"])
+    directive = _DIRECTIVE.fullmatch(text)
+    if directive:
+        return _Mark(directive["fence"], directive["title"])
+    indented = _INDENTED.fullmatch(text)
+    return _Mark(_INDENTED_BOX, indented["title"] or "") if indented else None
+
+
+def _read_colons(name: str, rest: str) -> _Mark:
+    """Return what a line says that begins with colons, by what follows them."""
+    if rest.endswith(_COLON_BOX):  # on one line, as DocFX's pictures are
+        return _Mark("")
+    if name.endswith("-end") or not (name or rest):
+        return _Mark(_COLON_BOX, ends=True)
+    label = _LABEL.fullmatch(rest) or _ATTRIBUTE.search(name + rest)
+    if label:
+        return _Mark(_COLON_BOX, label["title"])
+    has_title = name != _UNTITLED and "=" not in rest and not rest.startswith("{")
+    return _Mark(_COLON_BOX, rest if has_title else "")
+
+
+def _read_tags(text: str) -> _Mark:
+    """Return what a line of tags says, by the last of them."""
+    *_, tag = _TAG.finditer(text)
+    if tag["closing"]:
+        return _Mark(tag["name"], ends=True)
+    title = _ATTRIBUTE.search(tag["rest"]) or _ALONE_QUOTED.match(tag["rest"])
+    return _Mark(tag["name"], title["title"] if title else "")
