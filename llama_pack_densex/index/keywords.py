@@ -192,14 +192,14 @@ def inconsistency(connection: Connection) -> str:
     texts = Counter(dict(connection.execute("SELECT field, texts FROM totals")))
     tokens = Counter(dict(connection.execute("SELECT field, tokens FROM totals")))
     if counts.texts != texts or counts.tokens != tokens:
-        return "words are missing"
+        return "the counts of the keyword index are wrong"
     in_postings = f"SELECT token, field, sum(length(entries)) / {_ENTRY.itemsize} FROM postings"
     for select in ("SELECT * FROM frequencies", f"{in_postings} GROUP BY token, field"):
         frequencies = {
             (token, field): number for token, field, number in connection.execute(select)
         }
         if frequencies != counts.frequencies:
-            return "the index of words is not complete"
+            return "the keyword index is incomplete"
     return ""
 
 
