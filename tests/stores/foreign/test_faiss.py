@@ -285,10 +285,10 @@ def test_a_damaged_folder_is_said_to_be_damaged(damage: str, tmp_path: Path) -> 
     keep(store, tmp_path)
     (file,) = (entry for entry in tmp_path.iterdir() if entry.name.startswith(damage))
     file.write_bytes(file.read_bytes()[:40])
-    with pytest.raises(ValueError, match="index the documents anew"):
+    with pytest.raises(ValueError, match="index the documents again"):
         kept_by_faiss(tmp_path)
     file.unlink()
-    with pytest.raises(ValueError, match="index the documents anew"):
+    with pytest.raises(ValueError, match="index the documents again"):
         kept_by_faiss(tmp_path)
 
 
