@@ -165,8 +165,8 @@ def _normalised(embeddings: Sequence[Sequence[float]]) -> npt.NDArray[np.float32
 
 
 def _number(node_id: str) -> int:
-    """Return a node's number: 63 bits of a hash. Among a hundred million nodes, the probability of a collision
-    is one in 2,000."""
+    """Return a node's number: 63 bits of a hash, which collide with a probability of one in 2,000 among a
+    hundred million nodes."""
     return int.from_bytes(hashlib.blake2b(node_id.encode(), digest_size=8).digest(), "big") >> 1
 
 
