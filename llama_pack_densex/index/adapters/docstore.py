@@ -103,7 +103,7 @@ class DocstoreNodes(NodeStore):
             self.vector_store.data = persisted.data
 
     def _wires(self, nodes: Nodes) -> list[BaseNode]:
-        """Return the nodes in the form for the vector store; raises before any change if one cannot be kept."""
+        """Return the nodes as the vector store takes them; raises before any change if one cannot be kept."""
         wires = []
         # the docstore has all links, and some vector stores limit the size of a node
         for node in nodes:
