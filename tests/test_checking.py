@@ -195,7 +195,7 @@ def test_the_command_says_what_is_wrong_and_how_to_mend_it(index: Path) -> None:
     rows(index, lambda store: store.delete_nodes([passage.node_id]))
     broken = runner.invoke(app, ["check", str(index)])
     assert broken.exit_code == 1
-    assert "passages that are not there" in " ".join(broken.output.split())
+    assert "units lead to missing passages" in " ".join(broken.output.split())
     assert "--repair" in broken.output
     found = json.loads(runner.invoke(app, ["check", str(index), "--json"]).stdout)
     assert found["faults"][0]["documents"] == ["琵琶湖"]

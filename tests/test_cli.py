@@ -832,7 +832,7 @@ def test_a_wrong_url_is_not_taken_for_an_index_that_is_not_there_yet(
     code, output = run("index", docs, "--to", f"chroma://{tmp_path / 'chroma'}?colour=red")
     assert code == 1
     assert "colour=red" in " ".join(output.split())
-    assert "a folder (but for faiss://) collection=NAME" in " ".join(output.split())
+    assert "a folder (except faiss://) takes collection=NAME" in " ".join(output.split())
 
 
 # as a process
