@@ -174,7 +174,8 @@ def test_vectors_that_others_add_later_are_refused_or_never_found() -> None:
 )
 def test_an_index_that_cannot_delete_is_refused_with_advice(index: Any) -> None:
     with pytest.raises(
-        ValueError, match=r"HNSW|IDMap2 of FAISS .* delete vectors by number\. Use faiss\.IndexFlatIP"
+        ValueError,
+        match=r"HNSW|IDMap2 of FAISS .* delete vectors by number\. Use faiss\.IndexFlatIP",
     ):
         FaissNodes(FaissVectorStore(index))
 
