@@ -583,7 +583,7 @@ def test_an_index_that_the_system_does_not_let_be_read_is_not_called_damaged(ind
     code, output = run("query", index, "tea")
     assert code == 1
     assert "damaged" not in output
-    assert "do not build it anew" in output
+    assert "do not rebuild the index" in output
 
 
 # with an LLM

@@ -40,7 +40,7 @@ _ERRORS_OF_THE_MACHINE = (
     ("readonly", errno.EROFS, "an index can be searched there, but not made or changed"),
     ("locked", errno.EBUSY, "another process has been writing to it for too long; try again"),
 )
-_NOT_OPENED = "the system does not let the index be opened: see to that, and do not build it anew"
+_NOT_OPENED = "the system does not let the index be opened: fix that, and do not rebuild the index"
 _INODE = "inode"  # key of the note with the file's inode number; a copied file has another one
 
 

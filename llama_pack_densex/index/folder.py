@@ -218,6 +218,6 @@ def _in_use(folder: Path) -> str:
     with suppress(OSError, ValueError):
         who = (folder / WRITER_FILE).read_text(encoding="utf-8") or who
     return (
-        f"{folder} is being written to by {who}: an index folder has one writer at a time. Wait until that "
-        "is done; reading meanwhile is fine. Several writers at once need a vector store on a server."
+        f"{folder} is being written to by {who}: an index folder has one writer at a time. Wait until it "
+        "is done (the index can be read meanwhile), or use a vector store on a server for several writers."
     )

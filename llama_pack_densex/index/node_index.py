@@ -409,7 +409,7 @@ class NodeIndex:
         data = manifest.data if manifest is not None else ""
         if data != (self.current.data if self.current is not None else ""):
             raise InvalidIndexError(
-                f"the index in {folder.path} was removed or made anew since it was opened: load it again"
+                f"the index in {folder.path} was removed or rebuilt since it was opened: load it again"
             )
 
     @contextmanager
