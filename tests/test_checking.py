@@ -87,7 +87,7 @@ def test_units_without_their_passage_are_found_and_removed(index: Path, document
     report = check_index(index)
     assert not report.sound
     assert {fault.kind for fault in report.faults} == {"link"}
-    assert any("lead to passages that are not there" in fault.text for fault in report.faults)
+    assert any("lead to missing passages" in fault.text for fault in report.faults)
     mended = check_index(index, repair=True)
     assert mended.sound
     assert mended.removed == (document,)
@@ -195,7 +195,7 @@ def test_the_command_says_what_is_wrong_and_how_to_mend_it(index: Path) -> None:
     rows(index, lambda store: store.delete_nodes([passage.node_id]))
     broken = runner.invoke(app, ["check", str(index)])
     assert broken.exit_code == 1
-    assert "passages that are not there" in " ".join(broken.output.split())
+    assert "units lead to missing passages" in " ".join(broken.output.split())
     assert "--repair" in broken.output
     found = json.loads(runner.invoke(app, ["check", str(index), "--json"]).stdout)
     assert found["faults"][0]["documents"] == ["琵琶湖"]

@@ -583,7 +583,7 @@ def test_an_index_that_the_system_does_not_let_be_read_is_not_called_damaged(ind
     code, output = run("query", index, "tea")
     assert code == 1
     assert "damaged" not in output
-    assert "do not build it anew" in output
+    assert "do not rebuild the index" in output
 
 
 # with an LLM
@@ -832,7 +832,7 @@ def test_a_wrong_url_is_not_taken_for_an_index_that_is_not_there_yet(
     code, output = run("index", docs, "--to", f"chroma://{tmp_path / 'chroma'}?colour=red")
     assert code == 1
     assert "colour=red" in " ".join(output.split())
-    assert "a folder (but for faiss://) collection=NAME" in " ".join(output.split())
+    assert "a folder (except faiss://) takes collection=NAME" in " ".join(output.split())
 
 
 # as a process

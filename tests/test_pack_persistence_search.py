@@ -288,7 +288,7 @@ def test_a_folder_of_the_first_layout_is_refused_clearly(tmp_path: Path) -> None
         del content[name]
     file.write_text(json.dumps({**content, "schema": 1}), encoding="utf-8")
     with pytest.raises(
-        InvalidIndexError, match=r"made by another version .*layout 1.*build the index anew"
+        InvalidIndexError, match=r"made by another version .*layout 1.*rebuild the index"
     ):
         load("lexical", tmp_path / "index")
 

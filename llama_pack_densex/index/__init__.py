@@ -1,1 +1,1 @@
-"""Documents into an index, and the index kept whole: open, change, commit, follow; check and compact."""
+"""The index: writing documents into it, opening, changing and committing it, checking and compacting it."""

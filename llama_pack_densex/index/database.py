@@ -1,8 +1,8 @@
-"""An SQLite database as an index needs it: one writer, and readers that each see one whole state meanwhile.
+"""An SQLite database for an index: one writer, and concurrent readers that each see one consistent state.
 
-A database in a file is in SQLite's WAL mode: readers go on with the state at their beginning while another
-process writes, and a stop at any moment, also a kill, leaves the last state that was committed. A database in
-memory has one connection, which its threads take in turns.
+A database in a file uses SQLite's WAL mode: readers keep the state at which they began while another process
+writes, and a process that stops at any moment, even if it is killed, leaves the last committed state. A
+database in memory has one connection, which its threads use in turn.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _BUSY_SECONDS = 30.0  # how long a second writer waits for the first one's commi
 _PAGE_CACHE_KIB = 32 * 1024  # for each connection
 _MOST_IDLE = 8  # connections that are kept open for the next readers
 _ROWS_A_PAGE = 1_000
-_PAGES_OF_LOG = 4_000  # of 4 KiB, with which SQLite takes the log over into the file
-_LARGE_LOG = 4_096 * _PAGES_OF_LOG  # bytes; taken over, it keeps its length
-_TEXTS_A_QUERY = 500  # fewer than SQLite takes arguments
+_PAGES_OF_LOG = 4_000  # of 4 KiB; at this size of the write-ahead log, SQLite checkpoints it
+_LARGE_LOG = 4_096 * _PAGES_OF_LOG  # bytes; a checkpoint alone does not shrink the log's file
+_TEXTS_A_QUERY = 500  # below SQLite's limit of arguments
 _ABOUT_SCHEMA = "CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
 _HEADER = b"SQLite format 3\0"
 _ERRORS_OF_THE_MACHINE = (
@@ -40,20 +40,20 @@ _ERRORS_OF_THE_MACHINE = (
     ("readonly", errno.EROFS, "an index can be searched there, but not made or changed"),
     ("locked", errno.EBUSY, "another process has been writing to it for too long; try again"),
 )
-_NOT_OPENED = "the system does not let the index be opened: see to that, and do not build it anew"
-_INODE = "inode"  # of the file that was written to; a copy has another one
+_NOT_OPENED = "the system does not let the index be opened: fix that, and do not rebuild the index"
+_INODE = "inode"  # key of the note with the file's inode number; a copied file has another one
 
 
 class Database:
-    """A database, in a file or in memory, from any number of threads, and in processes that are forked.
+    """A database in a file or in memory, for use by any number of threads and in forked processes.
 
     Args:
-        file: The file, which is made where it is missing; None for a database in memory.
-        schema: Creates its tables.
+        file: The file, which is created if it is missing; None for a database in memory.
+        schema: The SQL that creates the tables.
 
     Raises:
-        InvalidIndexError: The file is damaged, or no database.
-        OSError: It cannot be opened or written to.
+        InvalidIndexError: The file is damaged, or is not a database.
+        OSError: The file cannot be opened or written to.
     """
 
     _idle: list[Connection]
@@ -63,20 +63,22 @@ class Database:
         self.file = file
         self._where = IN_MEMORY if file is None else str(file.parent)
         self._memory = _connect(None) if file is None else None
-        self._turns = threading.RLock()  # of the threads, in memory
+        self._turns = threading.RLock()  # held by the thread that uses the connection in memory
         self._begin_process()
         if file is None or not size_of(file):
             self._create(schema)
         elif file.is_file() and not _is_database(
             file
-        ):  # SQLite would read what it has in the log beside it
+        ):  # SQLite would ignore that, and read the pages in the log beside it
             raise self.damage("file is not a database")
         self._opened = None if file is None else self._inode_now()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Read one state throughout; within it, and in a thread that is writing, it is the same state
-        again."""
+        """Read from one state throughout.
+
+        Nested calls, and calls in the thread that is writing, read from the state that is already open.
+        """
         connection = self._current_connection()
         if connection is not None:
             with self._errors_explained():
@@ -92,15 +94,15 @@ class Database:
                 connection.execute("ROLLBACK")
 
     def rows(self, sql: str, arguments: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query, of which any number takes little memory.
+        """Yield the rows of a query; any number of them takes little memory.
 
-        Of a database in a file all are of one state. One in memory is read in pages, so that others have
-        their turns; so is a state that this thread is in the middle of writing or reading.
+        Rows from a file all come from one state. A database in memory is read page by page, so that other
+        threads get their turn; so is a state that this thread is already reading or writing.
 
         Args:
-            sql: Selects rows, the first column of which is their number. It has the conditions `row > ?` and
-                a limit of `?` as its last arguments, in the order of the numbers.
-            arguments: Those before.
+            sql: A query whose first column is the row number, ordered by it, and whose last two arguments are
+                those of `row > ?` and `LIMIT ?`.
+            arguments: The query's other arguments, which come first.
         """
         if self._memory is None and self._current_connection() is None:
             with self._errors_explained(), self._borrowed() as connection:
@@ -116,8 +118,8 @@ class Database:
             last_row = page[-1][0]
 
     def writing(self) -> Connection:
-        """The connection to write with, until `commit` or `roll_back`; nobody else sees what it writes until
-        then."""
+        """Return the connection for writing until `commit` or `roll_back`; nobody else sees what it writes
+        before it is committed."""
         self._follow_fork()
         writer = self._own_writer()
         if writer is not None:
@@ -134,7 +136,7 @@ class Database:
         return connection
 
     def commit(self) -> None:
-        """Make what was written the state that all see."""
+        """Commit what was written, so that everyone sees it."""
         writer = self._own_writer()
         if writer is None:
             return
@@ -147,7 +149,7 @@ class Database:
         self._end_writing(writer)
 
     def roll_back(self) -> None:
-        """Forget what was written since the last commit."""
+        """Discard what was written since the last commit."""
         writer = self._own_writer()
         if writer is not None:
             with suppress(sqlite3.Error):  # a full disk may have ended the transaction already
@@ -155,10 +157,10 @@ class Database:
             self._end_writing(writer)
 
     def copy_to(self, file: Path) -> None:
-        """Write a copy of the current state, without anything that was deleted.
+        """Write a copy of the current state, without traces of deleted rows.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The copy cannot be written.
         """
         with closing(_connect(file)) as copy, self.reading() as connection:
             connection.backup(copy)
@@ -167,10 +169,10 @@ class Database:
             _set_inode(copy, file)
 
     def vacuum(self) -> None:
-        """Commit, and leave nothing in the file of what was deleted, nor its space.
+        """Commit, then erase deleted rows from the file and free their space.
 
         Raises:
-            OSError: Another process has been reading for too long.
+            OSError: A reader has held the log for too long.
         """
         self.commit()
         connection = self.writing()
@@ -183,14 +185,13 @@ class Database:
                 self._end_writing(connection)
         if is_busy:
             reason = (
-                "somebody has been reading for too long, so that what was deleted is still in its files; "
+                "a reader has held the index open for too long, so deleted data is still in its files; "
                 "try again"
             )
             raise OSError(errno.EBUSY, reason, self._where)
 
     def empty_log(self) -> None:
-        """Take over into the file what has gathered in the log beside it, unless somebody is reading that
-        now."""
+        """Move a large write-ahead log into the file and truncate it, unless somebody is reading from it."""
         if self.file is None:
             return
         log = self.file.with_name(f"{self.file.name}-wal")
@@ -204,7 +205,7 @@ class Database:
                 connection.execute(f"PRAGMA busy_timeout = {1000 * _BUSY_SECONDS:.0f}")
 
     def close(self) -> None:
-        """Close the connections that are idle."""
+        """Close the idle connections."""
         with self._guard:
             idle = self._idle
             self._idle = []
@@ -213,18 +214,17 @@ class Database:
 
     @property
     def is_a_copy(self) -> bool:
-        """Whether the file is a copy that others made of the one that was written to, perhaps while it
-        was."""
+        """Whether the file is a copy that was not made by `copy_to`, perhaps of a file being written to."""
         if self.file is None:
             return False
         with self.reading() as connection:
             return get_note(connection, _INODE) != self._inode_now()
 
     def check(self) -> None:
-        """Look into all of the file.
+        """Check the integrity of the whole file.
 
         Raises:
-            InvalidIndexError: It is damaged.
+            InvalidIndexError: The file is damaged.
         """
         with self.reading() as connection:
             (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
@@ -232,25 +232,25 @@ class Database:
             raise self.damage(finding)
 
     def accept_copy(self) -> None:
-        """Take the file for no copy any more, once it was looked into; nothing is noted where it cannot be
-        written."""
+        """Record that the file was checked, so that it no longer counts as a copy; a read-only file keeps
+        counting as one."""
         if self.file is not None and _is_writable(self.file):
             _set_inode(self.writing(), self.file)
             self.commit()
 
     def damage(self, finding: str) -> InvalidIndexError:
-        """The error that says that the file is damaged."""
+        """Return the error that says that the file is damaged."""
         return InvalidIndexError(
             f"the index in {self._where} cannot be read: a file in it is damaged or missing ({finding}). "
-            "If it was copied while it was written to, copy it again; otherwise restore a backup, or remove "
-            "it and build it anew (kept replies of an LLM are used again)."
+            "If it was copied while being written to, copy it again; otherwise restore a backup, or remove "
+            "the index and rebuild it (cached LLM replies are reused)."
         )
 
     def explained(self, error: DatabaseError) -> Exception:
-        """The error that says what is wrong with the index, or with the machine, for one of SQLite."""
+        """Translate an error of SQLite into one that says what is wrong with the index or the machine."""
         text = str(error)
-        for words, code, reason in _ERRORS_OF_THE_MACHINE:
-            if words in text:
+        for fragment, code, reason in _ERRORS_OF_THE_MACHINE:
+            if fragment in text:
                 return OSError(code, reason, self._where)
         if "unable to open" in text and self.file is not None and self.file.exists():
             return OSError(errno.EACCES, _NOT_OPENED, self._where)
@@ -265,8 +265,7 @@ class Database:
         self._writing_thread = 0
 
     def _follow_fork(self) -> None:
-        """Open connections anew in a process that was forked: SQLite's must not be carried into it, nor
-        closed."""
+        """Start with new connections in a forked process: SQLite's must be neither used there nor closed."""
         if self._process == os.getpid():
             return
         self._turns = threading.RLock()
@@ -274,12 +273,12 @@ class Database:
         self._begin_process()
 
     def _current_connection(self) -> Connection | None:
-        """The connection that this thread is writing or reading with."""
+        """Return the connection that this thread is writing or reading with, or None."""
         self._follow_fork()
         return self._own_writer() or getattr(self._local, "connection", None)
 
     def _own_writer(self) -> Connection | None:
-        """The connection that this thread is writing with."""
+        """Return the connection that this thread is writing with, or None."""
         return self._writer if self._writing_thread == threading.get_ident() else None
 
     def _end_writing(self, connection: Connection) -> None:
@@ -303,11 +302,11 @@ class Database:
                 )
             return self._memory
         assert self.file is not None
-        # a connection that is open would go on with what was removed
+        # an open connection would keep reading the removed file
         if self._inode_now() != self._opened:
             raise InvalidIndexError(
-                f"{self.file} was replaced by another file since it was opened, as by a backup: load the "
-                "index again"
+                f"{self.file} was replaced by another file since it was opened, for example by restoring a "
+                "backup: load the index again"
             )
         with self._guard:
             if self._idle:
@@ -326,7 +325,7 @@ class Database:
             self._turns.release()
             return
         assert self.file is not None
-        # one that may not write may have been told that nobody does
+        # a read-only connection may have been opened as immutable, and would miss later changes
         is_kept = not connection.in_transaction and _is_writable(self.file)
         with self._guard:
             if len(self._idle) < _MOST_IDLE and is_kept:
@@ -353,26 +352,26 @@ class Database:
             raise self.explained(error) from error
 
 
-# of a parent process: to close them would take its locks away
+# connections of parent processes: closing them would release the parent's locks
 _inherited: list[list[Connection]] = []
 
 
 def get_note(connection: Connection, key: str) -> str:
-    """What the database keeps about itself under a key; empty if nothing."""
+    """Return the note that the database stores about itself under a key; empty if there is none."""
     row = connection.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
     return str(row[0]) if row else ""
 
 
 def set_note(connection: Connection, key: str, value: str) -> None:
-    """Keep something about the whole database."""
+    """Store a note about the whole database under a key."""
     connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (key, value))
 
 
 def select_by_row(connection: Connection, select: str, rows: Iterable[int]) -> Cursor:
-    """What a query selects (or deletes) that ends in `WHERE row IN`, for any number of rows.
+    """Run a query (or a deletion) that ends in `WHERE row IN`, for any number of rows.
 
-    They are bound as one value: a query that has them in its text is parsed anew each time, which takes
-    longer than to look half of them up.
+    The rows are bound as one value: a query that lists them in its text would be parsed every time, which
+    takes longer than looking up half of them.
     """
     return connection.execute(
         f"{select} (SELECT value FROM json_each(?))", [json.dumps(sorted(rows))]
@@ -382,7 +381,7 @@ def select_by_row(connection: Connection, select: str, rows: Iterable[int]) -> C
 def select_by_text(
     connection: Connection, select: str, texts: Iterable[str]
 ) -> Iterator[tuple[Any, ...]]:
-    """What a query selects that ends in `column IN`, for any number of texts."""
+    """Return what a query that ends in `column IN` selects, for any number of texts."""
     batches = iter_batch(dict.fromkeys(texts), _TEXTS_A_QUERY)
     return chain.from_iterable(
         connection.execute(f"{select} ({', '.join('?' * len(batch))})", batch) for batch in batches
@@ -411,7 +410,10 @@ def _is_writable(file: Path) -> bool:
 
 
 def _read_only_uri(file: Path) -> str:
-    """Where the files cannot be made that SQLite needs beside it for a log, it is told that nobody writes."""
+    """Return a URI that opens the file read-only; as immutable if there is no log beside it.
+
+    SQLite could not create the files that it needs for a log, and reads an immutable database without them.
+    """
     uri = f"{file.absolute().as_uri()}?mode=ro"
     log = file.with_name(f"{file.name}-wal")
     if not size_of(log):

@@ -1,4 +1,5 @@
-"""The embedded store: an SQLite file with nodes, embeddings and tokens, and a graph over the embeddings."""
+"""The embedded store: an SQLite file with nodes, embeddings and tokens, and an HNSW graph over the
+embeddings."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
 FILE = "nodes.db"
-"""In the folder of an index's data."""
+"""The name of the database's file in an index's data folder."""
 
 T = TypeVar("T")
 
@@ -78,19 +79,19 @@ _RECORD = (
     "metadata, span_start, span_end, unverified"
 )
 _RELATIONSHIPS = f"$.{DATA_KEY}.relationships"
-# by SQLite, which parses a node in a third of the time
+# extracted by SQLite, which parses a node's JSON in a third of the time
 _LINKS = (
     f"json_extract(node, '{_RELATIONSHIPS}.\"{NodeRelationship.PARENT.value}\".node_id', "
     f"'{_RELATIONSHIPS}.\"{NodeRelationship.CHILD.value}\"')"
 )
-_OURS = "granularity != ''"  # what others wrote into the same database stays out of the index
+_OURS = "granularity != ''"  # excludes nodes that other programs wrote to the same database
 
-# the notes in the database
+# keys of the notes in the database
 _VERSION = "version"
-# of the embeddings; "none" where nodes have none, empty where there are no nodes
+# of the embeddings; "none" if the nodes have none, empty if there are no nodes
 _DIMENSION = "dimension"
-_TOKENIZER = "tokenizer"  # what made the tokens, as `Words.note`
-_HAS_WORDLESS = "wordless"  # whether there are nodes that have no tokens by it
+_TOKENIZER = "tokenizer"  # which tokenizer made the tokens, as in `Words.note`
+_HAS_WORDLESS = "wordless"  # not empty if some nodes lack tokens made by that tokenizer
 _MANIFEST = "manifest"
 
 _NONE = "none"
@@ -98,16 +99,16 @@ _RECORDS_AT_ONCE = 500
 
 
 class EmbeddedNodes(NodeStore):
-    """Nodes in an SQLite database, with all that they are searched by.
+    """Nodes in an SQLite database, with their embeddings and tokens.
 
-    What is changed is seen by others once it is committed, all at once.
+    Other processes and threads see changes only when they are committed, and then all of them together.
 
     Args:
-        folder: Where the database's file is; None for one in memory.
+        folder: The folder of the database's file; None for a database in memory.
 
     Attributes:
-        words: As of `NodeStore`; None goes on with what made the tokens that are there.
-        keeper: What LlamaIndex's own classes read and change the nodes through.
+        words: As in `NodeStore`; None continues with the tokenizer that made the existing tokens.
+        keeper: The object through which LlamaIndex's own classes read and change the nodes.
     """
 
     is_embedded = True
@@ -123,7 +124,7 @@ class EmbeddedNodes(NodeStore):
         self._vectors = nearest.VectorTable(self.database, folder)
         self._passing = {}
         if self.database.is_a_copy:
-            # refuses what was copied while it was written to: pages of several states of the file
+            # a file copied while it was written to may mix pages of several states: refuse it
             self.database.check()
             finding = self.inconsistency()
             if finding:
@@ -132,7 +133,7 @@ class EmbeddedNodes(NodeStore):
         self._vectors.prepare()
 
     @property
-    def vector_store(self) -> EmbeddedVectorStore:  # type: ignore[override]  # not kept: they would keep one another
+    def vector_store(self) -> EmbeddedVectorStore:  # type: ignore[override]  # not stored: no reference cycle
         from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
         return EmbeddedVectorStore(self.folder, nodes=self)
@@ -144,7 +145,7 @@ class EmbeddedNodes(NodeStore):
 
     @property
     def version(self) -> str:
-        """The number of the last change, always of as many digits."""
+        """The number of the last change, padded with zeros to twelve digits."""
         return self._note(_VERSION).zfill(12)
 
     @contextmanager
@@ -153,13 +154,13 @@ class EmbeddedNodes(NodeStore):
             yield
 
     def reading(self, read: Callable[[], T]) -> T:
-        """Read from one state."""
+        """Call `read` with all of its reads from one state of the database."""
         with self.snapshot():
             return read()
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Change the nodes, all or nothing."""
+        """Commit the changes made within, or none of them if an exception is raised."""
         try:
             yield
         except BaseException:
@@ -207,7 +208,7 @@ class EmbeddedNodes(NodeStore):
 
     @contextmanager
     def _change(self) -> Iterator[Connection]:
-        """One change; what fails half-way leaves nothing."""
+        """Make one change in a savepoint: if it fails half-way, nothing of it remains."""
         connection = self.database.writing()
         try:
             connection.execute("SAVEPOINT change")
@@ -215,7 +216,7 @@ class EmbeddedNodes(NodeStore):
             set_note(connection, _VERSION, str(int(get_note(connection, _VERSION) or 0) + 1))
             connection.execute("RELEASE change")
         except BaseException as error:
-            if connection.in_transaction:  # a full disk may have ended it
+            if connection.in_transaction:  # a full disk may have ended the transaction
                 connection.execute("ROLLBACK TO change")
                 connection.execute("RELEASE change")
             else:
@@ -307,7 +308,7 @@ class EmbeddedNodes(NodeStore):
             return
         with self._change() as connection:
             keywords.clear_words(connection)
-            # passages have the words of units
+            # passages after units: a passage's tokens include those of its units
             for condition in ("passage_id != ''", "granularity = 'passage'"):
                 for page in iter_batch(self._records_by_row(condition), _RECORDS_AT_ONCE):
                     words.add(connection, dict(page))
@@ -369,15 +370,15 @@ class EmbeddedNodes(NodeStore):
     def nearest_nodes(
         self, embedding: Sequence[float] | None, limit: int, allowed: Rows | None = None
     ) -> list[FoundNode]:
-        """The nodes nearest to an embedding, of any granularity, nearest first.
+        """Return the nodes nearest to an embedding, of any granularity, nearest first.
 
         Args:
-            embedding: Of the dimension of those that are there.
-            limit: How many.
-            allowed: The rows to look among, in order; None means all.
+            embedding: The query embedding, of the same dimension as the stored ones.
+            limit: The number of nodes.
+            allowed: The rows to search, in ascending order; None means all.
 
         Raises:
-            ValueError: There is no embedding, or it has another dimension.
+            ValueError: There is no query embedding, the nodes have none, or the dimensions differ.
         """
         with self.database.reading() as connection:
             if limit <= 0 or _is_empty(connection):
@@ -393,8 +394,10 @@ class EmbeddedNodes(NodeStore):
             )
 
     def rows_of(self, node_ids: Ids | None, document_ids: Ids | None) -> Rows | None:
-        """The rows of nodes with one of some ids and of one of some documents; None where neither is
-        given."""
+        """Return the rows of the nodes that have one of these ids and are in one of these documents.
+
+        An empty argument does not restrict the nodes; None is returned if both are empty.
+        """
         if not node_ids and not document_ids:
             return None
         with self.database.reading() as connection:
@@ -415,7 +418,7 @@ class EmbeddedNodes(NodeStore):
         return (record for _, record in by_row)
 
     def _records_by_row(self, condition: str, *arguments: str) -> Iterator[tuple[int, NodeRecord]]:
-        """The nodes that meet a condition, with their rows."""
+        """Return the records of the nodes that meet an SQL condition, with their rows."""
         select = (
             f"SELECT {_RECORD} FROM nodes JOIN contents USING (row) "
             f"WHERE {condition} AND nodes.row > ? ORDER BY nodes.row LIMIT ?"
@@ -423,7 +426,7 @@ class EmbeddedNodes(NodeStore):
         return ((values[0], _record_of(values)) for values in self.database.rows(select, arguments))
 
     def all_nodes(self) -> Iterator[BaseNode]:
-        """All nodes, those too that are not of our parsers."""
+        """Return all nodes, including those that our parsers did not make."""
         select = "SELECT row, node FROM contents WHERE row > ? ORDER BY row LIMIT ?"
         return (self._node_of(content) for _, content in self.database.rows(select))
 
@@ -434,7 +437,7 @@ class EmbeddedNodes(NodeStore):
             raise self.database.damage(f"a node is not readable: {type(error).__name__}") from error
 
     def all_ids(self) -> list[str]:
-        """The ids of all nodes, those too that are not of our parsers."""
+        """Return the ids of all nodes, including those that our parsers did not make."""
         select = "SELECT row, id FROM nodes WHERE row > ? ORDER BY row LIMIT ?"
         return [node_id for _, node_id in self.database.rows(select)]
 
@@ -495,7 +498,7 @@ class EmbeddedNodes(NodeStore):
             return keywords.inconsistency(connection)
 
     def inconsistency(self) -> str:
-        """In which way the tables contradict one another; empty if they do not."""
+        """Return a description of the first contradiction between the tables; empty if there is none."""
         queries = {
             "nodes without content": (
                 "SELECT 1 FROM nodes LEFT JOIN contents USING (row) WHERE contents.row IS NULL"
@@ -523,10 +526,10 @@ class EmbeddedNodes(NodeStore):
             return keywords.inconsistency(connection)
 
     def _passing_now(self, filters: MetadataFilters, earlier: Passing) -> Passing:
-        """What passes filters, some of which was read earlier: rows do not change, so that only later ones
-        are read.
+        """Return what passes the filters, extending an earlier result.
 
-        Rows that went since are among them, and do no harm; a passage that was written again has a later row.
+        Rows never change, so only those written after the earlier result are read. Rows that were deleted
+        since stay in it, which does no harm; a passage that was written again has a new, later row.
         """
         select = (
             "SELECT row, id, metadata FROM nodes JOIN contents USING (row) "
@@ -569,7 +572,7 @@ class EmbeddedNodes(NodeStore):
 
 
 class _DocumentTable(KnownDocuments):
-    """Documents as the database has them at each moment."""
+    """The documents as they are in the database at the moment of each call."""
 
     def __init__(self, nodes: EmbeddedNodes) -> None:
         self._nodes = nodes
@@ -584,11 +587,11 @@ class _DocumentTable(KnownDocuments):
         return self._nodes._documents_where("file != '' AND file = ?", file)
 
     def replace(self, document_ids: Ids, nodes: Nodes) -> None:
-        """Nothing to do: the database has changed."""
+        """Do nothing: the database itself has changed."""
 
 
 def _own_words(note: str) -> Words | None:
-    """What made tokens, where it was a tokenizer of this package."""
+    """Return the tokenizer that a note describes; None unless it is one of this package's."""
     words = words_in(note)
     return words if isinstance(words, Words) else None
 
@@ -598,12 +601,12 @@ def _is_empty(connection: Connection) -> bool:
 
 
 def _has_any(connection: Connection, select: str) -> bool:
-    """Whether a query selects anything."""
+    """Return whether a query selects any row."""
     return connection.execute(f"{select} LIMIT 1").fetchone() is not None
 
 
 def _update_documents(connection: Connection, document_ids: Ids) -> None:
-    """Note the hash and the file of documents that changed: those of the first of their base nodes."""
+    """Update the hash and file of changed documents from the first base node of each."""
     for document_id in document_ids:
         first = connection.execute(
             "SELECT document_hash, file FROM nodes JOIN contents USING (row) "
@@ -630,6 +633,6 @@ def _content_of(node: BaseNode) -> str:
 
 
 def _links_in(links: str) -> NodeLinks:
-    """The links of a node that `_LINKS` selects."""
+    """Parse the links of a node, as `_LINKS` selects them."""
     parent_id, children = json.loads(links)
     return NodeLinks(parent_id, tuple(child["node_id"] for child in children or ()))

@@ -1,4 +1,4 @@
-"""Metadata filters: evaluated on a node's metadata, and what passes them."""
+"""Metadata filters: their evaluation on a node's metadata, and the passages that pass them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from llama_pack_densex.text.values import plain_value
 
 
 def matches(metadata: Mapping[str, Any], filters: MetadataFilters | None) -> bool:
-    """Whether metadata passes filters; nested filters work, and values that cannot be compared do not match.
+    """Return whether metadata passes filters, which may be nested; values that cannot be compared fail.
 
     Args:
         metadata: A node's metadata.
-        filters: LlamaIndex metadata filters, or None, which everything passes.
+        filters: LlamaIndex metadata filters; everything passes None.
     """
     if filters is None or not filters.filters:
         return True
@@ -44,7 +44,7 @@ def matches(metadata: Mapping[str, Any], filters: MetadataFilters | None) -> boo
 
 
 def keys_of(filters: MetadataFilters | None) -> set[str]:
-    """The keys that filters look at."""
+    """Return the metadata keys that the filters test."""
     keys: set[str] = set()
     for part in filters.filters if filters is not None else ():
         keys |= keys_of(part) if isinstance(part, MetadataFilters) else {part.key}
@@ -53,37 +53,37 @@ def keys_of(filters: MetadataFilters | None) -> set[str]:
 
 def _matches_one(metadata: Mapping[str, Any], condition: MetadataFilter) -> bool:
     value = metadata.get(condition.key)
-    wanted: Any = condition.value
-    sample = wanted[0] if isinstance(wanted, list) and wanted else wanted
+    operand: Any = condition.value
+    sample = operand[0] if isinstance(operand, list) and operand else operand
     if type(sample) not in (str, int, float):
-        wanted = plain_value(wanted, condition.key)  # the form in which metadata are kept
+        operand = plain_value(operand, condition.key)  # the form in which metadata is stored
     if condition.operator == FilterOperator.IS_EMPTY:
         return value is None or value in ("", [])
     if value is None:
         return condition.operator in (FilterOperator.NE, FilterOperator.NIN)
     if condition.operator in _ORDERED:
-        if isinstance(value, bool) != isinstance(wanted, bool):
-            return False  # JSON's true and false are no numbers
-        value, wanted = _as_moments(value, wanted)
+        if isinstance(value, bool) != isinstance(operand, bool):
+            return False  # in JSON, true and false are not numbers
+        value, operand = _as_moments(value, operand)
     try:
-        return bool(_OPERATORS[condition.operator](value, wanted))
-    except (TypeError, AttributeError):  # values of different kinds: no match
+        return bool(_OPERATORS[condition.operator](value, operand))
+    except (TypeError, AttributeError):  # values of different types do not match
         return False
 
 
-def _as_moments(value: Any, wanted: Any) -> tuple[Any, Any]:
-    """Two times with zones as what can be compared; anything else as it is."""
-    texts = (value, wanted)
+def _as_moments(value: Any, operand: Any) -> tuple[Any, Any]:
+    """Convert two texts to times if both are times with a zone; return anything else unchanged."""
+    texts = (value, operand)
     if not all(isinstance(text, str) and _ZONED.fullmatch(text) for text in texts):
         return texts
     try:
-        return _moment(value), _moment(wanted)
+        return _moment(value), _moment(operand)
     except ValueError:
         return texts
 
 
 def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 knows no Z
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 does not parse Z
 
 
 _ZONED = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|[+-]\d\d:?\d\d(:\d\d)?)")
@@ -95,13 +95,13 @@ _OPERATORS: dict[FilterOperator, Any] = {
     FilterOperator.GTE: operator.ge,
     FilterOperator.LT: operator.lt,
     FilterOperator.LTE: operator.le,
-    FilterOperator.IN: lambda value, wanted: value in wanted,
-    FilterOperator.NIN: lambda value, wanted: value not in wanted,
-    FilterOperator.ANY: lambda value, wanted: any(item in value for item in wanted),
-    FilterOperator.ALL: lambda value, wanted: all(item in value for item in wanted),
+    FilterOperator.IN: lambda value, operand: value in operand,
+    FilterOperator.NIN: lambda value, operand: value not in operand,
+    FilterOperator.ANY: lambda value, operand: any(item in value for item in operand),
+    FilterOperator.ALL: lambda value, operand: all(item in value for item in operand),
     FilterOperator.CONTAINS: operator.contains,
     FilterOperator.TEXT_MATCH: operator.contains,
-    FilterOperator.TEXT_MATCH_INSENSITIVE: lambda value, wanted: wanted.lower() in value.lower(),
+    FilterOperator.TEXT_MATCH_INSENSITIVE: lambda value, operand: operand.lower() in value.lower(),
 }
 
 
@@ -110,12 +110,12 @@ class Passing:
     """The passages that pass filters.
 
     Args:
-        ids: Their ids.
-        share: How many they are of all.
-        rows: In the embedded store, their rows and those of their units, in order.
-        database: What these are rows of; None elsewhere.
-        state: The state of the store that was read.
-        read_to: The last row that was read.
+        ids: The ids of these passages.
+        share: Their share of all passages, from 0 to 1.
+        rows: In the embedded store, the rows of these passages and of their units, in ascending order.
+        database: The database that holds these rows; None for other stores.
+        state: The state of the store that the result is of.
+        read_to: In the embedded store, the last row that was read.
     """
 
     ids: frozenset[str] = frozenset()
@@ -127,7 +127,7 @@ class Passing:
     state: object = ""
     read_to: int = 0
 
-    def fetched(self, wanted: int) -> int:
-        """How many to look for among all, so that about as many as are wanted pass; none where none
-        passes."""
-        return int(1.2 * wanted / self.share) + 8 if self.ids else 0
+    def fetched(self, limit: int) -> int:
+        """Return how many hits to search for without the filters so that about `limit` pass; 0 if none
+        does."""
+        return int(1.2 * limit / self.share) + 8 if self.ids else 0

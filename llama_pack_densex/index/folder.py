@@ -1,4 +1,4 @@
-"""An index folder: created, opened, and brought from one whole state to the next in one step."""
+"""An index folder: created, opened, and taken from one consistent state to the next in a single step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 LOCK_FILE = "writer.lock"
 WRITER_FILE = "writer.txt"
 REPORT_FILE = "ingestion_report.json"
-"""Beside the data: what became of each document in the last ingestion."""
+"""The file, beside the data, that reports the outcome of each document in the last ingestion."""
 _DATA = "data-"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -42,17 +42,17 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 class IndexFolder:
     """The folder of one index.
 
-    The data lies in a subfolder, in versions of which the manifest names the current one. It is replaced in
-    one step, so a stop at any moment leaves the state before a change or the one after it.
+    The data is in a subfolder; there may be several versions, and the manifest names the current one. It is
+    replaced in one step, so a stop at any moment leaves the state either before a change or after it.
 
     Args:
         path: The folder; it need not exist.
 
     Attributes:
-        data: The subfolder in use, once it was created or opened.
+        data: The subfolder in use, once it has been created or opened.
 
     Raises:
-        InvalidIndexError: It is a file, or holds other things than an index.
+        InvalidIndexError: The path is a file, or a folder that holds something other than an index.
     """
 
     data: Path
@@ -63,11 +63,11 @@ class IndexFolder:
             raise InvalidIndexError(f"{path} is a file; an index needs a folder of its own.")
         if path.is_dir() and not is_index(path) and not all(map(_is_ours, path.iterdir())):
             raise InvalidIndexError(
-                f"{path} is no index and holds other files; an index needs a folder of its own."
+                f"{path} is not an index and holds other files; an index needs a folder of its own."
             )
 
     def create(self) -> Path:
-        """Make the subfolder of a new index."""
+        """Create the data subfolder of a new index, and return it."""
         self.data = self.path / f"{_DATA}{uuid.uuid4().hex[:12]}"
         self.data.mkdir(parents=True)
         return self.data
@@ -78,16 +78,16 @@ class IndexFolder:
         vector_store: BasePydanticVectorStore | None = None,
         docstore: BaseDocumentStore | None = None,
     ) -> NodeStore:
-        """The store of the index that the manifest describes, in the state that it names.
+        """Open the store of the index that the manifest describes, in the state that it names.
 
         Raises:
-            InvalidIndexError: Its data is missing or damaged, or is kept in a vector store that was not
+            InvalidIndexError: The data is missing or damaged, or is kept in a vector store that was not
                 passed.
         """
         self.data = self.path / manifest.data
         if not self.data.is_dir() or self.data.parent != self.path:
             raise InvalidIndexError(
-                f"{self.path} is damaged: its subfolder {manifest.data!r} is missing; build the index anew."
+                f"{self.path} is damaged: its subfolder {manifest.data!r} is missing; rebuild the index."
             )
         if manifest.vector_store == EmbeddedVectorStore.class_name():
             if vector_store is not None:
@@ -96,7 +96,7 @@ class IndexFolder:
                 )
             if not (self.data / NODES_FILE).exists():
                 raise InvalidIndexError(
-                    f"{self.path} is damaged: {NODES_FILE} is missing; build the index anew."
+                    f"{self.path} is damaged: {NODES_FILE} is missing; rebuild the index."
                 )
             nodes = EmbeddedNodes(self.data)
             if nodes.version < manifest.version:
@@ -116,7 +116,7 @@ class IndexFolder:
         return store
 
     def clean(self, manifest: Manifest) -> None:
-        """Remove what earlier and interrupted writes left beside the data in use."""
+        """Remove what earlier or interrupted writes left beside the data in use."""
         for entry in self.path.iterdir():
             if entry.name == manifest.data or not entry.name.startswith((f".{FILE}.", _DATA)):
                 continue
@@ -127,7 +127,8 @@ class IndexFolder:
 
 
 def _empty_store(name: str) -> BasePydanticVectorStore | None:
-    """A store of a kind that is in memory, to be filled from a folder; None for other kinds."""
+    """Return an empty store of a class that lives in memory, to be filled from a folder; None for other
+    classes."""
     if name == SimpleVectorStore.__name__:
         return SimpleVectorStore()
     if name in ("FaissVectorStore", "FaissMapVectorStore"):
@@ -138,16 +139,16 @@ def _empty_store(name: str) -> BasePydanticVectorStore | None:
 
 
 def folder_at(path: str | Path) -> Path:
-    """The folder of an index by its whole path, since programs change theirs."""
+    """Return the absolute path of an index folder, since programs may change their working directory."""
     return Path(path).expanduser().absolute()
 
 
 def abandon(path: Path, keep: bool) -> None:
-    """Remove what an index that did not come about has left in its folder.
+    """Remove what a failed attempt to create an index has left in its folder.
 
     Args:
-        path: The folder; one that holds an index, or is no index's, stays as it is.
-        keep: Whether the folder stays, with replies and a report.
+        path: The folder; a folder that holds an index, or files that are not ours, is left alone.
+        keep: Whether to keep the folder, with cached replies and the report.
     """
     if not path.is_dir() or is_index(path) or not all(map(_is_ours, path.iterdir())):
         return
@@ -181,14 +182,14 @@ class IndexInUseError(RuntimeError):
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Be the only one who writes to an index folder; the operating system lets go of that when the process
+    """Hold the lock of the only writer to an index folder; the operating system releases it if the process
     ends.
 
     Raises:
         IndexInUseError: There is another writer; the message says which.
-        OSError: The folder may not be written to, or, while it is, the disk is full.
+        OSError: The folder is not writable, or the disk becomes full.
     """
-    lock = FileLock(str(folder / LOCK_FILE), timeout=0)  # a new one: a fork would inherit it
+    lock = FileLock(str(folder / LOCK_FILE), timeout=0)  # not shared: a fork would inherit it
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
@@ -199,7 +200,7 @@ def writing_to(folder: Path) -> Iterator[None]:
         raise OSError(error.errno, why, str(folder)) from error
     writer = f"process {os.getpid()} on {socket.gethostname()} (since {time.strftime('%Y-%m-%d %H:%M:%S')})"
     try:
-        with suppress(OSError):  # the disk may be full; to remove something, that does not matter
+        with suppress(OSError):  # a full disk must not prevent a deletion
             (folder / WRITER_FILE).write_text(writer, encoding="utf-8")
         yield
     except OSError as error:
@@ -217,6 +218,6 @@ def _in_use(folder: Path) -> str:
     with suppress(OSError, ValueError):
         who = (folder / WRITER_FILE).read_text(encoding="utf-8") or who
     return (
-        f"{folder} is being written to by {who}: an index folder has one writer at a time. Wait until that "
-        "is done; reading meanwhile is fine. Several writers at once need a vector store on a server."
+        f"{folder} is being written to by {who}: an index folder has one writer at a time. Wait until it "
+        "is done (the index can be read meanwhile), or use a vector store on a server for several writers."
     )

@@ -1,10 +1,10 @@
-"""A graph (HNSW) over embeddings, and the embeddings themselves, in one file that all processes map.
+"""An HNSW graph over embeddings, and the embeddings themselves, in one file that all processes map.
 
-The graph has a byte a number, which is enough to find candidates. They are then compared by the vectors
-behind it, so that cosines are exact.
+The graph stores one byte per dimension, which is precise enough to find candidates. The candidates are then
+compared by their full vectors, which follow the graph in the file, so the cosines are exact.
 
 Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical Navigable
-Small World graphs", 2016; by usearch.
+Small World graphs", 2016; implemented by usearch.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from llama_pack_densex.index.keywords import Rows
 if TYPE_CHECKING:
     from usearch.index import Index
 
-# Links of a row, and the candidates that usearch looks at for each row that it adds, and for each question
-# at least. So the ten nearest of 50,000 real sentences are found to 0.99; of a million made-up ones to 0.98,
-# measured with 24 links (benchmarks/RESULTS.md).
-_BUILDING = {"connectivity": 32, "expansion_add": 192}
+# HNSW parameters: links per row, and the number of candidates examined when a row is added and (at least)
+# when a question is searched. They give recall@10 of 0.99 on 50,000 real sentences, and 0.98 on a million
+# synthetic ones, measured with 24 links (benchmarks/RESULTS.md).
+_HNSW_PARAMETERS = {"connectivity": 32, "expansion_add": 192}
 _LEAST_EXPANSION = 256
-_ROWS_AT_ONCE = 16_384  # that are compared: of all, a copy would take too much memory
-_ASIDE = 0.1  # how far from its place a vector is linked that was linked before
-_ITS_OWN = 4  # of a row's nearest, among which it is itself
-_ALIKE = 0.98  # a cosine; among many that are so near, a row may not be one of its own nearest
-_LEAST_CANDIDATES = 64  # with a byte a number, the nearest is not always before the next
+_ROWS_PER_COMPARISON = 16_384  # copying the vectors of all rows together would take too much memory
+_DUPLICATE_OFFSET = 0.1  # offset (of a unit vector) at which a duplicate vector is inserted
+_SELF_SEARCH_LIMIT = 4  # a row that can be found is among this many nearest to its own vector
+_NEARLY_EQUAL = 0.98  # cosine; among many rows this close, a row need not be one of its own nearest
+_LEAST_CANDIDATES = 64  # one byte per dimension does not always rank near neighbours correctly
 
 Vectors = npt.NDArray[np.float32]
 Cosines = npt.NDArray[np.float64]
 Page = tuple[Rows, Vectors]
-"""Some rows, in order, with their vectors."""
+"""Rows in ascending order, with their vectors."""
 Compared = tuple[Rows, Cosines]
-"""Some rows, in any order, with their cosines."""
+"""Rows in any order, with their cosines to the query embedding."""
 
 
 @dataclass(frozen=True)
 class RowVectors:
-    """Rows with their embeddings, which are compared one by one.
+    """Rows with their embeddings, searched by comparing every one of them.
 
     Args:
-        rows: In order.
-        vectors: Of the rows, of length 1.
+        rows: The rows, in ascending order.
+        vectors: Their embeddings, unit-normalised.
     """
 
     rows: Rows
     vectors: Vectors
 
     def nearest(self, embedding: Vectors, limit: int) -> Compared:
-        """Rows that are likely to be the nearest.
+        """Return the rows that are likely to be nearest to an embedding, in any order.
 
         Args:
-            embedding: Of length 1.
-            limit: How many.
+            embedding: The query embedding, unit-normalised.
+            limit: The number of rows to look for; a `Graph` may return more.
         """
         similarities = cosines(self.vectors, embedding)
         if len(similarities) <= limit:
@@ -66,29 +66,29 @@ class RowVectors:
         nearest = np.argpartition(-similarities, limit)[:limit]
         return self.rows[nearest], similarities[nearest]
 
-    def compare(self, embedding: Vectors, wanted: Rows) -> Compared:
-        """Those of some rows that are there.
+    def compare(self, embedding: Vectors, requested: Rows) -> Compared:
+        """Compute the cosines of the requested rows; rows that this part does not hold are skipped.
 
         Args:
-            embedding: Of length 1.
-            wanted: The rows.
+            embedding: The query embedding, unit-normalised.
+            requested: The rows to compare, in any order.
         """
         rows = self.rows
-        places = np.searchsorted(rows, wanted)
+        places = np.searchsorted(rows, requested)
         places[places == len(rows)] = 0
-        places = places[rows[places] == wanted] if len(rows) else places[:0]
-        parts = np.split(places, range(_ROWS_AT_ONCE, len(places), _ROWS_AT_ONCE))
+        places = places[rows[places] == requested] if len(rows) else places[:0]
+        parts = np.split(places, range(_ROWS_PER_COMPARISON, len(places), _ROWS_PER_COMPARISON))
         similarities = [cosines(self.vectors[part], embedding) for part in parts]
         return rows[places], np.concatenate(similarities)
 
 
 @dataclass(frozen=True)
 class Graph(RowVectors):
-    """Rows with their embeddings, and the links between them.
+    """Rows with their embeddings, searched by the HNSW links between them.
 
     Args:
-        links: Has the rows as keys.
-        file: What it is mapped from; None means that it is in memory.
+        links: The usearch index; its keys are the rows.
+        file: The file that the graph is mapped from; None if it is in memory.
     """
 
     links: Index
@@ -103,12 +103,12 @@ class Graph(RowVectors):
 
 @dataclass(frozen=True)
 class GraphDraft:
-    """A graph whose vectors are yet to be read: a million of them are more than a gigabyte.
+    """A linked graph whose vectors are not kept in memory: a million of them take more than a gigabyte.
 
     Args:
-        links: Of all rows.
-        rows: In order.
-        earlier: The graph that it goes on with, or None.
+        links: The usearch index of all rows.
+        rows: The rows, in ascending order.
+        earlier: The graph that this one extends, or None.
     """
 
     links: Index
@@ -117,11 +117,15 @@ class GraphDraft:
 
     @classmethod
     def of(cls, pages: Iterable[Page], earlier: Graph | None) -> GraphDraft | None:
-        """Link some rows, and those of an earlier graph, which stays as it is; None if there are no rows.
+        """Link new rows, in addition to those of an earlier graph, which is left unchanged.
 
         Args:
-            pages: Rows and their vectors, of length 1, in order; later than those of the earlier graph.
-            earlier: The graph to go on with.
+            pages: The new rows with their unit-normalised vectors, in ascending order, all after the rows of
+                the earlier graph.
+            earlier: The graph to extend, or None.
+
+        Returns:
+            The draft, or None if there are no rows at all.
         """
         from usearch.index import Index
 
@@ -129,32 +133,35 @@ class GraphDraft:
         rows: list[Rows] = []
         linked: set[int] = set()
         if earlier is not None:
-            # a copy in memory, to add to it
+            # a copy in memory, so that rows can be added
             source = earlier.links.save() if earlier.file is None else earlier.file
-            links = Index.restore(source, view=False, **_BUILDING)
+            links = Index.restore(source, view=False, **_HNSW_PARAMETERS)
             rows.append(earlier.rows)
         for page_rows, page_vectors in pages:
             if not len(page_rows):
                 continue
             if links is None:
-                # of length 1: the inner product is the cosine, and takes less time
-                links = Index(ndim=page_vectors.shape[1], metric="ip", dtype="i8", **_BUILDING)
-            _link(links, page_rows.astype(np.uint64), _apart(page_vectors, linked))
+                # for unit vectors the inner product is the cosine, and faster
+                dimension = page_vectors.shape[1]
+                links = Index(ndim=dimension, metric="ip", dtype="i8", **_HNSW_PARAMETERS)
+            _link(
+                links, page_rows.astype(np.uint64), _with_shifted_duplicates(page_vectors, linked)
+            )
             rows.append(page_rows)
         return None if links is None else cls(links, np.concatenate(rows), earlier)
 
     def save(self, file: Path, pages: Iterable[Page]) -> int:
-        """Write the graph into a file: the links as usearch writes them, then the rows, then the vectors.
+        """Write the graph to a file: the links in usearch's format, then the rows, then the vectors.
 
         Args:
-            file: The file.
-            pages: The same as before.
+            file: The file to write.
+            pages: The same pages as were passed to `of`.
 
         Returns:
-            Where the vectors begin, in bytes.
+            The offset of the vectors in the file, in bytes.
 
         Raises:
-            OSError, RuntimeError: It cannot be written.
+            OSError, RuntimeError: The file cannot be written.
         """
         self.links.save(file)
         with file.open("ab") as stream:
@@ -166,7 +173,7 @@ class GraphDraft:
         return vectors_at
 
     def graph(self, pages: Iterable[Page]) -> Graph:
-        """The graph in memory; `pages` are the same as before."""
+        """Return the graph, held in memory; `pages` are the same as were passed to `of`."""
         return Graph(self.rows, np.concatenate([*self._vectors(pages)]), self.links)
 
     def _vectors(self, pages: Iterable[Page]) -> Iterator[Vectors]:
@@ -177,34 +184,35 @@ class GraphDraft:
 
 
 def _link(links: Index, keys: npt.NDArray[np.uint64], vectors: Vectors) -> None:
-    """Add rows, and those that no search reaches once more.
+    """Add rows to the graph, and add again those that a search for their own vector does not find.
 
-    Threads that add at once now and then leave a row without a link to it: of 6,000 rows two threads up to 5.
+    When several threads add rows concurrently, usearch occasionally leaves a row without any link to it: with
+    two threads, up to 5 of 6,000 rows.
     """
     links.add(keys, vectors)
     links.expansion_search = _LEAST_CANDIDATES
-    nearest = links.search(vectors, _ITS_OWN).keys.reshape(len(keys), -1)
+    nearest = links.search(vectors, _SELF_SEARCH_LIMIT).keys.reshape(len(keys), -1)
     missed = np.flatnonzero(~(nearest == keys[:, None]).any(axis=1))
     if not len(missed):
         return
     neighbours = np.vstack(links.get(nearest[missed, 0])).astype(np.float32)
     neighbours /= np.linalg.norm(neighbours, axis=1, keepdims=True)
     similarities = np.sum(neighbours * vectors[missed], axis=1)
-    lost = missed[similarities < _ALIKE]
-    if len(lost):
-        links.remove(keys[lost])
-        links.add(keys[lost], vectors[lost], threads=1)
+    unreachable = missed[similarities < _NEARLY_EQUAL]
+    if len(unreachable):
+        links.remove(keys[unreachable])
+        links.add(keys[unreachable], vectors[unreachable], threads=1)
 
 
-def _apart(vectors: Vectors, linked: set[int]) -> Vectors:
-    """Vectors as they are linked: those that were linked before a little aside.
+def _with_shifted_duplicates(vectors: Vectors, linked: set[int]) -> Vectors:
+    """Return the vectors to insert into the graph: a duplicate of an earlier vector is shifted a little.
 
-    Hundreds of equal ones would have links to one another alone, and a search that comes among them finds
-    nothing else. What is found is compared by the vectors as they are.
+    Hundreds of identical vectors would link only to each other, and a search that reaches one of them would
+    find nothing else. Shifting affects only the links: candidates are compared by their real vectors.
 
     Args:
-        vectors: Of length 1.
-        linked: The hashes of those that were linked before, to which these are added.
+        vectors: The vectors, unit-normalised.
+        linked: The hashes of the vectors inserted so far; those of `vectors` are added to it.
     """
     repeated: list[int] = []
     for place, vector in enumerate(vectors):
@@ -216,23 +224,23 @@ def _apart(vectors: Vectors, linked: set[int]) -> Vectors:
         return vectors
     shape = (len(repeated), vectors.shape[1])
     shifts = np.random.default_rng(len(linked)).standard_normal(shape)
-    shifted = vectors[repeated] + _ASIDE / np.sqrt(shape[1]) * shifts
-    apart = vectors.copy()
-    apart[repeated] = shifted / np.linalg.norm(shifted, axis=1, keepdims=True)
-    return apart
+    shifted = vectors[repeated] + _DUPLICATE_OFFSET / np.sqrt(shape[1]) * shifts
+    to_insert = vectors.copy()
+    to_insert[repeated] = shifted / np.linalg.norm(shifted, axis=1, keepdims=True)
+    return to_insert
 
 
 def mapped_graph(file: Path, vectors_at: int) -> Graph:
-    """The graph in a file; of a damaged one, usearch may read what is outside.
+    """Map the graph in a file, which must be intact: usearch may read out of bounds in a damaged one.
 
     Args:
-        file: What `GraphDraft.save` wrote.
-        vectors_at: What it returned.
+        file: A file that `GraphDraft.save` wrote.
+        vectors_at: The offset of the vectors that it returned.
 
     Raises:
         OSError: The file cannot be read.
-        RuntimeError: It is no graph.
-        ValueError: The vectors are not complete.
+        RuntimeError: The file does not contain a graph.
+        ValueError: The vectors are incomplete.
     """
     from usearch.index import Index
 
@@ -246,5 +254,5 @@ def mapped_graph(file: Path, vectors_at: int) -> Graph:
 
 
 def cosines(vectors: Vectors, embedding: Vectors) -> Cosines:
-    """The cosines of an embedding with any number of vectors, all of length 1."""
+    """Return the cosine of an embedding with each vector; all of them are unit-normalised."""
     return (vectors @ embedding).astype(np.float64) if len(vectors) else np.empty(0)

@@ -1,4 +1,4 @@
-"""Documents into an index: inserted, replaced where they changed, deleted."""
+"""Writing documents into an index: inserting new ones, and replacing those that changed."""
 
 from __future__ import annotations
 
@@ -24,27 +24,26 @@ from llama_pack_densex.text.terminal import plain_logger
 logger = plain_logger(__name__)
 
 
-# Nodes that are embedded and written together: at first, and as many as take some seconds. What is written in
-# between is kept where the process is killed; a token's postings are written once for all of them.
+# Nodes are embedded and written in batches, small ones at first, then sized to take a few seconds. A small
+# batch loses less work if the process is killed; a large one writes each token's posting list less often.
 _NODES_A_WRITE = 2_000
 _MOST_NODES_A_WRITE = 8_000
 _SECONDS_A_WRITE = 5.0
-# Documents in a row that cannot be embedded or written, before it is taken for the fault of the model or the
-# store: one where the key is refused, few where nothing answers, more where each of them may be what is
-# refused.
+# How many documents in a row may fail to be embedded or written before the model or the store is blamed: one
+# if the key is refused, a few if there is no answer, more if each document itself may be what is refused.
 _FAILURES_IN_A_ROW = {"fatal": 1, "transient": 3, "refused": 3, "broken": 3}
 _REFUSED_IN_A_ROW = 20
 
 
 class DocumentIndexer:
-    """Writes documents into an index; made anew for each ingestion.
+    """Writes documents into an index; one object serves one ingestion.
 
     Args:
-        index: Where nodes go.
-        parser: What makes nodes of documents.
-        trust: Is told of the passages, since it measures whether the embedding model knows their languages.
-        watch: Is told what becomes of the documents.
-        after_write: Called when some documents were written and others may follow.
+        index: The index that the nodes are written to.
+        parser: The parser that makes nodes from documents.
+        trust: Receives the passages, to measure whether the embedding model knows their languages.
+        watch: Receives the outcome of each document.
+        after_write: Called after each batch of documents has been written.
     """
 
     def __init__(
@@ -65,12 +64,12 @@ class DocumentIndexer:
         self._hash_of = parser.document_hasher()
         self._ids = parser.new_ids()
         self._times_given: Counter[str] = Counter()  # by document id
-        # the ids under which the index has the documents that were given
+        # ids of documents in the index that hold a document of this ingestion
         self._current: set[str] = set()
-        self._indexed: list[bool] = []  # of each document, whether it is in the index now
-        # of those that are being parsed, which come back in the same order
+        self._indexed: list[bool] = []  # for each document, whether this ingestion indexed it
+        # positions in `_indexed` of the documents being parsed, which come back in the same order
         self._places: deque[int] = deque()
-        # by document id, to be written together
+        # parsed documents to be written together, with their positions, by document id
         self._waiting: dict[str, tuple[int, ParsedDocument]] = {}
         self._nodes_waiting = 0
         self._nodes_a_write = _NODES_A_WRITE
@@ -78,26 +77,27 @@ class DocumentIndexer:
         self._reading_error: Exception | None = None
 
     def ingest(self, documents: Iterable[BaseNode], only_changed: bool) -> list[bool]:
-        """Write documents' nodes; a document that is there is replaced.
+        """Index documents; those that are in the index already are replaced.
 
-        Documents are read as their turn comes, and written as they become whole, while the propositions of
-        the next ones are being made. A document that fails leaves what the index has of it.
+        Documents are read one by one, and written when they are complete, while the propositions of the next
+        ones are being made. If a document fails, the index keeps its earlier version.
 
         Args:
             documents: The documents.
-            only_changed: Whether to leave those alone that are in the index as they are, by text, user's
-                metadata and the parser's settings; and to replace an earlier state of a file that was read
-                under ids that core made up, which are others at each reading.
+            only_changed: Whether to skip documents that are in the index with the same text, user's metadata
+                and parser settings. It also replaces the earlier version of a file whose documents have ids
+                that LlamaIndex generated, which differ at each reading.
 
         Returns:
-            For each document whether it was new or changed, and indexed.
+            For each document, whether it was new or changed, and indexed.
 
         Raises:
-            PropositionizerError: No more propositions can be had, the provider never answered, or every
-                passage fell back. Documents with such passages do not count as done, and are asked for anew.
-            Exception: What embedding or writing raised, where it met so many documents in a row that it is
-                not theirs; or what reading the documents raised. In any case those that were whole have been
-                written.
+            PropositionizerError: No more propositions can be made, the provider never answered, or every
+                passage fell back. Documents with such passages do not count as done; the next ingestion asks
+                again.
+            Exception: What embedding or writing raised, if so many documents failed in a row that they cannot
+                be the cause; or what reading the documents raised. In either case, the complete documents
+                have been written.
         """
         self._only_changed = only_changed
         try:
@@ -116,14 +116,14 @@ class DocumentIndexer:
         return self._indexed
 
     def _changed(self, documents: Iterable[BaseNode]) -> Iterator[BaseNode]:
-        """Those of the documents that the index does not have as they are."""
+        """Yield the documents that are new or changed; note the others as unchanged."""
         for document in self._read(documents):
             self._times_given[document.id_] += 1
             unchanged_id = self._unchanged_id(document) if self._only_changed else ""
-            # one that is given twice is neither of the two
+            # a repeated id is indexed in any case: an earlier document with it may have been written since
             if unchanged_id and self._times_given[document.id_] == 1:
                 self._current.add(unchanged_id)
-                # so that another one of equal text gets another id
+                # counts this text, so that the next document with the same text gets another id
                 self._ids.document_key(document)
                 self._indexed.append(False)
                 self._watch.unchanged(document)
@@ -133,8 +133,7 @@ class DocumentIndexer:
                 yield document
 
     def _read(self, documents: Iterable[BaseNode]) -> Iterator[BaseNode]:
-        """The documents as they are read; those before one that cannot be read are done before that is
-        raised."""
+        """Yield the documents; an error in reading one is raised later, after the earlier ones are done."""
         try:
             for document in documents:
                 yield _as_document(document)
@@ -142,7 +141,7 @@ class DocumentIndexer:
             self._reading_error = error
 
     def _unchanged_id(self, document: BaseNode) -> str:
-        """The id under which the index has a document as it is; empty if it does not."""
+        """Return the id under which the index has this document unchanged; empty if it does not."""
         if not document.get_content().strip():
             return ""
         of_equal_hash = self._documents.with_hash(self._hash_of(document))
@@ -152,7 +151,7 @@ class DocumentIndexer:
         if not is_random_id(document.id_):
             return ""
         file = file_of(document.metadata)
-        # of files of equal text each has its own, as far as it can be
+        # prefer the same file, if several files have the same text
         return min(
             filter(is_random_id, alike),
             key=lambda document_id: alike[document_id].file != file,
@@ -163,14 +162,14 @@ class DocumentIndexer:
         repeated = [document_id for document_id, times in self._times_given.items() if times > 1]
         if repeated:
             logger.warning(
-                "%d of the documents' ids were given more than once (%r is the first): of each, the index "
-                "has the last document. Give each document an id of its own.",
+                "%d of the documents' ids were given more than once (%r is the first): the index keeps only "
+                "the last document with each id. Give each document an id of its own.",
                 len(repeated),
                 repeated[0],
             )
 
     def _add(self, parsed: ParsedDocument) -> None:
-        """Take in a document that was parsed."""
+        """Add a parsed document to the batch, and write the batch if it is full."""
         place = self._places.popleft()
         if parsed.error is not None:
             self._fail(place, parsed, parsed.error)
@@ -184,18 +183,17 @@ class DocumentIndexer:
             nodes = self._nodes_waiting
             self._flush()
             seconds = max(time.monotonic() - start, 1e-3)
-            # the next time, as many as take some seconds
-            in_some_seconds = int(nodes * _SECONDS_A_WRITE / seconds)
-            self._nodes_a_write = min(max(in_some_seconds, _NODES_A_WRITE), _MOST_NODES_A_WRITE)
+            affordable = int(nodes * _SECONDS_A_WRITE / seconds)
+            self._nodes_a_write = min(max(affordable, _NODES_A_WRITE), _MOST_NODES_A_WRITE)
 
     def _flush(self) -> None:
-        """Write what was taken in."""
-        taken_in = self._waiting.values()
+        """Write the batch; documents with fallbacks fail as long as no request has had a useful answer."""
+        batch = self._waiting.values()
         self._waiting = {}
         self._nodes_waiting = 0
         why = self._watch.unanswered
         waiting = []
-        for place, parsed in taken_in:
+        for place, parsed in batch:
             fallbacks = [node.get_content() for node in parsed.nodes if is_fallback(node)]
             if why and fallbacks:
                 self._parser.propositionizer.forget_replies(fallbacks)
@@ -206,13 +204,13 @@ class DocumentIndexer:
             self._write_all(waiting)
 
     def _write_all(self, waiting: Sequence[tuple[int, ParsedDocument]]) -> None:
-        """Write documents in one go; where that fails, one by one, so that a bad one costs only itself."""
+        """Write documents together; if that fails, one by one, so that a bad document fails alone."""
         try:
             replaced = self._write([parsed for _, parsed in waiting])
         except Exception as error:
             if len(waiting) > 1:
                 logger.debug(
-                    "%d documents are written one by one: %s", len(waiting), classify(error).summary
+                    "writing %d documents one by one: %s", len(waiting), classify(error).summary
                 )
                 for document in waiting:
                     self._write_all([document])
@@ -228,8 +226,7 @@ class DocumentIndexer:
                 self._watch.done(parsed, was_there)
 
     def _write(self, documents: Sequence[ParsedDocument]) -> list[bool]:
-        """Replace documents of different ids by what became of them; whether each replaced an earlier
-        version."""
+        """Write documents with different ids, and return for each whether it replaced an earlier version."""
         nodes = [node for parsed in documents for node in parsed.nodes]
         written = {parsed.document.id_ for parsed in documents}
         self._current |= written
@@ -240,7 +237,7 @@ class DocumentIndexer:
             or file_of(parsed.document.metadata) in files
             for parsed in documents
         ]
-        # those too that the index does not know: of such that a kill left half written there may be rows
+        # new documents too: a killed writer may have left some of their rows in the store
         replaced = {*written, *earlier}
         self._index.replace(replaced, nodes)
         self._documents.replace(replaced, nodes)
@@ -250,7 +247,8 @@ class DocumentIndexer:
         return replaces_earlier
 
     def _earlier_readings(self, documents: Sequence[BaseNode]) -> dict[str, str]:
-        """The ids that core made up at an earlier reading of the files of these documents, with the files."""
+        """Return the ids that LlamaIndex generated when these documents' files were read before, by id with
+        the file."""
         if not self._only_changed:
             return {}
         earlier = {}
@@ -270,10 +268,10 @@ class DocumentIndexer:
 
 
 def checked_documents(documents: BaseNode | Iterable[BaseNode]) -> Iterator[BaseNode]:
-    """Documents, one by one as they are needed.
+    """Yield the documents one by one, as they are needed.
 
     Raises:
-        ValueError: (when its turn comes) One of them is no document; the message says which.
+        ValueError: (when it is reached) An item is not a document; the message says which.
     """
     is_one = isinstance(documents, (str, BaseNode)) or not isinstance(documents, Iterable)
     for place, document in enumerate([documents] if is_one else documents):
@@ -286,9 +284,9 @@ def checked_documents(documents: BaseNode | Iterable[BaseNode]) -> Iterator[Base
 
 
 def _as_document(node: BaseNode) -> BaseNode:
-    """A copy, since a generator may make the next document of the same object.
+    """Return a copy, because a generator may reuse the same object for the next document.
 
-    A node of another parser becomes a document of its own: its id is what the index knows it by.
+    A node of another parser becomes a document of its own, which the index knows by the node's id.
     """
     relationships = {
         kind: to for kind, to in node.relationships.items() if kind != NodeRelationship.SOURCE
@@ -297,7 +295,7 @@ def _as_document(node: BaseNode) -> BaseNode:
 
 
 def reading_order(node: BaseNode) -> tuple[str, int, int, int]:
-    """Sorts nodes by document, place, and from the coarse to the fine."""
+    """Return a sort key that orders nodes by document, then by position, then from coarse to fine."""
     start, end = span_of(node) or (-1, 0)
     coarse_first = get_args(Granularity)[::-1]
     granularity = granularity_of(node)

@@ -1,8 +1,7 @@
-"""Keyword search (BM25) over our own tokens, in tables of an SQLite database that commit with all else in it.
+"""Keyword search (BM25) over our own tokens, in SQLite tables that commit together with the nodes.
 
-For each token there are the rows that have it, in blocks of neighboring rows: six bytes an occurrence, which
-numpy reads as they are stored. A document that is added or removed changes the blocks of its own tokens
-alone.
+The posting list of a token is stored in blocks of neighbouring rows, with six bytes per entry, which numpy
+reads without conversion. Adding or removing a document changes only the blocks of that document's tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from llama_index.core.utils import iter_batch
 from llama_pack_densex.index.database import select_by_row, select_by_text
 
 PASSAGES = 0
-"""The field of the texts that passages are found by."""
+"""The field of the passages' texts, which are searched."""
 UNITS = 1
 """The field of the texts of propositions, sentences and questions."""
 
@@ -51,23 +50,23 @@ CREATE TABLE IF NOT EXISTS totals (
 """
 
 _K1 = 1.2
-_B = 0.75  # both as Lucene and Elasticsearch have them
+_B = 0.75  # both are the defaults of Lucene and Elasticsearch
 _ROWS_A_BLOCK = 4_096
 _ENTRY = np.dtype([("place", "<u2"), ("count", "<u2"), ("length", "<u2")])
 _pack_entry = struct.Struct("<HHH").pack
-_KEYS_A_QUERY = 300  # of three values each
-_TOKENS_A_QUERY = 100  # whose postings are in memory at once
-_FEW = 10  # places, to look for which one by one takes a tenth of the time of `np.isin`
-_MOST = 65_535  # that an entry can tell, of both
+_KEYS_A_QUERY = 300  # each key binds three values
+_TOKENS_A_QUERY = 100  # whose posting lists are in memory together
+_FEW_PLACES = 10  # comparing this few one by one takes a tenth of the time of `np.isin`
+_LARGEST_COUNT = 65_535  # of occurrences and of tokens, in the 16 bits that an entry has for each
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 Block = tuple[str, int, int]
-"""The token, the field and the number of a block of postings: what a document changes lies together."""
+"""The token, field and number of a block of a posting list."""
 
 
 class RowWords(NamedTuple):
-    """The tokens of a row, with spaces between them, and the field that they are searched in."""
+    """The tokens of a row, separated by spaces, and the field that they belong to."""
 
     row: int
     field: int
@@ -75,7 +74,7 @@ class RowWords(NamedTuple):
 
 
 class _Counts(NamedTuple):
-    """How many texts and tokens some rows have in each field, and how many texts each token is in."""
+    """The number of texts and tokens in each field, and the number of texts that contain each token."""
 
     texts: Counter[int]
     tokens: Counter[int]
@@ -92,7 +91,7 @@ class _Counts(NamedTuple):
         return counts
 
     def change(self, connection: Connection, by: int) -> None:
-        """Add them to those of the database, or take them away: `by` is 1 or -1."""
+        """Add these counts to the database's (`by` is 1), or subtract them (`by` is -1)."""
         connection.executemany(
             "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET "
             "texts = texts + excluded.texts, tokens = tokens + excluded.tokens",
@@ -112,11 +111,11 @@ def add_words(connection: Connection, rows: Iterable[RowWords]) -> None:
     for row, field, words in rows:
         block, place = divmod(row, _ROWS_A_BLOCK)
         tokens = _tokens_in(words)
-        length = min(len(tokens), _MOST)
+        length = min(len(tokens), _LARGEST_COUNT)
         for token, count in Counter(tokens).items():
-            entries[token, field, block] += _pack_entry(place, min(count, _MOST), length)
+            entries[token, field, block] += _pack_entry(place, min(count, _LARGEST_COUNT), length)
     connection.executemany("INSERT INTO words VALUES (?, ?, ?)", rows)
-    # joined as texts, blobs become one, byte for byte
+    # `||` concatenates blobs byte by byte, but its result is text
     connection.executemany(
         "INSERT INTO postings (token, field, block, entries) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
         "entries = CAST(entries || excluded.entries AS BLOB)",
@@ -126,7 +125,7 @@ def add_words(connection: Connection, rows: Iterable[RowWords]) -> None:
 
 
 def remove_words(connection: Connection, rows: Collection[int]) -> None:
-    """Remove the tokens of some rows, and their names."""
+    """Remove the tokens and the names of the given rows."""
     removed = [*read_words(connection, rows)]
     places: defaultdict[Block, list[int]] = defaultdict(list)
     for row, field, words in removed:
@@ -144,12 +143,17 @@ def remove_words(connection: Connection, rows: Collection[int]) -> None:
 
 
 def _remove_entries(connection: Connection, places: Mapping[Block, Sequence[int]]) -> None:
-    """Remove the entries of some places from each of some blocks of postings."""
+    """Remove entries from posting lists.
+
+    Args:
+        connection: A connection inside a write transaction.
+        places: For each block to change, the places in it whose entries are removed.
+    """
     changed: list[tuple[bytes, str, int, int]] = []
     emptied: list[Block] = []
     for keys in iter_batch(sorted(places), _KEYS_A_QUERY):
         values = ", ".join(["(?, ?, ?)"] * len(keys))
-        # the keys first, each of which is then looked up
+        # CROSS JOIN makes SQLite look up each key in turn
         select = (
             f"WITH keys (token, field, block) AS (VALUES {values}) "
             "SELECT token, field, block, entries FROM keys CROSS JOIN postings USING (token, field, block)"
@@ -157,9 +161,9 @@ def _remove_entries(connection: Connection, places: Mapping[Block, Sequence[int]
         for token, field, block, content in connection.execute(
             select, list(chain.from_iterable(keys))
         ):
-            left = _without(np.frombuffer(content, _ENTRY), places[token, field, block])
-            if len(left):
-                changed.append((left.tobytes(), token, field, block))
+            remaining = _without(np.frombuffer(content, _ENTRY), places[token, field, block])
+            if len(remaining):
+                changed.append((remaining.tobytes(), token, field, block))
             else:
                 emptied.append((token, field, block))
     condition = "token = ? AND field = ? AND block = ?"
@@ -168,7 +172,7 @@ def _remove_entries(connection: Connection, places: Mapping[Block, Sequence[int]
 
 
 def _without(entries: npt.NDArray[Any], places: Sequence[int]) -> npt.NDArray[Any]:
-    if len(places) > _FEW:
+    if len(places) > _FEW_PLACES:
         return entries[~np.isin(entries["place"], places)]
     for place in places:
         entries = entries[entries["place"] != place]
@@ -182,25 +186,25 @@ def clear_words(connection: Connection) -> None:
 
 
 def inconsistency(connection: Connection) -> str:
-    """In which way the tables contradict one another; empty if they do not."""
+    """Return a description of the first contradiction between the tables; empty if there is none."""
     rows = map(RowWords._make, connection.execute("SELECT row, field, words FROM words"))
     counts = _Counts.of(rows)
     texts = Counter(dict(connection.execute("SELECT field, texts FROM totals")))
     tokens = Counter(dict(connection.execute("SELECT field, tokens FROM totals")))
     if counts.texts != texts or counts.tokens != tokens:
-        return "words are missing"
+        return "the counts of the keyword index are wrong"
     in_postings = f"SELECT token, field, sum(length(entries)) / {_ENTRY.itemsize} FROM postings"
     for select in ("SELECT * FROM frequencies", f"{in_postings} GROUP BY token, field"):
         frequencies = {
             (token, field): number for token, field, number in connection.execute(select)
         }
         if frequencies != counts.frequencies:
-            return "the index of words is not complete"
+            return "the keyword index is incomplete"
     return ""
 
 
 def read_words(connection: Connection, rows: Collection[int]) -> Iterable[RowWords]:
-    """The tokens of some rows; those that have none are left out."""
+    """Return the tokens of the given rows; rows without any are left out."""
     return map(
         RowWords._make,
         select_by_row(connection, "SELECT row, field, words FROM words WHERE row IN", rows),
@@ -208,13 +212,18 @@ def read_words(connection: Connection, rows: Collection[int]) -> Iterable[RowWor
 
 
 def add_names(connection: Connection, names: Mapping[int, Iterable[str]]) -> None:
-    """Add the names that passages mention, by row: of each its tokens, with spaces between them."""
+    """Add the names that passages mention.
+
+    Args:
+        connection: A connection inside a write transaction.
+        names: For each passage's row, its names; a name is its tokens, separated by spaces.
+    """
     lines = ((row, "\n".join(of_row)) for row, of_row in names.items())
     connection.executemany("INSERT INTO names VALUES (?, ?)", lines)
 
 
 def read_names(connection: Connection, rows: Collection[int]) -> dict[int, list[str]]:
-    """What `add_names` added of some rows."""
+    """Return the names that `add_names` stored for the given rows."""
     names = select_by_row(connection, "SELECT row, names FROM names WHERE row IN", rows)
     return {row: lines.split("\n") for row, lines in names}
 
@@ -222,8 +231,14 @@ def read_names(connection: Connection, rows: Collection[int]) -> dict[int, list[
 def passages_with(
     connection: Connection, tokens: Iterable[str], most: int | None = None
 ) -> dict[str, Rows]:
-    """Of each token the rows of the passages that have it, in order; tokens that more than `most` have are
-    left out."""
+    """Return, for each token, the rows of the passages that contain it, in ascending order.
+
+    Args:
+        connection: A connection inside a read transaction.
+        tokens: The tokens to look up; those that no passage contains are left out.
+        most: The largest number of passages that a token may be in before it is left out; None means no
+            limit.
+    """
     frequencies = _frequencies(connection, PASSAGES, tokens)
     rare = [token for token, texts in frequencies.items() if most is None or texts <= most]
     select = f"SELECT token, block, entries FROM postings WHERE field = {PASSAGES} AND token IN"
@@ -235,26 +250,26 @@ def passages_with(
 
 
 def count_passages(connection: Connection) -> int:
-    """How many passages have words."""
+    """Return the number of passages that have tokens."""
     return _totals(connection, PASSAGES)[0]
 
 
 def best_rows(
     connection: Connection,
     weights: Mapping[str, float],
-    wanted: int,
+    limit: int,
     allowed: Rows | None = None,
 ) -> tuple[Rows, Scores, bool]:
-    """The passages with the best scores by BM25, best first.
+    """Return the passages with the best BM25 scores, best first.
 
     Args:
-        connection: A connection that is reading.
-        weights: The tokens of a question, and what each counts.
-        wanted: How many rows; further ones are returned where they are as good as the last.
-        allowed: The rows that may be returned, in order; None means all.
+        connection: A connection inside a read transaction.
+        weights: The tokens of a question, with their weights.
+        limit: The number of rows; more are returned if they score the same as the last one.
+        allowed: The rows that may be returned, in ascending order; None means all.
 
     Returns:
-        The rows, their scores, and whether there are others.
+        The rows, their scores, and whether other passages have a score too.
     """
     occurrences = [*_occurrences(connection, PASSAGES, weights)]
     if not occurrences:
@@ -267,8 +282,8 @@ def best_rows(
         rows = rows[is_allowed]
         scores = scores[is_allowed]
     count = len(rows)
-    if count > wanted:
-        least = np.partition(scores, count - wanted)[count - wanted]
+    if count > limit:
+        least = np.partition(scores, count - limit)[count - limit]
         rows = rows[scores >= least]
         scores = scores[scores >= least]
     order = np.argsort(-scores, kind="stable")
@@ -278,25 +293,25 @@ def best_rows(
 def scores_of_units(
     connection: Connection, weights: Mapping[str, float], units: Collection[int]
 ) -> dict[int, float]:
-    """The scores by BM25 of some units; those that have none of the tokens are left out.
+    """Return the BM25 scores of the given units; those that contain none of the tokens are left out.
 
     Args:
-        connection: A connection that is reading.
-        weights: The tokens of a question, and what each counts.
-        units: Their rows.
+        connection: A connection inside a read transaction.
+        weights: The tokens of a question, with their weights.
+        units: The rows of the units.
     """
-    wanted = np.array(sorted(units), np.int64)
-    sums = np.zeros(len(wanted))
-    for rows, scores in _occurrences(connection, UNITS, weights, wanted):
-        places = np.minimum(np.searchsorted(wanted, rows), len(wanted) - 1)
-        is_wanted = wanted[places] == rows
-        sums += np.bincount(places[is_wanted], scores[is_wanted], len(wanted))
+    unit_rows = np.array(sorted(units), np.int64)
+    sums = np.zeros(len(unit_rows))
+    for rows, scores in _occurrences(connection, UNITS, weights, unit_rows):
+        places = np.minimum(np.searchsorted(unit_rows, rows), len(unit_rows) - 1)
+        is_requested = unit_rows[places] == rows
+        sums += np.bincount(places[is_requested], scores[is_requested], len(unit_rows))
     has_tokens = sums > 0
-    return dict(zip(wanted[has_tokens].tolist(), sums[has_tokens].tolist(), strict=True))
+    return dict(zip(unit_rows[has_tokens].tolist(), sums[has_tokens].tolist(), strict=True))
 
 
 def tokens_with(connection: Connection, characters: Collection[str]) -> list[str]:
-    """The tokens of passages that some characters are in."""
+    """Return the tokens of passages that contain any of the characters."""
     select = f"SELECT token FROM frequencies WHERE field = {PASSAGES} AND instr(token, ?)"
     tokens: dict[str, None] = {}
     for character in sorted(characters):
@@ -308,25 +323,26 @@ def _occurrences(
     connection: Connection,
     field: int,
     weights: Mapping[str, float],
-    wanted: Rows | None = None,
+    requested: Rows | None = None,
 ) -> Iterator[tuple[Rows, Scores]]:
-    """The rows that have some tokens, each once for each of its tokens, and what that adds to its score; some
-    tokens at a time.
+    """Yield the rows that contain the tokens, once per token, with what that token adds to the row's score.
+
+    Each yielded pair of arrays covers one batch of tokens.
 
     Args:
-        connection: A connection that is reading.
-        field: Where.
-        weights: The tokens, and what each counts.
-        wanted: Rows in whose blocks to look; None means all.
+        connection: A connection inside a read transaction.
+        field: The field to search.
+        weights: The tokens, with their weights.
+        requested: Search only the blocks of these rows, which may hold other rows as well; None means all.
     """
     texts, all_tokens = _totals(connection, field)
     if not all_tokens:
         return
     in_blocks = ""
     blocks: list[str] = []
-    if wanted is not None:
+    if requested is not None:
         in_blocks = "AND block IN (SELECT value FROM json_each(?))"
-        blocks = [json.dumps(np.unique(wanted // _ROWS_A_BLOCK).tolist())]
+        blocks = [json.dumps(np.unique(requested // _ROWS_A_BLOCK).tolist())]
     for batch in iter_batch(weights, _TOKENS_A_QUERY):
         condition = f"WHERE field = ? AND token IN ({', '.join('?' * len(batch))})"
         select = f"SELECT token, block, entries FROM postings {condition} {in_blocks}"
@@ -345,7 +361,8 @@ def _occurrences(
 
 
 def rarities(connection: Connection, field: int, tokens: Iterable[str]) -> dict[str, float]:
-    """How rare some tokens are in a field, as BM25 counts it; those that are not there are the rarest."""
+    """Return the inverse document frequency of each token in a field; a token no text contains has the
+    highest."""
     tokens = [*tokens]
     texts, _ = _totals(connection, field)
     frequencies = _frequencies(connection, field, tokens)
@@ -353,18 +370,18 @@ def rarities(connection: Connection, field: int, tokens: Iterable[str]) -> dict[
 
 
 def rarity(texts: int, frequency: float) -> float:
-    """How rare a token is that some of the texts have, as BM25 counts it."""
+    """Return BM25's inverse document frequency of a token that `frequency` of the `texts` texts contain."""
     return math.log(1 + (texts - frequency + 0.5) / (frequency + 0.5))
 
 
 def _frequencies(connection: Connection, field: int, tokens: Iterable[str]) -> dict[str, int]:
-    """In how many texts of a field each of some tokens is, those that are in any."""
+    """Return, for each token that occurs in a field, the number of its texts that contain it."""
     select = f"SELECT token, texts FROM frequencies WHERE field = {field} AND token IN"
     return dict(select_by_text(connection, select, tokens))
 
 
 def _totals(connection: Connection, field: int) -> tuple[int, int]:
-    """How many texts and tokens a field has."""
+    """Return the number of texts and of tokens in a field."""
     select = "SELECT texts, tokens FROM totals WHERE field = ?"
     return connection.execute(select, (field,)).fetchone() or (0, 0)
 

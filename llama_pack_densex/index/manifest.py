@@ -1,4 +1,4 @@
-"""What made an index, and which state of its data is the current one."""
+"""The manifest of an index: what made the index, and which state of its data is current."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ T = TypeVar("T")
 _STATE_NUMBER = re.compile(r'(?<="version": ")\d{12}(?=")')
 
 SCHEMA = 6
-"""The version of the layout, of folders and of what stores keep, that this code reads and writes."""
+"""The version of the layout of folders and stores that this code reads and writes."""
 
 FILE = "densex.json"
 REPLIES_FILE = "replies.db"
-"""Beside the data: the replies that are kept of an LLM, with SQLite's own files beside it."""
+"""The file of cached LLM replies, beside the data; SQLite keeps its own files beside it."""
 OLD_VERSIONS = timedelta(minutes=1)
-"""How long what a change made superfluous is kept, for questions that are being answered; after that, who
-opened the index before goes on with its current state."""
+"""How long superseded files are kept for questions that are being answered; after that, readers that opened
+the index earlier switch to its current state."""
 
 
 class InvalidIndexError(ValueError):
@@ -48,32 +48,32 @@ class InvalidIndexError(ValueError):
 
 
 Measured = tuple[str, int, float | None, float | None, bool, float | None]
-"""What is known of an embedding model in a language: the fields of `LanguageTrust`."""
+"""What was measured of an embedding model in a language: the fields of `LanguageTrust`."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an index says about itself: a folder in `densex.json`, a vector store in a row of its own.
+    """An index's description of itself, kept in a folder's `densex.json` or in a row of a vector store.
 
-    A field that is added gets a default, so that indexes without it open.
+    A new field needs a default, so that older indexes without it still open.
 
     Args:
         data: The name of the subfolder with the data; empty in a vector store.
-        version: The state of the store: of the embedded one the number of the last change, of others a name
-            that each change gives it anew.
-        mode: The retrieval mode it was made for.
-        granularity: The units that are searched.
-        similarity_top_k: Nodes returned where a query does not say.
-        embed_model: Which embedding model made it, or "none".
-        embed_spec: What the user named the embedding model by, where that was a string; else empty.
-        propositionizer: The fingerprint of what made its propositions.
-        vector_store: "EmbeddedVectorStore", or the class of the user's own store.
-        hybrid: Whether search by embeddings and by words are fused, or "store".
-        dense_weight: The embeddings' share in that, where the user chose one.
+        version: The state of the store: for the embedded store the number of the last change, for others a
+            new name after each change.
+        mode: The retrieval mode that the index was made for.
+        granularity: The granularities of the units that are searched.
+        similarity_top_k: The number of nodes returned if a query does not set it.
+        embed_model: The identity of the embedding model, or "none".
+        embed_spec: The string by which the user named the embedding model; empty if it was not a string.
+        propositionizer: The fingerprint of the propositionizer.
+        vector_store: "EmbeddedVectorStore", or the class name of the user's own store.
+        hybrid: Whether dense and keyword search are fused; "store" if the vector store does so.
+        dense_weight: The weight of dense search in the fusion; None if the user chose none.
         embed_metadata: The metadata keys that are embedded with each text.
         llm_metadata: The metadata keys that the LLM reads with each text.
-        languages: What is known of the embedding model by language: the language, and what was measured.
-        hops: How many hops a question takes.
+        languages: What was measured of the embedding model, one entry per language.
+        hops: The number of hops of a question.
         schema: The version of the layout.
     """
 
@@ -95,7 +95,7 @@ class Manifest:
     schema: int = SCHEMA
 
     def is_alike(self, other: Manifest) -> bool:
-        """Whether both are of indexes in the same kind of store, by the same embedding model."""
+        """Return whether both indexes have the same kind of store and the same embedding model."""
         return (self.vector_store, self.embed_model) == (other.vector_store, other.embed_model)
 
     @classmethod
@@ -103,8 +103,8 @@ class Manifest:
         """Read a folder's manifest.
 
         Raises:
-            InvalidIndexError: The folder is not an index, its manifest is damaged, or a newer version made
-                it.
+            InvalidIndexError: The folder is not an index, its manifest is damaged, or another version of this
+                package made it.
         """
         file = folder / FILE
         how = (
@@ -116,54 +116,53 @@ class Manifest:
                 f"{folder} is not an index: it {_lack_of(folder)}. Make one with {how}."
             )
         rebuild = (
-            f"remove {FILE} and the folders data-*, and use {how}; "
-            "kept replies of an LLM are used again"
+            f"remove {FILE} and the folders data-*, and use {how}; cached LLM replies are reused"
         )
         return cls.parsed(file.read_bytes(), str(file), rebuild)
 
     @classmethod
     def parsed(cls, text: str | bytes, where: str, rebuild: str) -> Manifest:
-        """Read what `as_text` made.
+        """Parse a manifest that `as_text` wrote.
 
         Args:
-            text: The text.
-            where: Where it was, for errors.
-            rebuild: How to build the index anew, for errors.
+            text: The manifest as JSON.
+            where: Where the text comes from, for error messages.
+            rebuild: How to rebuild the index, for error messages.
 
         Raises:
-            InvalidIndexError: It is damaged, or another version of this package made it.
+            InvalidIndexError: The manifest is damaged, or another version of this package made it.
         """
-        anew = f"build the index anew: {rebuild}."
+        advice = f"rebuild the index: {rebuild}."
         try:
             content = json.loads(text)
             schema = int(content["schema"])
         except (ValueError, KeyError, TypeError) as error:
-            raise InvalidIndexError(f"{where} is damaged ({error}); {anew}") from error
+            raise InvalidIndexError(f"{where} is damaged ({error}); {advice}") from error
         if schema != SCHEMA:
             raise InvalidIndexError(
                 f"{where} was made by another version of llama-pack-densex (layout {schema}, this one reads "
-                f"{SCHEMA}); upgrade with pip install -U llama-pack-densex, or {anew}"
+                f"{SCHEMA}); upgrade with pip install -U llama-pack-densex, or {advice}"
             )
         required = [field.name for field in fields(cls) if field.default is MISSING]
         if lacking := [name for name in required if name not in content]:
             raise InvalidIndexError(
                 f"{where} was made by an earlier version of llama-pack-densex: it does not say "
-                f"{', '.join(lacking)}; {anew}"
+                f"{', '.join(lacking)}; {advice}"
             )
         try:
             return _reader().validate_json(text)
         except ValueError as error:
-            raise InvalidIndexError(f"{where} is damaged ({error}); {anew}") from error
+            raise InvalidIndexError(f"{where} is damaged ({error}); {advice}") from error
 
     def as_text(self) -> str:
-        """As JSON."""
+        """Return the manifest as JSON."""
         return json.dumps(vars(self), indent=2, ensure_ascii=False)
 
     def write(self, folder: Path) -> None:
-        """Write the manifest; the folder's data changes over to `data` in this one step.
+        """Write the manifest; this single step makes `data` the folder's current data.
 
-        Where nothing changed but the number of the embedded store's state, which has as many digits as
-        before, it is written over the old one: whatever a stop leaves there is no higher than that state's.
+        If only the number of the embedded store's state changed, which always has the same number of digits,
+        the file is overwritten in place: a stop half-way cannot leave a number above that state's.
         """
         file = folder / FILE
         text = self.as_text()
@@ -186,17 +185,17 @@ def _without_version(text: str) -> str:
 
 
 def is_index(folder: Path) -> bool:
-    """Whether a folder holds an index."""
-    return os.path.isfile(folder / FILE)  # False where the folder may not be entered
+    """Return whether a folder holds an index."""
+    return os.path.isfile(folder / FILE)  # False, not an error, if the folder may not be entered
 
 
 def while_it_changes(folder: Path, read: Callable[[], T]) -> T:
-    """Read an index, again where that fails and another state of it is the current one by then.
+    """Read an index, and retry as long as that fails while its current state changes.
 
-    While another process replaces an index's data by a compacted copy, it may seem damaged.
+    While another process replaces an index's data with a compacted copy, the index may seem damaged.
 
     Raises:
-        InvalidIndexError: The state that is current cannot be read either.
+        InvalidIndexError: Reading failed although the current state did not change.
     """
     current = Manifest.read(folder)
     while True:
@@ -210,7 +209,7 @@ def while_it_changes(folder: Path, read: Callable[[], T]) -> T:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file in one step; a stop at any moment leaves the old one or the new one."""
+    """Write a file in one step; a stop at any moment leaves either the old file or the new one."""
     temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
     temporary.write_text(text, encoding="utf-8")
     sync(temporary)
@@ -219,17 +218,17 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def remove_files(files: Iterable[Path], older_than: timedelta) -> None:
-    """Remove those of some files that were written so long ago; one that somebody has mapped may stay."""
-    # none at all is no question of clocks
+    """Remove the files that are at least this old; a file that another process has mapped may stay."""
+    # an age of zero means every file, whatever the clocks say
     latest = time.time() - older_than.total_seconds() if older_than else math.inf
     for file in files:
-        with suppress(OSError):  # on Windows, one that another process maps
+        with suppress(OSError):  # on Windows, a file that another process maps
             if file.stat().st_mtime <= latest:
                 file.unlink()
 
 
 def size_of(file: Path) -> int:
-    """In bytes; 0 where there is none, which another process may see to at any moment."""
+    """Return the size of a file in bytes; 0 if it is missing: other processes may remove it at any time."""
     try:
         return file.stat().st_size
     except (FileNotFoundError, NotADirectoryError):
@@ -237,11 +236,11 @@ def size_of(file: Path) -> int:
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a folder, outlast a power failure; not every system can do that for
+    """Make a file, or the names in a folder, survive a power failure; not every system supports that for
     folders."""
     if os.name == "nt" and path.is_dir():
         return
-    # Windows syncs no file open for reading
+    # Windows does not sync a file that is open only for reading
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)
@@ -253,11 +252,9 @@ def sync(path: Path) -> None:
 
 
 def _lack_of(folder: Path) -> str:
-    """Why a folder without a manifest is no index."""
+    """Return why a folder without a manifest is not an index, as a verb phrase."""
     if (folder / REPLIES_FILE).is_file():
-        return (
-            f"has kept replies and no {FILE}, since a run stopped before any document was complete"
-        )
+        return f"has kept replies and no {FILE}, because a run stopped before any document was complete"
     if folder.is_dir():
         return f"has no {FILE}"
     return "is a file" if folder.exists() else "does not exist"

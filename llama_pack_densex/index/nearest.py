@@ -1,8 +1,9 @@
-"""The nearest of many embeddings: a graph (HNSW) over most of them, and the others compared one by one.
+"""Search for the nearest embeddings: an HNSW graph over most rows, and a comparison of all the others.
 
-All embeddings are in the database, as they were made. The graph is derived from them: a file that is written
-once, that all processes map, and that can be built again at any time. What was deleted since is left out of
-what it finds. Rows that came after it are held in memory, until there are enough for another graph.
+The database holds every embedding as the model returned it. The graph is derived from them: a file that is
+written once, mapped by all processes, and can be rebuilt at any time. Rows that were deleted after it was
+built are dropped from its results. Rows that were added later are held in memory until there are enough of
+them for another graph.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ logger = plain_logger(__name__)
 SCHEMA = "CREATE TABLE IF NOT EXISTS vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);"
 
 MOST_COMPARED = 8_000
-"""Rows outside the graph, from which on it takes them in: comparing so many takes a millisecond."""
+"""Number of rows outside the graph at which they are added to it; comparing that many takes a millisecond."""
 MOST_COMPARED_MIDWAY = 100_000
-"""The same while much is written, when few questions come in between."""
-_MOST_REMOVED = 0.2  # of a graph's rows, before it is built again
-_MOST_CANDIDATES = 0.15  # of the rows to look among; to compare them all takes less time than more
+"""The same limit in the middle of an ingestion, when few questions are asked."""
+_MOST_REMOVED = 0.2  # share of a graph's rows that may be deleted before it is rebuilt
+_MOST_CANDIDATES = 0.15  # share of the searched rows; beyond it, comparing all of them is faster
 _ROWS_A_PAGE = 4_096
-_ROUNDING = 1e-5  # of a number of a vector of length 1, on another machine
-_DIGITS = 6  # of a cosine, so that equal vectors are equally near, however they were compared
+_ROUNDING = 1e-5  # difference between machines in one component of a unit-normalised vector
+_DIGITS = 6  # of a cosine, so that equal vectors score the same in the graph and outside it
 _NO_ROWS = RowVectors(np.empty(0, np.int64), np.empty((0, 0), np.float32))
 _NOTE = "graph"
 _SUFFIX = ".hnsw"
@@ -57,16 +58,16 @@ _SUFFIX = ".hnsw"
 
 @dataclass(frozen=True)
 class GraphNote:
-    """What the database says about its graph.
+    """The description of the graph that the database stores.
 
     Args:
-        name: The file's name; empty for a database in memory.
-        rows: How many rows it has.
-        last_row: The last of them; later ones are not in it.
-        size: The file's size, in bytes.
-        vectors_at: Where its vectors begin, in bytes.
-        checksum: What its content before them adds up to.
-        removed: How many of its rows were deleted since.
+        name: The name of the graph's file; empty for a database in memory.
+        rows: The number of rows in the graph.
+        last_row: The last of these rows; later ones are not in the graph.
+        size: The size of the file, in bytes.
+        vectors_at: The offset of the vectors in the file, in bytes.
+        checksum: The checksum of the file's content before the vectors.
+        removed: The number of rows in the graph that have been deleted since it was built.
     """
 
     name: str = ""
@@ -79,11 +80,11 @@ class GraphNote:
 
 
 class VectorTable:
-    """The embeddings of a database, of which any number of threads may search.
+    """The embeddings of a database; any number of threads may search them.
 
     Args:
-        database: The database.
-        folder: Where the graph's file is; None for a database in memory.
+        database: The database that holds the embeddings.
+        folder: The folder of the graph's file; None for a database in memory.
     """
 
     def __init__(self, database: Database, folder: Path | None) -> None:
@@ -92,8 +93,8 @@ class VectorTable:
         self._lock = threading.RLock()
         self._graph: Graph | None = None
         self._note: GraphNote | None = None
-        self._later = _NO_ROWS  # that are not in the graph
-        self._read_to = 0  # the last row that was read
+        self._later = _NO_ROWS  # rows that are not in the graph
+        self._read_to = 0  # the last row covered by the graph or `_later`
 
     def prepare(self) -> None:
         """Map the graph now, so that the first question does not wait for it."""
@@ -108,7 +109,7 @@ class VectorTable:
         connection.executemany("INSERT INTO vectors VALUES (?, ?)", zip(rows, content, strict=True))
 
     def remove(self, connection: Connection, rows: Collection[int]) -> None:
-        """Remove the embeddings of some rows."""
+        """Remove the embeddings of the given rows."""
         select_by_row(connection, "DELETE FROM vectors WHERE row IN", rows)
         note = self._noted()
         if note is not None:
@@ -122,42 +123,42 @@ class VectorTable:
         limit: int,
         allowed: Rows | None = None,
     ) -> list[FoundNode]:
-        """The nodes nearest to an embedding, nearest first.
+        """Return the nodes nearest to an embedding, nearest first.
 
         Args:
-            connection: A connection that is reading.
-            embedding: Of the dimension of those that are there.
-            limit: How many; fewer are returned only where there are no more.
-            allowed: The rows to look among, in order; None means all.
+            connection: A connection inside a read transaction.
+            embedding: The query embedding, of the same dimension as the stored ones.
+            limit: The number of nodes; fewer are returned only if there are no more.
+            allowed: The rows to search, in ascending order; None means all.
         """
         embedding = embedding / (np.linalg.norm(embedding) or 1.0)
         with self._lock:
             self._catch_up(connection)
             size = sum(len(part.rows) for part in self._parts())
         searched = size if allowed is None else len(allowed)
-        wanted = limit
+        candidate_limit = limit
         if searched < size:
-            wanted = int(1.2 * limit * size / max(1, searched)) + 8
-        while wanted <= _MOST_CANDIDATES * searched:
-            candidates, similarities = self._candidates(embedding, wanted)
+            candidate_limit = int(1.2 * limit * size / max(1, searched)) + 8
+        while candidate_limit <= _MOST_CANDIDATES * searched:
+            candidates, similarities = self._candidates(embedding, candidate_limit)
             if allowed is not None:
                 is_allowed = np.isin(candidates, allowed)
                 candidates = candidates[is_allowed]
                 similarities = similarities[is_allowed]
-            nearest = _nearest_there(connection, candidates, similarities, limit)
+            nearest = _nearest_existing(connection, candidates, similarities, limit)
             if len(nearest) == limit:
                 return nearest
-            wanted *= 2
+            candidate_limit *= 2
         if allowed is None:
             all_rows = connection.execute("SELECT row FROM vectors").fetchall()
             allowed = np.array(all_rows, np.int64).ravel()
-        return _nearest_there(connection, *self._compare(connection, embedding, allowed), limit)
+        return _nearest_existing(connection, *self._compare(connection, embedding, allowed), limit)
 
     def maintain(self, midway: bool = False) -> bool:
-        """Build the graph, or add to it what came later, if that is due; whether it was done.
+        """Build the graph, or add later rows to it, if that is due; return whether it was done.
 
         Args:
-            midway: Whether more will be written at once.
+            midway: Whether more rows are about to be written, in which case the graph may lag further behind.
         """
         with self._database.reading() as connection:
             note = self._noted()
@@ -180,7 +181,7 @@ class VectorTable:
         return True
 
     def leave_no_trace(self) -> None:
-        """Build the graph again if it is damaged, or has something of rows that were deleted."""
+        """Rebuild the graph if it is damaged or still contains embeddings of deleted rows."""
         note = self._noted()
         if note is not None and (note.removed or self.is_graph_damaged()):
             set_note(self._database.writing(), _NOTE, "")
@@ -191,8 +192,8 @@ class VectorTable:
             self.clean(timedelta(0))
 
     def is_graph_damaged(self) -> bool:
-        """Whether there should be a graph, and it is missing, damaged or has other vectors than the
-        database."""
+        """Return whether the graph that the database names is missing, damaged or differs from the stored
+        embeddings; False if there is none yet."""
         with self._database.reading() as connection:
             note = self._noted()
             if note is None:
@@ -202,12 +203,12 @@ class VectorTable:
                 return True
             for rows, vectors in _normalized_pages(connection, 0):
                 is_linked = rows <= note.last_row
-                if not _has(graph, rows[is_linked], vectors[is_linked]):
+                if not _holds(graph, rows[is_linked], vectors[is_linked]):
                     return True
         return False
 
     def copy_graph(self, folder: Path) -> None:
-        """Copy the graph to a copy of the database, unless it has something of rows that were deleted."""
+        """Copy the graph's file to the folder of a copied database, unless it contains deleted rows."""
         note = self._noted()
         if self._folder is None or note is None or note.removed:
             return
@@ -215,7 +216,11 @@ class VectorTable:
             shutil.copyfile(self._folder / note.name, folder / note.name)
 
     def clean(self, older_than: timedelta) -> None:
-        """Remove the files of earlier graphs, which somebody may be about to map, and of unfinished ones."""
+        """Remove the files of earlier and unfinished graphs.
+
+        Args:
+            older_than: The minimum age of the files; another process may be about to map a recent one.
+        """
         if self._folder is None:
             return
         note = self._noted()
@@ -225,26 +230,26 @@ class VectorTable:
         remove_files(files, older_than)
 
     def _parts(self) -> list[RowVectors]:
-        """What is searched: the rows that came after the graph, and the graph."""
+        """Return the parts to search: the rows added after the graph was built, and the graph if any."""
         return [self._later] if self._graph is None else [self._later, self._graph]
 
     def _candidates(self, embedding: Vectors, limit: int) -> Compared:
-        """Rows that are likely to be the nearest, deleted ones among them."""
+        """Return the rows that are likely to be nearest; deleted rows may be among them."""
         with self._lock:
             return _joined([part.nearest(embedding, limit) for part in self._parts()])
 
-    def _compare(self, connection: Connection, embedding: Vectors, wanted: Rows) -> Compared:
-        """Those of some rows that can be compared."""
+    def _compare(self, connection: Connection, embedding: Vectors, requested: Rows) -> Compared:
+        """Compute the cosines of the requested rows; rows without a usable embedding are skipped."""
         with self._lock:
-            compared = [part.compare(embedding, wanted) for part in self._parts()]
-        # others may have made another graph without what was deleted after this state
-        missing = np.setdiff1d(wanted, _joined(compared)[0])
+            compared = [part.compare(embedding, requested) for part in self._parts()]
+        # a newer graph may lack rows that were deleted only after the state being read
+        missing = np.setdiff1d(requested, _joined(compared)[0])
         if len(missing):
             compared.append(_compare_stored(connection, embedding, missing))
         return _joined(compared)
 
     def _catch_up(self, connection: Connection) -> None:
-        """Bring the graph and the rows beside it up to the state that is read."""
+        """Bring the graph and the later rows up to the state that the connection reads."""
         note = self._noted()
         held = self._note
         if note is not None and (
@@ -266,7 +271,7 @@ class VectorTable:
             )
 
     def _hold(self, graph: Graph | None, note: GraphNote | None) -> None:
-        """Search with this graph from now on; without one, among all rows."""
+        """Use this graph for searches from now on; None means that all rows are compared."""
         last_row = note.last_row if graph is not None and note is not None else 0
         if self._read_to >= last_row > 0:
             is_later = self._later.rows > last_row
@@ -278,15 +283,15 @@ class VectorTable:
         self._note = note
 
     def _forget_other_dimensions(self, dimension: int) -> None:
-        """Let go of vectors of another dimension: all of their rows were deleted, or these would not be
-        there."""
+        """Drop vectors of another dimension: all of their rows must have been deleted before vectors of this
+        dimension could be added."""
         held = self._graph or self._later
         if held.vectors.shape[1] not in (0, dimension):
             self._graph = None
             self._later = _NO_ROWS
 
     def _noted(self) -> GraphNote | None:
-        """What the database says about its graph, in the state that this thread reads or writes."""
+        """Return the stored description of the graph, in the state that this thread reads or writes."""
         with self._database.reading() as connection:
             text = get_note(connection, _NOTE)
         return GraphNote(**json.loads(text)) if text else None
@@ -300,7 +305,8 @@ class VectorTable:
         return size_of(self._folder / note.name) == note.size
 
     def _mapped(self, note: GraphNote) -> Graph | None:
-        """The graph in its file; None if that is not what was written: usearch would read outside of it."""
+        """Map the graph's file; return None unless its checksum matches, because usearch may read out of
+        bounds in a damaged file."""
         if self._folder is None:
             return self._graph
         file = self._folder / note.name
@@ -311,10 +317,10 @@ class VectorTable:
             return None
 
     def _build(self, note: GraphNote | None) -> None:
-        """Build a graph over all rows, or add to the one that there is.
+        """Extend the graph that `note` describes, or build one over all rows if there is none to extend.
 
         Raises:
-            OSError: Its file cannot be written.
+            OSError: The graph's file cannot be written.
         """
         earlier = None if note is None else self._mapped(note)
         if note is None or earlier is None:
@@ -336,8 +342,8 @@ class VectorTable:
             self._hold(graph or self._mapped(note), note)
 
 
-def _has(graph: Graph, rows: Rows, vectors: Vectors) -> bool:
-    """Whether a graph has some rows, with these vectors."""
+def _holds(graph: Graph, rows: Rows, vectors: Vectors) -> bool:
+    """Return whether the graph holds these vectors, up to rounding, for these rows."""
     places = np.searchsorted(graph.rows, rows).clip(max=len(graph.rows) - 1)
     return np.array_equal(graph.rows[places], rows) and np.allclose(
         graph.vectors[places], vectors, atol=_ROUNDING
@@ -345,13 +351,17 @@ def _has(graph: Graph, rows: Rows, vectors: Vectors) -> bool:
 
 
 def _save(draft: GraphDraft, pages: Iterable[Page], folder: Path, note: GraphNote) -> GraphNote:
-    """Write a graph into a file of its own, and note its name and content."""
+    """Write a graph to a new file, and return the note completed with that file's description.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     file = folder / f"{note.last_row}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
     unfinished = file.with_suffix(f"{_SUFFIX}.unfinished")
     try:
         vectors_at = draft.save(unfinished, pages)
-        sync(unfinished)  # as what names it is
-    except (OSError, RuntimeError) as error:  # neither usearch nor numpy says more
+        sync(unfinished)  # the database that will name it is synced to disk as well
+    except (OSError, RuntimeError) as error:  # usearch and numpy give no more detail
         unfinished.unlink(missing_ok=True)
         raise OSError(f"the graph of embeddings cannot be written to {folder}: {error}") from error
     os.replace(unfinished, file)
@@ -365,10 +375,11 @@ def _save(draft: GraphDraft, pages: Iterable[Page], folder: Path, note: GraphNot
     )
 
 
-def _nearest_there(
+def _nearest_existing(
     connection: Connection, candidates: Rows, similarities: Cosines, limit: int
 ) -> list[FoundNode]:
-    """The nearest of some rows that are still there; of equal ones the older first."""
+    """Return the nearest candidates whose rows still exist, nearest first; of equally near ones, the older
+    first."""
     scores = np.round(np.clip(similarities, -1, 1), _DIGITS)
     order = np.lexsort((candidates, -scores))
     select = "SELECT row, id, granularity, passage_id FROM nodes WHERE row IN"
@@ -376,26 +387,26 @@ def _nearest_there(
     for start in range(0, len(order), limit):
         places = order[start : start + limit]
         rows = candidates[places].tolist()
-        names = {
+        existing = {
             row: (node_id, granularity, passage_id)
             for row, node_id, granularity, passage_id in select_by_row(connection, select, rows)
         }
         nearest += [
-            FoundNode(*names[row], score, score)
+            FoundNode(*existing[row], score, score)
             for row, score in zip(rows, scores[places].tolist(), strict=True)
-            if row in names
+            if row in existing
         ]
         if len(nearest) >= limit:
             break
     return nearest[:limit]
 
 
-def _compare_stored(connection: Connection, embedding: Vectors, wanted: Rows) -> Compared:
-    """Those of some rows that can be compared, by what the database has."""
+def _compare_stored(connection: Connection, embedding: Vectors, requested: Rows) -> Compared:
+    """Compute the cosines of the requested rows from the embeddings in the database."""
     select = "SELECT row, vector FROM vectors WHERE row IN"
-    pairs = select_by_row(connection, select, wanted.tolist()).fetchall()
+    pairs = select_by_row(connection, select, requested.tolist()).fetchall()
     if not pairs:
-        return wanted[:0], np.empty(0)
+        return requested[:0], np.empty(0)
     rows, vectors = _normalized(*_as_arrays(pairs))
     return rows, cosines(vectors, embedding)
 
@@ -410,14 +421,14 @@ def _as_arrays(pairs: Sequence[tuple[int, bytes]]) -> Page:
 
 
 def _normalized(rows: Rows, vectors: Vectors) -> Page:
-    """The vectors at length 1, without those that cannot be compared."""
+    """Return the vectors unit-normalised, without those that are zero or not finite."""
     lengths = np.linalg.norm(vectors, axis=1)
     is_comparable = np.isfinite(lengths) & (lengths > 0)
     return rows[is_comparable], vectors[is_comparable] / lengths[is_comparable, None]
 
 
 def _pages(connection: Connection, after: int) -> Iterator[Page]:
-    """The embeddings of the rows after one, in order, some thousand at a time."""
+    """Yield the rows after the given one with their embeddings, in ascending order, page by page."""
     select = "SELECT row, vector FROM vectors WHERE row > ? ORDER BY row"
     cursor = connection.execute(select, (after,))
     while page := cursor.fetchmany(_ROWS_A_PAGE):
@@ -425,7 +436,7 @@ def _pages(connection: Connection, after: int) -> Iterator[Page]:
 
 
 def _checksum(file: Path, size: int) -> int:
-    """A checksum of the first bytes of a file; of half a gigabyte it takes a tenth of a second."""
+    """Return a checksum of the first `size` bytes of a file; half a gigabyte takes a tenth of a second."""
     words = np.memmap(file, np.uint64, mode="r", shape=(size // 8,))
     return int(np.add.reduce(words, dtype=np.uint64)) ^ int(np.bitwise_xor.reduce(words))
 

@@ -1,4 +1,4 @@
-"""One index over the store that its nodes are in, brought from one whole state to the next."""
+"""The index over a store of nodes, which is taken from one consistent state to the next."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 _NODES_READ_AT_ONCE = 500
 _EMBEDDED_AT_ONCE = 2_048
-_MOST_ANSWERS = 3  # where others keep writing
+_MOST_ANSWERS = 3  # attempts at a question while others keep writing
 _REBUILD = "empty the vector store, and index the documents again"
 
 
@@ -62,26 +62,24 @@ class NodeIndex:
     """All nodes of a corpus, of all granularities: embedded and written together, read back by id in one
     batch.
 
-    In a folder, the manifest names the version of the store and what made the index. What a writer that was
-    stopped had written after its last commit is left out by the next one in the embedded store. Other stores
-    keep it, so the next writer compares the words with them. Without a folder, the store alone says what made
-    it.
+    In a folder, the manifest names the version of the store and what made the index. If a writer is stopped,
+    the embedded store drops what it had not committed. Other stores keep it, so the next writer compares the
+    words with them. Without a folder, what made the index is recorded in the store alone.
 
     Args:
-        store: Where the nodes are; None means an embedded one in memory.
-        embed_model: Embeds nodes; None for an embedded store that is searched lexically, and where nothing is
-            written.
-        words: What makes the tokens that passages are found by; None for an index that is not searched by
-            words.
-        folder: The folder, created or opened; None where there is none.
-        current: The manifest; None where there is no index yet.
+        store: The store of the nodes; None means an embedded one in memory.
+        embed_model: The model that embeds nodes; None if nothing is written, or for an embedded store that is
+            only searched by keywords.
+        words: The tokenizer of the keyword search; None for an index without keyword search.
+        folder: The index folder, already created or opened; None if there is none.
+        current: The manifest; None if there is no index yet.
 
     Attributes:
-        missing_links: How often a found unit led to a node that is not in the index, since this object was
-            made.
-        beside: The words, where the store does not have them itself.
-        changed: Whether something was written that is not committed.
-        current: What is committed.
+        missing_links: How often a unit that was found led to a node that is not in the index, since this
+            object was created.
+        beside: The words, if the store does not keep them itself.
+        changed: Whether something was written that is not committed yet.
+        current: The manifest of the committed state.
     """
 
     def __init__(
@@ -99,10 +97,10 @@ class NodeIndex:
         self.missing_links = 0
         self.changed = False
         self.beside = WordsBeside(words)
-        self._beside_of = ""  # for which version of an embedded store that lacks them
+        self._beside_of = ""  # the version of an embedded store without words that `beside` is for
         self._folder = folder
         self._following = threading.Lock()
-        # those that write wait for one another, as they do by a folder's lock
+        # makes the writing threads wait for one another, as a folder's lock does for processes
         self._threads = threading.RLock()
         if words is not None:
             self.store.words = words
@@ -112,7 +110,7 @@ class NodeIndex:
     def records(
         self, granularity: str | None = None, document_ids: Ids | None = None
     ) -> Iterator[NodeRecord]:
-        """All nodes in short, or those of one granularity, and of some documents."""
+        """Return the records of all nodes, or of those of one granularity and of the given documents."""
 
         def begin() -> tuple[list[NodeRecord], Iterator[NodeRecord]]:
             if document_ids is None:
@@ -124,40 +122,39 @@ class NodeIndex:
         yield from chain(*self.reading(begin))
 
     def documents(self) -> DocumentRecords:
-        """The documents of the index by id."""
+        """Return the documents of the index, by id."""
         return self.reading(self.store.documents)
 
     def counts(self) -> IndexCounts:
-        """How many nodes there are."""
+        """Count the nodes of the index."""
         return self.reading(self.store.counts)
 
     def metadata_values(self) -> dict[str, list[Any]]:
-        """The keys of the passages' metadata, each with its distinct values."""
+        """Return the keys of the passages' metadata, each with its distinct values."""
         return self.reading(self.store.metadata_values)
 
     def passage_texts(self, document_ids: Ids) -> list[str]:
-        """The texts of the passages of some documents."""
+        """Return the texts of the passages of the given documents."""
         return [record.text for record in self.records("passage", document_ids)]
 
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
-        """The nodes nearest to a question, of any granularity, in short; of equal ones in the order of their
-        ids.
+        """Return the nodes nearest to a question, of any granularity, nearest first; equally near ones are in
+        the order of their ids.
 
         Args:
-            question: An embedding, how many nodes, filters by metadata; for a vector store of the user's own
-                also its mode.
+            question: The question's embedding, the number of nodes, and metadata filters; for the user's own
+                vector store also its query mode.
 
         Raises:
-            ValueError: The question's embedding has another dimension than those that are there.
+            ValueError: The question's embedding has another dimension than the stored ones.
         """
 
         nodes = self.reading(lambda: self.store.search(question))
-        # stores order equal ones by when they were written, or not at all
+        # stores order equally near nodes by when they were written, or not at all
         return sorted(nodes, key=lambda node: (-node.score, node.id))
 
     def searched_by_words(self) -> Database:
-        """The database with the words of the nodes as they are now; for an index that is searched by
-        words."""
+        """Return the database with the words of the current nodes; only for an index with keyword search."""
         assert self.words is not None, "an index without words is not searched by words"
         store = self.store
         database = store.words_database(self.words)
@@ -165,51 +162,54 @@ class NodeIndex:
             return database
         if store.is_embedded and self._beside_of != store.version:
             logger.warning(
-                "The tokens in the index are another tokenizer's, or an earlier version's. They are made "
-                "again, in memory, at each start until the index is changed (pack.compact() does so, or "
-                "indexing again)."
+                "The tokens in the index are another tokenizer's, or an earlier version's. Each start makes "
+                "them again in memory until the index is next changed, for example by pack.compact()."
             )
             self.beside.forget()
             self._beside_of = store.version
         return self.beside.now(store.records)
 
     def _settle_words(self) -> None:
-        """Bring the words in step with the nodes, in the store or beside it; without a folder, these wait."""
+        """Bring the words in step with the nodes, in the store or beside it.
+
+        Words beside a store that has no folder are not touched: they are made in memory when first needed.
+        """
         if self.store.is_embedded:
             self.store.update_words()
-            self.beside.forget()  # what was tokenized in memory meanwhile
+            self.beside.forget()  # words that were made in memory meanwhile
         elif self._folder is not None:
             self.beside.settle(self._folder.data, self.store.records)
 
     def fetch(self, node_ids: Ids) -> dict[str, BaseNode]:
-        """Read nodes in one batch; ids that are not there are left out."""
+        """Read nodes in one batch; unknown ids are left out."""
         return self.reading(lambda: self.store.fetch(node_ids))
 
     def links(self, node_ids: Ids) -> dict[str, NodeLinks]:
-        """What is above and below some nodes, by id; ids that are not there are left out."""
+        """Return the parent and children of the given nodes, by id; unknown ids are left out."""
         return self.reading(lambda: self.store.links(node_ids))
 
     def read(
         self, node_ids: Ids, record_ids: Ids
     ) -> tuple[dict[str, BaseNode], dict[str, NodeRecord]]:
-        """Read some nodes whole and others in short, in one batch; ids that are not there are left out."""
+        """Read some nodes and only the records of others, in one batch; unknown ids are left out."""
         return self.reading(
             lambda: (self.store.fetch(node_ids), self.store.records_with_ids(record_ids))
         )
 
     def all_nodes(self, granularity: str | None = None) -> Iterator[BaseNode]:
-        """Whole nodes of one granularity, or all, in any order; some hundred are in memory at a time."""
+        """Yield all nodes, or those of one granularity, in any order; a few hundred are in memory at once."""
         for records in iter_batch(self.store.records(granularity), _NODES_READ_AT_ONCE):
             yield from self.store.fetch([record.id for record in records]).values()
 
     def answer(self, find: Callable[[], tuple[T, Collection[str]]]) -> T:
-        """Answer from one state of the nodes: what was found is often read in another step.
+        """Answer a question from one state of the nodes, although finding and reading them are two steps.
+
+        If ids are missing because others changed a store that cannot be read from one state, `find` is called
+        again. Otherwise these links lead nowhere: the units are dropped, not the whole question. Such links
+        are counted, and the first time logged.
 
         Args:
-            find: Returns an answer, and the ids of nodes that found ones lead to and that are not there.
-                Where the store cannot read from one state, it is called again if others changed the nodes
-                meanwhile. Otherwise these are links that lead nowhere, each of which costs its hit, not the
-                query: they are counted, and the first time told.
+            find: Returns an answer, and the ids that the found units lead to but that are not in the store.
         """
         for _ in range(_MOST_ANSWERS):
             state = None if self.store.is_embedded else self.store.state
@@ -219,14 +219,14 @@ class NodeIndex:
         if missing and not self.missing_links:
             logger.warning(
                 "%d found units lead to nodes that are not in the index (the first is %s); they are left "
-                "out. Index their documents again. This is said once; `missing_links` counts on.",
+                "out. Index their documents again. This is logged only once; `missing_links` keeps counting.",
                 len(missing), next(iter(missing)),
             )  # fmt: skip
         self.missing_links += len(missing)
         return answer
 
     def replace(self, document_ids: Ids, nodes: Nodes) -> None:
-        """Write nodes in place of all nodes of some documents, embedding what is not; see
+        """Replace all nodes of the given documents, embedding the new nodes that have no embedding; see
         `NodeStore.replace`."""
         if not document_ids and not nodes:
             return
@@ -236,25 +236,28 @@ class NodeIndex:
             self.beside.replace(document_ids, nodes)
 
     def delete(self, document_ids: Ids) -> list[str]:
-        """Delete documents, and say which of them were there."""
+        """Delete documents, and return the ids of those that the store had nodes of."""
         distinct = list(dict.fromkeys(document_ids))
-        # not by `documents`: of some the store may have but a part, since a writer was stopped
+        # `documents` does not list a document that a stopped writer left incomplete
         indexed = [document_id for document_id in distinct if self.store.node_ids([document_id])]
         self.replace(distinct, [])
         return indexed
 
     @contextmanager
     def anew(self, description: Manifest) -> Iterator[None]:
-        """Change the nodes, commit that, and leave nothing of what was deleted in the files of the index.
+        """Change the nodes, commit, and erase what was deleted from the files of the index.
 
-        In a folder, the embedded store is changed in a copy, which takes its place at the end: what fails
-        before that changes nothing.
+        In a folder, the embedded store is changed in a copy, which replaces it at the end; a failure before
+        that changes nothing.
+
+        Args:
+            description: What made the index, as for `commit`.
         """
         folder = self._folder
         store = self.store
         if folder is None or not store.is_embedded:
             yield
-            self.beside.forget()  # who writes past us, as a pipeline, does not say so
+            self.beside.forget()  # others, such as a pipeline, may have written to the store unnoticed
             self._settle_words()
             with self._change():
                 store.compact()
@@ -262,7 +265,7 @@ class NodeIndex:
             self.commit(description)
             store.clean(timedelta(0))
             if folder is not None and self.words is None:
-                for file in folder.data.glob(f"{WORDS_FILE}*"):  # which nobody keeps in step here
+                for file in folder.data.glob(f"{WORDS_FILE}*"):  # nobody keeps them in step
                     file.unlink()
             return
         store.commit()
@@ -283,9 +286,10 @@ class NodeIndex:
             raise
 
     def reading(self, read: Callable[[], T]) -> T:
-        """Read from one state; where all of the index that was opened is gone, from that in its place."""
+        """Call `read` with all of its reads from one state; if the opened index has been replaced, from the
+        one in its place."""
         folder = self._folder
-        if folder is None or not is_index(folder.path):  # what lasts in memory is never gone
+        if folder is None or not is_index(folder.path):  # an index in memory cannot be replaced
             return self._read(read)
         try:
             return self._read(read)
@@ -304,11 +308,11 @@ class NodeIndex:
             return read()
 
     def _follow(self, folder: IndexFolder) -> None:
-        """Go on with the index's current state, as who reads it; also where it was made anew by the same
-        model.
+        """Switch to the current state of the index in the folder, even if its data was replaced by `compact`
+        or by a rebuild with the same kind of store and embedding model.
 
         Raises:
-            InvalidIndexError: It was removed, or made anew otherwise, or this state cannot be read either.
+            InvalidIndexError: The index was removed or rebuilt otherwise, or cannot be read.
         """
         with self._following:
             manifest = Manifest.read(folder.path)
@@ -323,12 +327,12 @@ class NodeIndex:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Be the only writer, from the index's current state on, whoever made that.
+        """Become the only writer, starting from the index's current state, whoever wrote it.
 
         Raises:
             IndexInUseError: There is another writer.
-            InvalidIndexError: The index was made anew since it was opened.
-            OSError: The folder may not be written to.
+            InvalidIndexError: The index was removed or rebuilt since it was opened.
+            OSError: The folder is not writable.
         """
         folder = self._folder
         with self._threads, nullcontext() if folder is None else writing_to(folder.path):
@@ -340,31 +344,31 @@ class NodeIndex:
             if self.current is not None and not self.store.is_embedded:
                 of_store = about(self.store)
                 if of_store is None or of_store.version != self.current.version:
-                    # a writer was stopped, or there is another one: the words may lack what it wrote
+                    # a writer was stopped, or somebody else wrote: the words may lack some of it
                     self.changed = True
                     self.beside.forget()
             try:
                 self._settle_words()
                 yield
             except BaseException:
-                self.store.roll_back()  # what was not committed is not shown either
+                self.store.roll_back()
                 raise
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Keep what LlamaIndex's own index changes."""
+        """Commit what LlamaIndex's own index changes within."""
         with self.writing():
             yield
             if self.current is not None:
                 self.commit(self.current)
 
     def commit(self, description: Manifest, midway: bool = False) -> None:
-        """Make what is in the store the index's state; documents that are all blank make no index.
+        """Make the store's content the committed state of the index; an empty store makes no index.
 
         Args:
-            description: What made the index; its data and version do not matter.
-            midway: Whether more will be written at once. Then nothing is committed without a folder, nor of a
-                store that has no transactions.
+            description: What made the index; its `data` and `version` are ignored.
+            midway: Whether more is about to be written. If so, the manifest is not written for an index
+                without a folder, nor again for a store without transactions.
         """
         folder = self._folder
         store = self.store
@@ -405,19 +409,22 @@ class NodeIndex:
         data = manifest.data if manifest is not None else ""
         if data != (self.current.data if self.current is not None else ""):
             raise InvalidIndexError(
-                f"the index in {folder.path} was removed or made anew since it was opened: load it again"
+                f"the index in {folder.path} was removed or rebuilt since it was opened: load it again"
             )
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        """Change the store, and the words beside it, which a stop may leave half done."""
+        """Change the store and the words beside it, which a stop may leave inconsistent.
+
+        Outside the embedded store, both are first marked as changed, so that the next writer compares them.
+        """
         if not self.changed and not self.store.is_embedded and self.current is not None:
             self.beside.begin()
             self.store.write_about(replace(self.current, version=new_name()).as_text())
         try:
             yield
         except BaseException:
-            self.beside.forget()  # the change may have come half-way
+            self.beside.forget()  # the change may be incomplete
             raise
         finally:
             self.changed = True
@@ -426,7 +433,7 @@ class NodeIndex:
         """Embed the nodes that have no embedding.
 
         Raises:
-            ValueError: An embedding is not finite, or has another dimension than those that are there.
+            ValueError: An embedding is not finite, or its dimension differs from that of the others.
         """
         if self.embed_model is not None:
             searched = [
@@ -440,14 +447,14 @@ class NodeIndex:
         for node in embedded:
             if not np.isfinite(np.sum(node.get_embedding())):
                 raise ValueError(
-                    f"the embedding of a text of document {node.ref_doc_id!r} is not finite: look into the "
+                    f"the embedding of a text of document {node.ref_doc_id!r} is not finite: check the "
                     "embedding model"
                 )
         if embedded and not self.store.is_embedded:
-            self._place_others(nodes, embedded)
+            self._embed_sections(nodes, embedded)
 
-    def _place_others(self, nodes: Nodes, embedded: Nodes) -> None:
-        """Embed sections, which nobody searches: other stores want an embedding of each node."""
+    def _embed_sections(self, nodes: Nodes, embedded: Nodes) -> None:
+        """Give sections, which are never searched, a dummy embedding: other stores need one for each node."""
         dimensions = {str(len(node.get_embedding())) for node in embedded}
         if self.store.dimension is not None:
             dimensions.add(str(self.store.dimension))
@@ -458,23 +465,24 @@ class NodeIndex:
 
     def _embed_batch(self, embed_model: BaseEmbedding, nodes: Nodes) -> None:
         embeddings = embed_texts(embed_model, [embedded_text(node) for node in nodes])
-        if len(embeddings) != len(nodes):  # none of them is sure to be of its text
+        if len(embeddings) != len(nodes):  # no embedding can be assigned to its text with certainty
             raise ValueError(
                 f"the embedding model returned {len(embeddings)} embeddings for {len(nodes)} texts"
             )
         for node, embedding in zip(nodes, embeddings, strict=True):
             if self.store.is_embedded:
-                # of a long document, Python's numbers are most of the memory; pydantic would make them anew
+                # pydantic would convert the array to a list, and a long document's embeddings as Python
+                # floats are most of the memory
                 object.__setattr__(node, "embedding", np.asarray(embedding, np.float32))
             else:
                 node.embedding = embedding
 
 
 def about(store: NodeStore) -> Manifest | None:
-    """What a vector store says about the index in it.
+    """Return the manifest that a vector store keeps of the index in it; None if it keeps none.
 
     Raises:
-        InvalidIndexError: That is damaged, or of another version of this package.
+        InvalidIndexError: The manifest is damaged, or from another version of this package.
     """
     text = store.read_about()
     return (
@@ -483,5 +491,5 @@ def about(store: NodeStore) -> Manifest | None:
 
 
 def new_name() -> str:
-    """A name for the state of a store that does not tell its own."""
+    """Return a new name for the state of a store that does not name its states itself."""
     return uuid.uuid4().hex

@@ -1,7 +1,7 @@
-"""What an index needs of the store that its nodes are in, and what it is told of nodes without reading them
-whole.
+"""The interface that an index needs of the store of its nodes, and the records of nodes that it reads instead
+of whole nodes.
 
-There is an adapter for each kind of store.
+Each kind of store has an adapter.
 """
 
 from __future__ import annotations
@@ -46,25 +46,24 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]
 Ids = Collection[str]
-"""Of nodes, passages or documents."""
+"""Ids of nodes, passages or documents."""
 Nodes = Sequence[BaseNode]
 T = TypeVar("T")
 
-_MOST_PASSING = 8  # filters of which it is remembered what passes them
+_MOST_PASSING = 8  # filters whose passing passages are cached
 
 
 class NodeStore(ABC):
     """The nodes of an index, of all granularities, read back by id.
 
-    Ids that are not there do not matter to any method, and an empty list of ids means no node.
+    Every method ignores unknown ids, and an empty list of ids means no nodes.
 
     Attributes:
         vector_store: The store as LlamaIndex's own classes see it.
-        docstore: Where the nodes are kept beside it; None where the vector store alone is enough.
-        is_embedded: Whether it is this package's own. That one shows a change when it is committed, whole or
-            not at all, has the tokens of its nodes itself, and needs embeddings of no more than what is
-            searched.
-        words: What makes the tokens of nodes that are written, for a store that has them itself.
+        docstore: The docstore that keeps the nodes beside it; None if the vector store alone is enough.
+        is_embedded: Whether it is this package's own store. That one has transactions, keeps the tokens of
+            its nodes itself, and needs embeddings only for nodes that are searched.
+        words: The tokenizer for nodes that are written, if the store keeps tokens itself.
     """
 
     is_embedded: bool = False
@@ -75,105 +74,104 @@ class NodeStore(ABC):
 
     def __init__(self) -> None:
         self._last_change = object()
-        self._passing: dict[str, Passing] = {}  # by filters
+        self._passing: dict[str, Passing] = {}  # by the filters' representation
 
     @property
     def dimension(self) -> int | None:
-        """The dimension of the embeddings that are there; None where there are none, or the store does not
-        tell."""
+        """The dimension of the stored embeddings; None if there are none, or the store does not say."""
         return None
 
     @property
     def version(self) -> str:
-        """The state that this object reads and writes; empty for a store that does not tell."""
+        """The name of the state that this object reads and writes; empty if the store does not name it."""
         return ""
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read one state throughout, where the store can."""
+        """Read from one state throughout, if the store can."""
         yield
 
     def reload(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
-        """Read what is kept in a folder now, whoever wrote it; for stores that keep files there."""
+        """Read the current files in a folder, whoever wrote them; for stores that keep files there."""
 
     def commit(self) -> None:  # noqa: B027  # most stores have nothing to do
-        """Show to all what was changed; for stores whose changes are seen all at once."""
+        """Make all changes visible to everyone; for stores that have transactions."""
 
     def roll_back(self) -> None:  # noqa: B027  # most stores have nothing to do
-        """Forget what was changed since the last commit; for the same stores."""
+        """Discard the changes since the last commit; for stores that have transactions."""
 
     @property
     def tokenizer_note(self) -> str:
-        """What made the tokens of the nodes, as `Words.note`; empty if the store has none."""
+        """The description of the tokenizer that made the nodes' tokens, as in `Words.note`; empty if the
+        store has no tokens."""
         return ""
 
     def words_database(self, words: Words) -> Database | None:
-        """What the nodes are searched in by these words; None if the store does not have them, or not of all
-        nodes."""
+        """Return the database for keyword search with this tokenizer; None unless the store has its tokens
+        of all nodes."""
         return None
 
     def update_words(self) -> None:  # noqa: B027  # most stores have none
-        """Tokenize all nodes again if some have no tokens, or others than `words` makes."""
+        """Tokenize all nodes again if some have no tokens, or tokens of another tokenizer than `words`."""
 
     def rebuild_words(self) -> None:  # noqa: B027  # most stores have none
-        """Tokenize all nodes again, unless a function of the user's did it that is not known here."""
+        """Tokenize all nodes again, unless their tokenizer is a user's function that was not passed here."""
 
     def wrong_words(self) -> str:
-        """What is wrong with the tokens of nodes; empty if nothing is, or the store has none."""
+        """Return what is wrong with the nodes' tokens; empty if nothing is, or the store has no tokens."""
         return ""
 
     def bad_vectors(self) -> Iterator[tuple[str, str]]:
-        """Nodes whose embedding cannot be compared, with their documents; none where the store does not
-        tell."""
+        """Return the ids of nodes whose embedding is missing, zero or not finite, with their documents' ids;
+        nothing if the store does not say."""
         return iter(())
 
     def is_graph_damaged(self) -> bool:
-        """Whether what finds embeddings has others than the nodes; `compact` builds it again."""
+        """Return whether the graph over the embeddings is damaged or differs from them; `compact` rebuilds
+        it."""
         return False
 
     def maintain(self, midway: bool = False) -> bool:
-        """Do what keeps the store quick, if it is due; whether it was.
+        """Do the maintenance that keeps searches fast, if it is due; return whether it was done.
 
         Args:
-            midway: Whether more will be written at once, so that what few questions in between gain does not
-                matter.
+            midway: Whether more is about to be written: then it is due later, since few questions are asked.
         """
         return False
 
     def clean(self, older_than: timedelta) -> None:  # noqa: B027  # most stores have nothing to do
-        """Remove files that the current state does not need any more, if they have not been needed for so
-        long."""
+        """Remove files that the current state no longer needs and that are at least this old."""
 
     def compact(self) -> None:  # noqa: B027  # most stores have nothing to do
-        """Give back the space of what was deleted; files of earlier states are removed by `clean`."""
+        """Free the space of what was deleted; `clean` removes the files of earlier states."""
 
     def persist(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
-        """Write what is in memory into a folder, by the name of its state; `clean` removes what earlier
-        states left."""
+        """Write what is in memory to a folder, under the name of its state; `clean` removes the files of
+        earlier states."""
 
     def copy_to(self, folder: Path, version: str) -> None:  # noqa: B027  # most stores have nothing to do
-        """Write what is needed to open a copy into a folder, without anything that was deleted."""
+        """Write everything needed to open a copy to a folder, without anything that was deleted."""
 
     def positions(self) -> dict[str, str]:
-        """The ids of all nodes by what the vector store calls them; for stores that keep no text."""
+        """Return the ids of all nodes by the keys that the vector store uses; for stores without text."""
         return {record.id: record.id for record in self.records()}
 
     @property
     def name(self) -> str:
-        """What an index folder calls the store."""
+        """The name of the store's class in the manifest."""
         # several integrations leave `class_name` to their base class
         return type(self.vector_store).__name__
 
     @abstractmethod
     def replace(self, document_ids: Ids, nodes: Nodes) -> None:
-        """Write nodes in place of all nodes of some documents, and of those that have the same ids.
+        """Replace all nodes of the given documents, and all nodes that have the same ids as the new ones.
 
-        After a stop in between, `documents` does not have the hash of a document that is not whole.
+        If the process is stopped meanwhile, `documents` lacks the hash of any document that is incomplete.
 
         Args:
-            document_ids: Documents of which nothing stays but what is written; the store may not have them.
-            nodes: Nodes, document by document; they have their embeddings, or none has. Of documents that are
-                not named the other nodes stay.
+            document_ids: The documents whose existing nodes are removed; unknown ids are allowed.
+            nodes: The new nodes, document by document; either all have embeddings, or none has. If they
+                belong to a document that is not in `document_ids`, its other nodes stay.
         """
 
     @abstractmethod
@@ -181,31 +179,33 @@ class NodeStore(ABC):
         """Read whole nodes in one batch."""
 
     def links(self, node_ids: Ids) -> dict[str, NodeLinks]:
-        """What is above and below some nodes, by id; the nodes need not be read whole for it."""
+        """Return the parent and children of the given nodes, by id; a store may do so without reading whole
+        nodes."""
         return {node_id: NodeLinks.of(node) for node_id, node in self.fetch(node_ids).items()}
 
     def records_with_ids(self, node_ids: Ids) -> dict[str, NodeRecord]:
-        """Nodes in short, by id."""
+        """Return the records of the given nodes, by id."""
         return {node_id: NodeRecord.of(node) for node_id, node in self.fetch(node_ids).items()}
 
     @abstractmethod
     def search(self, question: VectorStoreQuery) -> list[FoundNode]:
-        """The nodes nearest to a question, of any granularity, best first.
+        """Return the nodes nearest to a question, of any granularity, best first.
 
         Args:
-            question: An embedding, how many nodes, filters by metadata; for some stores also its mode. Fewer
-                nodes are returned only where there are no more that pass the filters.
+            question: The embedding, the number of nodes and metadata filters; for some stores also the query
+                mode. Fewer nodes are returned only if no more pass the filters.
         """
 
     @abstractmethod
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
-        """All nodes in short, in any order, or those of one granularity; read in batches, not all at once.
+        """Yield the records of all nodes, or of those of one granularity, in any order; read in batches.
 
-        What others wrote into the same store and is not of our parsers is left out.
+        Nodes in the same store that our parsers did not make are left out.
         """
 
     def records_of(self, document_ids: Ids, granularity: str | None = None) -> Iterator[NodeRecord]:
-        """The nodes of some documents in short, in any order, or those of one granularity."""
+        """Yield the records of the nodes of the given documents, or of those of one granularity, in any
+        order."""
         for node in self.fetch(sorted(self.node_ids(document_ids))).values():
             record = NodeRecord.of(node)
             if granularity in (None, record.granularity):
@@ -213,18 +213,18 @@ class NodeStore(ABC):
 
     @abstractmethod
     def documents(self) -> DocumentRecords:
-        """The documents by id, as they are in the store now, whoever wrote them."""
+        """Return the documents that are in the store now, by id, whoever wrote them."""
 
     def known_documents(self) -> KnownDocuments:
-        """The same to be looked up, also while they are changed through this object."""
+        """Return the documents as an object for look-ups, which the writer keeps up to date."""
         return KnownDocuments(self.documents())
 
     @abstractmethod
     def node_ids(self, document_ids: Ids) -> set[str]:
-        """The ids of all nodes of some documents."""
+        """Return the ids of all nodes of the given documents."""
 
     def is_empty(self) -> bool:
-        """Whether there is no node of ours."""
+        """Return whether the store holds no node that our parsers made."""
         return next(self.records(), None) is None
 
     def counts(self) -> IndexCounts:
@@ -241,24 +241,24 @@ class NodeStore(ABC):
         return IndexCounts(len(documents), **named, statuses=dict(statuses))
 
     def _kinds(self) -> Iterator[tuple[Any, ...]]:
-        """Of each node, its document's id, its granularity and its status."""
+        """Yield the document id, granularity and status of each node."""
         return (
             (record.document_id, record.granularity, record.status) for record in self.records()
         )
 
     def read_about(self) -> str | None:
-        """What `write_about` kept in the store; None where there is nothing, or no place for it."""
+        """Return the text that `write_about` stored; None if there is none, or the store has no place for
+        it."""
         return None
 
-    def write_about(self, text: str) -> None:  # noqa: B027  # some stores have no place
-        """Keep a short text, which says what made the index, in the store itself, if it has a place for
-        it."""
+    def write_about(self, text: str) -> None:  # noqa: B027  # some stores have no place for it
+        """Store the manifest, as text, in the store itself, if it has a place for it."""
 
     def passing(self, filters: MetadataFilters | None) -> Passing | None:
-        """The passages that pass filters by metadata; None where there are none to pass."""
+        """Return the passages that pass metadata filters; None if there are no filters."""
         if filters is None or not filters.filters:
             return None
-        key = repr(filters)  # both sides of a hybrid search ask
+        key = repr(filters)  # cached, because both sides of a hybrid search ask
         passing = self._passing_now(filters, self._passing.pop(key, Passing()))
         self._passing[key] = passing
         if len(self._passing) > _MOST_PASSING:
@@ -266,7 +266,7 @@ class NodeStore(ABC):
         return passing
 
     def _passing_now(self, filters: MetadataFilters, earlier: Passing) -> Passing:
-        """What passes filters, of which an earlier state may be known."""
+        """Return what passes the filters now, given an earlier result, which may still be current."""
         state = self.state
         if state == earlier.state:
             return earlier
@@ -279,7 +279,7 @@ class NodeStore(ABC):
         return Passing(frozenset(ids), len(ids) / max(1, count), state=state)
 
     def metadata_values(self) -> dict[str, list[Any]]:
-        """The users' keys of the passages' metadata, each with its distinct values."""
+        """Return the user's keys in the passages' metadata, each with its distinct values."""
         values: defaultdict[str, dict[str, Any]] = defaultdict(dict)
         for record in self.records("passage"):
             for key, value in json.loads(record.metadata or "{}").items():
@@ -289,34 +289,33 @@ class NodeStore(ABC):
 
     @property
     def state(self) -> object:
-        """Something else after each change."""
+        """A value that differs after each change."""
         return self.version or self._last_change
 
     def _changed(self) -> None:
-        """Note a change; called after it, so that no question in between keeps what it read for later."""
+        """Note a change; called after it, so that nothing read during the change is cached as current."""
         self._last_change = object()
 
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """A node in short.
+    """The part of a node that searching and bookkeeping need.
 
     Args:
         id: The node's id.
-        document_id: Its document's id.
-        granularity: "proposition", "sentence", "question", "passage" or "section"; empty for a node that is
-            not of our parsers.
-        passage_id: Of a unit, the passage it leads to; otherwise empty.
-        text: Its text.
-        status: Of a passage, its propositions and questions, how the propositions came about; otherwise
+        document_id: The id of its document.
+        granularity: "proposition", "sentence", "question", "passage" or "section"; empty for a node that our
+            parsers did not make.
+        passage_id: For a unit, the id of the passage it leads to; otherwise empty.
+        text: The node's text.
+        status: For a passage, its propositions and its questions, the status of the propositions; otherwise
             empty.
-        section: The headings above it, outermost first, joined by ", ".
-        document_hash: Of base nodes, what their document was like when it was indexed; otherwise empty.
-        file: Of base nodes, the file (and page) their document was read from; empty where there is none.
-        metadata: Of a passage, its metadata as JSON; of a question, what answers it, as JSON; otherwise
-            empty.
-        span: Where it is from in its document, in characters; None where that is not known or not read.
-        unverified: Whether it is a proposition that no sentence of its passage says.
+        section: The headings above the node, outermost first, joined by ", ".
+        document_hash: For base nodes, the hash of the document when it was indexed; otherwise empty.
+        file: For base nodes, the file (and page) that the document was read from; otherwise empty.
+        metadata: For a passage, its metadata as JSON; for a question, its answers as JSON; otherwise empty.
+        span: The characters of the document that the node comes from; None if not known or not read.
+        unverified: Whether it is a proposition that no sentence of its passage states.
     """
 
     id: str
@@ -334,14 +333,14 @@ class NodeRecord:
 
     @property
     def context(self) -> str:
-        """Of a passage, what has to be read before it; otherwise empty."""
+        """For a passage, the context to read before it; otherwise empty."""
         if self.granularity != "passage" or CONTEXT_KEY not in self.metadata:
             return ""
         return str(json.loads(self.metadata)[CONTEXT_KEY])
 
     @classmethod
     def of(cls, node: BaseNode) -> NodeRecord:
-        """The record of a node that one of our parsers made."""
+        """Return the record of a node."""
         metadata = node.metadata
         document_id = node.ref_doc_id or ""
         granularity = granularity_of(node)
@@ -365,32 +364,31 @@ class NodeRecord:
 
 
 def kept_as_json(content: dict[str, Any], document_id: str | None) -> str:
-    """What is kept of a node of a document, as JSON.
+    """Return the content or metadata of a node as JSON, in the form in which it is stored.
 
     Raises:
-        ValueError: It has no form as JSON; the message names the key.
+        ValueError: A value cannot be expressed as JSON; the message names its key.
     """
     try:
         return json.dumps(content, ensure_ascii=False)
-    except (TypeError, ValueError):  # of a node that is not of our parsers, whose metadata is plain
+    except (TypeError, ValueError):  # a node of another parser; ours make metadata plain
         return json.dumps(kept_metadata(content, document_id), ensure_ascii=False)
 
 
 def granularity_of(node: BaseNode) -> str:
-    """What a node is; empty for one that is not of our parsers."""
+    """Return the granularity of a node; empty if our parsers did not make it."""
     return str(node.metadata.get(GRANULARITY_KEY, ""))
 
 
 def span_of(node: BaseNode) -> Span | None:
-    """Where a node is from in its document, in characters; None where that is not known."""
+    """Return the span of the document that a node comes from, in characters; None if it is not known."""
     start = getattr(node, "start_char_idx", None)
     end = getattr(node, "end_char_idx", None)
     return None if start is None or end is None else (start, end)
 
 
 def file_of(metadata: Mapping[str, Any]) -> str:
-    """The file, and the page of it, that a document or node was read from; empty where its metadata names
-    none."""
+    """Return the file (and page) that a document or node was read from; empty if its metadata names none."""
     path = metadata.get("file_path")
     page = metadata.get("page_label")
     return f"{path}#page={page}" if path and page else str(path or "")
@@ -398,7 +396,7 @@ def file_of(metadata: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class DocumentRecord:
-    """A document as the index has it: the hash that tells whether it changed, and its file."""
+    """A document in the index: its file, and the hash that reveals whether it changed."""
 
     hash: str = ""
     file: str = ""
@@ -409,10 +407,10 @@ DocumentRecords = dict[str, DocumentRecord]
 
 
 class KnownDocuments:
-    """The documents of a store by id, by hash and by file, as they are while somebody writes there.
+    """The documents of a store by id, hash and file, kept up to date by the one who writes.
 
     Args:
-        documents: Those that are there now.
+        documents: The documents that are in the store now.
     """
 
     def __init__(self, documents: DocumentRecords) -> None:
@@ -423,15 +421,15 @@ class KnownDocuments:
             self._add(document_id, record)
 
     def get(self, document_id: str) -> DocumentRecord | None:
-        """A document; None if it is not there."""
+        """Return a document; None if the store does not have it."""
         return self._records.get(document_id)
 
     def with_hash(self, document_hash: str) -> DocumentRecords:
-        """The documents with some hash, by id."""
+        """Return the documents with this hash, by id."""
         return self._by_hash[document_hash]
 
     def in_file(self, file: str) -> DocumentRecords:
-        """The documents that were read from a file, by id; none where it is not named."""
+        """Return the documents that were read from a file, by id; none if `file` is empty."""
         return self._by_file[file] if file else {}
 
     def replace(self, document_ids: Ids, nodes: Nodes) -> None:
@@ -456,11 +454,11 @@ class KnownDocuments:
 
 
 class NodeLinks(NamedTuple):
-    """What is above and below a node.
+    """The parent and children of a node.
 
     Args:
-        parent_id: The id of the node above it; None at the top.
-        child_ids: The ids of those below it, in order.
+        parent_id: The id of the parent; None at the top.
+        child_ids: The ids of the children, in order.
     """
 
     parent_id: str | None
@@ -468,23 +466,22 @@ class NodeLinks(NamedTuple):
 
     @classmethod
     def of(cls, node: BaseNode) -> NodeLinks:
-        """The links of a node."""
+        """Return the links of a node."""
         parent = node.parent_node
         children = node.child_nodes or []
         return cls(parent.node_id if parent else None, tuple(child.node_id for child in children))
 
 
 class FoundNode(NamedTuple):
-    """A node that a search found, in short; a tuple, since a question finds some hundred.
+    """A search hit; a tuple, because a question has hundreds of them.
 
     Args:
         id: The node's id.
         granularity: "proposition", "sentence", "question", "passage" or "section".
-        passage_id: Of a unit, the passage it leads to; otherwise empty.
-        score: How near it is; the cosine, where the store tells it.
-        similarity: What `score` was before it was fused with others; None where it was not found by its
-            embedding.
-        led_by: The id of the unit of another passage that led here; empty where the question did.
+        passage_id: For a unit, the id of the passage it leads to; otherwise empty.
+        score: The score; the cosine, if the store returns it.
+        similarity: The value of `score` before fusion; None if the node was not found by its embedding.
+        led_by: The id of the unit of another passage that led here; empty if the question itself did.
     """
 
     id: str
@@ -496,13 +493,13 @@ class FoundNode(NamedTuple):
 
     @property
     def leads_to(self) -> str:
-        """The id of the passage that is read where this node was found; of a passage, its own."""
+        """The id of the passage to read for this hit; for a passage, its own id."""
         return self.passage_id or self.id
 
 
 @dataclass(frozen=True)
 class IndexCounts:
-    """How much is in an index.
+    """The numbers of documents and nodes in an index.
 
     Args:
         documents: Documents with at least one passage.
@@ -536,7 +533,7 @@ class IndexCounts:
 
     @property
     def _numbers(self) -> dict[str, int]:
-        """What there is any of."""
+        """The counts that are not zero, by name."""
         return {
             what: number
             for what, number in vars(self).items()
@@ -547,28 +544,29 @@ class IndexCounts:
 def look_further(
     find: Callable[[int], tuple[list[T], int]], wanted: int, limit: int, most: float = math.inf
 ) -> list[T]:
-    """The best of what a store finds and what is kept; more is looked for where too few are kept.
+    """Return the best acceptable hits of a store, searching for more as long as too few are acceptable.
 
     Args:
-        find: Looks for so many; returns those of them that are kept, best first, and how many were found.
-        wanted: How many are returned, where there are so many.
-        limit: How many to look for at first; nothing is looked for where that is none.
-        most: How many can be looked for.
+        find: Searches for the given number of hits; returns the acceptable ones, best first, and the number
+            of all hits.
+        wanted: The number of hits to return, if there are that many.
+        limit: The number of hits to search for at first; 0 means not to search at all.
+        most: The largest number of hits that can be searched for.
     """
     while wanted > 0 and limit > 0:
         limit = int(min(limit, most))
-        kept, count = find(limit)
-        if len(kept) >= wanted or count < limit or limit >= most:
-            return kept[:wanted]
+        acceptable, count = find(limit)
+        if len(acceptable) >= wanted or count < limit or limit >= most:
+            return acceptable[:wanted]
         limit *= 4
     return []
 
 
 def same_dimension(dimensions: set[str]) -> str | None:
-    """The only one of some dimensions; None where there is none.
+    """Return the dimension if there is exactly one; None if there is none.
 
     Raises:
-        ValueError: There are several.
+        ValueError: There are several dimensions.
     """
     if len(dimensions) > 1:
         named = " and ".join(
@@ -584,18 +582,18 @@ def same_dimension(dimensions: set[str]) -> str | None:
 
 
 def nowhere(dimension: int) -> list[float]:
-    """An embedding of length 1, as cosines need, and as good as orthogonal to what models embed."""
+    """Return a unit-normalised dummy embedding that is nearly orthogonal to the embeddings of models."""
     return [(-1.0) ** place / math.sqrt(dimension) for place in range(dimension)]
 
 
 def check_question(embedding: Sequence[float] | None, dimension: int | None) -> None:
-    """Check that an embedding can be searched for among those of a dimension; None where that is not known.
+    """Check that a query embedding has the dimension of the stored ones; None stands for not known.
 
     Raises:
-        ValueError: It cannot.
+        ValueError: The dimensions differ.
     """
     if embedding is not None and dimension is not None and len(embedding) != dimension:
         raise ValueError(
             f"the query has {len(embedding)} dimensions, the index {dimension}: it was made with another "
-            "embedding model; use that one, or build the index anew"
+            "embedding model; use that one, or rebuild the index"
         )

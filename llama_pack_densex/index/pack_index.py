@@ -1,4 +1,4 @@
-"""A pack's index: opened or made anew, changed, and brought from one whole state to the next."""
+"""A pack's index: opened or created, changed, and taken from one consistent state to the next."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ logger = plain_logger(__name__)
 
 @dataclass(frozen=True)
 class Opened:
-    """The store of an index.
+    """An opened store, with its folder and manifest.
 
     Args:
-        store: Where the nodes are.
-        folder: Where the rest is kept, and in the embedded store the nodes as well; None where nothing is.
-        manifest: What the index says about itself; None where there is none yet, or it does not say.
-        state: The state that the folder and the store agree on; empty where they do not, or it is not known.
+        store: The store of the nodes.
+        folder: The index folder, which also holds the nodes of an embedded store; None if there is none.
+        manifest: The index's manifest; None if there is no index yet, or the store keeps no manifest.
+        state: The state on which folder and store agree; empty if they differ, or it is not known.
     """
 
     store: NodeStore
@@ -54,20 +54,20 @@ class Opened:
 
     @property
     def where(self) -> str:
-        """The index, for messages."""
+        """A name for the index in messages."""
         return str(self.folder.path) if self.folder is not None else f"the {self.store.name}"
 
 
 def open_store(persist_dir: str | Path | None, arguments: UserArguments) -> Opened:
-    """Open the store of a pack, or make a new one.
+    """Open the store of a pack, or create a new one.
 
     Args:
-        persist_dir: The pack's folder; None where it has none.
-        arguments: The parts that the user gave.
+        persist_dir: The pack's folder; None if it has none.
+        arguments: The components that the user passed.
 
     Raises:
-        InvalidIndexError: The folder or what is in the store cannot be used.
-        ValueError: There are two places for the nodes.
+        InvalidIndexError: The folder or the store's content cannot be used.
+        ValueError: Both the folder and an embedded vector store were given to hold the nodes.
     """
     vector_store = arguments.get("vector_store")
     docstore = arguments.get("docstore")
@@ -76,13 +76,14 @@ def open_store(persist_dir: str | Path | None, arguments: UserArguments) -> Open
         folder = IndexFolder(folder_at(persist_dir))
         if isinstance(vector_store, EmbeddedVectorStore):
             raise ValueError(
-                "persist_dir keeps its nodes itself, in a store of this kind: leave vector_store out"
+                "persist_dir already keeps the nodes in a store of this kind: leave vector_store out"
             )
         if is_index(folder.path):
             manifest = Manifest.read(folder.path)
             store = folder.open(manifest, vector_store, docstore)
-            now = about(store)  # others may have written to the same store, or it is another one
-            state = store.version or (now.version if now else "")
+            # the store may have been written to by others, or replaced
+            current = about(store)
+            state = store.version or (current.version if current else "")
             return Opened(store, folder, manifest, state if state == manifest.version else "")
         data = folder.create()
         if vector_store is None:
@@ -92,25 +93,25 @@ def open_store(persist_dir: str | Path | None, arguments: UserArguments) -> Open
 
 
 class PackIndex:
-    """The nodes of a pack, and the folder that they are kept in.
+    """The nodes of a pack, and the folder that holds them.
 
     Args:
         options: The pack's settings.
-        arguments: The parts that its user gave.
-        parser: Makes nodes of documents.
-        opened: The store of its nodes.
+        arguments: The components that the user passed.
+        parser: The parser that makes nodes from documents.
+        opened: The opened store of the nodes.
 
     Attributes:
         nodes: The index over the store.
-        trust: What is known of the embedding model, by language.
+        trust: What was measured of the embedding model, by language.
         embedding_source: A phrase that says where the embedding model comes from.
-        ingestion: What the last ingestion came to; None before the first one.
-        failed: The first documents that failed in it.
+        ingestion: The summary of the last ingestion; None before the first one.
+        failed: The first documents that failed in the last ingestion.
 
     Raises:
         InvalidIndexError: The index was made with another embedding model.
-        ValueError: The vector store has no use without an embedding model, or no hybrid mode that is asked
-            for.
+        ValueError: The vector store needs an embedding model and there is none, or `hybrid="store"` is set
+            without a vector store of the user's.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class PackIndex:
         if embed_model is None and not is_embedded:
             raise ValueError(
                 f"{opened.where} holds embeddings, but there is no embedding model: pass embed_model=, or "
-                "leave vector_store out to search lexically"
+                "leave vector_store out to search by keywords alone"
             )
         current = manifest if folder is None or is_index(folder.path) else None
         words = _words_for(options, arguments, opened, embed_model)
@@ -169,23 +170,24 @@ class PackIndex:
 
         Args:
             documents: The documents.
-            only_changed: Whether to leave those alone that are in the index as they are.
-            gone: The ids of documents to delete after that.
-            show: Shows the progress.
-            total: How many documents there are; None where that is not known.
+            only_changed: Whether to skip documents that are in the index unchanged.
+            gone: The ids of documents to delete afterwards.
+            show: The display of the progress.
+            total: The number of documents; None if it is not known.
 
         Returns:
-            For each document whether it was indexed.
+            For each document, whether it was indexed.
 
         Raises:
-            ValueError: A default would replace propositions that something else made.
+            ValueError: The index's propositions were made by another propositionizer, and the user chose none
+                here, so that the default one would replace them.
         """
         if self.is_made_elsewhere:
             raise ValueError(
                 "the index's propositions were made by another propositionizer than the default one here "
-                f"({self._parser.propositionizer.class_name()}); pass the one that made them "
-                "(proposition_llm= or propositionizer=), or the default one by name to have changed "
-                "documents made by it"
+                f"({self._parser.propositionizer.class_name()}): pass the one that made them "
+                "(proposition_llm= or propositionizer=), or pass the default one explicitly to use it for "
+                "changed documents"
             )
         with self.nodes.writing():
             previous_maker = self._made_by
@@ -225,10 +227,10 @@ class PackIndex:
             return indexed
 
     def delete(self, documents: Sequence[str | BaseNode], purge: bool = False) -> int:
-        """Delete documents, and say how many of them were there; see `DenseXRetrievalPack.delete`."""
+        """Delete documents, and return how many of them were indexed; see `DenseXRetrievalPack.delete`."""
         with self.nodes.writing():
             document_ids = [part if isinstance(part, str) else part.id_ for part in documents]
-            # first, since the index says what there is to purge: after a stop it can be done again
+            # before the deletion, because the index says what to purge: after a stop, it can be repeated
             if purge:
                 texts = self.nodes.passage_texts(document_ids)
                 self._parser.propositionizer.purge([*texts, *self._texts_of(documents)])
@@ -238,37 +240,37 @@ class PackIndex:
         return deleted
 
     def _texts_of(self, documents: Sequence[str | BaseNode]) -> Iterator[str]:
-        """The passages of those that are given whole: what is kept of them may never have got into the
-        index."""
+        """Yield the passages of the documents that were passed as objects, not as ids: replies may be cached
+        for passages that never reached the index."""
         for document in documents:
             if isinstance(document, str):
                 continue
-            with suppress(ValueError):  # it cannot be split, so nothing was ever asked about it
+            with suppress(ValueError):  # a document that cannot be split never led to a request
                 yield from (passage.text for passage in self._parser.passages_of(document))
 
     def compact(self) -> None:
-        """Give back space, and erase what was deleted; see `DenseXRetrievalPack.compact`."""
+        """Free unused space, and erase what was deleted; see `DenseXRetrievalPack.compact`."""
         with self.nodes.writing(), self.nodes.anew(self._about()):
             pass
 
     def all_nodes(self, granularity: str | None) -> list[BaseNode]:
-        """All nodes, or those of one granularity, in the order of their documents."""
+        """Return all nodes, or those of one granularity, in reading order, document by document."""
         return self.nodes.reading(
             lambda: sorted(self.nodes.all_nodes(granularity), key=reading_order)
         )
 
     def persist(self, persist_dir: str | Path | None) -> None:
-        """Write the index to a folder; None means its own.
+        """Write the index to a folder; None means its own folder.
 
         Raises:
-            ValueError: There is no folder.
-            InvalidIndexError: The folder is a file, or holds other things than an index.
+            ValueError: No folder was given, and the index has none.
+            InvalidIndexError: The path is a file, or a folder that holds something other than an index.
         """
         own = self._folder.path if self._folder is not None else None
         path = own if persist_dir is None else folder_at(persist_dir)
         if path is None:
             raise ValueError(
-                "this pack was made without persist_dir: say where to, persist(persist_dir=...)"
+                "this pack was made without persist_dir: pass a folder, persist(persist_dir=...)"
             )
         if own is not None and path.resolve() == own.resolve():
             with self.nodes.writing():
@@ -287,7 +289,7 @@ class PackIndex:
             folder.clean(manifest)
 
     def _copy_store(self, data: Path) -> str:
-        """Copy the nodes into a folder, and name their state."""
+        """Copy the nodes into a folder, and return the name of their state."""
         version = self.nodes.store.version or new_name()
         self.nodes.store.copy_to(data, version)
         return version
@@ -309,19 +311,19 @@ class PackIndex:
 
     @property
     def is_made_elsewhere(self) -> bool:
-        """Whether a default is to make propositions here that differs from what made those in the index."""
+        """Whether the user chose no propositionizer, and the default one differs from the index's."""
         fingerprint = self._parser.propositionizer.fingerprint
         if self._is_chosen:
             return False
         if self._made_by:
             return self._made_by != fingerprint
-        # a pipeline may have made it, which says nothing of it
+        # an ingestion pipeline may have written the nodes, which leaves no manifest
         passages = self.nodes.records("passage")
         hashes = filter(None, (passage.document_hash for passage in passages))
         return not all(is_made_by(document_hash, fingerprint) for document_hash in hashes)
 
     def _measure_languages(self) -> None:
-        """Measure whether the embedding model knows what was indexed, and say so where it may not."""
+        """Measure whether the embedding model knows the languages of the passages, and warn if it may not."""
         model = self.nodes.embed_model
         options = self._options
         if model is None:
@@ -331,26 +333,26 @@ class PackIndex:
             strangers = self._trust.measure(
                 partial(embed_texts, model), lambda: self.nodes.records("passage")
             )
-        except Exception as error:  # the documents are in the index, and can be searched
+        except Exception as error:  # the documents are in the index already, and can be searched
             logger.warning(
-                "Whether the embedding model knows the documents' language is not told: %s",
+                "Could not measure whether the embedding model knows the documents' language: %s",
                 describe(error),
             )
             return
         for trust in strangers:
             if trust.language not in options.languages:
                 logger.warning(
-                    "%s may not know %s: among %d passages it finds the one that a sentence is from in %.0f "
-                    "%% of the cases. So questions in that language are searched by words alone where hybrid "
-                    "is on and dense_weight left open; pass an embedding model that knows it, or "
-                    'languages=["%s"] if this one does (see pack.languages).',
+                    "%s may not know %s: among %d passages, it finds the one that a sentence comes from in "
+                    "%.0f %% of the cases. So if hybrid is on and dense_weight is not set, questions in that "
+                    "language are searched by keywords alone. Pass an embedding model that knows the "
+                    'language, or languages=["%s"] if this one does (see pack.languages).',
                     self._embed_model, LANGUAGE_NAMES[trust.language], trust.passages,
                     100 * (trust.first or 0.0), trust.language,
                 )  # fmt: skip
 
 
 def _embed_spec(embed_model: BaseEmbedding | str | None, manifest: Manifest | None) -> str:
-    """What names the embedding model for whoever opens the index: as it was given, or as the index has it."""
+    """Return the string that names the embedding model: the one given, or the one in the manifest."""
     if isinstance(embed_model, str):
         return with_whole_path(embed_model)
     return manifest.embed_spec if manifest else ""
@@ -362,7 +364,7 @@ def _words_for(
     opened: Opened,
     embed_model: BaseEmbedding | None,
 ) -> Words | None:
-    """How the words of an index are told; None where it is not searched by words.
+    """Return the tokenizer of an index; None for an index without keyword search.
 
     Raises:
         ValueError: There is no such tokenizer, or the index was made with a function, which must be passed
@@ -371,7 +373,7 @@ def _words_for(
     if embed_model is not None and options.hybrid is not True and options.hops == 1:
         return None
     tokenizer = arguments.get("tokenizer")
-    if tokenizer is not None:  # the comparison gives words without those of propositions
+    if tokenizer is not None:  # `compare` passes a `Words` without the tokens of propositions
         return tokenizer if isinstance(tokenizer, Words) else Words.by(tokenizer)
     note = opened.store.tokenizer_note
     if opened.folder is not None:
@@ -379,7 +381,7 @@ def _words_for(
     words = words_in(note)
     if isinstance(words, str):
         raise ValueError(
-            f"the words of {opened.where} were told by the tokenizer {words}, which is none of this package: "
-            'pass that function as tokenizer=, or tokenizer="bigrams" to have them told anew by ours'
+            f"the words of {opened.where} were made by the tokenizer {words}, which is not part of this "
+            'package: pass that function as tokenizer=, or tokenizer="bigrams" to make them again with ours'
         )
     return words or Words.by("bigrams")

@@ -1,5 +1,5 @@
-"""The rows of nodes: what each node is and leads to, in a table that is small enough to look into for every
-hit."""
+"""The rows of nodes: what each node is and which passage it leads to, in a table small enough to be read for
+every hit."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ _COLUMNS = "row, id, document_id, granularity, passage_id, status"
 
 
 class NodeRow(NamedTuple):
-    """The row of a node; a tuple, since a question reads some hundred.
+    """The row of a node; a tuple, because a question reads hundreds of them.
 
     Args:
-        row: Its number: of those that are there, the later written has the higher one, and none is used
-            again.
+        row: The row's number; a row that is written later has a higher one, and numbers are never reused.
         id: The node's id.
-        document_id: Its document's id.
-        granularity: As of `NodeRecord`.
-        passage_id: Of a unit, the passage it leads to; otherwise empty.
-        status: As of `NodeRecord`.
+        document_id: The id of its document.
+        granularity: As in `NodeRecord`.
+        passage_id: For a unit, the id of the passage it leads to; otherwise empty.
+        status: As in `NodeRecord`.
     """
 
     row: int
@@ -49,7 +48,7 @@ class NodeRow(NamedTuple):
 
 
 def add_rows(connection: Connection, records: Iterable[NodeRecord]) -> list[int]:
-    """Add rows for nodes whose ids are not there, and return their numbers."""
+    """Add rows for nodes whose ids have none yet, and return their numbers."""
     insert = "INSERT INTO nodes (id, document_id, granularity, passage_id, status) VALUES (?, ?, ?, ?, ?)"
     numbers = []
     for record in records:
@@ -65,28 +64,28 @@ def add_rows(connection: Connection, records: Iterable[NodeRecord]) -> list[int]
 
 
 def remove_rows(connection: Connection, rows: Iterable[int]) -> None:
-    """Remove some rows."""
+    """Remove the rows with the given numbers."""
     select_by_row(connection, "DELETE FROM nodes WHERE row IN", rows)
 
 
 def read_rows(connection: Connection, rows: Iterable[int]) -> dict[int, NodeRow]:
-    """Rows by their numbers; those that are not there are left out."""
+    """Return the rows with the given numbers; unknown numbers are left out."""
     selected = select_by_row(connection, f"SELECT {_COLUMNS} FROM nodes WHERE row IN", rows)
     return {values[0]: NodeRow._make(values) for values in selected}
 
 
 def rows_with_ids(connection: Connection, node_ids: Iterable[str]) -> list[NodeRow]:
-    """The rows of some nodes."""
+    """Return the rows of the nodes with the given ids."""
     return _rows_where(connection, "id", node_ids)
 
 
 def rows_of_documents(connection: Connection, document_ids: Iterable[str]) -> list[NodeRow]:
-    """The rows of all nodes of some documents."""
+    """Return the rows of all nodes of the given documents."""
     return _rows_where(connection, "document_id", document_ids)
 
 
 def units_of_passages(connection: Connection, passage_ids: Ids) -> list[NodeRow]:
-    """The rows of all units that lead to some passages."""
+    """Return the rows of all units that lead to the given passages."""
     return _rows_where(connection, "passage_id != '' AND passage_id", passage_ids)
 
 

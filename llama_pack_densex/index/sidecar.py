@@ -1,4 +1,4 @@
-"""The words of nodes whose store does not keep any: in a database of their own beside it."""
+"""The words of nodes whose store does not keep them, in a database beside it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from llama_pack_densex.index.node_store import Ids, NodeRecord, Nodes
 from llama_pack_densex.index.words import Words
 
 FILE = "words.db"
-"""Of an index folder's data."""
+"""The name of the database's file in an index's data folder."""
 
 _SCHEMA = f"{rows.SCHEMA}{keywords.SCHEMA}"
-_STATE = "state"  # of the store that the words are of; none while that is not certain
-_WORDS = "words"  # what told them
-# passages have the words of others
+# keys of the notes in the database
+_STATE = "state"  # the state of the store that the words belong to; empty while that is uncertain
+_WORDS = "words"  # which tokenizer made the words, as in `Words.note`
+# passages last: their tokens include those of their units
 _GRANULARITIES = ("proposition", "question", "sentence", "passage")
 _RECORDS_AT_ONCE = 2_000
 
 Records = Callable[[str], Iterable[NodeRecord]]
-"""Reads all nodes of a granularity, in any order."""
+"""Reads the records of all nodes of a granularity, in any order."""
 
 
 class WordsBeside:
-    """The words of the nodes in a store.
+    """The words of the nodes in a store that does not keep words itself.
 
-    They are compared with the nodes when they are first needed, and kept in step from then on: in memory, or
-    by who writes (`settle`) in a folder. There they last, with the name of the store's state that they are
-    of.
+    They are compared with the nodes when they are first needed, and kept in step from then on: in memory, or,
+    once the writer has called `settle`, in a folder. A folder also stores the name of the store's state that
+    the words belong to.
 
     Args:
-        words: How words are told; None where none are kept here, and nothing is to be done.
+        words: The tokenizer; None if no words are kept here, so that there is nothing to do.
     """
 
     def __init__(self, words: Words | None) -> None:
@@ -45,7 +46,7 @@ class WordsBeside:
         self._database: Database | None = None
 
     def reopen(self, folder: Path, state: str) -> None:
-        """Go on with the words in a folder, if they are of the store's state."""
+        """Use the words in a folder, if they were made by the same tokenizer from this state of the store."""
         with self._changing:
             self._database = None
             if self.words is None or not state or not (folder / FILE).exists():
@@ -59,10 +60,10 @@ class WordsBeside:
                     self._database = database
 
     def now(self, records: Records) -> Database:
-        """The words as the nodes are now.
+        """Return the database with the words of the current nodes.
 
         Args:
-            records: Reads the nodes, where the words are not in step with them.
+            records: Reads the nodes if the words have to be brought in step with them.
         """
         with self._changing:
             if self._database is None:
@@ -73,7 +74,8 @@ class WordsBeside:
             return self._database
 
     def settle(self, folder: Path, records: Records) -> None:
-        """Keep the words in a folder from now on, in step with the nodes; for who has the folder's lock."""
+        """Keep the words in a folder from now on, in step with the nodes; only for the holder of the folder's
+        lock."""
         with self._changing:
             if self.words is None or (
                 self._database is not None and self._database.file == folder / FILE
@@ -84,18 +86,18 @@ class WordsBeside:
             self._database = database
 
     def begin(self) -> None:
-        """A change of the store follows, which a stop may leave half done."""
-        self.done("")  # which is no state
+        """Mark the words as uncertain before a change of the store, which a stop may leave half done."""
+        self.done("")  # the name of no state
 
     def done(self, state: str) -> None:
-        """All nodes of this state of the store have their words."""
+        """Record that the words belong to this state of the store, and commit them."""
         with self._changing:
             if self._database is not None:
                 set_note(self._database.writing(), _STATE, state)
                 self._database.commit()
 
     def replace(self, document_ids: Ids, nodes: Nodes) -> None:
-        """Note a change, after it was made in the store; see `NodeStore.replace`."""
+        """Apply a change that was made in the store; see `NodeStore.replace`."""
         with self._changing:
             if self._database is None:
                 return
@@ -108,36 +110,40 @@ class WordsBeside:
                 self._database.commit()
 
     def forget(self) -> None:
-        """Compare with the nodes before the next use, since a change of them may have come half-way."""
+        """Compare the words with the nodes before the next use, because a change may be incomplete."""
         with self._changing:
             if self._database is not None:
                 self._database.roll_back()
             self._database = None
 
     def compact(self) -> None:
-        """Leave no word of texts that went."""
+        """Erase the words of deleted texts."""
         with self._changing:
             if self._database is not None:
                 self._database.vacuum()
 
     def copy_to(self, folder: Path, state: str, records: Records) -> None:
-        """Keep a copy in the data of another index folder, which is in this state."""
+        """Write the words to the data folder of a copied index, whose store has this state."""
         copy = WordsBeside(self.words)
         copy.settle(folder, records)
         copy.done(state)
 
     def _bring_in_step(self, database: Database, records: Records) -> None:
-        """Compare the words with the nodes by their ids, which tell the text, and renew where they differ."""
-        assert self.words is not None, "words are told by something"
+        """Compare the words with the nodes by id, and renew those of documents that differ.
+
+        Ids are enough, because a node's id depends on its text.
+        """
+        assert self.words is not None, "words need a tokenizer"
         connection = database.writing()
         if get_note(connection, _WORDS) != self.words.note:
             keywords.clear_words(connection)
             connection.execute("DELETE FROM nodes")
             set_note(connection, _WORDS, self.words.note)
-        kept = dict(connection.execute("SELECT id, document_id FROM nodes").fetchall())
+        stored = dict(connection.execute("SELECT id, document_id FROM nodes").fetchall())
         documents = {record.id: record.document_id for record in _all(records)}
         differ = {
-            kept.get(node_id) or documents[node_id] for node_id in kept.keys() ^ documents.keys()
+            stored.get(node_id) or documents[node_id]
+            for node_id in stored.keys() ^ documents.keys()
         }
         if not differ:
             return
@@ -147,14 +153,14 @@ class WordsBeside:
             self._add(connection, records_due)
 
     def _add(self, connection: Connection, records: Sequence[NodeRecord]) -> None:
-        assert self.words is not None, "words are told by something"
+        assert self.words is not None, "words need a tokenizer"
         searched = [record for record in records if record.granularity in _GRANULARITIES]
         numbers = rows.add_rows(connection, searched)
         self.words.add(connection, dict(zip(numbers, searched, strict=True)))
 
 
 def note_of(folder: Path) -> str:
-    """What the words in an index folder's data say of themselves; empty where there are none."""
+    """Return which tokenizer made the words in a data folder, as in `Words.note`; empty if it has none."""
     if not (folder / FILE).exists():
         return ""
     with _database_in(folder).reading() as connection:

@@ -1,4 +1,4 @@
-"""Whether an index folder is whole, mending it, and giving back its space; without any model."""
+"""Checking and repairing an index folder, and freeing its space; without any model."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _MOST_EXAMPLES = 5
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is wrong with an index.
+    """A fault in an index.
 
     Args:
         kind: "link", "passage", "version", "vector", "graph" or "words".
-        text: What is wrong, with how many of it and the first ones by id.
-        documents: The documents that are not whole.
-        mended: Whether `check_index` mended it.
+        text: What is wrong; for faults of nodes with their number and the ids of the first ones.
+        documents: The ids of the documents that the fault makes incomplete.
+        mended: Whether `check_index` repaired it.
     """
 
     kind: str
@@ -50,13 +50,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What the check of an index folder came to.
+    """The result of checking an index folder.
 
     Args:
         folder: The folder.
-        counts: How many nodes there are.
-        faults: What is wrong; nothing where the index is whole.
-        removed: Documents whose rest was removed in mending: index them again.
+        counts: The numbers of documents and nodes.
+        faults: The faults that were found; empty if there are none.
+        removed: The ids of incomplete documents that the repair removed: index them again.
     """
 
     folder: str
@@ -66,24 +66,23 @@ class CheckReport:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong, or not any more."""
+        """Whether the index has no faults, or all of them were repaired."""
         return all(fault.mended for fault in self.faults)
 
 
 def check_index(path: str | Path, repair: bool = False) -> CheckReport:
-    """Check an index folder: links both ways, documents of one version, embeddings, and the words of
-    passages.
+    """Check an index folder: links in both directions, the documents' versions, embeddings, and words.
 
-    What is checked is the state that the manifest names. Needs no model.
+    The check covers the state that the manifest names. It needs no model.
 
     Args:
         path: The folder.
-        repair: Whether to mend what can be mended: words are told anew, and what there is of documents that
-            are not whole is removed, so that they are indexed the next time.
+        repair: Whether to repair what can be repaired: all texts are tokenized again, the graph is rebuilt,
+            and incomplete documents are removed, so that they are indexed the next time.
 
     Raises:
-        InvalidIndexError: It is no index, or so damaged that it cannot be opened.
-        IndexInUseError: It is to be mended, and somebody is writing to it.
+        InvalidIndexError: The folder is not an index, or too damaged to be opened.
+        IndexInUseError: `repair` is set, and somebody else is writing to the index.
     """
 
     def check() -> CheckReport:
@@ -92,7 +91,7 @@ def check_index(path: str | Path, repair: bool = False) -> CheckReport:
             if repair and report.faults:
                 return _mended(nodes, manifest, report)
         if report.faults and Manifest.read(folder_at(path)) != manifest:
-            raise InvalidIndexError(f"{path} was changed while it was checked")
+            raise InvalidIndexError(f"{path} was changed while it was being checked")
         return report
 
     return while_it_changes(folder_at(path), check)
@@ -114,18 +113,18 @@ def _mended(nodes: NodeIndex, manifest: Manifest, report: CheckReport) -> CheckR
     nodes.commit(manifest)
     if any(fault.kind == "graph" for fault in report.faults):
         nodes.store.compact()
-    left = {fault.text for fault in _faults(nodes, manifest)}
-    faults = tuple(replace(fault, mended=fault.text not in left) for fault in report.faults)
+    remaining = {fault.text for fault in _faults(nodes, manifest)}
+    faults = tuple(replace(fault, mended=fault.text not in remaining) for fault in report.faults)
     return CheckReport(report.folder, nodes.store.counts(), faults, tuple(removed))
 
 
 def _faults(nodes: NodeIndex, manifest: Manifest) -> Iterator[Fault]:
     yield from _wrong_links(nodes)
     if documents := dict(nodes.store.bad_vectors()):
-        yield _fault("vector", "embeddings are missing, of no length or not finite", documents)
+        yield _fault("vector", "embeddings are missing, zero or not finite", documents)
     if nodes.store.is_graph_damaged():
-        yield Fault("graph", "the graph of embeddings is missing, or is not that of the embeddings")
-    # others are told words later
+        yield Fault("graph", "the graph of embeddings is missing, or does not match the embeddings")
+    # an index without keyword search need not have words
     searched = (
         manifest.hybrid is True
         or manifest.hops == 2
@@ -136,11 +135,11 @@ def _faults(nodes: NodeIndex, manifest: Manifest) -> Iterator[Fault]:
 
 
 def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
-    """Follow the links of all nodes."""
-    # kind, what: node, document
+    """Check the links of all nodes, and the versions of their documents."""
+    # (kind of fault, description) -> node id -> document id
     wrong: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     granularities = {record.id: sys.intern(record.granularity) for record in nodes.records()}
-    hashes: dict[str, str] = {}  # by document
+    hashes: dict[str, str] = {}  # by document id
     for node in nodes.all_nodes():
         document = node.ref_doc_id or ""
         document_hash = str(node.metadata.get(DOCUMENT_HASH_KEY, ""))
@@ -150,7 +149,7 @@ def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
             and PIECE not in document_hash
             and hashes.setdefault(document, document_hash) != document_hash
         ):
-            what = "nodes are of another version of their document than others"
+            what = "nodes belong to another version of their document than the rest"
             wrong["version", what][node.node_id] = document
         finding = _wrong_link(node, granularities)
         if finding is not None:
@@ -160,25 +159,25 @@ def _wrong_links(nodes: NodeIndex) -> Iterator[Fault]:
 
 
 def _wrong_link(node: BaseNode, granularities: Mapping[str, str]) -> tuple[str, str] | None:
-    """What is wrong with the links of a node: the kind of fault, and a description."""
+    """Return the fault in the links of a node, as its kind and a description; None if there is none."""
     granularity = granularity_of(node)
     if granularity in UNITS:
         passage = node.index_id if isinstance(node, IndexNode) else ""
         if granularities.get(passage) != "passage":
-            return "link", "units lead to passages that are not there"
+            return "link", "units lead to missing passages"
         return None
     parent_id, child_ids = NodeLinks.of(node)
     linked = set(child_ids) | ({parent_id} - {None})
     if not linked <= granularities.keys():
-        return "link", "passages and sections have parts that are not there"
-    # one without a status is of an index whose units are passages or sentences
+        return "link", "passages and sections link to missing nodes"
+    # a passage without a status belongs to an index without propositions
     if granularity == "passage" and STATUS_KEY in node.metadata and not child_ids:
         return "passage", "passages have no proposition"
     return None
 
 
 def _fault(kind: str, what: str, documents: Mapping[str, str]) -> Fault:
-    """What is wrong with some nodes, given with their documents."""
+    """Return a fault of several nodes, given the document id of each by node id."""
     first = ", ".join(islice(documents, _MOST_EXAMPLES))
     text = f"{what}: {len(documents):,} ({first}{', …' if len(documents) > _MOST_EXAMPLES else ''})"
     return Fault(kind, text, tuple(dict.fromkeys(filter(None, documents.values()))))
@@ -186,12 +185,12 @@ def _fault(kind: str, what: str, documents: Mapping[str, str]) -> Fault:
 
 @dataclass(frozen=True)
 class Compaction:
-    """What compacting an index came to.
+    """The result of compacting an index.
 
     Args:
         folder: The index's folder.
-        bytes_before: What its files took up before.
-        bytes_after: What they take up now.
+        bytes_before: The size of its files before, in bytes.
+        bytes_after: The size of its files now, in bytes.
     """
 
     folder: str
@@ -200,14 +199,14 @@ class Compaction:
 
 
 def compact_index(path: str | Path) -> Compaction:
-    """Write an index folder's data anew, so that nothing is left of what was deleted and replaced.
+    """Rewrite an index folder's data, so that nothing is left of what was deleted or replaced.
 
     Args:
         path: The folder.
 
     Raises:
-        InvalidIndexError: It is no index, or cannot be opened.
-        IndexInUseError: Somebody is writing to it.
+        InvalidIndexError: The folder is not an index, or cannot be opened.
+        IndexInUseError: Somebody else is writing to the index.
     """
     folder = folder_at(path)
     with _opened(path) as (nodes, manifest):
@@ -222,16 +221,16 @@ def delete_documents(path: str | Path, document_ids: Sequence[str], purge: bool 
 
     Args:
         path: The folder.
-        document_ids: The documents.
-        purge: Whether their text is erased from the files of the index and of the replies kept beside it.
+        document_ids: The ids of the documents.
+        purge: Whether to erase their text from the files of the index and of the replies cached beside it.
 
     Raises:
-        InvalidIndexError: It is no index, or cannot be opened.
-        IndexInUseError: Somebody is writing to it.
+        InvalidIndexError: The folder is not an index, or cannot be opened.
+        IndexInUseError: Somebody else is writing to the index.
     """
     replies = folder_at(path) / REPLIES_FILE
     with _opened(path) as (nodes, manifest):
-        # first, since the index says what there is to purge: after a stop it can be done again
+        # before the deletion, because the index says what to purge: after a stop, it can be repeated
         if purge and replies.exists():
             ReplyCache(replies).purge(nodes.passage_texts(document_ids))
         with nodes.anew(manifest) if purge else nullcontext():

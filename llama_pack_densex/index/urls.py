@@ -8,10 +8,10 @@
 | `postgresql://user:password@host:port/db?table=name` | PostgreSQL with pgvector | `postgres` |
 | `faiss://PATH` | FAISS and a docstore in a folder | `faiss` |
 
-What follows `://` is a server where its first part ends in a port (`host:8000`); everything else is a path:
-`chroma:///srv/index` is absolute, `chroma://index` and `chroma://./index` are relative. A path's collection
-is given as `?collection=name`. A server's key is given as the URL's password
-(`qdrant://:KEY@host:6333/collection`), and `?ssl=true` where it is reached by HTTPS.
+If the first part after `://` ends in a port (`host:8000`), the URL names a server; everything else is a path:
+`chroma:///srv/index` is absolute, `chroma://index` and `chroma://./index` are relative. A path takes its
+collection as `?collection=name`. A server takes its key as the URL's password
+(`qdrant://:KEY@host:6333/collection`), and `?ssl=true` if it is reached by HTTPS.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from llama_pack_densex.index.manifest import is_index
 from llama_pack_densex.llm.errors import scrub
 
 COLLECTION = "densex"
-"""The collection or table where a URL names none."""
+"""The collection or table that is used if a URL names none."""
 
 _EXTRAS = {
     "chroma": "chroma",
@@ -41,7 +41,7 @@ _EXTRAS = {
     "postgresql": "postgres",
     "faiss": "faiss",
 }
-"""By scheme the extra with the store's packages, which has the name of the adapter's module."""
+"""For each scheme, the extra with the store's packages; the adapter's module has the same name."""
 _PASSWORD = re.compile(
     r"(?<=://)((?P<user>[^/@:?]*:).*|[^/@:?]+(?=@[^/@]+:\d))@|(?P<key>[?&][^=&]*(key|password|secret|token)[^=&]*=)[^&]*",
     re.IGNORECASE,
@@ -49,31 +49,31 @@ _PASSWORD = re.compile(
 _SERVER = re.compile(
     r"((?P<user>[^/@:]*)(:(?P<password>.*))?@)?(?P<host>\[[^/@]+\]|[^/@:]+):(?P<port>\d{1,5})(/(?P<collection>[^/]*))?/?"
 )
-_SCHEMES = {"true": "https", "false": "http"}  # by what the option ssl says
-_OTHER = "; name another collection, or delete this one and index the documents anew"
+_SCHEMES = {"true": "https", "false": "http"}  # by the value of the option ssl
+_OTHER = "; name another collection, or delete this one and index the documents again"
 _TORN = (
-    ". If a process was killed while it wrote there, Chroma's files are torn: index the documents anew, into "
-    "an embedded index (a folder's path without chroma://) or a Chroma server, which withstand a kill; "
-    "replies of an LLM that are kept are used again"
+    ". If a process was killed while writing there, Chroma's files are torn: index the documents again, into "
+    "an embedded index (a folder's path without chroma://) or a Chroma server, which survive a kill; "
+    "cached LLM replies are reused"
 )
 
 
 class MissingIndexError(ValueError):
-    """There is nothing to read at a URL."""
+    """There is no index at a URL that is opened for reading."""
 
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """Where a store is.
+    """The address of a store.
 
     Args:
-        name: The URL without a password.
+        name: The URL without its password.
         collection: The name of the collection.
         path: The folder or file; None for a server.
         http: The address of a server that is reached by HTTP; empty for others.
-        user: The user's name; empty where there is none.
-        password: The password or key; empty where there is none.
-        url: The URL, where a driver takes it.
+        user: The user's name; empty if there is none.
+        password: The password or key; empty if there is none.
+        url: The URL for stores whose driver takes one; otherwise empty.
     """
 
     name: str
@@ -85,7 +85,7 @@ class StoreAddress:
     url: str = field(default="", repr=False)
 
     def missing(self) -> MissingIndexError:
-        """What is raised where there is nothing to read."""
+        """Return the error to raise if there is no index at this address."""
         return MissingIndexError(
             f"there is no index at {self.name}: index documents first, with `densex index PATH --to "
             f"'{self.name}'` or DenseXRetrievalPack(documents, vector_store=...)"
@@ -93,10 +93,10 @@ class StoreAddress:
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
-        """Say which store it is that cannot be reached.
+        """Turn errors in the block into one that names the store, without its password.
 
         Raises:
-            ConnectionError: Something was raised in the block.
+            ConnectionError: Anything but an `ImportError` or `MissingIndexError` was raised in the block.
         """
         try:
             yield
@@ -108,7 +108,7 @@ class StoreAddress:
             raise ConnectionError(f"{self.name} cannot be opened: {reason}{advice}") from None
 
     def check(self, space: Space | None, dimension: int | None) -> None:
-        """Check that a collection measures cosines of vectors of the dimension that is wanted; see
+        """Check that a collection measures cosines, and has vectors of the embedding model's dimension; see
         `open_url`."""
         if space is None:
             if dimension is None:
@@ -126,30 +126,30 @@ class StoreAddress:
 
 
 def is_store_url(text: str) -> bool:
-    """Whether something is a URL, and not a path."""
+    """Return whether a text is a URL rather than a path."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
 
 
 def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
-    """Open a vector store by its URL; its collection is made where it is missing, and measures cosines.
+    """Open a vector store by its URL, and create its collection (with cosine distance) if it is missing.
 
     Args:
-        url: The URL, as the module's documentation lists them. The index of `faiss://PATH` is to be kept in
-            PATH.
-        dimension: The dimension of the embedding model's vectors; None to read an index that is there.
+        url: The URL, as listed in the module's documentation. The caller has to persist the index of
+            `faiss://PATH` in PATH.
+        dimension: The dimension of the embedding model's vectors; None to read an existing index.
 
     Raises:
-        ValueError: The URL is none of those, its collection measures something else or has another dimension,
-            or there is nothing to read.
-        ImportError: A package is missing; the message says which extra has it.
+        ValueError: The URL is not one of those listed, its collection uses another metric or dimension, or
+            there is no index to read.
+        ImportError: A package is missing; the message says which extra installs it.
         ConnectionError: The store cannot be opened.
     """
     scheme = url.partition("://")[0]
     if scheme not in _EXTRAS:
         schemes = ", ".join(f"{scheme}://" for scheme in _EXTRAS)
         raise ValueError(
-            f"{redacted(url)} is no store that is known: use one of {schemes}, or a folder's path for the "
-            "embedded one"
+            f"{redacted(url)} is not a known store: use one of {schemes}, or a folder's path for the "
+            "embedded store"
         )
     address = (
         _postgres_address(url)
@@ -182,7 +182,7 @@ def open_url(url: str, dimension: int | None) -> BasePydanticVectorStore:
 
 
 def redacted(url: str) -> str:
-    """A URL as it may be shown: its password is left out."""
+    """Return a URL with its password left out, so that it may be shown."""
     return _PASSWORD.sub(
         lambda match: f"{match['key']}***" if match["key"] else f"{match['user'] or ''}***@",
         url,
@@ -202,7 +202,7 @@ def _address(url: str, servers: bool) -> StoreAddress:
         collection = options.pop("collection", collection)
     if options or not scheme:
         raise ValueError(
-            f"{name}: a server takes the option ssl=true or ssl=false, and a folder (but for faiss://) "
+            f"{name}: a server takes the option ssl=true or ssl=false, and a folder (except faiss://) takes "
             "collection=NAME; a server's port is part of its address, as in host:8000"
         )
     if not place:
@@ -216,7 +216,7 @@ def _server_address(name: str, http: str, server: re.Match[str]) -> StoreAddress
     collection = unquote(server["collection"] or "") or COLLECTION
     user = unquote(server["user"] or "")
     password = unquote(server["password"] or "")
-    if not password:  # a key that stands alone
+    if not password:  # `KEY@host` gives a key without a user
         password = user
         user = ""
     return StoreAddress(name, collection, None, http, user, password)
@@ -231,12 +231,12 @@ def _postgres_address(url: str) -> StoreAddress:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise ValueError(
-            f"{name} is no URL: write postgresql://user:password@host:port/db?table=name"
+            f"{name} is not a valid URL: write postgresql://user:password@host:port/db?table=name"
         ) from None
     table = parsed.query.get("table", COLLECTION)
     if not isinstance(table, str) or not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", table):
         raise ValueError(
-            f"{name}: a table's name has small letters, digits and _, and at most 41 of them"
+            f"{name}: a table's name may have only lower-case letters, digits and _, and at most 41 of them"
         )
     bare = parsed.difference_update_query(["table"]).render_as_string(hide_password=False)
     return StoreAddress(name, table, password=parsed.password or "", url=bare)

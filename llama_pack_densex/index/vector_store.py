@@ -22,14 +22,14 @@ from llama_pack_densex.index.node_store import look_further
 
 
 class EmbeddedVectorStore(BasePydanticVectorStore):
-    """Keeps nodes, and their embeddings where they have any, in an SQLite database.
+    """A vector store that keeps nodes, and their embeddings if they have any, in an SQLite database.
 
-    Writing a node whose id is there replaces it. Similarity is the cosine. A store whose nodes have no
-    embeddings holds text only and answers no query.
+    Writing a node replaces the node with the same id. Similarity is the cosine. A store whose nodes have no
+    embeddings holds only text and answers no queries.
 
     Args:
-        folder: A folder; None for a store that lives as long as this object.
-        nodes: What it writes to and reads, where that is there already.
+        folder: The folder of the database; None for a store that lives as long as this object.
+        nodes: The nodes to use, if they have been opened already.
 
     Raises:
         InvalidIndexError: A file is damaged.
@@ -66,11 +66,11 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
 
     @property
     def nodes(self) -> EmbeddedNodes:
-        """The nodes, for what LlamaIndex's interface has no method for."""
+        """The nodes, for operations that LlamaIndex's interface lacks."""
         return self._nodes
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Write nodes, replacing those whose ids are there, in one transaction."""
+        """Write nodes, replacing those with the same ids, in one transaction."""
         if nodes:
             with self._nodes.keeper.changing():
                 self._nodes.replace([], nodes)
@@ -79,8 +79,8 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
-        """Read nodes by id, in the order of the ids, by metadata, or by both; an empty list of ids means no
-        node."""
+        """Read nodes by id (in the order of the ids), by metadata or by both; an empty list of ids means no
+        nodes."""
         return self._nodes.keeper.reading(lambda: self._read(node_ids, filters))
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -94,7 +94,7 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
         filters: MetadataFilters | None = None,
         **delete_kwargs: Any,
     ) -> None:
-        """Delete nodes by id, by metadata, or by both; an empty list of ids deletes nothing."""
+        """Delete nodes by id, by metadata or by both; an empty list of ids deletes nothing."""
         with self._nodes.keeper.changing():
             if filters is not None:
                 node_ids = [node.node_id for node in self._read(node_ids, filters)]
@@ -106,11 +106,16 @@ class EmbeddedVectorStore(BasePydanticVectorStore):
             self._nodes.delete_nodes(self._nodes.all_ids())
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """The nodes nearest to an embedding by cosine; filtered ones are dropped and more fetched in their
-        place."""
+        """Return the nodes nearest to an embedding by cosine; nodes that fail the filters are dropped, and
+        more are fetched in their place.
+
+        Raises:
+            ValueError: The query has another mode than "default", or its embedding is missing or has another
+                dimension than the stored ones.
+        """
         if query.mode != VectorStoreQueryMode.DEFAULT:
             raise ValueError(
-                f"EmbeddedVectorStore answers queries of mode 'default' only, not {query.mode.value!r}"
+                f"EmbeddedVectorStore answers only queries of mode 'default', not {query.mode.value!r}"
             )
         return self._nodes.keeper.reading(lambda: self._search(query))
 

@@ -1,5 +1,5 @@
-"""Words for keyword search: how texts are split, in languages with and without spaces, and which words a node
-has."""
+"""Tokens for keyword search: how texts are split, in languages with and without spaces, and which tokens a
+node is found by."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from llama_pack_densex.text.outline import searched_context
 from llama_pack_densex.text.tokens import HAN, KATAKANA, contents_of, strip_surrogates, tokenize
 
 TokenizerSpec = str | Callable[[str], Sequence[str]]
-"""How a tokenizer is chosen: "bigrams", or a function of your own from a text to its tokens."""
+"""The choice of a tokenizer: "bigrams", or a function of your own from a text to its tokens."""
 
 
 def _qualified_name(function: Callable[..., Any]) -> str:
@@ -45,9 +45,9 @@ SAMPLE = (
     "Москва שָׁלוֹם भारत ไทย \U0001f600\n\tEnd of running, runner, RUN; C++ for WHO, vitamin A at 5% of "
     "AX-010, 5mm; 1 May 2024, 令和6年5月1日"
 )
-"""What a tokenizer makes of it tells whether it is the one that an index was made with."""
+"""A text whose tokens reveal whether a tokenizer is the one that an index was made with."""
 
-_MADE = ("ok", "repaired")  # statuses of propositions that a model made
+_MADE_BY_MODEL = ("ok", "repaired")  # statuses of propositions that a model made
 _CAPITALS = "".join(filter(str.isupper, map(chr, range(0x530))))  # Latin, Greek and Cyrillic
 _CAPITALISED = rf"[{_CAPITALS}][^\W_]*(?:[.'’&-][^\W_]+)*"
 _NAME = re.compile(
@@ -60,15 +60,15 @@ _QUOTED = re.compile(r"「[^「」\n]{2,30}」|『[^『』\n]{2,30}』")
 
 @dataclass(frozen=True)
 class Words:
-    """How the words of texts are told.
+    """The tokenizer of an index, and the choice of tokens that a passage is found by.
 
     Args:
-        name: What an index knows the tokenizer by: "bigrams", or the qualified name of a user's function.
-        split: Makes the tokens of a text; those of questions and of texts come from the same one.
-        pairs: Whether a Chinese, Japanese or Korean character may hide in a pair: a question of single
-            characters then asks for the pairs that they occur in.
-        propositions: Whether a passage is also found by the words of its propositions, where these are not
-            just its sentences, and of the questions that it answers.
+        name: The tokenizer's name in an index: "bigrams", or the qualified name of a user's function.
+        split: Splits a text into tokens; it is used for questions and for indexed texts alike.
+        pairs: Whether the tokens of Chinese, Japanese and Korean are pairs of characters: a question of
+            single characters then searches for the pairs that contain them.
+        propositions: Whether a passage is also found by the tokens of its propositions, unless these are just
+            its sentences, and by those of the questions that it answers.
     """
 
     name: str
@@ -78,11 +78,11 @@ class Words:
 
     @classmethod
     def by(cls, tokenizer: TokenizerSpec, propositions: bool = True) -> Words:
-        """Words by the tokenizer that a user chose.
+        """Return the `Words` of the tokenizer that a user chose.
 
         Args:
             tokenizer: "bigrams", or a function from a text to its tokens.
-            propositions: As above.
+            propositions: As in `Words`.
 
         Raises:
             ValueError: There is no tokenizer of that name.
@@ -97,8 +97,11 @@ class Words:
 
     @functools.cached_property
     def note(self) -> str:
-        """What a table says about its words. Two functions may have one name, and a tokenizer may change with
-        a new version: so it has what the tokenizer makes of a sample."""
+        """The description of the tokenizer that the database stores beside its words.
+
+        It includes a hash of the tokens of a sample, because two functions may have the same name, and a
+        tokenizer may change with a new version.
+        """
         sample = blake2b(
             json.dumps(self.tokens(SAMPLE)).encode("ascii"), digest_size=16
         ).hexdigest()
@@ -110,15 +113,15 @@ class Words:
         return json.dumps(fields)
 
     def tokens(self, text: str) -> list[str]:
-        """The tokens of a text, as they are in the columns: none of them has a space or half a character in
-        it.
+        """Return the tokens of a text in the form in which they are stored: without whitespace and without
+        surrogates.
 
         Raises:
-            TypeError: The tokenizer returned something else than strings.
+            TypeError: The tokenizer returned something other than strings.
         """
         split: Any = self.split(text)
-        is_several = isinstance(split, Iterable) and not isinstance(split, str)
-        tokens: list[Any] = list(split) if is_several else [None]  # which cannot be joined
+        is_sequence = isinstance(split, Iterable) and not isinstance(split, str)
+        tokens: list[Any] = list(split) if is_sequence else [None]  # None cannot be joined
         try:
             joined = " ".join(tokens)
         except TypeError as error:
@@ -128,24 +131,25 @@ class Words:
             ) from error
         if joined.split() == tokens and strip_surrogates(joined) == joined:
             return tokens
-        whole = (token.encode("utf-8", "backslashreplace").decode("utf-8") for token in tokens)
-        return [token for token in ("\ue000".join(token.split()) for token in whole) if token]
+        encodable = (token.encode("utf-8", "backslashreplace").decode("utf-8") for token in tokens)
+        return [token for token in ("\ue000".join(token.split()) for token in encodable) if token]
 
     def of(self, record: NodeRecord) -> str:
-        """The own words of a passage or a unit, but for those of a table of contents."""
-        # which hold the words of what they lead to, and nothing else
+        """Return the tokens of a passage's or unit's own text and context, except for the lines of a table of
+        contents."""
+        # these lines only repeat the words of what they lead to
         entries = contents_of(record.text)
         lines = [line for line in record.text.split("\n") if line.strip() not in entries]
         text = searchable_text("\n".join([searched_context(record.context), *lines]))
         return " ".join(self.tokens(text))
 
     def of_passage(self, own: str, stated: Iterable[str]) -> str:
-        """The words that a passage is found by.
+        """Return the tokens that a passage is found by, separated by spaces.
 
         Args:
-            own: Those of its text.
-            stated: Those of each of its propositions and questions. Where all are sentences of the text, they
-                add nothing.
+            own: The tokens of its text.
+            stated: The tokens of each of its propositions and questions. They are left out if none of them
+                has a token more often than the text.
         """
         stated = list(stated) if self.propositions else []
         own_counts = Counter(own.split(" "))
@@ -154,17 +158,17 @@ class Words:
         return own
 
     def names_of(self, passage: NodeRecord) -> list[str]:
-        """The names in a passage and its title, each as its tokens with spaces between them."""
+        """Return the names in a passage and its title, each as its tokens separated by spaces."""
         title = str(json.loads(passage.metadata or "{}").get(TITLE_KEY, ""))
         names = find_names(searchable_text(f"{title}\n{passage.text}"))
         return list(dict.fromkeys(filter(None, (_name_tokens(self, name) for name in names))))
 
     def add(self, connection: Connection, records: Mapping[int, NodeRecord]) -> None:
-        """Add the tokens of nodes to a database; those of passages once their units are there, or among them.
+        """Add the tokens of nodes to a database.
 
         Args:
-            connection: A connection that is writing.
-            records: The nodes by their rows.
+            connection: A connection inside a write transaction.
+            records: The nodes, by row. The units of a passage must be among them or already in the database.
         """
         units = {row: record for row, record in records.items() if record.passage_id}
         add_words(connection, (RowWords(row, UNITS, self.of(unit)) for row, unit in units.items()))
@@ -185,13 +189,12 @@ class Words:
 
 
 def _stated(connection: Connection, passage_ids: Ids) -> dict[str, list[str]]:
-    """The words of each passage's propositions and questions that may count as its own, by the passage's
-    id."""
+    """Return the tokens of the propositions and questions that count for their passage, by passage id."""
     units = {
         unit.row: unit
         for unit in units_of_passages(connection, passage_ids)
         if unit.granularity == "question"
-        or (unit.granularity == "proposition" and unit.status in _MADE)
+        or (unit.granularity == "proposition" and unit.status in _MADE_BY_MODEL)
     }
     stated: defaultdict[str, list[str]] = defaultdict(list)
     for row, _, words in read_words(connection, units):
@@ -199,25 +202,24 @@ def _stated(connection: Connection, passage_ids: Ids) -> dict[str, list[str]]:
     return stated
 
 
-@functools.lru_cache(maxsize=16_384)  # passages share their names
+@functools.lru_cache(maxsize=16_384)  # many passages mention the same names
 def _name_tokens(words: Words, name: str) -> str:
     return " ".join(words.tokens(name))
 
 
 def find_names(text: str) -> list[str]:
-    """The names in a text, each once, in order.
+    """Return the names in a text, each once.
 
-    They are runs of capitalised words, of katakana and of Han characters, and what Japanese quotes. So words
-    that begin a sentence and common words in Han are among them: how rare a name is has to tell it from
-    these.
+    Names are runs of capitalised words, of katakana and of Han characters, and what Japanese quotation marks
+    enclose. This includes words at the beginning of a sentence and common words in Han characters: callers
+    have to tell real names from these by their rarity.
     """
     quoted = [quotation[1:-1] for quotation in _QUOTED.findall(text)]
     return list(dict.fromkeys([*_NAME.findall(text), *quoted]))
 
 
 def words_in(note: str) -> Words | str | None:
-    """What made a table's words: the name of the tokenizer where that is not ours, None where the table has
-    none."""
+    """Return the tokenizer that a note describes: its name if it is not ours, None if the note is empty."""
     if not note:
         return None
     fields = json.loads(note)

@@ -256,7 +256,7 @@ def test_an_unknown_language_is_warned_of_once_when_it_is_indexed(
     (warning,) = warnings(caplog)
     assert "EnglishEmbedding" in warning
     assert "may not know Japanese" in warning
-    assert "searched by words alone" in warning
+    assert "searched by keywords alone" in warning
     assert 'languages=["ja"]' in warning
     caplog.clear()
     for question in QUESTIONS:
@@ -315,10 +315,8 @@ def test_the_warning_says_what_helps(
 ) -> None:
     DenseXRetrievalPack(mostly_japanese(), embed_model=EnglishEmbedding(), **options)
     (warning,) = warnings(caplog)
-    assert (
-        "where hybrid is on and dense_weight left open; pass an embedding model that knows it"
-        in warning
-    )
+    assert "if hybrid is on and dense_weight is not set" in warning
+    assert "Pass an embedding model that knows the language" in warning
 
 
 def test_the_users_weight_holds_for_languages_that_the_model_does_not_know_too() -> None:

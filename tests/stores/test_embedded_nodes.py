@@ -646,7 +646,7 @@ def test_a_copy_of_several_states_is_refused(tmp_path: Path, statement: str) -> 
     copy_index(tmp_path / "index", tmp_path / "copy")
     for _ in range(2):
         with pytest.raises(
-            InvalidIndexError, match="If it was copied while it was written to, copy it again"
+            InvalidIndexError, match="If it was copied while being written to, copy it again"
         ):
             EmbeddedVectorStore(tmp_path / "copy")
 

@@ -159,7 +159,7 @@ for url in sys.argv[1:]:
     refusals = [line for line in done.stderr.splitlines() if line.startswith("ConnectionError: ")]
     for url, refusal in zip(urls, refusals, strict=True):
         assert refusal.startswith(f"ConnectionError: {url}")
-        assert "files are torn: index the documents anew, into an embedded index" in refusal
+        assert "files are torn: index the documents again, into an embedded index" in refusal
 
 
 def test_a_qdrant_collection_of_another_distance_is_refused(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_an_unknown_scheme_is_told_those_that_there_are() -> None:
         ),
         ("chroma://host:8000/a?collection=b", "a server takes the option ssl=true or ssl=false"),
         ("chroma://host:8000/a?ssl=maybe", "a server takes the option ssl=true or ssl=false"),
-        ("faiss://folder?collection=b", r"a folder \(but for faiss://\) collection=NAME"),
+        ("faiss://folder?collection=b", r"a folder \(except faiss://\) takes collection=NAME"),
         ("milvus://folder", r"must end in \.db"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Adapters for vector stores of LlamaIndex integrations, which differ in what they keep and give back."""
+"""Adapters for the vector stores of LlamaIndex integrations, which differ in what they keep and return."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llama_pack_densex.index.embedded import EmbeddedNodes
 from llama_pack_densex.index.node_store import NodeStore
 from llama_pack_densex.index.vector_store import EmbeddedVectorStore
 
-# of the stores' classes, by name, since importing an integration needs the store's own packages
+# by the name of the store's class, because importing an integration needs the store's own packages
 _ADAPTERS = {
     "ChromaVectorStore": "chroma:ChromaNodes",
     "QdrantVectorStore": "qdrant:QdrantNodes",
@@ -27,15 +27,15 @@ _ADAPTERS = {
 def adapter_for(
     vector_store: BasePydanticVectorStore | None, docstore: BaseDocumentStore | None = None
 ) -> NodeStore:
-    """The store of an index that is kept in a vector store of LlamaIndex.
+    """Return the adapter for a vector store of LlamaIndex.
 
     Args:
-        vector_store: None means an embedded one in memory.
-        docstore: Where the nodes are kept if the store keeps no text, cannot return nodes, or is one that
-            nothing is known of; others need none.
+        vector_store: The vector store; None means an embedded one in memory.
+        docstore: The docstore for the nodes, if the vector store keeps no text or cannot return nodes. A
+            store without an adapter of its own uses it too, if it is given; the others ignore it.
 
     Raises:
-        ValueError: It is none.
+        ValueError: `vector_store` is not a vector store of LlamaIndex.
     """
     if vector_store is None:
         return EmbeddedNodes()
@@ -46,10 +46,10 @@ def adapter_for(
     if isinstance(vector_store, EmbeddedVectorStore):
         return vector_store.nodes
     names = [cls.__name__ for cls in type(vector_store).__mro__ if cls.__name__ in _ADAPTERS]
-    gives_back = type(vector_store).get_nodes is not BasePydanticVectorStore.get_nodes
+    returns_nodes = type(vector_store).get_nodes is not BasePydanticVectorStore.get_nodes
     if names:
         place = _ADAPTERS[names[0]]
-    elif docstore is None and vector_store.stores_text and gives_back:
+    elif docstore is None and vector_store.stores_text and returns_nodes:
         place = "alone:StoreAlone"
     else:
         place = "docstore:DocstoreNodes"

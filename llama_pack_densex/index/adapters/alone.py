@@ -1,5 +1,5 @@
-"""Stores that are enough alone, since they keep texts and give nodes back: what adapters share, and one for
-any."""
+"""Vector stores that need no docstore, because they keep texts and return nodes: a general adapter, and the
+base of the specific ones."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ from llama_pack_densex.node_parsers.metadata import (
 )
 
 ABOUT_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex/about"))
-"""The id of the row that says what made an index."""
+"""The id of the row that holds the manifest of an index."""
 DIMENSION_KEY = "densex_dimension"
-"""Metadata key of that row."""
-# a unit may have another one than its passage
+"""Metadata key of that row, for the dimension of the embeddings."""
+# keys whose value may differ between a unit and its passage
 _OF_A_NODE = frozenset({"section", *BOOKKEEPING_KEYS})
 
 T = TypeVar("T")
 Measured = tuple[Row, float]
-"""A row, and what was measured between its embedding and the question's."""
+"""A row, and the store's measure of its embedding and the question's: a similarity or a distance."""
 Hits = Iterable[Measured]
 
 
 class Space(NamedTuple):
-    """What the vectors of a store are like.
+    """The vector space of a store.
 
     Args:
-        dimension: Their dimension; None where there are none yet.
-        metric: What is measured between them, as the store calls it.
+        dimension: The dimension of the vectors; None if there are none yet.
+        metric: The metric between them, as the store names it.
     """
 
     dimension: int | None
@@ -76,32 +76,31 @@ class Space(NamedTuple):
 
 
 class StoreAlone(NodeStore):
-    """Nodes of which everything is in a vector store.
+    """Nodes that are kept entirely in a vector store.
 
-    These stores have no transaction over several requests. So a document's first base node is its head,
-    written last; a document without head counts as missing and is written again.
+    These stores have no transactions over several requests. So a document's first base node is its head,
+    which is written last; a document without a head counts as missing and is written again.
 
-    As it is, this serves a store of which nothing is known but what LlamaIndex asks of each. LlamaIndex has
-    no way to read a store page by page: what reads all nodes reads those of one granularity at once; filters
-    are evaluated here, and scores are the store's own. A subclass replaces what a kind of store does better,
-    or wrongly.
+    This class itself serves any store, using only LlamaIndex's interface. That interface cannot read a store
+    page by page, so all nodes of one granularity are read together; filters are evaluated here, and scores
+    are the store's own. A subclass overrides what a particular store can do better, or does wrongly.
 
-    Async methods run in threads: the clients' async connections belong to the event loop that opened them,
-    and an index is used from several.
+    Async callers run these methods in threads: a client's async connections belong to the event loop that
+    opened them, and an index is used from several loops.
 
     Args:
-        vector_store: A store of LlamaIndex that keeps text and returns nodes by id; without a subclass of its
-            own, one with `get_nodes` and `delete_nodes`, of which the former can filter by what LlamaIndex
-            writes beside a node (`ref_doc_id`) and by the node's metadata.
+        vector_store: A store of LlamaIndex that keeps text and returns nodes by id. Without a subclass of its
+            own, it needs `get_nodes` and `delete_nodes`, and `get_nodes` must be able to filter by the node's
+            metadata and by what LlamaIndex writes beside it (`ref_doc_id`).
 
     Raises:
         ValueError: (on the first writing) The store does not return what was written, by id or by document.
     """
 
     rows_a_request = 1000
-    """How many rows, or ids, one request to the store is about."""
+    """The largest number of rows or ids in one request to the store."""
     most_found: float = math.inf
-    """How many rows one search of the store returns at most."""
+    """The largest number of rows that one search of the store returns."""
     taken_keys: frozenset[str] = frozenset()
     """Metadata keys that the store uses itself."""
 
@@ -111,10 +110,10 @@ class StoreAlone(NodeStore):
         self._store: Any = vector_store
         self._space: Space | None = None
 
-    # What subclasses replace; an empty list of ids never gets here, nor more than `rows_a_request`.
+    # For subclasses to override; they never receive an empty list of ids, nor more than `rows_a_request`.
 
     def _describe(self) -> Space | None:
-        """What the store's vectors are like; None where it has no place for any yet."""
+        """Read the vector space of the store; None if its collection does not exist yet."""
         dimensions = [row.metadata.get(DIMENSION_KEY) for row in self._rows([ABOUT_ID])]
         return Space(dimensions[0] if dimensions else None)
 
@@ -130,18 +129,20 @@ class StoreAlone(NodeStore):
         self._store.delete_nodes(list(node_ids))
 
     def _rows(self, node_ids: Ids) -> StoredRows:
-        """Whole rows by id."""
-        wanted = set(node_ids)  # some return everything where none of the ids is there
+        """Return whole rows by id."""
+        requested = set(node_ids)  # some stores return everything if they have none of the ids
         return [
-            Row.of(node) for node in self._store.get_nodes(list(node_ids)) if node.node_id in wanted
+            Row.of(node)
+            for node in self._store.get_nodes(list(node_ids))
+            if node.node_id in requested
         ]
 
     def _scan(self, key: str, values: Sequence[str]) -> StoredRows:
-        """Whole rows that have one of some values under a metadata key, page by page.
+        """Yield the whole rows that have one of the values under a metadata key, page by page.
 
         Args:
-            key: "ref_doc_id", or that of the granularity: a store has to index no other.
-            values: What the key may have.
+            key: "ref_doc_id" or the key of the granularity; a store needs to index no other key.
+            values: The values to match.
         """
         for value in values:
             filters = MetadataFilters(filters=[MetadataFilter(key=key, value=value)])
@@ -149,15 +150,15 @@ class StoreAlone(NodeStore):
             yield from (row for row in rows if row.metadata.get(key) == value)
 
     def _nearest(self, embedding: Embedding, limit: int, conditions: Conditions) -> Hits:
-        """Rows nearest to an embedding with what was measured, of those only that meet the conditions.
+        """Return the rows nearest to an embedding, among those that meet the conditions, with the measure.
 
-        They may lack their texts, and all metadata but `HIT_KEYS`. What was measured is a similarity or a
-        distance, as `cosine` says of the metric.
+        The rows may lack their texts, and all metadata except `HIT_KEYS`. Whether the measure is a similarity
+        or a distance depends on the metric; see `cosine`. This general method ignores the conditions.
         """
         return self._ask(VectorStoreQuery(query_embedding=embedding), limit)
 
     def described(self) -> Space | None:
-        """What the store's vectors are like; None where it has no place for any yet."""
+        """Return the vector space of the store; None if its collection does not exist yet."""
         if self._space is None or self._space.dimension is None:
             self._space = self._describe()
         return self._space
@@ -175,7 +176,7 @@ class StoreAlone(NodeStore):
         }
         old = {row.id: row.is_head for row in self._rows_of_documents(document_ids)}
         old_heads = [node_id for node_id, is_head in old.items() if is_head]
-        # in this order, so that no half document counts as whole at any moment
+        # in this order, so that an incomplete document never counts as complete
         with self._changing():
             self._each(self._drop, old_heads)
             self._each(self._put, [wire for node_id, wire in wires.items() if node_id not in heads])
@@ -209,7 +210,7 @@ class StoreAlone(NodeStore):
                     )
             return list(nodes.values()), len(hits)
 
-        # the row that says what made the index may be among them
+        # one more, because the row of the manifest may be among the hits
         return look_further(
             find, question.similarity_top_k, question.similarity_top_k + 1, self.most_found
         )
@@ -223,7 +224,7 @@ class StoreAlone(NodeStore):
         return [(row, cosine(space.metric, measured, embedding)) for row, measured in nearest]
 
     def _ask(self, question: VectorStoreQuery, limit: int) -> list[Measured]:
-        """What the store's own search returns, with its scores; the filters are evaluated here."""
+        """Return the hits of the store's own search, with its scores; the caller evaluates the filters."""
         result = self._store.query(asking_for(question, limit))
         return list(zip(map(Row.of, result.nodes or []), result.similarities or [], strict=True))
 
@@ -233,15 +234,15 @@ class StoreAlone(NodeStore):
 
     def documents(self) -> DocumentRecords:
         bases = self._rows_with(GRANULARITY_KEY, ["passage", "section"])
-        # a pipeline marks none
-        whole = (
+        # rows that a pipeline wrote have no heads
+        heads = (
             NodeRecord.of(row.node)
             for row in bases
             if row.is_head or not row.metadata.get(WIRE_KEY)
         )
         return {
             record.document_id: DocumentRecord(record.document_hash, record.file)
-            for record in whole
+            for record in heads
         }
 
     def node_ids(self, document_ids: Ids) -> set[str]:
@@ -262,7 +263,7 @@ class StoreAlone(NodeStore):
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """What belongs together: one transaction, where the store has any."""
+        """Enclose a change: a single transaction, if the store has transactions."""
         try:
             yield
         finally:
@@ -287,19 +288,23 @@ class StoreAlone(NodeStore):
                 yield from read(page)
 
     def _prove(self, wire: BaseNode) -> None:
-        """Do not go on with a store in which what is written cannot be found to be replaced or deleted."""
+        """Check that the store returns a row that was just written, by id and by document.
+
+        Raises:
+            ValueError: It does not, so that nothing could be replaced or deleted.
+        """
         by_id = {row.id for row in self._rows([wire.node_id])}
         by_document = {row.id for row in self._scan("ref_doc_id", [wire.ref_doc_id or "None"])}
         if not by_id & by_document:
             by = "document" if by_id else "id"
             raise ValueError(
-                f"{self.name} does not return nodes by {by}: give a docstore as well, which keeps them"
+                f"{self.name} does not return nodes by {by}: pass a docstore= as well, to keep them in"
             )
         self._space = Space(len(wire.get_embedding()))
 
 
 def _heads(nodes: Nodes) -> set[str]:
-    """The ids of the first base nodes of documents."""
+    """Return the id of the first base node of each document."""
     heads: dict[str | None, str] = {}
     for node in nodes:
         if DOCUMENT_HASH_KEY in node.metadata:
@@ -308,7 +313,7 @@ def _heads(nodes: Nodes) -> set[str]:
 
 
 def asking_for(question: VectorStoreQuery, limit: int) -> VectorStoreQuery:
-    """A question for so many nodes on each side of a store's own search; its filters are evaluated here."""
+    """Return the question with this limit for each side of a store's own search, and without its filters."""
     return replace(
         question,
         filters=None,
@@ -319,16 +324,17 @@ def asking_for(question: VectorStoreQuery, limit: int) -> VectorStoreQuery:
 
 
 def cosine(metric: str, measured: float, embedding: Sequence[float]) -> float:
-    """The cosine of what a store measured, where all vectors are as long as the question's; else what orders
-    the same.
+    """Convert a store's measure to a cosine.
+
+    It is a cosine if all vectors are as long as the question's; otherwise a score with the same ranking.
 
     Args:
-        metric: "cosine", "ip" or "dot" (a similarity), "l2" (a squared distance), "euclid", in any case;
-            anything else is a distance.
-        measured: What the store measured.
-        embedding: What was asked for.
+        metric: "cosine", "ip" or "dot" (similarities), "l2" (a squared distance) or "euclid" (a distance), in
+            upper or lower case; anything else is taken for a distance.
+        measured: The store's measure.
+        embedding: The question's embedding.
     """
-    if math.isnan(measured):  # a vector of zeros has no direction
+    if math.isnan(measured):  # a zero vector has no direction
         return 0.0
     if metric.casefold() == "cosine":
         return measured

@@ -17,13 +17,13 @@ from llama_pack_densex.index.node_store import Ids
 if TYPE_CHECKING:
     from llama_pack_densex.index.urls import StoreAddress
 
-_METADATA_A_QUERY = 10_000  # of more than 32,000 rows Chroma's SQL has too many variables
-# Chroma counts from the first row on to find the next ones, so long lists of ids cost less
-_IDS_A_LIST = 100_000
+_METADATA_A_QUERY = 10_000  # for more than 32,000 rows, Chroma's SQL has too many variables
+# long pages of ids cost less, because Chroma counts from the first row to find each page
+_IDS_A_PAGE = 100_000
 
 
 def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
-    """Open a collection, or make it; Chroma's default is Euclidean distance."""
+    """Open a collection, or create it with cosine distance; Chroma's default is Euclidean distance."""
     import chromadb
     from chromadb.errors import NotFoundError
     from llama_index.vector_stores.chroma import ChromaVectorStore
@@ -37,7 +37,7 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
         )
     elif (
         dimension is None and not (address.path / "chroma.sqlite3").is_file()
-    ):  # which Chroma would make
+    ):  # Chroma would create it
         raise address.missing()
     else:
         client = chromadb.PersistentClient(str(address.path))
@@ -51,7 +51,7 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
             address.collection, configuration=cosine, embedding_function=None
         )
     vectors = collection.get(limit=1, include=["embeddings"])["embeddings"]
-    if len(vectors):  # reads the index of the vectors, which may be torn
+    if len(vectors):  # fails now, not later, if the index of the vectors is torn
         collection.query(query_embeddings=vectors, n_results=1, include=[])
     return ChromaVectorStore(chroma_collection=collection)  # type: ignore[no-any-return]
 
@@ -62,7 +62,7 @@ class ChromaNodes(StoreAlone):
     The integration's `get_nodes` (0.6, chromadb 1.5) returns everything for an empty list of ids, and its
     similarity is exp(-distance).
 
-    Scores are cosines in a collection of cosine distance, and in others where all vectors are equally long.
+    Scores are cosines if the collection has cosine distance, or if all vectors have the same length.
 
     Args:
         vector_store: A `ChromaVectorStore`.
@@ -83,7 +83,7 @@ class ChromaNodes(StoreAlone):
         offset = 0
         where = {key: {"$in": list(values)}}
         while ids := self._store.client.get(
-            where=where, include=[], limit=_IDS_A_LIST, offset=offset
+            where=where, include=[], limit=_IDS_A_PAGE, offset=offset
         )["ids"]:
             offset += len(ids)
             yield from self._paged(self._rows, ids)
@@ -112,5 +112,5 @@ def _part(condition: Condition) -> dict[str, Any]:
     if condition.sign == "in":
         return {key: {"$in": value}}
     operator, whole = ("$gte", math.floor) if condition.sign == ">=" else ("$lte", math.ceil)
-    # whole numbers are compared with whole numbers only, and floats with floats
+    # Chroma compares integers only with integers, and floats only with floats
     return {"$or": [{key: {operator: whole(value)}}, {key: {operator: float(value)}}]}

@@ -1,4 +1,4 @@
-"""A vector store that cannot give nodes back, and a docstore beside it that can."""
+"""Adapter for a vector store that cannot return nodes, with a docstore beside it that keeps them."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ from llama_pack_densex.index.node_store import (
 )
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY
 
-_DOCSTORE = "docstore"  # files have the name of what they hold, and of its state
+_DOCSTORE = "docstore"  # files are named after the part that they hold and its state
 _VECTORS = "vectors"
 _FILE = "unfinished.json"
 _ABOUT = "densex/about"
 _CHANGED = "densex/changed"
-_ANEW = "index the documents anew (replies of an LLM that are kept are used again)"
+_ADVICE = "index the documents again (cached LLM replies are reused)"
 
 T = TypeVar("T")
 Notes = dict[str, list[str]]
-"""The ids of the old and new nodes of documents, while these are changed."""
+"""For each document that is being changed, the ids of its old and new nodes."""
 Writers = dict[str, Callable[[str], None]]
-"""By the name of a part of a state what writes it to a file."""
+"""For each part of a state, by name, the function that writes it to a file."""
 ReadPart = Callable[[str, Callable[[str], Any]], Any]
-"""Reads a part of a state by its name and by what reads its file."""
+"""Reads a part of a state, given its name and the function that reads its file."""
 
 
 class DocstoreNodes(NodeStore):
-    """The vectors in a vector store, the whole nodes in a docstore.
+    """Nodes whose vectors are in a vector store, and which are themselves in a docstore.
 
-    A document has the hash and file that its first node has. Whoever changes documents notes that first, with
-    the ids of their old and new nodes, where a docstore keeps documents' hashes: those that are noted are not
-    whole. A vector whose node is not in the docstore is never found.
+    A document has the hash and file of its first node. Before documents are changed, the ids of their old and
+    new nodes are noted in the docstore, as a document hash: a document with such a note is incomplete. A
+    vector whose node is not in the docstore is never found.
 
-    What is in memory, `persist` keeps in a folder: a docstore, a `SimpleVectorStore`, in a subclass an index
-    of FAISS. Where only one of the two stores is kept there, the other may be ahead of it after a stop; so a
-    file in the folder has such notes as well, of all that was changed since.
+    `persist` writes what is in memory to a folder: the docstore, a `SimpleVectorStore`, or (in a subclass) a
+    FAISS index. If only one of the two stores is kept there, the other may be ahead of it after a stop; so a
+    file in the folder has notes as well, of everything that was changed since.
 
     Args:
         vector_store: Any vector store of LlamaIndex that takes nodes with their ids and returns these ids.
-        docstore: Any docstore of LlamaIndex; None makes one in memory.
+        docstore: Any docstore of LlamaIndex; None creates one in memory.
     """
 
     docstore: BaseDocumentStore
@@ -76,18 +76,18 @@ class DocstoreNodes(NodeStore):
         super().__init__()
         self.vector_store = vector_store
         self.docstore = docstore if docstore is not None else SimpleDocumentStore()
-        self._folder: Path | None = None  # where it is kept
-        self._version = ""  # which state of it
-        self._ahead: Notes = {}  # what was changed since then, where the docstore does not say so
+        self._folder: Path | None = None  # the folder that the state was persisted in
+        self._version = ""  # the name of that state
+        self._ahead: Notes = {}  # notes of changes since that state, if the docstore lacks them
 
     @property
     def dimension(self) -> int | None:
         return next(map(len, _vectors_in(self.vector_store).values()), None)
 
-    # What a subclass replaces.
+    # For subclasses to override.
 
     def _writers(self) -> Writers:
-        """What is in memory, and kept in a folder: by its name what writes it to a file."""
+        """Return, by name, the functions that write the parts in memory to files in a folder."""
         writers: Writers = {}
         if isinstance(self.docstore, SimpleDocumentStore):
             writers[_DOCSTORE] = self.docstore.persist
@@ -96,16 +96,17 @@ class DocstoreNodes(NodeStore):
         return writers
 
     def _reload_vectors(self, read: ReadPart) -> None:
-        """Go on with the vectors of a state, in the vector store that others hold too."""
+        """Load the vectors of a state into the vector store object, which other code may hold as well."""
         if isinstance(self.vector_store, SimpleVectorStore):
-            kept = read(_VECTORS, SimpleVectorStore.from_persist_path)
-            self._check_same(_vectors_in(self.vector_store), _vectors_in(kept))
-            self.vector_store.data = kept.data
+            persisted = read(_VECTORS, SimpleVectorStore.from_persist_path)
+            self._check_same(_vectors_in(self.vector_store), _vectors_in(persisted))
+            self.vector_store.data = persisted.data
 
     def _wires(self, nodes: Nodes) -> list[BaseNode]:
-        """The nodes as vector stores take them; refuses what cannot be kept, before anything is changed."""
+        """Return the nodes as the vector store takes them; raises before any change if one cannot be kept."""
         wires = []
-        for node in nodes:  # the docstore has all links, and some vector stores have little room
+        # the docstore has all links, and some vector stores limit the size of a node
+        for node in nodes:
             links = {
                 kind: link
                 for kind, link in node.relationships.items()
@@ -118,7 +119,7 @@ class DocstoreNodes(NodeStore):
         self.vector_store.add(list(wires))
 
     def _delete_vectors(self, document_ids: Iterable[str], node_ids: Ids) -> None:
-        """Delete the vectors of documents, which are those of these nodes."""
+        """Delete the vectors of documents, whose nodes have these ids."""
         if type(self.vector_store).delete_nodes is not BasePydanticVectorStore.delete_nodes:
             self.vector_store.delete_nodes(list(node_ids))
             return
@@ -126,16 +127,16 @@ class DocstoreNodes(NodeStore):
             self.vector_store.delete(document_id)
 
     def _nearest(self, question: VectorStoreQuery, limit: int) -> dict[str, float]:
-        """What is nearest by node id with its score, best first; fewer only where there is no more."""
+        """Return the scores of the nearest nodes by id, best first; fewer than `limit` only if there are no
+        more."""
         result = self.vector_store.query(asking_for(question, limit))
         return dict(zip(result.ids or [], result.similarities or [], strict=True))
 
     def reload(self, folder: Path, version: str) -> None:
-        """Go on with what `persist` kept; an empty `SimpleVectorStore` or FAISS index is filled.
+        """Load what `persist` wrote; an empty `SimpleVectorStore` or FAISS index is filled.
 
         Raises:
-            ValueError: It is not in the folder, it is damaged, or the vector store holds other vectors than
-                the folder.
+            ValueError: A file is missing or damaged, or the vector store holds other vectors than the folder.
         """
         read = partial(read_part, folder, version)
         if _DOCSTORE in self._writers():
@@ -150,7 +151,7 @@ class DocstoreNodes(NodeStore):
         self._changed()
 
     def persist(self, folder: Path, version: str) -> None:
-        """Keep what is in memory in a folder; stores that are not in memory keep themselves."""
+        """Write what is in memory to a folder; other stores persist themselves."""
         if self._ahead:
             self._note(self._noted())
         self.copy_to(folder, version)
@@ -166,8 +167,8 @@ class DocstoreNodes(NodeStore):
         sync(folder)
 
     def clean(self, older_than: timedelta) -> None:
-        """Remove the files of other states than the one that was kept last, which somebody may be about to
-        read."""
+        """Remove the files of all states except the one persisted last, if they are at least this old: other
+        processes may be about to read them."""
         if self._folder is None:
             return
         if not self._ahead:
@@ -189,7 +190,7 @@ class DocstoreNodes(NodeStore):
                     self._folder / _FILE, json.dumps({**_noted_in(self._folder), **changed})
                 )
             self._note({**self._noted(), **changed})
-            # those that are written as well: stores keep both rows of an id, or the old one
+            # new ids too: if an id exists already, stores would keep both vectors, or the old one
             self._delete_vectors(old, set(chain(*changed.values())))
             for node_id in chain(*old.values()):
                 self.docstore.delete_document(node_id, raise_error=False)
@@ -198,7 +199,7 @@ class DocstoreNodes(NodeStore):
                     [node.model_copy(update={"embedding": None}) for node in nodes]
                 )
                 self._add_vectors([wire for wire in wires if wire.embedding is not None])
-            notes = self._noted()  # again, since others may write to the same docstore
+            notes = self._noted()  # read again, because others may write to the same docstore
             self._note({key: notes[key] for key in notes.keys() - changed.keys()})
         finally:
             self._changed()
@@ -216,16 +217,16 @@ class DocstoreNodes(NodeStore):
 
         def find(limit: int) -> tuple[list[FoundNode], int]:
             scores = self._nearest(question, limit)
-            kept = []
+            hits = []
             for node_id, node in self.fetch(list(scores)).items():
                 passage_id = getattr(node, "index_id", "")
                 hit = FoundNode(node_id, granularity_of(node), passage_id, float(scores[node_id]))
                 if hit.granularity and (passing is None or hit.leads_to in passing.ids):
-                    kept.append(hit)
-            return kept, len(scores)
+                    hits.append(hit)
+            return hits, len(scores)
 
         count = question.similarity_top_k
-        # what is dropped is made up for beforehand, since a second search takes as long as the first
+        # more is searched for to make up for filtered hits: a second search takes as long as the first
         return look_further(find, count, count if passing is None else passing.fetched(count))
 
     def records(self, granularity: str | None = None) -> Iterator[NodeRecord]:
@@ -235,7 +236,7 @@ class DocstoreNodes(NodeStore):
                     yield NodeRecord.of(node)
 
     def documents(self) -> DocumentRecords:
-        """The documents by id; one that is not whole has no hash."""
+        """Return the documents by id; an incomplete one has no hash."""
         records = {
             document_id: DocumentRecord(info.metadata[DOCUMENT_HASH_KEY], file_of(info.metadata))
             for document_id, info in self._listed().items()
@@ -252,14 +253,15 @@ class DocstoreNodes(NodeStore):
         self.docstore.set_document_hash(_ABOUT, text)
         self._changed()
 
-    def _check_same(self, held: Collection[Any], kept: Collection[Any]) -> None:
-        if self._folder is None and held and set(held) != set(kept):
+    def _check_same(self, held: Collection[Any], persisted: Collection[Any]) -> None:
+        if self._folder is None and held and set(held) != set(persisted):
             raise ValueError(
-                "the folder has other vectors: leave vector_store out, or pass one that is empty"
+                "the vector store holds other vectors than the folder: leave vector_store out, or pass an "
+                "empty one"
             )
 
     def _listed(self) -> dict[str, RefDocInfo]:
-        """What the docstore lists of each document of ours."""
+        """Return the docstore's entries of the documents that our parsers made."""
         infos = self.docstore.get_all_ref_doc_info() or {}
         return {
             document_id: info
@@ -268,7 +270,7 @@ class DocstoreNodes(NodeStore):
         }
 
     def _members(self, document_ids: Iterable[str]) -> dict[str, set[str]]:
-        """The ids of the nodes of those documents that are there, or that were there before a stop."""
+        """Return the node ids of those documents that are in the docstore, or that a note names."""
         notes = self._noted()
         members = {
             document_id: set(notes[document_id])
@@ -293,7 +295,7 @@ class DocstoreNodes(NodeStore):
 
 
 def _notes_for(old: dict[str, set[str]], nodes: Nodes) -> Notes:
-    """The ids of the old and new nodes of documents."""
+    """Return, for each document, the ids of its old and new nodes."""
     changed = {document_id: list(node_ids) for document_id, node_ids in old.items()}
     for node in nodes:
         changed.setdefault(node.ref_doc_id or "", []).append(node.node_id)
@@ -301,7 +303,7 @@ def _notes_for(old: dict[str, set[str]], nodes: Nodes) -> Notes:
 
 
 def _vectors_in(store: BasePydanticVectorStore) -> dict[str, list[float]]:
-    """The vectors in memory, by node id."""
+    """Return the vectors of a `SimpleVectorStore`, by node id; nothing for other stores."""
     return store.data.embedding_dict if isinstance(store, SimpleVectorStore) else {}
 
 
@@ -311,19 +313,20 @@ def _noted_in(folder: Path) -> Notes:
 
 
 def read_part(folder: Path, version: str, name: str, read: Callable[[str], T]) -> T:
-    """What a folder has of a part in some state.
+    """Read a part of a state from its file in a folder.
 
     Raises:
-        ValueError: It is not there, or damaged.
+        ValueError: The file is missing or damaged.
     """
     file = folder / f"{name}-{version}"
     try:
-        file.open("rb").close()  # what the system may do better another time is raised as it is
+        file.open("rb").close()  # raises an OSError that may be temporary
         return read(str(file))
     except FileNotFoundError as error:
         store = "docstore" if name == _DOCSTORE else "vector_store"
         raise ValueError(
-            f"{file} is missing: if there is a {store} of its own, pass it as {store}=, else {_ANEW}."
+            f"{file} is missing: if the index was made with a {store} of its own, pass it as {store}=; "
+            f"otherwise {_ADVICE}."
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise ValueError(f"{file} is damaged ({error}); {_ANEW}.") from error
+        raise ValueError(f"{file} is damaged ({error}); {_ADVICE}.") from error

@@ -1,4 +1,4 @@
-"""FAISS: vectors by number, each node's made of its id."""
+"""FAISS, whose vectors have numbers instead of ids: a node's number is derived from its id."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _INDEX = "faiss"
 
 
 class FaissNodes(DocstoreNodes):
-    """The vectors in a FAISS index, the whole nodes in a docstore.
+    """Nodes whose vectors are in a FAISS index, and which are themselves in a docstore.
 
-    Vectors are normalised, so that inner products and distances both tell the cosine, which is the score. A
-    node's number in the index is made of its id. An index that takes no numbers is put into an `IndexIDMap2`.
-    The index and a docstore that is in memory are kept together by `persist`.
+    Vectors are unit-normalised, so that inner products and distances both yield the cosine, which is the
+    score. A node's number in the index is derived from its id. An index that takes no numbers is wrapped in
+    an `IndexIDMap2`. `persist` writes the index, together with a docstore that is in memory.
 
     Args:
         vector_store: A `FaissVectorStore` or `FaissMapVectorStore`.
-        docstore: Any docstore of LlamaIndex; None makes one in memory.
+        docstore: Any docstore of LlamaIndex; None creates one in memory.
 
     Raises:
-        ValueError: The index has vectors without numbers, cannot delete, is not trained, or measures
-            something else than inner products or Euclidean distances.
+        ValueError: The index holds vectors without numbers, cannot delete, is not trained, or measures
+            something other than inner products or Euclidean distances.
     """
 
     def __init__(
@@ -46,13 +46,12 @@ class FaissNodes(DocstoreNodes):
         docstore: BaseDocumentStore | None = None,
     ) -> None:
         super().__init__(vector_store, docstore)
-        self._lock = threading.RLock()  # FAISS is not to be searched while it is written to
+        self._lock = threading.RLock()  # FAISS must not be searched while it is written to
         self._looks_up = hasattr(vector_store, "_faiss_id_to_node_id_map")
         self._search_in(_numbered(vector_store.client))
 
     def documents(self) -> DocumentRecords:
-        """The documents by id; one that is not whole has no hash, nor has one of which the index has no
-        vector."""
+        """Return the documents by id; one that is incomplete, or has no vector in the index, has no hash."""
         documents = super().documents()
         present = set(self._names.values())
         for document_id, info in self._listed().items():
@@ -66,7 +65,7 @@ class FaissNodes(DocstoreNodes):
         }
 
     def _search_in(self, index: Any) -> None:
-        """Search this index, with the vectors in it that are of nodes of ours, by number."""
+        """Use this index for searches from now on, and map its numbers to the ids of our nodes."""
         numbers = set(_numbers_in(index).tolist())
         names = {
             _number(node_id): node_id
@@ -94,7 +93,7 @@ class FaissNodes(DocstoreNodes):
         numbers = _numbers_in(index)
         self._check_same(_numbers_in(self._index).tolist(), numbers.tolist())
         self._search_in(index)
-        # a docstore elsewhere may have gone on without the index before a stop
+        # before a stop, a docstore outside the folder may have been changed after the index was written
         index.remove_ids(np.setdiff1d(numbers, np.fromiter(self._names, np.int64)))
 
     def _wires(self, nodes: Nodes) -> list[BaseNode]:
@@ -128,13 +127,13 @@ class FaissNodes(DocstoreNodes):
             if not count:
                 return {}
             scores, numbers = index.search(vectors, count)
-            # an index of inverted lists has more in those that it did not look at
+            # an index of inverted lists has more vectors in the lists that it did not search
             if numbers[0][-1] < 0:
                 every_list = faiss.SearchParametersIVF(nprobe=index.nlist)  # type: ignore[call-arg]
                 scores, numbers = index.search(vectors, count, params=every_list)
             if index.metric_type == faiss.METRIC_L2:
                 scores = 1 - scores / 2
-            # others may write there
+            # a number may be unknown, because others may write to the same index
             names = [self._names.get(number, str(number)) for number in numbers[0].tolist()]
         return dict(zip(names, np.clip(scores[0], -1, 1).tolist(), strict=True))
 
@@ -148,12 +147,12 @@ class FaissNodes(DocstoreNodes):
 
 
 def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
-    """Make an empty index, into which the folder's is read where there is one."""
+    """Create an empty index; the folder's index, if there is one, is read into it later."""
     return exact_store(dimension or 1)
 
 
 def exact_store(dimension: int) -> BasePydanticVectorStore:
-    """A store over an empty index that searches exactly."""
+    """Return a store over an empty index that searches exactly."""
     from llama_index.vector_stores.faiss import FaissVectorStore
 
     return FaissVectorStore(faiss.IndexFlatIP(dimension))  # type: ignore[no-any-return]
@@ -166,8 +165,8 @@ def _normalised(embeddings: Sequence[Sequence[float]]) -> npt.NDArray[np.float32
 
 
 def _number(node_id: str) -> int:
-    """A node's number: 63 bits of a hash, of which a hundred million have two alike with a chance of one in
-    2,000."""
+    """Return a node's number: 63 bits of a hash, which collide with a probability of one in 2,000 among a
+    hundred million nodes."""
     return int.from_bytes(hashlib.blake2b(node_id.encode(), digest_size=8).digest(), "big") >> 1
 
 
@@ -176,7 +175,7 @@ def _numbers(node_ids: Iterable[str]) -> npt.NDArray[np.int64]:
 
 
 def _numbers_in(index: Any) -> npt.NDArray[np.int64]:
-    """The numbers of all vectors of an index."""
+    """Return the numbers of all vectors in an index."""
     if isinstance(index, faiss.IndexIDMap):
         return faiss.vector_to_array(index.id_map)
     numbers = [get_invlist(index.invlists, place)[0] for place in range(index.nlist)]
@@ -184,8 +183,12 @@ def _numbers_in(index: Any) -> npt.NDArray[np.int64]:
 
 
 def _numbered(index: Any) -> Any:
-    """The index if it takes a number with each vector, and can delete by number; else one around it that
-    does."""
+    """Return the index if it takes a number with each vector and can delete by number; otherwise wrap it in
+    one that does.
+
+    Raises:
+        ValueError: The index cannot be used; the message says why.
+    """
     inner = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexIDMap) else index
     has_numbers = inner is not index or isinstance(index, faiss.IndexIVF)
     can_delete = isinstance(index, faiss.IndexIVF) or isinstance(inner, faiss.IndexFlatCodes)
@@ -194,15 +197,14 @@ def _numbered(index: Any) -> Any:
         raise ValueError(
             f"a {type(index).__name__} of FAISS cannot be used here: an index must be trained with "
             "normalised embeddings (index.train), measure inner products or Euclidean distances, and delete "
-            "vectors by number; faiss.IndexFlatIP(dimension) searches exactly, and "
-            "faiss.index_factory(dimension, 'IVF256,Flat', faiss.METRIC_INNER_PRODUCT) fast"
+            "vectors by number. Use faiss.IndexFlatIP(dimension) for exact search, or "
+            "faiss.index_factory(dimension, 'IVF256,Flat', faiss.METRIC_INNER_PRODUCT) for fast search"
         )
     if has_numbers:
         return index
     if index.ntotal:
         raise ValueError(
-            f"the FAISS index has {index.ntotal} vectors, and none of them is of a known node: FAISS keeps "
-            "no ids. Pass an empty index and index the documents with it, or open the folder of an earlier "
-            "one"
+            f"the FAISS index has {index.ntotal} vectors whose nodes are unknown, since FAISS keeps no ids. "
+            "Pass an empty index and index the documents with it, or open the folder of an earlier index"
         )
     return faiss.IndexIDMap2(index)

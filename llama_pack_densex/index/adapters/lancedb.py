@@ -1,4 +1,4 @@
-"""LanceDB, in a folder or on object storage, by LlamaIndex's own integration."""
+"""LanceDB, in a folder or on object storage, opened with LlamaIndex's own integration."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from llama_pack_densex.index.adapters.alone import Hits, Space, StoreAlone
 from llama_pack_densex.index.adapters.wire import CONTENT_KEY, Conditions, Row, StoredRows
 from llama_pack_densex.index.node_store import Ids, Nodes
 
-_KEPT = (
+_STORED_KEYS = (
     CONTENT_KEY,
     "_node_type",
     "document_id",
     "doc_id",
     "ref_doc_id",
-)  # of a node's metadata, in each table
+)  # the metadata keys that every table has
 
 
 class LanceDBNodes(StoreAlone):
-    """Nodes in a LanceDB table, which is made with the first ones.
+    """Nodes in a LanceDB table, which is created with the first nodes.
 
-    The integration (0.6, lancedb 0.40) takes ids for names of columns, so that it can neither delete nor read
-    by id; it writes a second row for an id that is there, goes on reading the state in which it opened the
-    table, and raises a warning where nothing is found. So all is asked of LanceDB itself.
+    The integration (0.6, lancedb 0.40) takes ids for column names, so that it can neither delete nor read by
+    id; it writes a second row for an id that exists already, keeps reading the state in which it opened the
+    table, and raises a warning if nothing is found. So everything is done through LanceDB itself.
 
     A table has the metadata keys of its first rows. LanceDB refuses rows that have others, and cannot filter
-    by a key that some rows lack. So users' keys are in the node's JSON alone, and filters are evaluated here.
+    by a key that some rows lack. So users' keys are only in the node's JSON, and filters are evaluated here.
 
-    Scores are cosines. A search that an approximate vector index cannot answer in full is answered without
+    Scores are cosines. A search that an approximate vector index cannot answer in full is repeated without
     it.
 
     Args:
@@ -49,7 +49,7 @@ class LanceDBNodes(StoreAlone):
     def _put(self, wires: Nodes) -> None:
         table = self._newest()
         fields = (
-            _KEPT
+            _STORED_KEYS
             if table is None
             else [field.name for field in table.schema.field("metadata").type]
         )
@@ -83,7 +83,7 @@ class LanceDBNodes(StoreAlone):
         return [(_row(item), 1.0 - item["distance"]) for item in items]
 
     def _newest(self) -> Any:
-        """The table as it is now, whoever changed it; None where there is none yet."""
+        """Return the table in its latest state, whoever changed it; None if it does not exist yet."""
         store = self._store
         if store._table is None and store._table_exists():
             store._table = store.client.open_table(store._table_name)
@@ -116,7 +116,9 @@ class LanceDBNodes(StoreAlone):
             self._store.doc_id_key: wire.ref_doc_id,
             self._store.vector_column_name: wire.get_embedding(),
             self._store.text_key: wire.get_content(),
-            "metadata": {field: metadata[field] if field in _KEPT else None for field in fields},
+            "metadata": {
+                field: metadata[field] if field in _STORED_KEYS else None for field in fields
+            },
         }
 
 

@@ -25,13 +25,13 @@ from llama_pack_densex.index.node_store import Ids, Nodes
 if TYPE_CHECKING:
     from llama_pack_densex.index.urls import StoreAddress
 
-# a reader sees what was written before it asked, by whomever
+# a reader sees everything that anyone wrote before its request
 _STRONG = {"consistency_level": "Strong"}
-_MOST_BYTES = 65_535  # of a text, and on a server of all metadata of a row
+_MOST_BYTES = 65_535  # of a row's text, and on a server also of all its metadata
 
 
 def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
-    """Open a collection, or make it."""
+    """Open a collection, or create it."""
     from llama_index.vector_stores.milvus import MilvusVectorStore
     from pymilvus import MilvusClient
 
@@ -56,16 +56,16 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
 class MilvusNodes(StoreAlone):
     """Nodes in a Milvus collection.
 
-    The integration (1.2, pymilvus 2.6) writes a second row for an id that is there unless it is made with
-    `upsert_mode`, which the adapter sets on a copy of its own; it returns everything for an empty list of
-    ids; and it does not load a collection that it did not make, so that nothing can be read in another
+    The integration (1.2, pymilvus 2.6) writes a second row for an id that exists already unless it is created
+    with `upsert_mode`, which the adapter sets on a copy of its own; it returns everything for an empty list
+    of ids; and it does not load a collection that it did not create, so that nothing can be read in another
     process.
 
-    Milvus returns at most 16,384 rows to one search: filters of the user that hardly anything passes, and
-    that Milvus cannot look at itself (it can at equal strings and at numbers), find nothing beyond these. A
-    row's text and metadata are at most 65,535 bytes each.
+    Milvus returns at most 16,384 rows per search. A user's filter that Milvus cannot evaluate itself (it can
+    compare strings for equality, and numbers) is applied to these rows alone, so a filter that hardly
+    anything passes may find too little. A row's text and metadata have at most 65,535 bytes each.
 
-    Scores are cosines in a collection of cosine distance, and in others where all vectors are equally long.
+    Scores are cosines if the collection has cosine distance, or if all vectors have the same length.
 
     Args:
         vector_store: A `MilvusVectorStore` with dense embeddings.
@@ -143,7 +143,7 @@ class MilvusNodes(StoreAlone):
 
 
 def _quote(value: object) -> str:
-    # Milvus takes JSON's literals but not its \u escapes
+    # Milvus accepts JSON's literals, but not its \u escapes
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -155,7 +155,7 @@ def _test(condition: Condition) -> str:
     field = f"$meta[{_quote(condition.key)}]"
     if condition.sign != "in":
         return f"{field} {condition.sign} {_quote(condition.value)}"
-    # not "in", which Milvus Lite knows for columns only
+    # not "in", which Milvus Lite supports only for columns
     return f"({' or '.join(f'{field} == {_quote(value)}' for value in condition.value)})"
 
 
@@ -163,6 +163,6 @@ def _check_size(what: str, content: str, wire: BaseNode) -> None:
     size = len(content.encode())
     if size > _MOST_BYTES:
         raise ValueError(
-            f"the {what} of a node of document {wire.ref_doc_id!r} has {size:,} bytes, and Milvus keeps "
-            f"{_MOST_BYTES:,}; use smaller passages, or less metadata"
+            f"the {what} of a node of document {wire.ref_doc_id!r} has {size:,} bytes, but Milvus keeps at "
+            f"most {_MOST_BYTES:,}; use smaller passages, or less metadata"
         )

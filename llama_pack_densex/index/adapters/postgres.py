@@ -22,10 +22,10 @@ from llama_pack_densex.index.node_store import Ids, Nodes
 if TYPE_CHECKING:
     from llama_pack_densex.index.urls import StoreAddress
 
-_HNSW_DIMENSIONS = 2_000  # pgvector's HNSW index takes no longer vectors
-# of an HNSW search: with as many as are asked for, few of the nearest are found
+_HNSW_DIMENSIONS = 2_000  # the longest vectors that pgvector's HNSW index takes
+# of an HNSW search: examining only as many as are requested would find few of the nearest
 _LEAST_CANDIDATES = 200
-_MOST_CANDIDATES = 1000  # pgvector's HNSW index looks at no more of them
+_MOST_CANDIDATES = 1000  # the limit of pgvector's HNSW index
 
 _DIMENSION = (
     "SELECT NULLIF(atttypmod, -1) FROM pg_attribute WHERE attrelid = to_regclass(:name) AND attname = "
@@ -52,16 +52,16 @@ _IS_IN = "metadata_ ->> '{key}' = ANY({value})"
 _IS_WITHIN = """
 CASE jsonb_typeof(CAST(metadata_ -> '{key}' AS jsonb))
 WHEN 'number' THEN CAST(metadata_ ->> '{key}' AS numeric) {sign} {value} END
-"""  # other rows may hold under the same key what is no number
+"""  # other rows may have a value under the same key that is not a number
 
 
 def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
-    """Open a table, or make it."""
+    """Open a table, or create it."""
     from llama_index.vector_stores.postgres import PGVectorStore
 
     url = sa.make_url(address.url)
     ssl = url.query.get("sslmode")
-    # the two drivers call it by two names
+    # the two drivers use different names for this option
     asynchronous = url.difference_update_query(["sslmode"]).update_query_dict(
         {"ssl": ssl} if ssl else {}
     )
@@ -94,9 +94,9 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
 class PostgresNodes(StoreAlone):
     """Nodes in a table of PostgreSQL; each change is one transaction.
 
-    The integration (0.9) writes a second row for an id that is there, and keeps no index by node id: one is
-    made where the store may set up its table. A search that an approximate vector index cannot answer in
-    full is answered without it.
+    The integration (0.9) writes a second row for an id that exists already, and has no database index on node
+    ids: one is created if the store is allowed to set up its table. A search that an approximate vector index
+    cannot answer in full is repeated without it.
 
     Args:
         vector_store: A `PGVectorStore`.
@@ -109,7 +109,7 @@ class PostgresNodes(StoreAlone):
 
     @cached_property
     def _engine(self) -> sa.Engine:
-        self._store.add([])  # it connects, and makes its table, when it is first used
+        self._store.add([])  # the first use makes it connect, and create its table
         engine: sa.Engine = self._store.client
         if self._store.perform_setup:
             table = sa.Table(self._name, sa.MetaData(self._store.schema_name), sa.Column("node_id"))
@@ -118,7 +118,7 @@ class PostgresNodes(StoreAlone):
 
     @cached_property
     def _session(self) -> scoped_session[Session]:
-        """Each thread's own."""
+        """A separate session for each thread."""
         return scoped_session(sessionmaker(self._engine))
 
     @contextmanager
@@ -128,10 +128,10 @@ class PostgresNodes(StoreAlone):
                 yield
         except (
             sa.exc.DBAPIError
-        ) as error:  # the rest of its message has the texts that were to be written
+        ) as error:  # the rest of its message contains the texts to be written
             reason = str(error.orig).partition("\n")[0]
             raise ConnectionError(
-                f"PostgreSQL did not take a change: {type(error.orig).__name__}: {reason}"
+                f"PostgreSQL refused a change: {type(error.orig).__name__}: {reason}"
             ) from None
 
     def _describe(self) -> Space:

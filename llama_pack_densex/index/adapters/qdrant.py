@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorStore:
-    """Open a collection, which is made with the first nodes."""
+    """Open a collection, which is created with the first nodes."""
     from llama_index.vector_stores.qdrant import QdrantVectorStore
     from qdrant_client import AsyncQdrantClient, QdrantClient
 
@@ -30,18 +30,18 @@ def open_at(address: StoreAddress, dimension: int | None) -> BasePydanticVectorS
 
 
 class QdrantNodes(StoreAlone):
-    """Nodes in a Qdrant collection, which is made with the first ones.
+    """Nodes in a Qdrant collection, which is created with the first nodes.
 
-    Qdrant's ids are UUIDs, as those of our nodes are. The integration (0.10, qdrant-client 1.20) returns at
-    most 9,999 nodes to `get_nodes` with filters only.
+    Qdrant's ids are UUIDs, as are those of our nodes. `get_nodes` of the integration (0.10, qdrant-client
+    1.20) returns at most 9,999 nodes if it is called with filters alone.
 
-    Scores are cosines in a collection of cosine distance, and in others where all vectors are equally long.
+    Scores are cosines if the collection has cosine distance, or if all vectors have the same length.
 
     Args:
         vector_store: A `QdrantVectorStore` with a sync client.
 
     Raises:
-        ValueError: The store has an async client only.
+        ValueError: The store has only an async client.
     """
 
     def __init__(self, vector_store: BasePydanticVectorStore) -> None:
@@ -50,7 +50,7 @@ class QdrantNodes(StoreAlone):
         self._collection = self._store.collection_name
         if self._client is None:
             raise ValueError(
-                "the QdrantVectorStore has an async client only; give it client=QdrantClient(...) as well"
+                "the QdrantVectorStore has only an async client; give it client=QdrantClient(...) as well"
             )
 
     def _describe(self) -> Space | None:

@@ -1,8 +1,9 @@
-"""Nodes in a form that every vector store keeps, and back. Pure.
+"""Conversion of nodes to a form that every vector store keeps, and back. Pure.
 
-Stores differ in what they keep: some refuse lists and dictionaries, some drop None, some keep 64-bit numbers
-only, some have columns that a metadata key may collide with, and some cannot hold a NUL. So all metadata are
-in one JSON string, and plain values also where they were, for stores and users' own tools to filter on.
+Stores differ in what they keep: some refuse lists and dictionaries, some drop None, some keep only 64-bit
+numbers, some have columns that a metadata key may collide with, and some cannot hold a NUL. So all metadata
+is stored in one JSON string; plain values also stay under their own keys, where stores and users' tools can
+filter on them.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from llama_pack_densex.node_parsers.metadata import GRANULARITY_KEY
 WIRE_KEY = "densex_wire"
 """Metadata key of the JSON string; every row that an adapter wrote has it."""
 HEAD_KEY = "densex_head"
-"""Metadata key that is True on one row of each document whose rows are all there, and False on all others."""
+"""Metadata key that is True on one row of each complete document, its head, and False on all other rows."""
 CONTENT_KEY = "_node_content"
-"""Metadata key under which core's integrations keep a node."""
+"""Metadata key under which LlamaIndex's integrations store a node."""
 HIT_KEYS = (GRANULARITY_KEY, WIRE_KEY, CONTENT_KEY)
-"""What a search has to return of a row's metadata."""
+"""The metadata keys of a row that a search must return."""
 
 _OURS = (WIRE_KEY, HEAD_KEY)
 _EXCLUDED = ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
@@ -41,10 +42,10 @@ _TAKEN = frozenset(
     "id id_ node_id doc_id document_id ref_doc_id text document embedding sparse_embedding vector metadata "
     f"metadata_ node_info relationships {CONTENT_KEY} _node_type {WIRE_KEY} {HEAD_KEY}".split()
 )
-_PLAIN_KEY = re.compile(r"[^\W\d][\w-]{0,127}")  # nothing that stores' filters take for syntax
+_PLAIN_KEY = re.compile(r"[^\W\d][\w-]{0,127}")  # excludes what stores' filters parse as syntax
 _NUL = "\0"
-_EXACT = 2**53  # beyond it stores round numbers
-_MOST_VALUES = 100  # in a condition that a store is asked to look at
+_EXACT = 2**53  # stores round larger numbers
+_MOST_VALUES = 100  # in a condition that is passed to a store
 _LIMITS: dict[FilterOperator, Sequence[Callable[[list[Any]], Any]]] = {
     FilterOperator.EQ: (min, max),
     FilterOperator.IN: (min, max),
@@ -57,12 +58,12 @@ _LIMITS: dict[FilterOperator, Sequence[Callable[[list[Any]], Any]]] = {
 
 @dataclass(frozen=True)
 class Condition:
-    """What a row must have under a metadata key.
+    """A condition on a row's value under a metadata key.
 
     Args:
         key: The key, of letters, digits, "_" and "-".
-        sign: How it compares with `value`.
-        value: A number; for "in" the strings of which it is to be one.
+        sign: How the row's value compares with `value`.
+        value: A number; for "in", the strings one of which the row's value must be.
     """
 
     key: str
@@ -75,13 +76,12 @@ Conditions = Sequence[Condition]
 
 @dataclass(frozen=True)
 class Row:
-    """What a store keeps of a node.
+    """A node as it is stored.
 
     Args:
         id: The node's id.
-        metadata: What `node_to_metadata_dict` of LlamaIndex's core made of the node; of a hit at least
-            `HIT_KEYS`.
-        text: Its text, where that was asked for and is not in the metadata.
+        metadata: The result of LlamaIndex's `node_to_metadata_dict`; for a search hit, at least `HIT_KEYS`.
+        text: The node's text, if it was requested and is not in the metadata.
     """
 
     id: str
@@ -90,7 +90,7 @@ class Row:
 
     @classmethod
     def of(cls, wire: BaseNode) -> Row:
-        """The whole row of a node that an integration made of a row."""
+        """Return the complete row from which an integration made this node."""
         return cls(wire.node_id, node_to_metadata_dict(wire, remove_text=True), wire.get_content())
 
     @property
@@ -100,17 +100,17 @@ class Row:
 
     @property
     def granularity(self) -> str:
-        """The node's granularity; empty where none of our parsers made it."""
+        """The node's granularity; empty if our parsers did not make it."""
         return str(self.metadata.get(GRANULARITY_KEY) or "")
 
     @property
     def is_head(self) -> bool:
-        """Whether it tells that all rows of its document are there."""
+        """Whether this row marks its document as complete."""
         return self.metadata.get(HEAD_KEY) is True
 
     @property
     def node(self) -> BaseNode:
-        """The whole node of a whole row."""
+        """The node of a complete row, which has its text."""
         return from_wire(metadata_dict_to_node(dict(self.metadata), text=self.text))
 
     @property
@@ -120,8 +120,7 @@ class Row:
 
     @property
     def passage_id(self) -> str:
-        """The id of the passage that the node leads to; empty where the node is none that leads to
-        another."""
+        """The id of the passage that the node leads to; empty if it is not a unit of a passage."""
         return str(self._own.get("index_id") or "")
 
     @property
@@ -133,22 +132,22 @@ StoredRows = Iterable[Row]
 
 
 def to_wire(node: BaseNode, *, head: bool = False, taken: frozenset[str] = frozenset()) -> BaseNode:
-    """The node in a form that every store keeps; of the same class, and with its text, so that others can
-    read it.
+    """Convert a node to a form that every store keeps; class and text stay, so that other programs can read
+    it.
 
     Args:
         node: Any node; it is not changed.
-        head: Whether its row is to tell that its document is whole.
+        head: Whether its row marks its document as complete.
         taken: Further metadata keys that the store uses itself.
 
     Raises:
-        ValueError: An id holds a NUL, or the metadata is not JSON.
+        ValueError: An id contains a NUL, or the metadata cannot be expressed as JSON.
     """
     own: dict[str, Any] = {"metadata": node.metadata}
     if isinstance(node, IndexNode):
         own["index_id"] = node.index_id
     if _NUL in f"{node.node_id}{node.ref_doc_id}{own.get('index_id')}":
-        raise ValueError(f"an id in document {node.ref_doc_id!r} holds a NUL: give it another")
+        raise ValueError(f"an id in document {node.ref_doc_id!r} contains a NUL: use another id")
     changes: dict[str, Any] = {name: [*getattr(node, name), *_OURS] for name in _EXCLUDED}
     text = node.get_content()
     if _NUL in text:
@@ -168,8 +167,8 @@ def to_wire(node: BaseNode, *, head: bool = False, taken: frozenset[str] = froze
 
 
 def from_wire(node: BaseNode) -> BaseNode:
-    """The node that `to_wire` was given, without its embedding; a node that others wrote is returned as it
-    is."""
+    """Return the node that was passed to `to_wire`, without its embedding; any other node loses only its
+    embedding."""
     changes: dict[str, Any] = {"embedding": None}
     if isinstance(node.metadata.get(WIRE_KEY), str):
         changes |= json.loads(node.metadata[WIRE_KEY])
@@ -182,8 +181,9 @@ def from_wire(node: BaseNode) -> BaseNode:
 def conditions_of(
     filters: MetadataFilters | None, taken: frozenset[str] = frozenset()
 ) -> list[Condition]:
-    """What rows that pass filters have in any case, as far as a store can look at it; they may have to pass
-    more.
+    """Return conditions that every row passing the filters meets, as far as a store can evaluate them.
+
+    They are necessary, not sufficient: the filters still have to be evaluated on the rows that meet them.
 
     Args:
         filters: The user's filters.
@@ -203,7 +203,7 @@ def conditions_of(
 def _conditions(part: MetadataFilter) -> list[Condition]:
     values: Any = part.value if part.operator == FilterOperator.IN else [part.value]
     limits = _LIMITS.get(part.operator, ())
-    # in a string is what it holds
+    # IN with a string tests for a substring, which is not passed to stores
     if not isinstance(values, list) or not 0 < len(values) <= _MOST_VALUES:
         return []
     if len(limits) == 2 and all(map(_is_plain_text, values)):
@@ -214,7 +214,7 @@ def _conditions(part: MetadataFilter) -> list[Condition]:
 
 
 def _is_compared_alike(value: object) -> bool:
-    """Whether it is a number that means the same to all stores; some take True for 1."""
+    """Return whether all stores compare this number alike; some take True for 1."""
     return _is_number(value) and value not in (0, 1) and abs(value) <= _EXACT
 
 
@@ -235,7 +235,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _nearest(value: Any) -> Any:
-    """The value itself; of a number that stores cannot hold, the nearest one that they can."""
+    """Return the value; for a number that stores cannot hold, the nearest one that they can."""
     if type(value) is int:
         return min(max(value, -(2**63)), 2**63 - 1)
     if type(value) is float:

@@ -124,9 +124,9 @@ def test_what_is_no_json_is_refused_with_the_document_s_name(value: object) -> N
 
 
 def test_ids_that_stores_cannot_keep_are_refused() -> None:
-    with pytest.raises(ValueError, match="holds a NUL"):
+    with pytest.raises(ValueError, match="contains a NUL"):
         to_wire(TextNode(id_="a\0b", text="t"))
-    with pytest.raises(ValueError, match="holds a NUL"):
+    with pytest.raises(ValueError, match="contains a NUL"):
         to_wire(IndexNode(text="t", index_id="a\0b"))
 
 
