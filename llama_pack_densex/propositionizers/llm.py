@@ -301,8 +301,8 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
             passages: Any iterable of passages. It is read in the thread that consumes the sets.
 
         Raises:
-            PropositionizerError: As `apropositionize`. Sets of earlier passages have been yielded, except
-                trailing fallbacks.
+            PropositionizerError: As `apropositionize`. The sets of all earlier passages have been yielded,
+                except fallbacks that may be due to the same error.
         """
         yield from self._new_run().stream(passages)
 
@@ -461,7 +461,7 @@ def _made_again(
     *,
     is_pickled: bool = False,
 ) -> LLMPropositionizer:
-    """Make a propositionizer from its dictionary; a pickle's factory is trusted (see `LLMReference.rebuild`)."""
+    """Make a propositionizer from its dictionary; only a pickle's LLM class and factory are trusted."""
     settings = {**data, **changes}
     settings.pop("class_name", None)
     fingerprint = settings.pop("fingerprint", None)
