@@ -33,7 +33,9 @@ from llama_pack_densex.text.tokens import has_letters, strip_surrogates
 
 PROPOSITIONIZER = "chentong00/propositionizer-wiki-flan-t5-large"
 """The weights that the paper's authors published: 3 GB."""
-_LONGEST_INPUT = 512  # tokens: Flan-T5 was trained with this length; a tokenizer may have a lower limit
+_LONGEST_INPUT = (
+    512  # tokens: Flan-T5 was trained with this length; a tokenizer may have a lower limit
+)
 _LONGEST_HEADING = 150  # characters of the title, and of the section; the rest is for the passage
 _FIRST_PASSAGES = 20  # if sentences stand in for all of the first ones, the model is unsuitable
 _SAMPLE = 1024  # values of each parameter that are hashed to identify a model
