@@ -296,7 +296,7 @@ class Watch:
         problem = (
             "The provider never answered"
             if is_silent
-            else "None of the passages came to propositions"
+            else "None of the passages yielded propositions"
         )
         return (
             f"{problem}; the last passage: {last.reason}. Check that the provider is up, and that its "

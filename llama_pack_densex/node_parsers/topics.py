@@ -114,9 +114,8 @@ def _place_of(model: str) -> str:
     return unnamed_place(model, (NONE, E5, *RETRIEVERS))
 
 
-@lru_cache(
-    maxsize=4
-)  # not an attribute of the parser, since it would be pickled there, with its key
+# not an attribute of the parser, with which the model and its key would be pickled
+@lru_cache(maxsize=4)
 def _named(name: str) -> BaseEmbedding:
     model, _ = resolve_embed_model(name)
     if model is None:

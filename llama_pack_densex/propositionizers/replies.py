@@ -168,7 +168,7 @@ def _in_parts(parts: Sequence[PropositionSet]) -> str:
     """Word the reason for the status of a passage that was split into parts."""
     failed = [str(number) for number, part in enumerate(parts, 1) if part.status == "fallback"]
     if not failed:
-        return f"asked in {len(parts)} parts because the whole was too long, or a reply cut off or refused"
+        return f"asked in {len(parts)} parts: the whole was too long, or a reply was cut off or refused"
     noun = "parts" if len(failed) > 1 else "part"
     return f"sentences stand in for {noun} {', '.join(failed)} of {len(parts)}"
 

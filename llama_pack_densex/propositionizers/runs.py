@@ -127,12 +127,12 @@ class Run:
         self._cut: deque[str] = deque(maxlen=_FIRST_PASSAGES)
         self._has_warned = False
         self._fallen: list[str] = []
-        self._is_sound = False  # whether a passage came to propositions
+        self._is_sound = False  # whether a passage yielded propositions
 
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
         """Yield the sets of passages, in order, while later passages are under way.
 
-        Fallbacks are held back until a passage comes to propositions and, while requests are being rejected,
+        Fallbacks are held back until a passage yields propositions and, while requests are being rejected,
         until one is answered. If the run is stopped for either reason, those held back are never yielded, and
         so do not count as done.
         """
@@ -241,7 +241,7 @@ class Run:
         if len(self._fallen) >= _FIRST_PASSAGES:
             self.asking.forget_replies(self._fallen)
             raise PropositionizerError(
-                f"None of the first {len(self._fallen)} passages came to propositions; the last one: "
+                f"None of the first {len(self._fallen)} passages yielded propositions; the last one: "
                 f"{result.reason}. Check the model and its settings. If sentences are enough, no LLM is "
                 "needed."
             )
@@ -292,7 +292,9 @@ class _PassageRun:
     async def _repaired(self, result: PropositionSet) -> PropositionSet:
         kinds = Counter(finding.kind for finding in result.findings)
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        reasons = filter(None, (result.reason, f"asked again for what checks found: {counts}"))
+        reasons = filter(
+            None, (result.reason, f"asked again after findings of the checks: {counts}")
+        )
         reading = await self._ask(self._passage, repair_note(result, self._language))
         if reading.problem is None:
             questions = reading.questions or result.questions
@@ -316,7 +318,9 @@ class _PassageRun:
         for attempt in range(1, max_attempts + 1):
             if self._requests_sent >= _MOST_REQUESTS:
                 return [
-                    fall_back(part, f"the limit of {_MOST_REQUESTS} requests a passage was reached")
+                    fall_back(
+                        part, f"the limit of {_MOST_REQUESTS} requests per passage was reached"
+                    )
                 ]
             reading = await self._ask(part, note, attempt, is_last=attempt == max_attempts)
             if self._requests_sent == 1:

@@ -67,7 +67,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         ImportError: transformers or torch is not installed; the message names the extra.
         ValueError: There is no such model, or it is of another kind; or (on use) a passage is not in English
             and there is no `otherwise`.
-        PropositionizerError: (on use) None of the first passages came to propositions.
+        PropositionizerError: (on use) None of the first passages yielded propositions.
 
     Example:
         >>> from llama_pack_densex import Passage, Seq2SeqPropositionizer, SentencePropositionizer
@@ -85,7 +85,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
     device: str | None = Field(description="Where the model runs.")
     max_new_tokens: int = Field(ge=1, description="The longest reply, in tokens.")
     _loaded: _Seq2SeqModel
-    _is_sound: bool = False  # whether a passage came to propositions
+    _is_sound: bool = False  # whether a passage yielded propositions
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         reasons = [result.reason for result in sets if result.status == "fallback"]
         if len(reasons) >= _FIRST_PASSAGES:
             raise PropositionizerError(
-                f"None of the first {len(reasons)} passages came to propositions; the last one: "
+                f"None of the first {len(reasons)} passages yielded propositions; the last one: "
                 f"{reasons[-1]}. Was {self.model} trained to make propositions?"
             )
 
