@@ -84,7 +84,8 @@ class Passage:
         title: The document's title; empty if it has none.
         section: The headings above the passage, outermost first, joined by ", "; empty if there are none.
         context: The text that is needed to understand the passage, as Markdown that ends where the passage
-            begins: the line that introduces its list, or the header of its table; empty if nothing is needed.
+            begins, such as the line that introduces its list, or the header of its table; empty if nothing is
+            needed.
 
     Example:
         >>> from llama_pack_densex import Passage

@@ -255,7 +255,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         return self.cache.purge(texts) if self.cache is not None else 0
 
     def keeping_replies(self, file: Path) -> LLMPropositionizer:
-        """Return a copy with a reply cache, which shares limits and counters; itself if it has a cache."""
+        """Return a copy that has a reply cache and shares limits and counters; itself if it has a cache."""
         if self.cache is not None:
             return self
         copy = self.__copy__()

@@ -35,7 +35,7 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
     - *language*: a language other than the passage's.
     - *self_containedness*: an English or Japanese pronoun or demonstrative that nothing before it explains.
     - *duplication*: the same words as an earlier proposition.
-    - *coverage*: a sentence, list item or row of the passage that no proposition states, or a number or name
+    - *coverage*: a sentence or list item of the passage that no proposition states, or a number or name
       in it that none mentions.
     - *size*: a single word, or the whole of a passage of several sentences.
 

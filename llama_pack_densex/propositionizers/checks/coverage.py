@@ -54,7 +54,7 @@ def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> l
 
 
 def states_nothing(sentence: str, following: str) -> bool:
-    """Return whether a sentence, list item or row decorates, greets, asks, announces or points elsewhere.
+    """Return whether a sentence or list item decorates, greets, asks, announces or points elsewhere.
 
     Args:
         sentence: The sentence as written.
