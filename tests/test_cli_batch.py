@@ -394,7 +394,7 @@ def test_a_model_that_cannot_be_asked_is_refused(docs: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("propositionizer", "why"),
-    [(LLMPropositionizer(MockLLM()), "not of MockLLM"), (SentencePropositionizer(), "asks no LLM")],
+    [(LLMPropositionizer(MockLLM()), "not of MockLLM"), (SentencePropositionizer(), "uses no LLM")],
 )
 def test_what_asks_no_openai_llm_is_refused(tmp_path: Path, propositionizer: Any, why: str) -> None:
     parser = PropositionNodeParser(propositionizer=propositionizer)

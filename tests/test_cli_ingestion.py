@@ -235,7 +235,7 @@ def useless(body: dict[str, Any]) -> Reply:
 
 NOTHING = [
     (silent, "The provider never answered"),
-    (useless, "None of the passages came to propositions"),
+    (useless, "None of the passages yielded propositions"),
 ]
 EACH_NOTHING = pytest.mark.parametrize(("responder", "said"), NOTHING, ids=["silent", "useless"])
 

@@ -744,7 +744,7 @@ def test_keys_and_texts_do_not_get_into_the_report(server: OpenAIServer, tmp_pat
         f"cannot read {asked_content(body)}", status=400, code="content_filter"
     )
     with pytest.raises(
-        PropositionizerError, match="None of the passages came to propositions"
+        PropositionizerError, match="None of the passages yielded propositions"
     ) as error:
         pack_of(numbered(2), tmp_path / "index", propositionizer=asking(server.url))
     assert error.value.ingestion.state == "stopped"

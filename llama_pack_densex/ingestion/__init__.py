@@ -1,1 +1,1 @@
-"""Around an ingestion: its cost, its progress, what became of each document, and other ways to run it."""
+"""Tools around an ingestion: cost estimate, progress, report, batch files, and Ray clusters."""

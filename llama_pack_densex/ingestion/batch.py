@@ -1,4 +1,4 @@
-"""Propositions by OpenAI's Batch API: documents to request files, result files to cached replies."""
+"""Propositions by OpenAI's Batch API: request files are exported, and result files become cached replies."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ from llama_pack_densex.node_parsers.parsers import BasePropositionNodeParser
 
 ENDPOINT = "/v1/chat/completions"
 MAX_REQUESTS = 50_000
-"""Requests that the service takes in one file."""
+"""Requests in one file; the service's limit."""
 MAX_BYTES = 190_000_000
-"""The service takes 200 MB."""
+"""Bytes in one file; the service's limit is 200 MB."""
 _KEY = re.compile(r"[0-9a-f]{24}-[0-9a-f]{32}")  # what `reply_key` returns
-_LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # not to JSON, but to some programs that split lines
-_CLIENT_SETTINGS = ("extra_headers", "extra_query", "timeout")  # which are not part of the body
+# characters that are valid in JSON strings, but at which some programs split lines
+_LINE_ENDS = re.compile("[\x85\u2028\u2029]")
+_CLIENT_SETTINGS = ("extra_headers", "extra_query", "timeout")  # these are not part of the body
 _UNFINISHED = ".requests-"
 
 
@@ -57,27 +58,27 @@ def export_requests(
 ) -> Estimate:
     """Write a request for each passage whose reply is not cached.
 
-    A request is what the live path sends first for a passage, under the key of its reply: once the result is
-    imported, the live path finds it in the cache.
+    Each is the first request that an ingestion would send for the passage, with the cache key of its reply as
+    its id: once the results are imported, the ingestion finds the replies in the cache.
 
     Args:
         documents: The documents, read one after the other.
-        parser: What will make nodes of them, with an `LLMPropositionizer`, or one behind another; its cache
-            counts.
-        files: Where to.
+        parser: The parser of the ingestion, whose propositionizer is, or has behind it, an
+            `LLMPropositionizer`; passages with a reply in its cache need no request.
+        files: The request files to write to.
         prices: As in `estimate`.
-        indexed: Hashes of documents (`parser.document_hash`) that need not be done again.
+        indexed: Hashes (`parser.document_hash`) of documents that an index already has unchanged.
 
     Returns:
-        What the requests are for, and what they will take.
+        The estimate for the requests.
 
     Raises:
-        ValueError: The LLM has no requests for the Batch API.
+        ValueError: The Batch API does not serve this LLM, or there is no LLM.
     """
     propositionizer = llm_behind(parser.propositionizer)
     if propositionizer is None:
         raise ValueError(
-            f"{parser.propositionizer.class_name()} asks no LLM: there is nothing to export"
+            f"{parser.propositionizer.class_name()} uses no LLM: there is nothing to export"
         )
     body = body_maker(propositionizer.llm, propositionizer.form)
     key = propositionizer.key
@@ -89,23 +90,23 @@ def export_requests(
 
 
 def body_maker(llm: LLM, form: Mapping[str, Any]) -> Callable[[Messages], Arguments]:
-    """A function that makes the body of a request, as LlamaIndex's OpenAI does for `chat`.
+    """Return a function that makes the body of a request, as LlamaIndex's OpenAI does for `chat`.
 
     Args:
         llm: The LLM.
-        form: What `chat` gets besides the messages.
+        form: Further arguments of `chat`.
 
     Raises:
-        ValueError: The LLM is not from llama-index-llms-openai, or it does not chat.
+        ValueError: The LLM is not from llama-index-llms-openai, or is not a chat model.
     """
     if not isinstance(llm, OpenAI):
         raise ValueError(
-            "the Batch API takes the requests of llama-index-llms-openai's OpenAI and of what is built on "
-            f"it, not of {type(llm).__name__}: let it be asked directly"
+            "the Batch API takes the requests of llama-index-llms-openai's OpenAI and of its subclasses, "
+            f"not of {type(llm).__name__}: index without the Batch API"
         )
     if not llm.metadata.is_chat_model:
         raise ValueError(
-            f"{llm.model} completes texts, and the requests are for chat models: choose another"
+            f"{llm.model} completes texts, and batch requests need a chat model: choose another model"
         )
     settings = llm._get_model_kwargs(**form)
     extra_body = settings.pop("extra_body", None) or {}
@@ -122,11 +123,11 @@ def body_maker(llm: LLM, form: Mapping[str, Any]) -> Callable[[Messages], Argume
 
 
 def request_line(custom_id: str, body: Mapping[str, Any]) -> bytes:
-    """Write the line of a request.
+    """Return the line of a request file.
 
     Args:
-        custom_id: What the result will be known by: at most 64 characters, once in all files.
-        body: What would be sent to `ENDPOINT`.
+        custom_id: The id by which the result is recognised: at most 64 characters, unique in all files.
+        body: The body of a request to `ENDPOINT`.
     """
     request = {"custom_id": custom_id, "method": "POST", "url": ENDPOINT, "body": body}
     text = json.dumps(request, ensure_ascii=False, separators=(",", ":"))
@@ -137,7 +138,7 @@ def request_line(custom_id: str, body: Mapping[str, Any]) -> bytes:
 
 @dataclass
 class RequestFile:
-    """A file that was written."""
+    """A request file, with the number of its requests and bytes."""
 
     path: str
     requests: int = 0
@@ -149,11 +150,11 @@ class RequestFiles:
     """Requests in numbered files in a folder, each within the service's limits (see `request_files`).
 
     Args:
-        folder: Where they will lie.
-        unfinished: Where they are written.
-        max_requests: Requests a file.
-        max_bytes: Bytes a file.
-        written: The files.
+        folder: The folder for the finished files.
+        unfinished: The folder where they are written.
+        max_requests: The most requests per file.
+        max_bytes: The most bytes per file.
+        written: The files so far.
     """
 
     folder: Path
@@ -188,14 +189,15 @@ def request_files(
 ) -> Iterator[RequestFiles]:
     """Collect requests in numbered files in a folder.
 
-    Until the end of the `with` block they lie in a hidden folder there; an error removes them, and earlier
-    files stay as they are. Files and folders are private to the user, since they hold documents' text.
+    Until the end of the `with` block the files are in a hidden folder inside it. An error removes them, and
+    leaves earlier files as they are. Files and folders are private to the user, since they hold documents'
+    text.
 
     Args:
-        folder: The folder, made if it is not there.
+        folder: The folder, created if it is missing.
         force: Whether files of an earlier export are replaced.
-        max_requests: Requests a file.
-        max_bytes: Bytes a file.
+        max_requests: The most requests per file.
+        max_bytes: The most bytes per file.
 
     Raises:
         ValueError: There are files of an earlier export.
@@ -214,13 +216,13 @@ def request_files(
             "--force (force=True) to replace them"
         )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for leftover in folder.glob(f"{_UNFINISHED}*"):  # of an export that was killed
+    for leftover in folder.glob(f"{_UNFINISHED}*"):  # from an export that was killed
         shutil.rmtree(leftover, ignore_errors=True)
     try:
         with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as unfinished:
             files = RequestFiles(folder, Path(unfinished), max_requests, max_bytes)
             yield files
-            for path in earlier:  # any that stayed would be uploaded with the new ones
+            for path in earlier:  # else they would be uploaded with the new ones
                 path.unlink(missing_ok=True)
             for file in files.unfinished.iterdir():
                 file.replace(folder / file.name)
@@ -232,15 +234,15 @@ def request_files(
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What came of result files.
+    """The outcome of importing result files.
 
     Args:
         lines: Results in the files.
-        imported: Those that are cached from now on.
-        already_there: Those for which something was cached before; that stays.
-        unusable: The others, by reason; their requests will be sent directly.
-        usage: What the imported ones used.
-        cost: What they cost by the Batch API; None if a model's price is not known.
+        imported: Results that are now cached.
+        already_there: Results whose request already had a cached reply, which stays.
+        unusable: The other results, by reason; the ingestion will send their requests directly.
+        usage: The usage of the imported results.
+        cost: Their cost with the Batch API; None if a model's price is not known.
     """
 
     lines: int
@@ -254,15 +256,15 @@ class ImportReport:
 def import_results(files: Sequence[Path], cache: ReplyCache, prices: PriceTable) -> ImportReport:
     """Cache the replies in output files of the Batch API; error files may be among them.
 
-    Lines are read one after the other, in any order; those that cannot be used are counted.
+    Lines may be in any order; unusable ones are counted.
 
     Args:
         files: The files.
-        cache: Where replies go, unless there is one already.
-        prices: What `read_prices` returned.
+        cache: The cache for the replies; a cached reply is not replaced.
+        prices: The prices that `read_prices` returned.
 
     Raises:
-        OSError: A file cannot be read, or the cache cannot be written. What was cached until then stays.
+        OSError: A file cannot be read, or the cache cannot be written. Results cached until then stay.
     """
     unusable = Counter[str]()
     usage_by_model: dict[str, Usage] = {}
@@ -304,14 +306,14 @@ def _batch_cost(usage_by_model: Mapping[str, Usage], prices: PriceTable) -> floa
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What became of one request.
+    """The result of one request.
 
     Args:
-        custom_id: The request's; "" if the line does not say.
-        outcome: What to cache: a reply, or a failure that would come back unchanged; None if there is
-            nothing.
+        custom_id: The request's id; "" if the line has none.
+        outcome: The reply to cache, or a failure that would recur if the request were sent again; None if
+            there is neither.
         problem: Why there is nothing to cache, without any text of a document; else "".
-        model: The model that answered, as the provider calls it.
+        model: The model that answered, by the provider's name for it.
     """
 
     custom_id: str = ""
@@ -321,7 +323,7 @@ class BatchResult:
 
 
 def read_result(line: bytes) -> BatchResult:
-    """Read a line of an output or error file, as the live path reads a response; nothing is raised."""
+    """Read a line of an output or error file, as an ingestion reads a response; never raises."""
     match _decoded(line):
         case {
             "custom_id": str(custom_id),
@@ -359,7 +361,7 @@ def _failed_result(custom_id: str, error: BatchError) -> BatchResult:
 
 
 class BatchError(Exception):
-    """What the service says about a failed request, in the form of the errors that clients raise."""
+    """The service's error for a failed request, in the form of the errors that clients raise."""
 
     def __init__(self, status_code: int | None, body: Any) -> None:
         self.status_code = status_code

@@ -1,4 +1,4 @@
-"""What an ingestion will take, before it starts: requests, tokens, money and time."""
+"""Estimate of an ingestion before it starts: requests, tokens, money and time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from llama_pack_densex.text.tokens import has_letters
 
 TOKENS_PER_SECOND = 80.0
 SECONDS_TO_START = 0.5
-"""How fast a model is assumed to reply."""
+"""The assumed speed of a model's replies."""
 
 _THINKS = re.compile(
     r"(?:^|/)(?:o\d|gpt-[5-9]|gemini-(?:2\.5|[3-9])|magistral|deepseek-(?:reasoner|r\d|v4))|thinking",
@@ -56,14 +56,14 @@ _THINKS = re.compile(
 
 @dataclass(frozen=True)
 class _Ratios:
-    """What a model makes of a token of a text, on average.
+    """A model's average output for each token of a passage.
 
     Args:
         reply: Tokens of the reply.
         propositions: Propositions.
-        new_sentences: The share of a text's sentences that are no propositions word for word.
-        question_reply: Further tokens of the reply, where questions are asked for too.
-        questions: Questions, where they are asked for.
+        new_sentences: The share of a passage's sentences that are not also propositions verbatim.
+        question_reply: Further tokens of the reply if questions are requested too.
+        questions: Questions if they are requested.
     """
 
     reply: float
@@ -73,41 +73,40 @@ class _Ratios:
     questions: float
 
 
-# Measured with a large model's propositions of Wikipedia passages, cl100k_base tokens: 12.1 propositions
-# of 171 tokens in English, 6.3 of 193 in Japanese. On another 301 and 198 such passages replies were 1.51 and
-# 1.54, and questions written for them 7.4 and 5.5 a passage.
+# Measured on Wikipedia passages with a large model, in cl100k_base tokens: 12.1 propositions per 171 tokens
+# in English, 6.3 per 193 in Japanese. On another 301 and 198 such passages, replies had 1.51 and 1.54 tokens
+# per token of the passage, and there were 7.4 and 5.5 questions per passage.
 _LATIN = _Ratios(1.45, 12.1 / 171, 0.90, 0.60, 0.044)
 _OTHERS = _Ratios(1.59, 6.3 / 193, 0.95, 0.86, 0.029)
 
 
 @dataclass
 class Estimate:
-    """What an ingestion will take.
+    """The requests, tokens, money and time that an ingestion will take.
 
     Args:
-        documents: Documents to do.
-        unchanged_documents: Documents that are in the index as they are; they take nothing and count nowhere
-            below.
+        documents: Documents to ingest.
+        unchanged_documents: Documents that the index already has unchanged; no other figure includes them.
         passages: Passages of the documents.
-        distinct_passages: Passages that differ in what is asked about them.
-        already_kept: Those of the distinct ones whose reply is in the cache; they are not asked for.
-        model: The name of the LLM that is asked; "" if there is none.
-        requests: Requests to it.
+        distinct_passages: Passages with different requests; identical ones share theirs.
+        already_kept: Distinct passages whose reply is cached, so that no request is sent for them.
+        model: The name of the LLM; "" if there is none.
+        requests: Requests to the LLM.
         input_tokens: Tokens sent to it.
         output_tokens: Tokens received.
         price: The model's price; None if it is not known.
         cost: US dollars; None if the price is not known.
         cost_batch: The same through OpenAI's Batch API.
         propositions: Propositions.
-        questions: Questions that the passages answer, where they are asked for.
+        questions: Questions that the passages answer, if they are requested.
         units: All nodes of the index: sections, passages, propositions, sentences and questions.
         embed_model: The embedding model's name; "" if there is none.
-        embedding_tokens: Tokens that it embeds, without metadata (`embed_metadata`).
+        embedding_tokens: Tokens to embed, without metadata (`embed_metadata`).
         embedding_cost: US dollars; None if the price is not known, 0 for a model on this machine.
         seconds: How long the requests take.
-        sampled: Passages that were really asked for, to correct the rest by.
-        sample_usage: What they used.
-        notes: Which documents cannot be split, and what the figures are based on, in sentences.
+        sampled: Passages that were sent to the model to correct the estimate.
+        sample_usage: The usage of their requests.
+        notes: Sentences on documents that cannot be split, and on the assumptions behind the figures.
     """
 
     documents: int = 0
@@ -134,7 +133,7 @@ class Estimate:
     notes: tuple[str, ...] = ()
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Its figures to be read, each with its label and a remark; those that are nothing are left out."""
+        """Return the figures for people, each with a label and a remark; zero figures are left out."""
         unchanged = ""
         if self.unchanged_documents:
             unchanged = f"and {self.unchanged_documents:,} unchanged in the index"
@@ -147,7 +146,7 @@ class Estimate:
                 "" if is_distinct else f"{self.distinct_passages:,}",
                 "identical ones count once",
             ),
-            ("replies kept before", f"{self.already_kept:,}", "they are not asked for"),
+            ("cached replies", f"{self.already_kept:,}", "which need no request"),
             ("requests", f"{self.requests:,}", f"to {self.model or 'no LLM'}"),
             ("tokens sent", f"{self.input_tokens:,}", ""),
             ("tokens received", f"{self.output_tokens:,}", ""),
@@ -189,28 +188,28 @@ def estimate(  # noqa: PLR0913 (public)
     on_request: Callable[[LLMRequest], None] = lambda request: None,
     before_sample: Callable[[Usage], None] = lambda usage: None,
 ) -> Estimate:
-    """Estimate what the propositions of documents will take.
+    """Estimate the requests, tokens, money and time that the ingestion of documents will take.
 
-    Passages are split and requests are written just as they will be; what the replies hold is estimated from
-    measurements, and from a sample if one is asked for. Documents are read one after the other: memory grows
-    by some bytes a passage.
+    Documents are split and requests are formatted exactly as in the ingestion. The content of the replies is
+    estimated from measurements, and from a sample if you want one. Documents are read one after the other:
+    memory grows by a few bytes per passage.
 
     Args:
         documents: The documents.
-        parser: What will make nodes of them. Its propositionizer's prompts, model, limits and cache count.
-        prices: Beside, or in place of, the package's own (see `read_prices`); None means the
-            propositionizer's.
-        embed_model_name: The embedding model; None for none.
-        sample: So many passages are really asked for, which costs money, and the estimate is corrected by
-            them; replies to single passages differ by a tenth or two. With a reply cache they are not asked
-            for again.
-        indexed: Hashes of documents (`parser.document_hash`) that an index has as they are.
-        on_request: Called with each request that will be sent first, once for each distinct passage.
-        before_sample: Called with what the sample will use before it is asked for.
+        parser: The parser of the ingestion. The prompts, model, limits and cache of its propositionizer are
+            taken into account.
+        prices: Prices that add to the package's own or replace them (see `read_prices`); None means those of
+            the propositionizer.
+        embed_model_name: The embedding model's name; None means no embedding model.
+        sample: The number of passages to send to the model, at its price, to correct the estimate; replies to
+            single passages differ by 10 to 20 percent. With a reply cache, the ingestion uses these replies.
+        indexed: Hashes (`parser.document_hash`) of documents that an index already has unchanged.
+        on_request: Called with the first request for each distinct passage.
+        before_sample: Called with the expected usage of the sample before it is sent.
 
     Raises:
-        ValueError: A price is no price.
-        PropositionizerError: The sample cannot be asked for.
+        ValueError: A price is malformed.
+        PropositionizerError: The requests of the sample fail.
 
     Example:
         >>> from llama_pack_densex import LLMPropositionizer, PropositionNodeParser, load_sample
@@ -259,7 +258,7 @@ def _add_cost(result: Estimate) -> None:
 
 @dataclass(frozen=True)
 class _Amounts(Additive):
-    """What passages take, and what becomes of them."""
+    """The requests for passages, and the units made of them."""
 
     requests: float = 0.0
     input_tokens: float = 0.0
@@ -272,17 +271,17 @@ class _Amounts(Additive):
 
 @dataclass
 class _Survey:
-    """Counts documents one after the other, and draws a sample of their passages, each with the same chance.
+    """Counts documents one after the other, and draws a uniform random sample of their distinct passages.
 
     Args:
-        parser: What will make nodes of them.
-        llm: What will ask an LLM; None if nothing does.
+        parser: The parser of the ingestion.
+        llm: The propositionizer that asks an LLM; None if there is none.
         sample: The size of the sample.
-        on_request: Called with each request that will be sent first.
-        estimate: What is counted.
-        expected: What a model is expected to make of passages.
-        certain: What needs no model.
-        drawn: The sample: keys, passages, and the requests where an LLM is asked.
+        on_request: Called with the first request for each distinct passage.
+        estimate: The counts so far.
+        expected: The expected amounts of passages that are sent to a model.
+        certain: The amounts that depend on no model.
+        drawn: The sample: keys, passages, and the requests for those that an LLM is asked about.
     """
 
     parser: BasePropositionNodeParser
@@ -296,8 +295,8 @@ class _Survey:
     _seen: set[int] = field(default_factory=set)
 
     def add(self, documents: Iterable[BaseNode], indexed: Collection[str]) -> None:
-        """Count documents, without those that are in the index."""
-        splitter = self.parser.model_copy(update={"granularity": ()})  # which asks for nothing
+        """Count documents, except those that the index already has unchanged."""
+        splitter = self.parser.model_copy(update={"granularity": ()})  # makes no propositions
         for parsed in splitter.stream(self._not_indexed(documents, indexed)):
             if parsed.error is not None:
                 self.estimate.notes += (f"Left out: {parsed.error}",)
@@ -306,7 +305,7 @@ class _Survey:
             for node in parsed.nodes:
                 tokens = count_tokens(searchable_text(node.get_content()))
                 self.certain += _Amounts(units=1, embedding_tokens=tokens)
-                # of a section no propositions are made
+                # sections get no propositions
                 if node.metadata[GRANULARITY_KEY] == "passage":
                     self._add_passage(passage_of(node))
 
@@ -322,12 +321,12 @@ class _Survey:
 
     @property
     def costs_something(self) -> bool:
-        """Whether requests are sent, or a model on this machine has passages to make propositions of."""
-        asks_here = self.llm is None and self.expected != _Amounts()
-        return asks_here or self.estimate.requests > 0
+        """Whether requests are sent, or a model on this machine makes propositions."""
+        uses_local_model = self.llm is None and self.expected != _Amounts()
+        return uses_local_model or self.estimate.requests > 0
 
     def usage_of_sample(self) -> Usage:
-        """What the sample is expected to use."""
+        """Return the expected usage of the sample."""
         amounts = _Amounts()
         for key, passage, request in self.drawn:
             if request is not None and not self._is_cached(key):
@@ -335,12 +334,12 @@ class _Survey:
         return Usage(*map(round, (amounts.requests, amounts.input_tokens, amounts.output_tokens)))
 
     def _is_cached(self, key: str) -> bool:
-        """Whether there is a reply to a passage's request."""
+        """Return whether the reply to a passage's request is cached."""
         cache = None if self.llm is None else self.llm.cache
         return cache is not None and cache.get(key) is not None
 
     def corrected(self) -> _Amounts:
-        """What is expected, corrected by the propositions of the sample, which are asked for here."""
+        """Make the propositions of the sample, and return the expected amounts corrected by them."""
         if not self.drawn:
             return self.expected
         propositionizer = self.parser.propositionizer
@@ -360,7 +359,7 @@ class _Survey:
             )
         if usage.requests and not figures.cache_hits:
             actual = replace(actual, output_tokens=usage.output_tokens)
-        else:  # what earlier replies used is no longer known
+        else:  # the usage of cached replies is not known
             usage = Usage(round(expected.requests), round(expected.input_tokens))
         actual = replace(actual, requests=usage.requests, input_tokens=usage.input_tokens)
         columns = zip(astuple(self.expected), astuple(actual), astuple(expected), strict=True)
@@ -391,8 +390,10 @@ class _Survey:
     def _expect(
         self, passage: Passage, key: str, is_first: bool, request: LLMRequest | None
     ) -> None:
-        """Count a passage that a model is asked about; not its request if that is sent or cached already."""
-        if is_first and self.sample:  # the lowest keys, which are hashes, are a random sample
+        """Count a passage that a model is asked about, and its request unless that is counted or cached."""
+        if (
+            is_first and self.sample
+        ):  # keys are hashes, so that those with the lowest are a random sample
             self.drawn = sorted([*self.drawn, (key, passage, request)])[: self.sample]
         is_cached = request is not None and self._is_cached(key)
         self.estimate.already_kept += is_first and is_cached
@@ -403,7 +404,7 @@ class _Survey:
         self.expected += self._expected(passage, request)
 
     def _expected(self, passage: Passage, request: LLMRequest | None) -> _Amounts:
-        """What a model is expected to make of a passage, and what that takes; nothing if it is not asked."""
+        """Return the expected amounts of a passage, without those of a request if there is none."""
         tokens = count_tokens(searchable_text(passage.text))
         ratios = _LATIN if passage.language in ("en", "latin", "") else _OTHERS
         reply = tokens * ratios.reply
@@ -419,7 +420,7 @@ class _Survey:
         return amounts + _Amounts(1, count_messages(request.messages), reply)
 
     def _actual(self, passage: Passage, propositions: PropositionSet) -> _Amounts:
-        """What was made of a passage."""
+        """Return the amounts of a passage with these propositions."""
         texts = propositions.texts
         questions = propositions.questions
         sentences = passage_sentences(passage.text, passage.context)
@@ -437,7 +438,15 @@ class _Survey:
         tokens: float,
         new_sentences: float,
     ) -> _Amounts:
-        """Those of a passage; `new_sentences` is the share of its sentences that are no propositions."""
+        """Return the amounts of a passage, without those of requests.
+
+        Args:
+            passage: The passage.
+            propositions: The number of its propositions.
+            questions: The number of its questions.
+            tokens: Their tokens.
+            new_sentences: The share of its sentences that are not also propositions.
+        """
         units = propositions + questions
         if "sentence" in self.parser.granularity:
             units += len(passage_sentences(passage.text, passage.context)) * new_sentences
@@ -456,7 +465,7 @@ def _embedding_cost(name: str, tokens: int, prices: PriceTable) -> float | None:
 
 
 def _seconds(result: Estimate, llm: LLMPropositionizer) -> float:
-    """Requests take as long as the narrowest of the limits makes them, and no less than one reply."""
+    """Return how long the requests take: as long as the tightest limit demands, and at least one reply."""
     if not result.requests:
         return 0.0
     reply = SECONDS_TO_START + result.output_tokens / result.requests / TOKENS_PER_SECOND
@@ -470,36 +479,38 @@ def _seconds(result: Estimate, llm: LLMPropositionizer) -> float:
 
 
 def _notes(result: Estimate, llm: LLMPropositionizer | None) -> Iterator[str]:
-    """What the figures of an estimate are based on."""
-    unknown = "The price of {} is not known: give it with prices of your own (--prices, prices=)."
+    """Yield sentences on the assumptions behind the figures of an estimate."""
+    unknown = "The price of {} is not known: give your own prices (--prices, prices=)."
     if llm is not None and result.requests:
         if result.sampled:
-            used = f"{result.sample_usage.total_tokens:,} tokens were used for them"
-            passages = f"{result.sampled:,} passages that were really asked for"
-            yield f"Corrected by {passages}, which count too; {used}."
+            tokens = f"{result.sample_usage.total_tokens:,} tokens"
+            yield (
+                f"Corrected by the replies for a sample of {result.sampled:,} passages, which used {tokens}; "
+                "the figures include them."
+            )
         else:
-            yield "Replies are taken to be as long as those that were measured; a sample shows this model's."
+            yield "The length of replies is assumed from measurements; a sample would show this model's."
             if _THINKS.search(result.model):
-                yield f"{result.model} may think before it replies; thoughts cost like output, and are extra."
+                yield f"{result.model} may think before it replies; these tokens cost extra, as output."
         price = result.price
         if price is None:
             yield unknown.format(result.model)
         else:
             source = f"list prices of {price.as_of}" if price.as_of else "prices of your own"
             yield (
-                f"Money is by {source}: ${price.input:g} for a million tokens sent and ${price.output:g} for "
-                "a million received, without taxes and discounts."
+                f"Costs are by {source}: ${price.input:g} per million tokens sent and ${price.output:g} per "
+                "million received, without taxes and discounts."
             )
         yield (
             f"The time is that of the requests alone, {llm.concurrency:,} at a time and within the stated "
-            f"limits; {TOKENS_PER_SECOND:g} tokens a second are assumed."
+            f"limits, at an assumed {TOKENS_PER_SECOND:g} tokens per second."
         )
     if result.embedding_cost is None:
         yield unknown.format(result.embed_model)
 
 
 def llm_behind(propositionizer: Propositionizer) -> LLMPropositionizer | None:
-    """What asks an LLM for the passages that a propositionizer does not make itself; None if nothing does."""
+    """Return the `LLMPropositionizer` that is, or is behind, a propositionizer; None if there is none."""
     if (
         isinstance(propositionizer, DelegatingPropositionizer)
         and propositionizer.otherwise is not None
@@ -509,7 +520,7 @@ def llm_behind(propositionizer: Propositionizer) -> LLMPropositionizer | None:
 
 
 def _maker_of(passage: Passage, maker: Propositionizer) -> Propositionizer:
-    """Which propositionizer makes the propositions of a passage: this one, or another behind it."""
+    """Return the propositionizer that handles a passage: this one, or another behind it."""
     match maker:
         case DelegatingPropositionizer(otherwise=Propositionizer() as behind) if not maker.takes(
             passage

@@ -1,4 +1,4 @@
-"""How the progress of an ingestion is shown: a live line in a terminal or a notebook, else further lines."""
+"""Display of an ingestion's progress: one live line in a terminal or notebook, else a line at intervals."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ logger = plain_logger("llama_pack_densex.ingestion")
 
 @dataclass(frozen=True)
 class Display:
-    """How progress is shown.
+    """A way to show progress.
 
     Args:
-        write: Shows a line, in place of the last one where possible.
-        seconds: How often it is called; None means only at the end.
-        around: Entered for as long as lines are shown.
+        write: Shows a line, in place of the last one if possible.
+        seconds: The interval between lines; None means one line at the end only.
+        around: A context manager that is active while lines are shown.
     """
 
     write: Callable[[str], None]
@@ -38,11 +38,11 @@ class Display:
 
 @dataclass
 class TaskLine:
-    """Shows how much of a task is done, as often as its display takes lines.
+    """Shows how much of a task is done, at the interval of its display.
 
     Args:
-        display: Where lines are shown.
-        shown_at: When the last line was shown, in seconds of a monotonic clock.
+        display: Shows the lines.
+        shown_at: The time of the last line, in seconds of a monotonic clock.
     """
 
     display: Display
@@ -61,8 +61,8 @@ def display_for(show: bool, transient: bool = False) -> Display:
     """Choose how to show progress: in a notebook, or on stderr.
 
     Args:
-        show: Whether to show it; if not, only the last line is logged.
-        transient: Whether a terminal's last line goes in the end.
+        show: Whether to show progress; if not, only the last line is logged.
+        transient: Whether a terminal's live line is removed in the end.
     """
     if not show:
         return Display(logger.info)
@@ -72,10 +72,10 @@ def display_for(show: bool, transient: bool = False) -> Display:
 
         handle: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         return Display(lambda line: handle.update({"text/plain": line}, raw=True), 0.5)
-    # A colour that was forced on a pipe does not make it a terminal.
+    # rich takes a pipe for a terminal if colour is forced
     if not (console.is_interactive and console.file.isatty()):
         return Display(lambda line: print(line, file=sys.stderr, flush=True), 30.0)
-    # What is written into a file is left alone.
+    # stdout is redirected only if it is a terminal, so that output to a file stays as it is
     live = Live(
         console=console,
         auto_refresh=False,
@@ -87,7 +87,7 @@ def display_for(show: bool, transient: bool = False) -> Display:
 
 @contextmanager
 def _with_logging(live: Live) -> Iterator[None]:
-    """Print log lines above a live line: a handler keeps its stream, and would write into the line."""
+    """Print log lines above a live line; handlers hold the original stream, and would write into the line."""
     with live, ExitStack() as exits:
         handlers = [h for h in logging.getLogger().handlers if isinstance(h, logging.StreamHandler)]
         for proxy in (sys.stdout, sys.stderr):
@@ -98,19 +98,19 @@ def _with_logging(live: Live) -> Iterator[None]:
 
 
 def many(number: int, noun: str) -> str:
-    """A number with what it counts, such as "1 passage" and "14,310 passages"."""
+    """Format a number with its noun, such as "1 passage" or "14,310 passages"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def money(amount: float | None, unknown: str = "not known") -> str:
-    """US dollars, such as "$0.41"; less than a cent is not shown as nothing."""
+    """Format US dollars, such as "$0.41"; less than a cent is "<$0.01"."""
     if amount is None:
         return unknown
     return "<$0.01" if 0 < amount < 0.01 else f"${amount:,.2f}"
 
 
 def duration(seconds: float) -> str:
-    """A time: "8.3 s", "40 s", "2 min 05 s", "2 h 05 min", "3 d 4 h"."""
+    """Format a duration: "8.3 s", "40 s", "2 min 05 s", "2 h 05 min", "3 d 4 h"."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""Parsing and embedding by the workers of a Ray cluster: in LlamaIndex's pipeline, or into a store."""
+"""Parsing and embedding by the workers of a Ray cluster, in LlamaIndex's pipeline or into a vector store."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ except ImportError as error:
 
 MakeEmbedding = Callable[[], BaseEmbedding]
 
-_BATCHES_PER_WORKER = 2  # one under way and one that waits
-# of a worker that died, and of its batch: one that is killed for its memory each time must come to an end
+_BATCHES_PER_WORKER = 2  # one under way and one waiting
+# a worker that dies is restarted; its batch is retried three times, since it may be what kills the worker
+# (by its memory)
 _RESTARTS = {"max_restarts": -1, "max_task_retries": 3}
 
 
@@ -53,24 +54,25 @@ def ray_transformations(  # noqa: PLR0913 (public)
 ) -> list[RayTransformComponent]:
     """Wrap a parser, and an embedding model, for `RayIngestionPipeline`.
 
-    Node ids and links are those of one process. The rates and the budget of an `LLMPropositionizer` are
-    divided between the workers. Keys never travel: the workers rebuild the LLM, with the key from their
-    environment or by its `llm_factory`. A worker that dies is restarted, and gets its batch again.
+    Node ids and links are the same as in a single process. The rates and the budget of an
+    `LLMPropositionizer` are divided between the workers. Keys are never sent to the workers: they make the
+    LLM again, with the key from their environment or by its `llm_factory`. A worker that dies is restarted,
+    and gets its batch again.
 
     Args:
         parser: The node parser.
         embed_model: The embedding model, or a function without arguments that makes it in the workers. A
             function is needed if the model holds a key or has its weights in memory; a class, such as
-            `OpenAIEmbedding`, is one.
+            `OpenAIEmbedding`, is a function in this sense.
         workers: How many processes parse.
         embed_workers: How many processes embed; None means as many as parse.
         batch_size: How many documents a parsing worker gets at a time.
         embed_batch_size: How many nodes an embedding worker gets at a time, and how many texts its model
             embeds at a time.
         parser_options: Further arguments of `ray.data.Dataset.map_batches` for the parsing workers, such as
-            `{"num_cpus": 0.25}`. A parsing and an embedding worker ask for half a CPU each, one without the
-            other for a whole one.
-        embed_options: Those for the embedding workers, such as `{"num_gpus": 1}`.
+            `{"num_cpus": 0.25}`. By default parsing and embedding workers reserve half a CPU each, or a whole
+            CPU if there is no embedding model.
+        embed_options: The same for the embedding workers, such as `{"num_gpus": 1}`.
 
     Raises:
         ValueError: The embedding model holds a key, or a number is not positive.
@@ -127,17 +129,17 @@ def _stage(
 
 @dataclass(frozen=True)
 class ShardResult:
-    """What `ingest_shards` wrote at a time.
+    """One shard that `ingest_shards` wrote.
 
     Args:
-        number: The shard's, from 0.
+        number: The shard's number, from 0.
         documents: Documents that were written.
-        unchanged: Documents that are in the store as they are, and were left alone.
-        failed: What is wrong with each document that could not be parsed, by its id. What the store has of it
-            stays.
+        unchanged: Documents that the store already had unchanged, and that were skipped.
+        failed: The errors of documents that could not be parsed, by document id. An earlier version in the
+            store stays.
         nodes: Nodes that were written.
         fallbacks: Passages among them whose sentences stand in for propositions.
-        usage: What the LLM used for them, as the provider counts it.
+        usage: The LLM's usage for them, as the provider counts it.
     """
 
     number: int
@@ -162,29 +164,30 @@ def ingest_shards(
 
     `RayIngestionPipeline` holds all documents and all nodes in the calling process, and starts new workers
     for each call. Here the calling process holds one shard, and the workers stay, so that models are loaded
-    once and there is one budget.
+    once and all shards share one budget.
 
-    Started again after a stop, it resumes: documents that the store has unchanged are left alone, changed
-    ones replace their earlier version, and the replies for those that were under way are in the
-    propositionizer's cache, if it has one. A document for which the provider could not be reached is
-    processed again the next time.
+    Started again after a stop, it resumes: documents that the store has unchanged are skipped, changed ones
+    replace their earlier version, and replies for documents that were under way are in the propositionizer's
+    cache, if it has one. A document for which the provider could not be reached is processed again the next
+    time.
 
     Args:
         documents: The documents, which are read as the workers need them. They must have ids of their own.
         parser: As in `ray_transformations`.
-        vector_store: Where this process writes the nodes.
+        vector_store: The store; the calling process writes the nodes into it.
         embed_model: As in `ray_transformations`.
         shard_size: How many documents are written at a time; their nodes are in memory until then.
-        **options: The other arguments of `ray_transformations`; its worker options are those of Ray's actors
-            here.
+        **options: The other arguments of `ray_transformations`; here the options of workers are those of
+            Ray's actors.
 
     Yields:
-        After each shard, what was written.
+        The result of each shard when it has been written.
 
     Raises:
-        ValueError: As in `ray_transformations`, or core made up a document's id, or the store keeps no text.
-        ray.exceptions.RayTaskError: A worker failed. It is an instance of the worker's error too (of
-            `BudgetExceededError`, say). What was finished before is written.
+        ValueError: As in `ray_transformations`, or LlamaIndex made up a document's id, or the store keeps no
+            text.
+        ray.exceptions.RayTaskError: A worker failed. The error is also an instance of the worker's error
+            (such as `BudgetExceededError`). Batches that were finished before have been written.
 
     Example:
         >>> from chromadb import EphemeralClient
@@ -207,14 +210,14 @@ def ingest_shards(
     store = adapter_for(vector_store)
     if store.docstore is not None:
         raise ValueError(
-            f"{store.name} keeps no text, so its propositions would lead nowhere: take another"
+            f"{store.name} keeps no text, so its propositions would lead nowhere: use another store"
         )
     return _ingest(_Shards(parser, NodeIndex(store)), stages, documents, shard_size)
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Some documents, their nodes, what is wrong with those that failed, and what that used."""
+    """Documents with their nodes, the errors of those that failed, and the LLM's usage for them."""
 
     documents: list[Document]
     nodes: Sequence[BaseNode]
@@ -238,7 +241,7 @@ def _ingest(
                 shard = []
                 yield result
     except BaseException as error:
-        if shard:  # what the workers have finished is kept, also at Ctrl-C
+        if shard:  # finished batches are written, also at Ctrl-C
             result = shards.write(shard)
             if isinstance(error, Exception):
                 yield result
@@ -251,7 +254,7 @@ def _ingest(
 
 
 class _Shards:
-    """Writes to a store what is not in it as it is."""
+    """Writes new and changed documents to a store, shard by shard."""
 
     def __init__(self, parser: BasePropositionNodeParser, nodes: NodeIndex) -> None:
         self._nodes = nodes
@@ -263,12 +266,17 @@ class _Shards:
         self.unchanged = 0
 
     def due(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Leave out, and count, the documents that the store has as they are."""
+        """Yield new and changed documents; count those that the store has unchanged.
+
+        Raises:
+            ValueError: LlamaIndex made up a document's id.
+        """
         for document in documents:
             if is_random_id(document.id_):
                 raise ValueError(
-                    f"document {document.id_!r} ({title_of(document) or 'no title'}) has an id that core "
-                    "made up: give each document one of its own, Document(id_=...), by which it is recognised"
+                    f"document {document.id_!r} ({title_of(document) or 'no title'}) has a random id made by "
+                    "LlamaIndex: give each document a fixed one, Document(id_=...), so that a later run "
+                    "recognises it"
                 )
             if self._hashes.get(document.id_) == self._hash_of(document):
                 self.unchanged += 1
@@ -276,7 +284,7 @@ class _Shards:
                 yield document
 
     def write(self, shard: Sequence[_Batch]) -> ShardResult:
-        """Write a shard, in place of what there is of its documents."""
+        """Write a shard, in place of earlier versions of its documents."""
         ids: list[str] = []
         nodes: list[BaseNode] = []
         failed: dict[str, str] = {}
@@ -304,14 +312,14 @@ class _Shards:
 
 
 class _Workers:
-    """The actors that parse and those that embed."""
+    """The actors that parse, and those that embed."""
 
     def __init__(self, stages: Sequence[RayTransformComponent]) -> None:
         self._parsing, *self._embedding = map(_Actors, stages)
 
     def run(self, documents: Iterator[Document]) -> Iterator[_Batch]:
-        """Make nodes of documents, and return batches of them as they are finished."""
-        # the pool hands out turns, not actors, so that an actor has several and is started when it is due
+        """Parse and embed documents, and yield batches in the order in which they are finished."""
+        # the pool holds turns, not actors, so that an actor can have several, and starts with its first
         pool: Any = ActorPool(list(range(self._parsing.size * _BATCHES_PER_WORKER)))
         for batch in iter_batch(documents, self._parsing.batch_size):
             if not pool.has_free():
@@ -334,7 +342,7 @@ class _Workers:
 
 
 class _Actors:
-    """The actors of a stage; each is started when there is a first batch for it."""
+    """The actors of a stage; each is started with its first batch."""
 
     def __init__(self, stage: RayTransformComponent) -> None:
         self._options = {**_RESTARTS, **stage.map_batches_kwargs}
@@ -345,7 +353,7 @@ class _Actors:
         self.turns = count()
 
     def of_turn(self, turn: int) -> Any:
-        """The actor whose turn it is."""
+        """Return the actor whose turn it is."""
         number = turn % self.size
         if number not in self.started:
             worker: Any = ray.remote(_Worker).options(**self._options)
@@ -358,7 +366,7 @@ class _Worker:
         self._stage = MadeInWorker(make=make)
 
     def parse(self, documents: list[Document]) -> _Batch:
-        """Make nodes of documents."""
+        """Parse documents into a batch."""
         parser = cast(BasePropositionNodeParser, self._stage.made)
         earlier = parser.propositionizer.usage
         nodes: list[BaseNode] = []
@@ -370,15 +378,15 @@ class _Worker:
         return _Batch(documents, nodes, failed, parser.propositionizer.usage - earlier)
 
     def embed(self, batch: _Batch) -> _Batch:
-        """Embed nodes."""
+        """Embed the nodes of a batch."""
         return replace(batch, nodes=self._stage(batch.nodes))
 
 
 class MadeInWorker(TransformComponent):
-    """A transformation that is made where it runs: what is missing there is an error of its first batch.
+    """A transformation that is made in the worker; anything missing there is an error of its first batch.
 
     Args:
-        make: A function without arguments that makes it, as Ray's cloudpickle writes it.
+        make: A function without arguments that makes it, pickled by Ray's cloudpickle.
     """
 
     make: bytes
@@ -388,18 +396,22 @@ class MadeInWorker(TransformComponent):
 
     @cached_property
     def made(self) -> TransformComponent:
-        """The transformation."""
+        """The transformation, made at first use."""
         return cast(TransformComponent, cloudpickle.loads(self.make)())
 
 
 def _maker(embed_model: BaseEmbedding | MakeEmbedding, batch_size: int) -> MakeEmbedding:
-    """A function that makes the embedding model, and may travel."""
+    """Return a function that makes the embedding model and can be sent to the workers.
+
+    Raises:
+        ValueError: The embedding model holds a key.
+    """
     if isinstance(embed_model, BaseEmbedding):
         name = type(embed_model).__name__
         if holds_key(embed_model):
             raise ValueError(
-                f"embed_model, a {name}, holds a key, and keys do not travel: pass a function that makes it "
-                f"in the workers, as embed_model=lambda: {name}(...), with the key from their environment"
+                f"embed_model, a {name}, holds a key, and keys are not sent to workers: pass a function that "
+                f"makes it there, as embed_model=lambda: {name}(...), with the key from their environment"
             )
 
     def make() -> BaseEmbedding:
@@ -411,7 +423,7 @@ def _maker(embed_model: BaseEmbedding | MakeEmbedding, batch_size: int) -> MakeE
 
 
 def _sharing(propositionizer: Propositionizer, workers: int) -> Propositionizer:
-    """The propositionizer, and those inside it, with limits that so many workers share."""
+    """Return a copy of a propositionizer, and of those inside it, with limits that the workers share."""
     update: dict[str, Any] = {}
     for name in type(propositionizer).model_fields:
         value = getattr(propositionizer, name)
@@ -423,7 +435,7 @@ def _sharing(propositionizer: Propositionizer, workers: int) -> Propositionizer:
 
 
 def _require_positive(**numbers: int) -> None:
-    """Raise a ValueError for a number that is not positive; it is named."""
+    """Raise a ValueError that names the first number that is not positive."""
     for name, number in numbers.items():
         if number < 1:
             raise ValueError(f"{name} must be at least 1, not {number}")

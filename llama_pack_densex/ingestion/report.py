@@ -1,4 +1,4 @@
-"""What became of each document of an ingestion: `ingestion_report.json`, and a summary for people."""
+"""Report of an ingestion: each document's outcome in `ingestion_report.json`, and a summary for people."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _SUMMARY = '"summary": '  # at the end of the report
 _LONGEST_SUMMARY = 2**16  # bytes
 
 KEPT_DOCUMENTS = 20
-"""Failed documents that are kept in memory for the summary on the screen."""
+"""Failed documents that are held in memory for the summary on the screen."""
 
 _MESSAGE_CHARACTERS = 500
-_RATE_AFTER = 5.0  # seconds before which no rate is shown: the first replies come in a burst
+_RATE_AFTER = 5.0  # seconds before a rate is shown, since the first replies arrive in a burst
 _REASONS = 10
 _SHOWN_FAILURES = 5
 _SHOWN_REASONS = 3
@@ -60,13 +60,13 @@ DocumentState = Literal["done", "changed", "unchanged", "failed", "deleted", "bl
 
 @dataclass(frozen=True)
 class PassageFallback:
-    """A passage for which there are no propositions, so that its sentences stand in for them.
+    """A passage whose sentences stand in for propositions that could not be obtained.
 
     Args:
-        passage: Its number in the document, from 1.
+        passage: The passage's number in the document, from 1.
         start: Where it begins in the document's text; None if that is not known.
         end: Where it ends.
-        reason: Why there are none. It never holds the passage's text.
+        reason: Why there are no propositions; never contains the passage's text.
     """
 
     passage: int
@@ -77,18 +77,18 @@ class PassageFallback:
 
 @dataclass(frozen=True)
 class DocumentOutcome:
-    """What became of a document.
+    """The outcome of one document of an ingestion.
 
     Args:
-        document_id: The document.
-        state: "done" (new), "changed" (replaced an earlier version), "unchanged" (left as it is), "failed"
-            (its earlier version, if there is one, stays), "deleted" or "blank" (it has no text).
-        passages: Passages made of it in this run; none if it was left alone.
+        document_id: The document's id.
+        state: "done" (new), "changed" (replaced an earlier version), "unchanged" (already in the index),
+            "failed" (its earlier version, if there is one, stays), "deleted" or "blank" (it has no text).
+        passages: Passages made of it in this run; 0 if it was skipped.
         propositions: Propositions made of it in this run.
-        statuses: Those passages by status: "ok", "repaired" and "fallback".
-        fallbacks: The passages that fell back, in order.
+        statuses: The number of those passages by status: "ok", "repaired" and "fallback".
+        fallbacks: The passages with status "fallback", in order.
         error: For a failed document, what failed and what to do; else "".
-        findings: What checks found wrong with those propositions, by kind.
+        findings: The number of findings of checks about those propositions, by kind.
     """
 
     document_id: str
@@ -102,7 +102,12 @@ class DocumentOutcome:
 
     @classmethod
     def of(cls, parsed: ParsedDocument, replaced: bool) -> DocumentOutcome:
-        """What became of a document that is now in the index, in place of an earlier version or not."""
+        """Make the outcome of a document that is now in the index.
+
+        Args:
+            parsed: The document.
+            replaced: Whether it replaced an earlier version.
+        """
         nodes = [node for node in parsed.nodes if isinstance(node, TextNode)]
         units = Counter(node.metadata[GRANULARITY_KEY] for node in nodes)
         passages = [node for node in nodes if node.metadata[GRANULARITY_KEY] == "passage"]
@@ -123,23 +128,23 @@ class DocumentOutcome:
 
 @dataclass(frozen=True)
 class IngestionSummary:
-    """What an ingestion came to in all.
+    """The totals of an ingestion.
 
     Args:
         state: "finished", or "stopped" before everything was done.
         why_stopped: Why it stopped; "" if it did not.
         started: When it began, in ISO 8601, UTC.
-        finished: When it ended.
+        finished: When it ended, likewise.
         seconds: How long it took.
-        documents: Documents by state.
+        documents: The number of documents by state.
         passages: Passages that were made.
         propositions: Propositions that were made.
-        statuses: Those passages by status: "ok", "repaired" and "fallback".
-        fallback_reasons: The most frequent reasons of fallbacks, with their numbers.
-        requests: What the requests came to.
-        findings: What checks found wrong with the propositions, by kind.
-        report: Where the report with every document was written; "" if there is none. The report itself lacks
-            this.
+        statuses: The number of those passages by status: "ok", "repaired" and "fallback".
+        fallback_reasons: The most frequent reasons of fallbacks, with their counts.
+        requests: The requests, their usage and cost.
+        findings: The number of findings of checks about the propositions, by kind.
+        report: The path of the report with every document; "" if there is none. The report itself lacks this
+            field.
     """
 
     state: Literal["finished", "stopped"]
@@ -165,25 +170,25 @@ class IngestionSummary:
 
 @dataclass(eq=False)
 class Watch:
-    """Watches one ingestion, from `with` to the end of it: shows its progress, logs, and writes its report.
+    """Watches one ingestion, as a context manager around it: shows progress, logs, and writes the report.
 
     A thread of its own draws the progress, so that neither a slow terminal nor a server that does not answer
-    holds anything up. Documents go into `<name>.part` beside the report, one a line, so that memory does not
-    grow with the corpus. In the end that file replaces an earlier report in one step; if the process is
-    killed before, the earlier one is still there.
+    delays the ingestion. Outcomes of documents are written to `<name>.part` beside the report, one per line,
+    so that memory does not grow with the corpus. In the end that file replaces an earlier report in one step;
+    if the process is killed first, the earlier report remains.
 
     Args:
-        propositionizer: What makes the propositions; its requests are counted from now on.
-        report: The report's file, of which this is the only writer; None for none.
+        propositionizer: Makes the propositions; its requests are counted from now on.
+        report: The path of the report, of which this is the only writer; None for no report.
         display: Shows the progress.
-        documents: How many documents there are; None if that is not known.
+        documents: The number of documents; None if it is not known.
         clock: A monotonic clock in seconds.
-        is_proven: Whether it made what is in the index: then a refusal or a content filter is due to the
-            text.
+        is_proven: Whether the propositionizer made what is in the index, so that a refusal or a content
+            filter can be blamed on the text.
 
     Attributes:
-        summary: What it came to; None until the end, and if something stopped it and the report cannot be
-            written.
+        summary: The totals; None until the end, and None if the ingestion was stopped by an error and the
+            report could not be written.
         outcomes_failed: The first documents that failed, at most `KEPT_DOCUMENTS`.
 
     Raises:
@@ -206,13 +211,14 @@ class Watch:
         self._started = _now()
         self._began = self.clock()
         self._rate_from = _Mark(self._began)
-        self._ready = Counter[str]()  # units and fallbacks, also of documents that are not done
+        # passages, propositions and fallbacks, including those of documents that are not yet done
+        self._ready = Counter[str]()
         self._states = Counter[str]()
         self._units = Counter[str]()
         self._statuses = Counter[str]()
         self._reasons = Counter[str]()
         self._findings = Counter[str]()
-        # the last that may not be due to its text
+        # the last fallback that may have another cause than the passage's text
         self._doubtful_fallback: PropositionSet | None = None
         self._has_propositions = False
         self._first_error: Exception | None = None
@@ -233,9 +239,9 @@ class Watch:
     ) -> None:
         self._over.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=5)  # not for ever: a blocked output takes nothing
+            self._thread.join(timeout=5)  # a blocked output could hang for ever
         self._write(is_last=True)
-        with suppress(OSError):  # its terminal is closed, as when a connection is lost
+        with suppress(OSError):  # the terminal is closed, as when a connection is lost
             self.display.around.__exit__(None, None, None)
         summary = IngestionSummary(
             state="finished" if error is None else "stopped",
@@ -259,12 +265,12 @@ class Watch:
         except OSError as failure:
             if error is None:
                 raise
-            # and the error goes on
+            # the ingestion's own error is raised
             logger.error("The ingestion report could not be written: %s", failure)
         report_fallbacks(self._reasons, summary.passages)
 
     def passage(self, propositions: PropositionSet) -> None:
-        """Take note of a passage whose propositions are ready."""
+        """Record a passage whose propositions are ready."""
         is_fallback = propositions.status == "fallback"
         self._ready.update(
             passages=1, propositions=len(propositions.texts), fallbacks=int(is_fallback)
@@ -279,43 +285,44 @@ class Watch:
 
     @property
     def unanswered(self) -> str:
-        """Why fallbacks do not count as done: no request was answered, or no answer was of use; else ""."""
+        """Why fallbacks do not count as done: no request was answered, or no reply was usable; else ""."""
         requests = self._figures()
         last = self._doubtful_fallback
         if last is None or not (requests.usage.requests or requests.failed):
-            return ""  # nothing was asked
+            return ""  # no request was sent
         is_silent = last.is_passing and not requests.usage.requests
         if self._has_propositions and not is_silent:
             return ""
         problem = (
             "The provider never answered"
             if is_silent
-            else "None of the passages came to propositions"
+            else "None of the passages yielded propositions"
         )
         return (
-            f"{problem}; the last passage: {last.reason}. See whether the provider is up, and its address, "
-            "the model and the settings are right, and run again: no sentences stand in; all is asked anew."
+            f"{problem}; the last passage: {last.reason}. Check that the provider is up, and that its "
+            "address, the model and the settings are right, and run again: no sentences were indexed in "
+            "place of propositions, and the next run asks for all of them again."
         )
 
     def done(self, parsed: ParsedDocument, replaced: bool) -> None:
-        """Take note of a document that is in the index."""
+        """Record a document that is now in the index."""
         self._add(DocumentOutcome.of(parsed, replaced))
         if not parsed.nodes:
             logger.warning(
-                "Document %s has no text, and so nothing to index.", named(parsed.document)
+                "Document %s has no text, so there is nothing to index.", named(parsed.document)
             )
 
     def unchanged(self, document: BaseNode) -> None:
-        """Take note of a document that was in the index as it is."""
+        """Record a document that the index already has unchanged."""
         self._add(DocumentOutcome(document.id_, "unchanged"))
         self._restart_rate()
 
     def deleted(self, document_id: str) -> None:
-        """Take note of a document that is no longer in the index."""
+        """Record a document that is no longer in the index."""
         self._add(DocumentOutcome(document_id, "deleted"))
 
     def failed(self, document: BaseNode, error: Exception) -> None:
-        """Take note of a document that could not be indexed; an earlier version stays in the index."""
+        """Record a document that could not be indexed; an earlier version stays in the index."""
         self._first_error = self._first_error or error
         outcome = DocumentOutcome(
             document.id_, "failed", error=describe(error, document.get_content())
@@ -325,7 +332,7 @@ class Watch:
         logger.error("Document %s was not indexed: %s", named(document), outcome.error)
 
     def raise_if_all_failed(self) -> None:
-        """Raise the first document's error if no document was indexed: then it is the caller's concern."""
+        """Raise the first error of a document if no document could be indexed."""
         if self._first_error is not None and not any(
             map(self._states.get, ("done", "changed", "unchanged"))
         ):
@@ -341,10 +348,11 @@ class Watch:
         self._reasons.update(fallback.reason for fallback in outcome.fallbacks)
 
     def figures(self, is_last: bool = False) -> list[str]:
-        """How far the ingestion is, in figures for people, without those that are unknown or zero.
+        """Return the figures of a progress line, for people, without those that are unknown or zero.
 
         Args:
-            is_last: Whether it is over: then they are its average rate and its duration.
+            is_last: Whether the ingestion is over: then the rate is the average, and the duration replaces
+                the time left.
         """
         now = self.clock()
         mark = _Mark(self._began) if is_last else self._rate_from
@@ -366,12 +374,12 @@ class Watch:
         return self._states.total() - self._states["deleted"]
 
     def _restart_rate(self) -> None:
-        """A resumed ingestion begins with what is cached, all at once: that says nothing about the rate."""
+        """Restart the rate while all passages come from the cache, as at the start of a resumed ingestion."""
         if self._ready["passages"] <= self._figures().cache_hits:
             self._rate_from = _Mark(self.clock(), self._done, self._ready["passages"])
 
     def _results(self) -> Iterator[str]:
-        """What was made, and what it took."""
+        """Yield the figures of what was made, and of the requests for it."""
         if self._total > self._done:
             yield f"{self._done:,}/{many(self._total, 'document')}"
         elif self._done:
@@ -395,7 +403,7 @@ class Watch:
     def _write(self, is_last: bool = False) -> bool:
         try:
             self.display.write(", ".join(self.figures(is_last)))
-        except (OSError, ValueError) as error:  # the output is closed: the ingestion goes on
+        except (OSError, ValueError) as error:  # the output is closed, and the ingestion continues
             logger.warning("Progress is no longer shown (%s).", error)
             return False
         return True
@@ -406,7 +414,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class _Mark:
-    """How far an ingestion was at some time."""
+    """The progress of an ingestion at a time."""
 
     time: float
     documents: int = 0
@@ -414,14 +422,14 @@ class _Mark:
 
 
 class _ReportFile:
-    """The report in the making, readable by its owner only."""
+    """The report while it is being written, readable by its owner only."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._part = path.with_name(path.name + PART_SUFFIX)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._part.unlink(missing_ok=True)  # of an ingestion that was killed
-        # half a character (a lone surrogate) in a document's id becomes its escape, which JSON reads back
+        self._part.unlink(missing_ok=True)  # left by an ingestion that was killed
+        # a lone surrogate in a document's id is written as its escape, which JSON reads back
         self._file = open(  # noqa: SIM115
             self._part, "x", encoding="utf-8", errors="backslashreplace", opener=open_private
         )
@@ -444,14 +452,14 @@ class _ReportFile:
 
 
 def left_out(report: Path) -> str:
-    """What the last ingestion left out of an index, for people; empty where that is nothing, or not known.
+    """Return why the last ingestion left documents out of an index, for people; empty if none, or unknown.
 
     Args:
-        report: Where it wrote its report.
+        report: The path of its report.
     """
     if report.with_name(report.name + PART_SUFFIX).exists():
-        return "documents are being indexed, or the process that did was killed"
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # not ours
+        return "documents are being indexed, or the process that indexed them was killed"
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # not a report of ours
         summary = _read_summary(report)
         if summary["state"] == "stopped":
             return f"the last ingestion stopped before its end: {summary['why_stopped']}"
@@ -463,7 +471,7 @@ def left_out(report: Path) -> str:
 
 
 def _read_summary(report: Path) -> dict[str, Any]:
-    """The summary at the end of a report, whose documents may be very many."""
+    """Read the summary at the end of a report, without its documents, which may be very many."""
     with report.open("rb") as file:
         file.seek(max(0, report.stat().st_size - _LONGEST_SUMMARY))
         end = file.read().decode("utf-8", "replace")
@@ -475,14 +483,14 @@ def _now() -> str:
 
 
 def describe(error: BaseException, text: str = "") -> str:
-    """Say what an exception is, on one line, without keys and without what it quotes of a text."""
+    """Describe an exception on one line, without keys and without quotations of a text."""
     message = message_of(error)[: 10 * _MESSAGE_CHARACTERS]
     message = _plain(without_quotes(message, text))[:_MESSAGE_CHARACTERS]
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _plain(text: str) -> str:
-    """A message on one line, without keys: those that look like one, and those of the environment."""
+    """Put a message on one line, without anything that looks like a key, or is one of the environment's."""
     return scrub(" ".join(text.split()), secrets_in_environment())
 
 
@@ -492,7 +500,7 @@ def _count_findings(nodes: Sequence[TextNode]) -> dict[str, int]:
 
 
 def is_fallback(node: BaseNode) -> bool:
-    """Whether it is a passage whose sentences stand in for propositions."""
+    """Return whether a node is a passage whose sentences stand in for propositions."""
     is_passage = node.metadata.get(GRANULARITY_KEY) == "passage"
     return is_passage and node.metadata.get(STATUS_KEY) == "fallback"
 
@@ -507,10 +515,10 @@ def _fallbacks(passages: Sequence[TextNode]) -> Iterator[PassageFallback]:
 def summary_rows(
     summary: IngestionSummary, failed: Sequence[DocumentOutcome] = ()
 ) -> Iterator[Row]:
-    """Sum up an ingestion in rows: a label, or "" under the same label, and a text.
+    """Yield the rows of an ingestion's summary: a label ("" if the same as above) and a text.
 
     Args:
-        summary: What it came to.
+        summary: The totals.
         failed: Failed documents, the first of which are named.
     """
     if summary.state == "stopped":

@@ -1,1 +1,1 @@
-"""From documents to linked nodes: sections, passages, and the propositions and sentences under them."""
+"""Node parsers: documents to linked nodes, which are sections, passages, propositions and sentences."""

@@ -1,4 +1,4 @@
-"""Ids of nodes and hashes of documents, which stay the same as long as what they stand for does."""
+"""Stable ids of nodes and hashes of documents: the same content always gets the same ones."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from llama_pack_densex.node_parsers.metadata import lasting
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex")
 PIECE = "piece: "
-"""Before the hash and the id of a node that another parser made: of one document there are several."""
+"""The prefix of the hash of a node that another parser made; the node's id follows the hash, since one
+document has several such nodes."""
 
 
 def content_hash(*parts: Any) -> str:
-    """Hash JSON-like values; anything that is no JSON value counts as its string."""
+    """Hash JSON-like values; any other value is hashed as its string."""
     data = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_made_by(document_hash: str, fingerprint: str) -> bool:
-    """Whether a document with this hash has its propositions from the propositionizer with this
-    fingerprint."""
+    """Return whether the hash belongs to a document parsed with the propositionizer of this fingerprint."""
     own_hash, _, _ = document_hash.rpartition(PIECE)[2].partition(" ")
     return own_hash.endswith(marked("", fingerprint))
 
 
 def marked(document_hash: str, fingerprint: str) -> str:
-    """A document's hash that tells what its propositions are from."""
+    """Return a document's hash whose end identifies the propositionizer by its fingerprint."""
     return document_hash[:48] + content_hash(fingerprint)[:16]
 
 
 class NodeIds:
-    """Gives out the ids of one parser call: the same input gets the same ids, and no id twice.
+    """Assigns the node ids of one parser call: the same input gets the same ids, and no id is assigned twice.
 
-    An id is a UUIDv5 of the document's key, the granularity, the text, how many-eth occurrence of that text
-    in the document it is, and the propositionizer's fingerprint. The key is the document's id, or, where core
-    made that id up (a random UUID), a hash of the document's text and metadata and how many-eth document with
-    these it is.
+    An id is a UUIDv5 of the document's key, the granularity, the text, the number of earlier occurrences of
+    that text in the document, and the propositionizer's fingerprint. The key is the document's id. If
+    LlamaIndex made that up (a random UUID), the key is a hash of the document's text and metadata, with the
+    number of earlier documents that have the same.
     """
 
     def __init__(self, fingerprint: str) -> None:
@@ -51,7 +51,7 @@ class NodeIds:
         self._nodes: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
 
     def document_key(self, document: BaseNode) -> str:
-        """The key of a document, or of a node that another parser made of one; call it once for each."""
+        """Return the key of a document, or of another parser's node; call it once for each."""
         key = document.id_ if document.source_node is None else document.source_node.node_id
         if document.source_node is None and not is_random_id(key):
             return key
@@ -64,7 +64,7 @@ class NodeIds:
         return f"{key}#{self._documents[key] - 1}"
 
     def of_document(self, document_key: str) -> Callable[[str, str], str]:
-        """What gives out the id of the document's next node, by its granularity and text."""
+        """Return a function that assigns the id of the document's next node, by its granularity and text."""
         seen = self._nodes[document_key]
 
         def node_id(granularity: str, text: str) -> str:
@@ -75,12 +75,12 @@ class NodeIds:
         return node_id
 
     def forget(self) -> None:
-        """Count the texts of a document that comes next anew; which documents there were is kept."""
+        """Forget the texts counted so far, before the next document; earlier documents are remembered."""
         self._nodes.clear()
 
 
 def is_random_id(document_id: str) -> bool:
-    """Whether core made an id up."""
+    """Return whether an id is a random UUID, as LlamaIndex makes them up."""
     try:
         return uuid.UUID(document_id).version == 4
     except ValueError:
@@ -88,7 +88,7 @@ def is_random_id(document_id: str) -> bool:
 
 
 def named(document: BaseNode) -> str:
-    """A document by its id, for a message; of a random id, which tells nobody anything, with its file."""
+    """Return a document's id for a message; a random id is meaningless, so the file is added to it."""
     file = document.metadata.get("file_path")
-    is_unknown = file and is_random_id(document.id_)
-    return f"{document.id_!r} ({file!r})" if is_unknown else repr(document.id_)
+    needs_file = file and is_random_id(document.id_)
+    return f"{document.id_!r} ({file!r})" if needs_file else repr(document.id_)

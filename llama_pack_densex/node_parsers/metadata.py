@@ -1,4 +1,4 @@
-"""Metadata keys that the node parsers and retrievers write, and which keys no model gets to see."""
+"""Metadata keys that the node parsers and retrievers write, and the metadata that models see."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from llama_pack_densex.text.outline import searched_context
 from llama_pack_densex.text.values import plain_values
 
 Granularity = Literal["question", "sentence", "proposition", "passage", "section"]
-"""From the fine to the coarse."""
+"""The kinds of nodes, from fine to coarse."""
 
 GRANULARITY_KEY = "densex_granularity"
-"""What a node is: "proposition", "sentence", "question", "passage" or "section"."""
+"""A node's granularity: "proposition", "sentence", "question", "passage" or "section"."""
 CONTEXT_KEY = "densex_context"
-"""What has to be read before a passage, as Markdown that ends where it begins: the line that leads its list
-in, the header of its table, the question that it answers (see `text.outline.Outline.context_of`). Also of
-units that stand in the passage word for word; those that an LLM wrote need nothing and do not have it."""
+"""The text needed to understand a passage, as Markdown that ends where the passage begins: the line that
+introduces its list, the header of its table, the question that it answers (see
+`text.outline.Outline.context_of`). Also on units that occur verbatim in the passage; those that an LLM wrote
+are self-contained and do not have it."""
 STATUS_KEY = "densex_status"
-"""How a passage's propositions came about: "ok", "repaired" or "fallback"; on the passage and on its
-propositions."""
+"""The status of a passage's propositions: "ok", "repaired" or "fallback" (see `PropositionSet`); on the
+passage and on its propositions."""
 REASON_KEY = "densex_reason"
 """Why the status is not "ok"."""
 TITLE_KEY = "densex_title"
@@ -31,23 +32,24 @@ TITLE_KEY = "densex_title"
 SECTION_KEY = "densex_section"
 """The headings above a passage, outermost first, joined by ", "."""
 UNVERIFIED_KEY = "densex_unverified"
-"""Of propositions that no sentence of their passage says: True; their span is the passage's."""
+"""True on propositions that no sentence of their passage states; their span is the passage's."""
 DOCUMENT_HASH_KEY = "densex_document_hash"
-"""Of base nodes: a hash of what decides their document's nodes; it tells changed documents from unchanged
-ones."""
+"""On base nodes: a hash of everything that their document's nodes depend on, which shows whether a document
+has changed."""
 DOCUMENT_ID_KEY = "densex_document_id"
-"""The id of a node's document; core's ingestion cache tells nodes apart by text and metadata alone."""
+"""The id of a node's document. It is in the metadata since LlamaIndex's ingestion cache tells nodes apart by
+text and metadata alone."""
 ANSWERS_KEY = "densex_answers"
-"""Of questions: id, text, start, end and whether it is unverified, of each proposition that answers them, the
-likeliest first; as JSON, since many stores take no lists."""
+"""On questions: for each proposition that answers the question, the likeliest first, its id, text, start, end
+and whether it is unverified; as JSON, since many stores take no lists."""
 FINDINGS_KEY = "densex_findings"
-"""What checks found wrong with a proposition, a line each, as "kind: reason"; on the passage what is about
-all."""
+"""The findings of checks about a proposition, one per line, as "kind: reason"; on the passage those that name
+no single proposition."""
 MATCHED_KEY = "densex_matched"
-"""Of retrieved nodes: the units that found them, best first (see `MatchedUnit`)."""
+"""On retrieved nodes: the units that found them, best first (see `MatchedUnit`)."""
 
 FOOTNOTE_KEY = "footnote"
-"""Of nodes that an LLM reads to answer: the footnote that stands for them, as "[^1]"."""
+"""On nodes that an LLM reads to answer: the footnote that refers to them, as "[^1]"."""
 
 BOOKKEEPING_KEYS = (
     GRANULARITY_KEY, STATUS_KEY, REASON_KEY, TITLE_KEY, SECTION_KEY, CONTEXT_KEY, DOCUMENT_ID_KEY,
@@ -58,30 +60,31 @@ VOLATILE_FILE_KEYS = ("creation_date", "last_modified_date", "last_accessed_date
 """A file's dates, as `SimpleDirectoryReader` writes them: a `touch` changes them and nothing else."""
 
 EMBED_METADATA: tuple[str, ...] = ()
-"""The metadata that the embedding model sees by default: none, since it drowns what a short fact says."""
+"""The metadata that the embedding model sees by default: none, since it drowns out a short fact."""
 LLM_METADATA = ("title", "section", "context", "file_name", "page_label")
-"""The metadata that the LLM sees by default: where a text is from, named as by LlamaIndex's readers."""
+"""The metadata that the LLM sees by default: the origin of a text, with the keys of LlamaIndex's readers."""
 
-# SimpleDirectoryReader excludes these of each file, whoever reads it: that is no wish of the user's.
+# SimpleDirectoryReader excludes these keys for every file, so a list of all of them is not the user's choice.
 _READER_EXCLUDES = frozenset({"file_name", "file_type", "file_size", *VOLATILE_FILE_KEYS})
 
 
 def findings_of(node: BaseNode) -> list[str]:
-    """What checks found wrong with a proposition, or with all of a passage, each as "kind: reason"."""
+    """Return the findings of checks about a proposition or a passage, each as "kind: reason"."""
     return str(node.metadata.get(FINDINGS_KEY, "")).splitlines()
 
 
 def context_of(node: BaseNode) -> str:
-    """What has to be read before a node's text; empty where there is nothing."""
+    """Return the context that is needed to understand a node's text; empty if there is none."""
     return str(node.metadata.get(CONTEXT_KEY, ""))
 
 
 def embedded_text(node: BaseNode) -> str:
-    """What is embedded of a node: what it says in words, and where it stands word for word, what it is below.
+    """Return the text that is embedded for a node: its own, and for passages and verbatim units what they are
+    below.
 
-    That is the document's title and the headings above it, where there are headings, and its context. Of
-    handbooks it puts the right passage first more often; propositions that an LLM wrote name what they are
-    about, and lose by it. Where metadata are embedded because the user chose so, nothing is added to these.
+    That is the document's title and the headings above the node, if there are headings, and its context. In
+    handbooks this ranks the right passage first more often. It is not added to propositions that an LLM
+    wrote, which name their subject and get worse by it, nor to nodes whose metadata the user chose to embed.
     """
     text = node.get_content(metadata_mode=MetadataMode.EMBED)
     if CONTEXT_KEY not in node.metadata or text != node.get_content():
@@ -94,16 +97,16 @@ def embedded_text(node: BaseNode) -> str:
 
 
 def appearance(node: BaseNode) -> dict[str, Any]:
-    """How a node shows its metadata and text to models."""
+    """Return the templates by which a node shows its metadata and text to models."""
     names = ("metadata_template", "metadata_separator", "text_template")
     return {name: getattr(node, name) for name in names if hasattr(node, name)}
 
 
 def lasting(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a document's metadata that is its user's, as it is kept: not a file's dates, not ours.
+    """Return the user's part of a document's metadata as it is stored: without a file's dates and our keys.
 
     Raises:
-        ValueError: A value cannot be kept; the message names its key.
+        ValueError: A value cannot be stored; the message names its key.
     """
     return plain_values(
         {k: v for k, v in metadata.items() if k not in (*VOLATILE_FILE_KEYS, *BOOKKEEPING_KEYS)},
@@ -111,8 +114,9 @@ def lasting(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def embedded_metadata(document: BaseNode, names: Iterable[str]) -> list[str]:
-    """Those of the metadata keys that the embedding model may see: neither excluded by the document nor
-    ours."""
+    """Return those of the names that the embedding model may see, sorted: keys that the document does not
+    exclude, and that are not ours.
+    """
     return sorted(
         {*names}.difference(_users_choice(document.excluded_embed_metadata_keys), BOOKKEEPING_KEYS)
     )
@@ -121,15 +125,15 @@ def embedded_metadata(document: BaseNode, names: Iterable[str]) -> list[str]:
 def exclusions(
     document: BaseNode, metadata: Mapping[str, Any], embed: Sequence[str], llm: Sequence[str]
 ) -> dict[str, list[str]]:
-    """The fields of a node that let models see of its metadata what is named and nothing else.
+    """Return the fields of a node that exclude all metadata from models, except the named keys.
 
-    Keys that are added to the node later, as by LlamaIndex's metadata extractors, are seen.
+    Keys that are added to the node later, as by LlamaIndex's metadata extractors, are not excluded.
 
     Args:
-        document: The node's document; what its user excluded stays excluded.
+        document: The node's document; keys that its user excluded stay excluded.
         metadata: The node's metadata.
-        embed: What the embedding model may see.
-        llm: What the LLM may see. A title that is but the name of the file is not said beside that name.
+        embed: The keys that the embedding model may see.
+        llm: The keys that the LLM may see. A title that equals the file's name is left out beside it.
     """
     keys = dict.fromkeys([*metadata, "title", "section", "context"])
     excluded = _users_choice(document.excluded_llm_metadata_keys)

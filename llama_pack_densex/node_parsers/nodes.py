@@ -1,4 +1,4 @@
-"""From documents to linked nodes: base nodes with sections, contexts and parents; their units; stable ids."""
+"""The linked nodes of a document: base nodes with their sections, contexts and parents, and their units."""
 
 from __future__ import annotations
 
@@ -59,26 +59,27 @@ _SIGNATURES = {
     "%PDF-": "a PDF file",
     "PK\x03\x04": "a Word, Excel, PowerPoint, EPUB or ZIP file",
 }
-_LOOKED_AT = 4_096  # characters
-# in these: a text may have some; \t to \r and escapes, as logs have them, do not count
+_LOOKED_AT = 4_096  # characters at the beginning of a text
+# control characters among these that a text may have; white space (\t to \r) and the escapes of logs do not
+# count
 _MOST_CONTROLS = 20
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 class NodeSettings(NodeParser):
-    """What decides the nodes of documents, but for their propositions."""
+    """The settings that the nodes of documents depend on, except for their propositions."""
 
     granularity: tuple[UnitGranularity, ...] = Field(
         default=("proposition",),
-        description="The units of each passage.",
+        description="The kinds of units made of each passage.",
     )
     embed_metadata: tuple[str, ...] = Field(
         default=EMBED_METADATA,
-        description="Metadata keys embedded with a text.",
+        description="Metadata keys that are embedded with a text.",
     )
     llm_metadata: tuple[str, ...] = Field(
         default=LLM_METADATA,
-        description="Metadata keys that the LLM reads.",
+        description="Metadata keys that the LLM reads with a text.",
     )
 
     @field_validator("granularity", "embed_metadata", "llm_metadata", mode="before")
@@ -88,7 +89,7 @@ class NodeSettings(NodeParser):
 
     @abstractmethod
     def base_parsers(self) -> list[NodeParser]:
-        """The base parsers, the coarsest first; the last one makes the passages."""
+        """Return the base parsers, the coarsest first; the last one makes the passages."""
 
 
 class DocumentNodes:
@@ -96,13 +97,13 @@ class DocumentNodes:
 
     Args:
         document: The document, or a node that another parser made of one.
-        settings: What decides its nodes.
-        ids: The ids of this parser call.
-        document_hash: Kept on every base node, so that an index can tell a changed document from an unchanged
-            one.
+        settings: The settings that its nodes depend on.
+        ids: Assigns the ids of this parser call.
+        document_hash: Returns a document's hash, which is written on every base node, so that an index can
+            tell whether the document has changed.
 
     Attributes:
-        passages: What can be turned into propositions.
+        passages: The document's passages, as a propositionizer takes them.
 
     Raises:
         ValueError: The document cannot be split, encoded or hashed.
@@ -145,20 +146,20 @@ class DocumentNodes:
 
     @property
     def wanted(self) -> list[Passage]:
-        """Those of `passages` whose propositions are wanted: all or none."""
+        """The passages that need propositions: all, or none if the granularity lacks "proposition"."""
         return self.passages if "proposition" in self._settings.granularity else []
 
     def with_units(self, propositions: Sequence[PropositionSet]) -> list[BaseNode]:
-        """Make the unit nodes and link everything.
+        """Make the unit nodes, and link all nodes.
 
         Args:
-            propositions: A set for each of `wanted`.
+            propositions: One set for each passage in `wanted`.
 
         Returns:
             All nodes of the document: base nodes level by level, then the units passage by passage.
         """
         if any(passage_set.is_passing for passage_set in propositions):
-            for node in self._base_nodes:  # so that it counts as changed the next time
+            for node in self._base_nodes:  # so that the document counts as changed the next time
                 node.metadata[DOCUMENT_HASH_KEY] = f"{_INCOMPLETE}{self._hash}"
         units: list[BaseNode] = []
         for number, passage in enumerate(self._passage_nodes):
@@ -195,7 +196,7 @@ class DocumentNodes:
             section = self._outline.section_of(start, end)
             context = self._outline.context_of(start, end)
         section = str(metadata.get("section") or section)
-        if self._includes_metadata:  # under their plain names, for models and filters
+        if self._includes_metadata:  # also under plain names, for models and filters
             own = {"title": self._title, "section": section, "context": context.strip()}
             metadata = {name: value for name, value in own.items() if value} | metadata
         text = piece.node.get_content()
@@ -219,7 +220,7 @@ class DocumentNodes:
             text=text,
             start_char_idx=start,
             end_char_idx=end,
-            extra_info=metadata | bookkeeping,  # as core calls it when a node is made
+            extra_info=metadata | bookkeeping,  # LlamaIndex's alias of `metadata` in constructors
             relationships={NodeRelationship.SOURCE: self._source},
             **shown,
             **appearance(piece.node),
@@ -260,7 +261,7 @@ class DocumentNodes:
         return nodes
 
     def _sentences(self, passage: TextNode, propositions: set[str]) -> list[IndexNode]:
-        """Sentence units, but for those that are a proposition of their passage already."""
+        """Make sentence units, except for sentences that are also propositions of their passage."""
         stated = statements(passage.text, context_of(passage))
         nodes = [
             self._unit(passage, "sentence", statement.text, statement.span, is_verbatim=True)
@@ -276,7 +277,7 @@ class DocumentNodes:
         questions: Sequence[str],
         propositions: Sequence[TextNode],
     ) -> list[IndexNode]:
-        """Question units, each with what answers it."""
+        """Make question units, each with the propositions that answer it."""
         questions = unique(strip_surrogates(question) for question in questions if question.strip())
         nodes = [self._unit(passage, "question", question, None) for question in questions]
         answering = answers(questions, [node.text for node in propositions])
@@ -326,7 +327,10 @@ class DocumentNodes:
         )
 
     def _own_section(self, start: int, end: int) -> dict[str, Any]:
-        """The headings above a unit, of which its passage may have but the first in common with others."""
+        """Return the metadata for the headings above a unit, which may be more than those of its passage.
+
+        A passage has the headings that all of its text is below.
+        """
         if "section" in self._document.metadata:
             return {}
         section = self._outline.section_of(start, end)
@@ -348,9 +352,9 @@ class DocumentNodes:
             following.relationships[NodeRelationship.PREVIOUS] = self._link_to(node)
 
     def _link_to(self, node: TextNode) -> RelatedNodeInfo:
-        """A link to a node, the same for all that have it.
+        """Return the link to a node, one object for all nodes that have it.
 
-        Without the metadata that `as_related_node_info` copies into every link, and without the hash over it,
+        It lacks the metadata that `as_related_node_info` copies into every link, and the hash over them,
         which is not final while nodes are being linked.
         """
         link = self._links.get(node.node_id)
@@ -361,8 +365,9 @@ class DocumentNodes:
 
 
 def binary_kind(text: str) -> str:
-    """What kind of file a text is the bytes of, as LlamaIndex's `SimpleDirectoryReader` takes them for text
-    where it lacks a reader; empty for a text.
+    """Return the kind of binary file whose bytes were read as a text; empty for a real text.
+
+    LlamaIndex's `SimpleDirectoryReader` reads a file in this way if it lacks a reader for it.
 
     Args:
         text: The text of a document.
@@ -378,8 +383,8 @@ def _require_text(document: BaseNode) -> None:
     kind = binary_kind(document.get_content())
     if kind:
         raise ValueError(
-            f"the text of document {named(document)} is the bytes of {kind}, and not what is written in it: "
-            "SimpleDirectoryReader reads PDF and Word files with `pip install llama-index-readers-file "
+            f"the text of document {named(document)} is the bytes of {kind}, not the text in it: "
+            "SimpleDirectoryReader reads PDF and Word files after `pip install llama-index-readers-file "
             "docx2txt`, `densex index` with the extra `files`"
         )
 
@@ -387,7 +392,7 @@ def _require_text(document: BaseNode) -> None:
 def _require_encodable(document: BaseNode) -> None:
     if not document.id_:
         raise ValueError(
-            "a document's id is empty, and no store finds its nodes by that: give it another one",
+            "a document's id is empty, so that no store can find its nodes by it: give the document an id",
         )
     texts = {"text": document.get_content(), "id": document.id_}
     for key, value in document.metadata.items():
@@ -399,13 +404,13 @@ def _require_encodable(document: BaseNode) -> None:
             raise ValueError(
                 f"Document {document.id_!r} has half a character (a lone surrogate) at position "
                 f"{error.start} "
-                f"of its {where}, which no store can keep; read its file with the right encoding or with "
+                f"of its {where}, which no store can save; read its file with the right encoding or with "
                 "errors='replace', or give the file a name in UTF-8"
             ) from error
 
 
 def passage_of(node: BaseNode) -> Passage:
-    """A passage's node as the propositionizer gets it."""
+    """Return a passage's node as the `Passage` that a propositionizer takes."""
     keys = (TITLE_KEY, SECTION_KEY, CONTEXT_KEY)
     return Passage(node.get_content(), *(str(node.metadata[key]) for key in keys))
 
@@ -422,8 +427,9 @@ def _note_findings(node: TextNode, findings: Sequence[str] | None) -> None:
 
 
 def _nothing_lost(passage: Passage, propositions: PropositionSet) -> PropositionSet:
-    """The propositions of a passage: its sentences if there are none, and all rows of its tables and all its
-    code."""
+    """Complete the propositions of a passage: with its sentences if there are none, and in any case with the
+    rows of its tables and its code blocks.
+    """
     texts = [strip_surrogates(text) for text in propositions.texts if text.strip()]
     if not texts:
         texts = [*passage.sentences]
@@ -434,7 +440,7 @@ def _nothing_lost(passage: Passage, propositions: PropositionSet) -> Proposition
 
 
 def _rows_and_code(passage: Passage) -> list[str]:
-    """What a passage's rows of tables and its code state."""
+    """Return the table rows and code blocks of a passage, as statements."""
     whole = {
         part.span for part in segment(passage.text, passage.context) if part.kind in ("row", "code")
     }

@@ -1,5 +1,4 @@
-"""The two proposition node parsers: at once or as a stream, as dictionaries and pickles, with an ingestion
-cache."""
+"""The two proposition node parsers, their streams, dictionaries and pickles, and their ingestion cache."""
 
 from __future__ import annotations
 
@@ -62,23 +61,23 @@ _KINDS: dict[str, type[BaseComponent]] = {
 
 
 def _made_of_dict(value: Any) -> Any:
-    """A base parser or a propositionizer of its dictionary; anything else is passed on."""
+    """Make a base parser or a propositionizer from its dictionary; return any other value unchanged."""
     if not isinstance(value, dict):
         return value
     name = value.get("class_name")
     if name not in _KINDS:
         raise ValueError(
-            f"cannot make a {name!r} from its dictionary; known are {', '.join(sorted(_KINDS))}"
+            f"cannot make a {name!r} from its dictionary; known classes: {', '.join(sorted(_KINDS))}"
         )
     parts = {**value}
-    parts.pop("id_func", None)  # kept by name only
+    parts.pop("id_func", None)  # a dictionary holds only its name
     if "otherwise" in parts:
         parts["otherwise"] = _made_of_dict(parts["otherwise"])
     return _KINDS[name].from_dict(parts)
 
 
 def without_secrets(value: Any) -> Any:
-    """What `to_dict` of a parser or a model returned, without the keys in it."""
+    """Return the dictionary of a parser or a model without the secrets in it."""
     if isinstance(value, dict):
         named = (
             (key, part) for key, part in value.items() if not (part and SECRET.search(str(key)))
@@ -88,7 +87,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def holds_key(component: BaseComponent) -> bool:
-    """Whether a key would be pickled with a parser or a model: one of its own, or of a model in it."""
+    """Return whether pickling a parser or a model would include an API key, its own or that of a part."""
     data = component.to_dict()
     inside = (*vars(component).values(), *(component.__pydantic_private__ or {}).values())
     parts = (part for part in inside if isinstance(part, BaseComponent))
@@ -103,38 +102,38 @@ _BaseParser = Annotated[
 
 
 class BasePropositionNodeParser(NodeSettings):
-    """Splits documents into base nodes and hangs proposition nodes under them."""
+    """Splits documents into base nodes, with units such as propositions under the passages."""
 
     propositionizer: Annotated[SerializeAsAny[Propositionizer], BeforeValidator(_made_of_dict)] = (
         Field(
             default_factory=SentencePropositionizer,
-            description="What turns a passage into propositions; sentences, where nothing is given.",
+            description="Turns a passage into propositions; by default into its sentences.",
         )
     )
 
     @field_validator("id_func", mode="before")
     @classmethod
     def _id_func_of_dict(cls, value: Any) -> Any:
-        # core writes a function's name, and cannot read it
+        # LlamaIndex serialises a function by its name, and cannot load it again
         return None if isinstance(value, dict) else value
 
     def __reduce__(self) -> Any:
-        # core's own pickling leaves out what cannot be pickled; here that is an error
+        # LlamaIndex's own pickling omits what cannot be pickled; here that is an error
         fields = dict(self)
         del fields["callback_manager"]
         for part in self.base_parsers():
             if holds_key(part):
                 raise TypeError(
                     "the parser cannot be pickled with the key (api_key or the like) in its "
-                    f"{part.class_name()}: make that where it is used"
+                    f"{part.class_name()}: make the parser in the process that uses it"
                 )
         return _unpickled, (type(self), pickle.dumps(fields))
 
     def document_hash(self, document: BaseNode) -> str:
-        """Hash all that decides a document's nodes: its text, its metadata, and this parser's settings.
+        """Hash all that a document's nodes depend on: its text, its metadata and this parser's settings.
 
-        A file's dates and folder are left out, and so is `llm_metadata`, so that changing these embeds
-        nothing anew.
+        A file's dates and folder are left out, and so is `llm_metadata`, so that changing these does not
+        cause the document to be embedded again.
 
         Example:
             >>> parser.document_hash(document) == parser.document_hash(Document(text="Rain fell again."))
@@ -143,7 +142,7 @@ class BasePropositionNodeParser(NodeSettings):
         return self.document_hasher()(document)
 
     def document_hasher(self) -> Callable[[BaseNode], str]:
-        """What `document_hash` does, for many documents: the settings are looked at once."""
+        """Return the function `document_hash` for many documents; it reads the settings only once."""
         levels = [without_secrets(parser.to_dict()) for parser in self.base_parsers()]
         settings = [
             self.include_metadata,
@@ -172,7 +171,7 @@ class BasePropositionNodeParser(NodeSettings):
         on_passage: Callable[[PropositionSet], None] = lambda passage_set: None,
         ids: NodeIds | None = None,
     ) -> Generator[ParsedDocument, None, None]:
-        """Parse documents as they come, while the propositions of the next ones are being made.
+        """Parse a stream of documents, while the propositions of later ones are being made.
 
         Memory does not grow with the number of documents. The ids are those of `get_nodes_from_documents`,
         except for a document whose id occurs twice: here its nodes get the ids that they would have without
@@ -181,16 +180,16 @@ class BasePropositionNodeParser(NodeSettings):
         Args:
             documents: Any iterable; it is read a little ahead of what is yielded.
             on_passage: Called with the propositions of each passage as they become ready.
-            ids: Assigns the ids, and tells a document from earlier ones of equal text; None means that there
-                are no earlier ones.
+            ids: Assigns the ids, and distinguishes a document from earlier ones of equal text; None means
+                that there are no earlier ones.
 
         Yields:
-            The documents in their order, each with its nodes, or with what was wrong with it.
+            The documents in their order, each with its nodes or its error.
 
         Raises:
             PropositionizerError: No more propositions can be made. Documents that were complete by then have
                 been yielded.
-            ValueError: The propositionizer did not make one set for each passage.
+            ValueError: The propositionizer did not return one set for each passage.
 
         Example:
             >>> for parsed in parser.stream(iter([document])):
@@ -213,7 +212,7 @@ class BasePropositionNodeParser(NodeSettings):
             yield from (document.parsed() for document in split)
             return
         for passage_set in self.propositionizer.stream(passages()):
-            yield from complete()  # those without passages
+            yield from complete()  # documents without passages
             if not waiting:
                 raise ValueError(
                     f"{self.propositionizer.class_name()} returned more sets than there are passages",
@@ -230,15 +229,15 @@ class BasePropositionNodeParser(NodeSettings):
     def _split(self, documents: Iterable[BaseNode], ids: NodeIds) -> Iterator[_Waiting]:
         nodes_of = self._nodes_of(ids)
         for document in documents:
-            ids.forget()  # so that ids do not hang on which documents are waiting at the same time
+            ids.forget()  # so that ids do not depend on which documents are waiting at the same time
             yield _Waiting(document, nodes_of)
 
     def new_ids(self) -> NodeIds:
-        """What gives out the ids of one call of `stream`."""
+        """Return a `NodeIds`, which assigns the ids of one call of `stream`."""
         return NodeIds(self.propositionizer.fingerprint)
 
     def passages_of(self, document: BaseNode) -> list[Passage]:
-        """The passages of a document, as the propositionizer gets them, in reading order.
+        """Return the passages of a document as the propositionizer gets them, in reading order.
 
         Raises:
             ValueError: The document cannot be split.
@@ -281,7 +280,8 @@ class BasePropositionNodeParser(NodeSettings):
         nodes: list[BaseNode],
         parent_doc_map: dict[str, Document],
     ) -> list[BaseNode]:
-        # core's version links neighbours across the flat list and searches for spans by text; ours are done
+        # our nodes have their links and spans; LlamaIndex's method would link neighbours across documents,
+        # and search for spans by text
         return ParsedNodes(nodes)
 
     def _split_all(
@@ -297,8 +297,8 @@ class BasePropositionNodeParser(NodeSettings):
         return partial(DocumentNodes, settings=self, ids=ids, document_hash=self.document_hasher())
 
 
-# The hash of a document whose metadata cannot be kept, which no index has: whoever makes its nodes says what
-# is wrong.
+# The hash of a document whose metadata cannot be stored. No index has it, so that the document is parsed,
+# which raises the error that says what is wrong.
 _UNKEPT = "its metadata cannot be kept"
 
 
@@ -311,14 +311,14 @@ class PropositionNodeParser(BasePropositionNodeParser):
 
     Args:
         base_parser: Any node parser; its nodes are the passages, and its own settings apply.
-        propositionizer: What turns a passage into propositions: `LLMPropositionizer(llm)`,
+        propositionizer: Turns a passage into propositions: `LLMPropositionizer(llm)`,
             `RecordedPropositionizer(path)`, or sentences, the default.
         granularity: `("proposition",)`, `("sentence",)` or both.
         embed_metadata: The metadata keys that are embedded with each text, none by default; "title" and
-            "section" can be named for any document that has a file name or headings. Passages are cut by the
-            text alone.
-        llm_metadata: The metadata keys that the LLM reads with a text: by default title, section, file and
-            page. What a document excludes from a model itself stays excluded; filters see all metadata.
+            "section" can be named for any document that has a file name or headings. The length of passages
+            depends on the text alone.
+        llm_metadata: The metadata keys that the LLM reads with a text: by default title, section, context,
+            file and page. Keys that a document excludes from a model stay excluded; filters see all metadata.
 
     Raises:
         ValueError: (on parsing) The base parser cannot split a document, or a document's text cannot be
@@ -335,7 +335,7 @@ class PropositionNodeParser(BasePropositionNodeParser):
 
     base_parser: _BaseParser = Field(
         default_factory=PassageNodeParser,
-        repr=False,  # it may hold a model with its key
+        repr=False,  # it may hold a model with an API key
         description="The node parser that makes the passages.",
     )
 
@@ -346,7 +346,7 @@ class PropositionNodeParser(BasePropositionNodeParser):
         propositionizer: Propositionizer | None = None,
         **kwargs: Any,
     ) -> PropositionNodeParser:
-        """Make a parser from these arguments and any other fields, with the default for each that is None.
+        """Make a parser from these arguments and any other fields; each that is None gets its default.
 
         Args:
             base_parser: Makes the passages; None means passages of at most 256 tokens.
@@ -374,15 +374,15 @@ class PropositionNodeParser(BasePropositionNodeParser):
 class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
     """Splits documents into sections, sections into passages, and passages into propositions.
 
-    It follows LlamaIndex's `HierarchicalNodeParser`, with propositions as the leaves, for auto-merging
-    retrieval: where enough propositions of a passage are found, the passage is returned in their place, and
-    so on upwards.
+    It corresponds to LlamaIndex's `HierarchicalNodeParser`, with propositions as the leaves, for auto-merging
+    retrieval: if enough propositions of a passage are found, the passage is returned in their place, and so
+    on upwards.
 
     Args:
-        levels: Node parsers, the coarsest first; each splits the nodes of the one before, and the last one's
-            nodes are the passages. `from_defaults` makes them from chunk sizes or headings.
-        propositionizer: What turns a passage into propositions.
-        granularity: The units under each passage; auto-merging counts propositions.
+        levels: Node parsers, the coarsest first; each splits the nodes of the previous one, and the last
+            one's nodes are the passages. `from_defaults` makes them from chunk sizes or headings.
+        propositionizer: Turns a passage into propositions.
+        granularity: The kinds of units under each passage; auto-merging counts propositions.
         embed_metadata: See `PropositionNodeParser`.
         llm_metadata: See `PropositionNodeParser`.
 
@@ -417,11 +417,11 @@ class HierarchicalPropositionNodeParser(BasePropositionNodeParser):
         """Make a parser from chunk sizes.
 
         Args:
-            chunk_sizes: Tokens in the nodes of each level, the largest first; the default is 2048 and 256, or
-                256 alone with `sections`.
-            chunk_overlap: Tokens that neighbouring nodes of a level share.
-            sections: Whether the topmost level is the document's sections, by its headings.
-            propositionizer: What turns a passage into propositions; None means sentences.
+            chunk_sizes: The most tokens in the nodes of each level, the largest first; the default is 2048
+                and 256, or 256 alone with `sections`.
+            chunk_overlap: The most tokens that neighbouring nodes of a level share.
+            sections: Whether the top level consists of the document's sections, by its headings.
+            propositionizer: Turns a passage into propositions; None means sentences.
             **kwargs: Further fields of the class.
 
         Raises:
@@ -464,8 +464,8 @@ class ParsedDocument:
 
     Args:
         document: The document.
-        nodes: Its nodes; none where it has no text.
-        error: Why it has none; None where nothing was wrong.
+        nodes: Its nodes; empty if it has no text or could not be parsed.
+        error: Why it could not be parsed; None if it was.
     """
 
     document: BaseNode
@@ -474,7 +474,7 @@ class ParsedDocument:
 
 
 class _Waiting:
-    """A document that waits for the propositions of its passages, or what is wrong with it."""
+    """A document that waits for the propositions of its passages, or the error with which it failed."""
 
     def __init__(self, document: BaseNode, nodes_of: Callable[[BaseNode], DocumentNodes]) -> None:
         self.sets: list[PropositionSet] = []
@@ -482,7 +482,7 @@ class _Waiting:
         try:
             self._nodes: DocumentNodes | Exception = nodes_of(document)
         except Exception as error:
-            # whatever a base parser or odd metadata raise is this document's matter
+            # any error of a base parser or of unusual metadata fails this document alone
             self._nodes = error
 
     @property
@@ -494,7 +494,7 @@ class _Waiting:
             return ParsedDocument(self._document, [], self._nodes)
         try:
             return ParsedDocument(self._document, self._nodes.with_units(self.sets))
-        except Exception as error:  # such as propositions that are no texts
+        except Exception as error:  # such as propositions that are not strings
             return ParsedDocument(self._document, [], error)
 
 
@@ -509,9 +509,11 @@ def _assembled(
 
 
 def _unpickled(kind: type[NodeParser], fields: bytes) -> TransformComponent:
-    """Make a proposition node parser of its pickled fields, or in a worker of `multiprocessing` an
-    `UnusableParser`."""
-    # points tiktoken to the files that come with core; unpickling a splitter would download them
+    """Make a proposition node parser from its pickled fields.
+
+    If that fails in a worker of `multiprocessing`, the result is an `UnusableParser`.
+    """
+    # points tiktoken to the files that LlamaIndex ships; unpickling a splitter would download them
     get_tokenizer()
     try:
         return kind(**pickle.loads(fields))
@@ -524,27 +526,27 @@ def _unpickled(kind: type[NodeParser], fields: bytes) -> TransformComponent:
 
 
 class UnusableParser(TransformComponent):
-    """What a parser becomes in a worker of `multiprocessing` that cannot make it: it says why when it is
-    called.
+    """Stands in for a parser that a worker of `multiprocessing` cannot unpickle, and raises when called.
 
-    An error while a task is unpickled ends the worker, and a `multiprocessing.Pool` then waits for ever.
+    An error while a task is being unpickled would end the worker, and a `multiprocessing.Pool` would wait for
+    ever.
 
     Args:
-        reason: What was wrong.
+        reason: Why the parser could not be unpickled.
     """
 
     reason: str
 
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
-        """Raise a ValueError that says what was wrong."""
+        """Raise a ValueError with the reason."""
         raise ValueError(self.reason)
 
 
 class ParsedNodes(list[BaseNode]):
-    """The nodes that one of our parsers returned: a list that `PropositionIngestionCache` tells from others.
+    """The nodes that one of our parsers returned: a list type that `PropositionIngestionCache` recognises.
 
-    `fresh` is true until the cache has seen it: a later step may change the nodes in place and return the
-    same list.
+    `fresh` is true until the cache has seen the list: a later step may change the nodes in place and return
+    the same list, which is then to be cached.
     """
 
     fresh: bool = True
@@ -553,10 +555,10 @@ class ParsedNodes(list[BaseNode]):
 class PropositionIngestionCache(IngestionCache):
     """LlamaIndex's ingestion cache, but without the output of the proposition node parsers.
 
-    LlamaIndex's cache key is made of the texts and metadata of the documents, not of their ids, so that a
+    LlamaIndex's cache key depends on the texts and metadata of the documents, not on their ids, so that a
     second document with the same text would get the first one's nodes. Therefore this cache does not keep the
-    output of our parsers, which kept replies make cheap to repeat. All other steps, above all embedding, are
-    cached as usual.
+    output of our parsers, which is cheap to make again from cached replies. All other steps, above all
+    embedding, are cached as usual.
 
     Example:
         >>> from llama_index.core import Document, MockEmbedding
@@ -573,7 +575,7 @@ class PropositionIngestionCache(IngestionCache):
     def put(
         self, key: str, nodes: Sequence[BaseNode], collection: str | None = None, **kwargs: Any
     ) -> None:
-        """Keep the nodes of a transformation, unless one of our parsers returned them."""
+        """Cache the nodes of a transformation, unless one of our parsers returned them."""
         if isinstance(nodes, ParsedNodes) and nodes.fresh:
             nodes.fresh = False
         else:

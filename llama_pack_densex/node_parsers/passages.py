@@ -1,4 +1,4 @@
-"""Passages that keep together what belongs together: a base parser."""
+"""A base parser whose passages are cut between blocks where possible."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ DEFAULT_CHUNK_SIZE = 256
 CJK_TOKENS = 0.5
 """Tokens that a Chinese, Japanese or Korean character counts as.
 
-LlamaIndex's tokenizer takes more than one for each, so that a Japanese passage held half of what an English
-one does. For multilingual-e5, the default model for Japanese, 256 tokens of English are 287, as are 516
-Japanese characters."""
+LlamaIndex's tokenizer needs more than one token for each, so that Japanese passages held half as much as
+English ones. 256 of its tokens of English, and 516 Japanese characters, are 287 tokens each for
+multilingual-e5, the default model for Japanese."""
 
 
 class PassageNodeParser(TextSplitter):
     """Cuts documents into passages of bounded size, between blocks where it can.
 
-    No passage begins or ends within a sentence, a table's row, a list's item or a line of code, unless that
-    alone is longer than a passage. Of all ways to cut a document the cheapest is taken: each passage costs 1,
-    and each cut the more, the closer the two things that it parts belong together. So passages prefer to end
-    where a section ends, while headings, lines that lead in a list, and questions stay with what follows
-    them. Where links lead does not count as length, and a Chinese, Japanese or Korean character counts as
+    No passage begins or ends within a sentence, table row, list item or line of code, unless that alone is
+    longer than a passage. Of all ways to cut a document the cheapest is chosen: each passage costs 1, and a
+    cut costs more the closer its two sides belong together. So passages tend to end where a section ends,
+    while headings, lines that introduce a list, and questions stay with the text that follows them. The
+    targets of links do not count towards the length, and a Chinese, Japanese or Korean character counts as
     half a token.
 
-    LlamaIndex's `SentenceSplitter` fills each passage before it begins the next, and its sentences are
-    English: of the passages that it made of Debian's manuals, one of eight in English and one of three in
-    Japanese ended within one.
+    LlamaIndex's `SentenceSplitter` fills each passage before it begins the next, and detects sentences by
+    English rules: of the passages that it made of Debian's manuals, one in eight in English and one in three
+    in Japanese ended within a sentence.
 
     Args:
-        chunk_size: The most tokens in a passage.
-        chunk_overlap: The most tokens that a passage repeats of the one before it, in whole sentences, rows
-            or items.
+        chunk_size: The most tokens in a passage; one that ends with a table row may have a quarter more.
+        chunk_overlap: The most tokens of the previous passage that a passage repeats, in whole sentences,
+            rows or items.
 
     Example:
         >>> parser = PassageNodeParser(chunk_size=12)
@@ -65,7 +65,7 @@ class PassageNodeParser(TextSplitter):
     chunk_overlap: int = Field(
         default=0,
         ge=0,
-        description="The most tokens that a passage repeats of the one before.",
+        description="The most tokens of the previous passage that a passage repeats.",
     )
 
     @classmethod
@@ -73,7 +73,7 @@ class PassageNodeParser(TextSplitter):
         return "PassageNodeParser"
 
     def split_text(self, text: str) -> list[str]:
-        """The passages of a text, without the white space around them."""
+        """Split a text into passages, without the white space around them."""
         pieces = find_pieces(text, self.chunk_size)
         passages: list[str] = []
         for begin, end in pairwise(best_cuts(pieces, self.chunk_size)):
@@ -82,7 +82,7 @@ class PassageNodeParser(TextSplitter):
         return passages
 
     def _with_overlap(self, pieces: Sequence[CuttingPiece], begin: int) -> int:
-        """The first piece of a passage with what it repeats of the one before."""
+        """Return the index of a passage's first piece, including those repeated from the previous passage."""
         repeated = 0
         while begin and repeated < self.chunk_overlap:
             repeated += pieces[begin - 1].tokens
@@ -94,15 +94,15 @@ class PassageNodeParser(TextSplitter):
 
 @dataclass(frozen=True)
 class CuttingPiece:
-    """What no passage cuts.
+    """A stretch of text that is not cut.
 
     Args:
         start: Where it begins in the text, in characters.
         end: Where it ends.
-        tokens: Its length.
-        cost: What it costs to begin a passage with it.
+        tokens: Its length in tokens.
+        cost: The cost of beginning a passage with it.
         is_heading: Whether it is a heading.
-        is_row: Whether it is a row of a table.
+        is_row: Whether it is a table row.
     """
 
     start: int
@@ -114,29 +114,30 @@ class CuttingPiece:
 
 
 ROW_SLACK = 1.25
-"""What a passage that ends with a row may have more: where cells are long, few rows fill a passage evenly."""
+"""Factor of the limit for passages that end with a table row: rows with long cells seldom fill a passage
+exactly."""
 
-# What a cut costs, in passages.
-_AT_LEVEL = 0.02  # times the level of the heading below it, 1 to 8
+# Costs of a cut; a passage costs 1.
+_AT_LEVEL = 0.02  # times the level of the heading below the cut, 1 to 8
 _AT_PARAGRAPH = 0.2
 _AT_ITEM = 0.35  # or a row
 _AT_NESTED_ITEM = 0.45
 _AT_SENTENCE = 0.6
 _IN_QUOTATION = 0.9
 _WITHIN_PIECE = 2.0
-_BELOW_LEAD = 4.0  # a heading, a line that leads in a list, a header of a table, a question
-_LONE_ITEM = 0.3  # more, where one item or row of several is parted from the others
-_INTO_SECTION = 0.5  # more, where a passage takes the beginning of a section for its end
-_MOST_PIECES = 1_000  # in a passage: tags and rules have no length
-_UNEVENNESS = 0.1  # times the square of how full a passage is: among equals, those of equal length
+_BELOW_LEAD = 4.0  # below a heading, a line that introduces a list, a table header, or a question
+_LONE_ITEM = 0.3  # added if the cut separates a single item or row from the others
+_INTO_SECTION = 0.5  # added if a passage ends within a section that begins in its middle
+_MOST_PIECES = 1_000  # in a passage, since tags and rules have no length
+_UNEVENNESS = 0.1  # times the square of a passage's fill: prefers passages of equal length
 
 
 def find_pieces(text: str, chunk_size: int) -> list[CuttingPiece]:
-    """What passages are made of, in order.
+    """Split a text into the pieces that passages consist of, in order.
 
     Args:
         text: A document's text.
-        chunk_size: The most tokens in a piece; what is longer is cut at its best places.
+        chunk_size: The most tokens in a piece; longer sentences and blocks are cut at their best places.
     """
     blocks = [
         block for block in find_blocks(text) if not _is_picture_alone(text[slice(*block.span)])
@@ -162,21 +163,21 @@ def find_pieces(text: str, chunk_size: int) -> list[CuttingPiece]:
 
 
 def _leads_in(block: Block, below: Block | None) -> bool:
-    """Whether the block below another is nothing without it."""
+    """Return whether a block introduces the one below, which cannot be understood without it."""
     return below is not None and any(block.start <= start < block.end for start, _ in below.needs)
 
 
 def _is_picture_alone(text: str) -> bool:
-    """Whether a block is nothing but the bytes of a picture, which are in no passage."""
+    """Return whether a block holds only an embedded picture, whose bytes belong in no passage."""
     return readable_text(text) != text and says_nothing(text)
 
 
 def _cost_of_cut(text: str, above: Sequence[Block], block: Block) -> float:
-    """What it costs to begin a passage with a block.
+    """Return the cost of beginning a passage with a block.
 
     Args:
         text: The text.
-        above: The blocks before it; empty for the first.
+        above: The blocks before it; empty for the first block.
         block: The block.
     """
     if not above:
@@ -204,17 +205,17 @@ def _cost_within_section(text: str, above: Block, block: Block) -> float:
 
 
 def _announces(text: str, item: Block) -> bool:
-    """Whether an item is nothing without those below it: a question, or what ends in a colon."""
+    """Return whether an item introduces those below it: it is a question, or ends with a colon."""
     own = text[slice(*item.span)].rstrip("*_")
     return own.endswith((":", "：", "?", "？"))
 
 
 def _cost_of_lone_item(above: Sequence[Block], block: Block, below: Block | None) -> float:
-    """What it costs besides to part the first or last item of a list, or row of a table, from the others.
+    """Return the additional cost of separating the first or last item of a list, or row of a table.
 
     Args:
-        above: The two blocks before the one that a passage may begin with, or as many as there are.
-        block: That one.
+        above: The two blocks before `block`, or as many as there are.
+        block: The block that a passage may begin with.
         below: The block after it.
     """
     if not above or not _are_alike(above[-1], block):
@@ -229,8 +230,10 @@ def _are_alike(block: Block, other: Block) -> bool:
 
 
 def _parts(text: str, block: Block, chunk_size: int) -> Iterator[Span]:
-    """A block in pieces: the sentences of a paragraph, any other whole unless it is too long for a
-    passage."""
+    """Yield the spans of a block's pieces: the sentences of prose, or the whole of another block.
+
+    Pieces that are too long for a passage are divided.
+    """
     if block.kind == "prose":
         sentences = split_sentences(text[slice(*block.span)])
         spans = [(block.start + start, block.start + end) for start, end in sentences]
@@ -249,7 +252,7 @@ def _after(pattern: str) -> _Division:
     return lambda text: [place.end() for place in re.finditer(pattern, text)]
 
 
-# Where to cut what is too long for a passage, the best places first.
+# Places to cut a piece that is too long for a passage, the best first.
 _LINES = _after(r"\n")
 _OUTER_DIVISIONS: Mapping[str, Sequence[_Division]] = {
     "code": (_LINES,),
@@ -266,7 +269,7 @@ _DIVISIONS: Sequence[_Division] = (
 
 
 def _divided(text: str, span: Span, chunk_size: int, divisions: Sequence[_Division]) -> list[Span]:
-    """A stretch in as few parts as possible, none longer than a passage."""
+    """Divide a span into as few parts as possible, none longer than a passage, at the best places."""
     start, end = span
     own = text[start:end]
     if not divisions or length_of(own) <= chunk_size:
@@ -279,7 +282,7 @@ def _divided(text: str, span: Span, chunk_size: int, divisions: Sequence[_Divisi
 
 
 def _joined(text: str, parts: Sequence[Span], chunk_size: int) -> list[Span]:
-    """Neighbouring parts together, as many as a passage can hold."""
+    """Join neighbouring parts, as many as fit into a passage each time."""
     trimmed: list[Span] = []
     for start, end in parts:
         own = text[start:end]
@@ -294,7 +297,10 @@ def _joined(text: str, parts: Sequence[Span], chunk_size: int) -> list[Span]:
 
 
 def _count_fitting(text: str, parts: Sequence[Span], chunk_size: int) -> int:
-    """How many of the first parts a passage can hold; its length is not counted anew for each of them."""
+    """Return how many of the first parts fit into a passage.
+
+    It searches by doubling and bisection, since counting the tokens for each part would be slow.
+    """
 
     def length_with(part: Span) -> int:
         return length_of(text[parts[0][0] : part[1]])
@@ -306,7 +312,7 @@ def _count_fitting(text: str, parts: Sequence[Span], chunk_size: int) -> int:
 
 
 def length_of(text: str) -> int:
-    """The length of a text in tokens, without where its links lead; see `CJK_TOKENS`."""
+    """Return the length of a text in tokens, without the targets of links; see `CJK_TOKENS`."""
     return _length_by(get_tokenizer(), text)
 
 
@@ -321,18 +327,18 @@ _CJK = re.compile(f"[{CJK}]")
 
 
 def best_cuts(pieces: Sequence[CuttingPiece], chunk_size: int) -> list[int]:
-    """The places to cut a row of pieces at, so that passages and cuts cost least in all.
+    """Find the cuts between pieces with the least total cost of passages and cuts.
 
     Args:
         pieces: The pieces, none longer than a passage.
         chunk_size: The most tokens in a passage.
 
     Returns:
-        The places in order, with 0 and the number of pieces.
+        The indices of the pieces to cut before, in order, with 0 and the number of pieces.
     """
     ends = [0, *accumulate(piece.tokens for piece in pieces)]
-    costs = [0.0]  # of all up to a place
-    begins = [0]  # of the last passage up to a place
+    costs = [0.0]  # for each place: the least cost of all pieces before it
+    begins = [0]  # for each place: where the last passage before it begins
     for end in range(1, len(pieces) + 1):
         limit = chunk_size * ROW_SLACK if pieces[end - 1].is_row else chunk_size
         cost, begin = _cheapest_passage_until(end, pieces, ends, limit, costs)
@@ -351,15 +357,15 @@ def _cheapest_passage_until(
     limit: float,
     costs: Sequence[float],
 ) -> tuple[float, int]:
-    """What all up to a place costs with the best last passage, and where that begins."""
+    """Return the least cost of the pieces before a place, and where the last passage before it begins."""
     is_section_end = end == len(pieces) or pieces[end].is_heading
-    has_heading = False  # behind its first piece
+    has_heading = False  # whether the passage has a heading after its first piece
     best = (math.inf, end - 1)
     for begin in range(end - 1, max(end - _MOST_PIECES, 0) - 1, -1):
         tokens = ends[end] - ends[begin]
         if tokens > limit and begin < end - 1:
             break
-        # a passage that begins with a heading takes nothing of another section
+        # costs more if the passage ends within a section that begins after its first piece
         into_section = _INTO_SECTION if has_heading and not is_section_end else 0.0
         cost = costs[begin] + 1 + into_section + _UNEVENNESS * (tokens / limit) ** 2
         if cost < best[0]:

@@ -1,4 +1,4 @@
-"""From documents to base pieces: sections and passages with their places in the document."""
+"""Splitting documents into base pieces: sections and passages with their spans in the document."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from llama_pack_densex.text.blocks import find_blocks
 from llama_pack_densex.text.plain import heading_text
 from llama_pack_densex.text.sentences import Span, after_space
 
+# suffixes of the formats in which the first heading of a file is its title
 HEADED = (".md", ".markdown", ".rst", ".adoc", ".asciidoc", ".html", ".htm", ".xhtml")
 
 
 @dataclass(frozen=True)
 class BasePiece:
-    """A base node in the making.
+    """A section or passage of a document, before it becomes a base node.
 
     Args:
-        node: What a base parser made.
-        span: Where its text stands in the document's text; None where it does not stand there word for word.
+        node: The node that a base parser made.
+        span: The place of its text in the document's text; None if it does not occur there verbatim.
         parent: The index of the piece above it in the same list, or None.
     """
 
@@ -36,12 +37,12 @@ class BasePiece:
 
 
 def split(document: BaseNode, parsers: Sequence[NodeParser]) -> list[BasePiece]:
-    """Split a document with one parser a level, each level's pieces again with the next level's parser.
+    """Split a document with one parser per level; each splits the pieces of the level above.
 
     Args:
         document: A document, or a node that another parser made of one.
-        parsers: Node parsers, the coarsest first. Of one that makes a hierarchy of its own (core's
-            `HierarchicalNodeParser`) its leaves are taken.
+        parsers: Node parsers, the coarsest first. If one makes a hierarchy of its own (as LlamaIndex's
+            `HierarchicalNodeParser`), only its leaves are used.
 
     Returns:
         The pieces level by level, in document order within a level. Blank ones are left out.
@@ -49,26 +50,27 @@ def split(document: BaseNode, parsers: Sequence[NodeParser]) -> list[BasePiece]:
     Raises:
         ValueError: A parser cannot split the document.
     """
-    # a node of another parser may not know where it begins
+    # a node of another parser may lack its start in the document
     start = 0 if document.source_node is None else getattr(document, "start_char_idx", None)
     span = None if start is None else (start, start + len(document.get_content()))
     root = BasePiece(document, span, None)
     pieces: list[BasePiece] = []
     level: list[tuple[int | None, BasePiece]] = [(None, root)]
     for parser in parsers:
-        begun = len(pieces)
+        first = len(pieces)
         for number, above in level:
             pieces += [
                 BasePiece(node, place, number)
                 for node, place in _split_once(document, above, parser)
             ]
-        level = list(enumerate(pieces[begun:], begun))
+        level = list(enumerate(pieces[first:], first))
     return pieces
 
 
 def title_of(document: BaseNode) -> str:
-    """A document's title: "title" in its metadata, else the first heading of its markup, else the file's
-    stem."""
+    """Return a document's title: "title" in its metadata, else its first heading if it is a file with markup,
+    else the file's stem.
+    """
     if title := document.metadata.get("title"):
         return ", ".join(map(str, title)) if isinstance(title, (list, tuple)) else str(title)
     file = PurePath(
@@ -87,7 +89,7 @@ def _split_once(
     above: BasePiece,
     parser: NodeParser,
 ) -> list[tuple[BaseNode, Span | None]]:
-    """The nodes that one parser makes of a piece, with their places in the document."""
+    """Split a piece with one parser, and return the nodes with their spans in the document."""
     text = above.node.get_content()
     if not text.strip():
         return []
@@ -96,8 +98,7 @@ def _split_once(
         id_=document.id_,
         text=text,
         metadata=metadata,
-        # a splitter inside of a parser that counts metadata sees none, so that borders depend on the text
-        # alone
+        # a splitter that counts the metadata's tokens sees none, so that cuts depend on the text alone
         excluded_embed_metadata_keys=[*metadata],
         excluded_llm_metadata_keys=[*metadata],
         **appearance(document),
@@ -108,7 +109,7 @@ def _split_once(
         raise ValueError(
             f"{parser.class_name()} cannot split document {named(document)}: {error}"
         ) from error
-    # core's parsers make nothing of what is no JSON, and of HTML without their tags
+    # LlamaIndex's parsers return nothing for invalid JSON, and for HTML without the tags that they read
     nodes = [node for node in nodes if node.get_content().strip() and not node.child_nodes] or [
         source
     ]
@@ -117,31 +118,31 @@ def _split_once(
 
 
 def _shifted(span: Span | None, above: Span | None) -> Span | None:
-    """A span in a piece as one in the document, where both are known."""
+    """Convert a span in a piece to one in the document; None if either is unknown."""
     return (span[0] + above[0], span[1] + above[0]) if span and above else None
 
 
 def locate(pieces: Sequence[str], text: str) -> list[Span | None]:
     """Find the spans of pieces that were cut from a text in order, with or without overlap.
 
-    Of the places where a piece occurs, the last one that leaves no gap to the piece before it is taken (only
-    white space may be lost between two pieces), so that repeated text is found where it was cut.
+    If a piece occurs several times, its place is the last occurrence that leaves no gap after the previous
+    piece (only white space may be lost between two pieces), so that repeated text is found where it was cut.
 
     Args:
-        pieces: What a splitter returned, in document order.
+        pieces: The pieces that a splitter returned, in document order.
         text: The document's text.
 
     Returns:
-        For each piece `(start, end)` with `text[start:end] == piece`, or None where it does not stand in the
-        text word for word (a parser that rewrites).
+        For each piece `(start, end)` with `text[start:end] == piece`, or None if it does not occur verbatim
+        in the text (as with a parser that rewrites).
     """
     spans: list[Span | None] = []
-    start = end = 0  # of the last piece that was found
+    start = end = 0  # of the previous piece that was found
     for piece in pieces:
         place = text.rfind(piece, start, after_space(text, end) + len(piece))
         if place < 0:  # the splitter left something out
             place = text.find(piece, start)
-        if place < 0:  # the piece before was taken for a later one like it
+        if place < 0:  # the previous piece was found too late, at another occurrence
             place = text.find(piece)
         if place < 0 or not piece:
             spans.append(None)
@@ -160,12 +161,14 @@ class WholeDocumentNodeParser(TextSplitter):
         return "WholeDocumentNodeParser"
 
     def split_text(self, text: str) -> list[str]:
-        """The text."""
+        """Return the whole text as one passage."""
         return [text]
 
 
 class SectionNodeParser(TextSplitter):
-    """Cuts documents at their Markdown or wiki headings; a section reaches to the next heading of its depth.
+    """Cuts documents at their Markdown or wiki headings, down to a depth.
+
+    A section that holds nothing but headings is joined with the next one.
 
     Args:
         depth: The deepest heading level that opens a section of its own (1 to 6).
@@ -180,9 +183,9 @@ class SectionNodeParser(TextSplitter):
         return "SectionNodeParser"
 
     def split_text(self, text: str) -> list[str]:
-        """The sections of a text."""
+        """Split a text into its sections."""
         cuts = [0]
-        says_something = False  # of the current section: something but headings
+        says_something = False  # whether the current section has more than headings
         for block in find_blocks(text):
             if block.kind != "heading":
                 says_something = True

@@ -1,4 +1,4 @@
-"""Passages that end where the topic changes: a base parser."""
+"""A base parser whose passages end where the topic changes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from llama_pack_densex.text.segments import segment
 class TopicNodeParser(TextSplitter):
     """Cuts documents between sentences where their neighbours are least alike, into passages of bounded size.
 
-    The mean embeddings of the two sentences before and the two after a gap are compared, as TextTiling does
-    with words (Hearst, 1997). Of all ways to cut the text into passages that are not too long, the one is
-    taken whose cuts cross the least similarity. LlamaIndex's `SemanticSplitterNodeParser` cuts at a
-    percentile of distances, so that its passages have any size, and it does not find Japanese sentence ends.
+    The mean embeddings of the two sentences before a gap and of the two after it are compared, as TextTiling
+    does with words (Hearst, 1997). Of all ways to cut the text into passages that are not too long, the one
+    with the least total similarity across its cuts is chosen. LlamaIndex's `SemanticSplitterNodeParser`, in
+    contrast, cuts at a percentile of distances, so that passages have any size, and it does not recognise
+    Japanese sentence ends.
 
     Args:
-        embed_model: The model that embeds sentences: a LlamaIndex embedding model, or a name as
-            `DenseXRetrievalPack` takes it ("minilm"). A parser of a dictionary needs a name.
-        chunk_size: The most tokens in a passage; only a sentence that is longer is itself cut.
+        embed_model: The model that embeds sentences: a LlamaIndex embedding model, or a name that
+            `DenseXRetrievalPack` takes ("minilm"). To be made from a dictionary, a parser needs a name.
+        chunk_size: The most tokens in a passage; only a single sentence that is longer is cut itself.
 
     Raises:
         ValueError: (on parsing) There is no such embedding model.
@@ -49,7 +50,7 @@ class TopicNodeParser(TextSplitter):
     embed_model: Annotated[
         BaseEmbedding | str,
         PlainSerializer(lambda model: _name_of(model)),
-    ] = Field(repr=False, description="What sentences are embedded by, or its name.")
+    ] = Field(repr=False, description="The model that embeds sentences, or its name.")
     chunk_size: int = Field(default=256, gt=0, description="The most tokens in a passage.")
 
     @classmethod
@@ -63,16 +64,16 @@ class TopicNodeParser(TextSplitter):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
-        """Make one from what `to_dict` returned; `kwargs` override.
+        """Make a parser from what `to_dict` returned; `kwargs` override.
 
         Raises:
-            ValueError: Only the dictionary names the address or the folder of the model.
+            ValueError: The model's address or folder is named by the dictionary alone (see `llm.claims`).
         """
         refuse_field(data, kwargs, "embed_model", "an embedding model", _place_of)
         return super().from_dict(data, **kwargs)
 
     def split_text(self, text: str) -> list[str]:
-        """The passages of a text, without the white space around them."""
+        """Split a text into passages, without the white space around them."""
         segments = segment(text)
         places = [*(part.start for part in segments), len(text)]
         sizes = [length_of(text[start:end]) for start, end in pairwise(places)]
@@ -82,7 +83,7 @@ class TopicNodeParser(TextSplitter):
                 self._embedded([text[part.start : part.end] for part in segments])
             )
             gaps = zip(segments[:-1], across, strict=True)
-            # headings, of tables too, stay with what they are above
+            # headings and table headers stay with the text below them
             costs = [
                 inf if part.kind in ("heading", "columns", "group") else gap for part, gap in gaps
             ]
@@ -113,50 +114,51 @@ def _place_of(model: str) -> str:
     return unnamed_place(model, (NONE, E5, *RETRIEVERS))
 
 
-@lru_cache(maxsize=4)  # not in the parser, with which it and its key would be pickled
+# not an attribute of the parser, with which the model and its key would be pickled
+@lru_cache(maxsize=4)
 def _named(name: str) -> BaseEmbedding:
     model, _ = resolve_embed_model(name)
     if model is None:
-        raise ValueError("topics are told by an embedding model, and embed_model is none")
+        raise ValueError("TopicNodeParser needs an embedding model, and embed_model is none")
     return model
 
 
 def similarities(embeddings: Any) -> list[float]:
-    """The cosines across the gaps between sentences, of the mean embeddings of two before and two after.
+    """Return the cosines across gaps between sentences, of the mean embeddings of two before and two after.
 
     Args:
-        embeddings: Those of the sentences, an array of shape (sentences, dimensions).
+        embeddings: The sentences' embeddings, an array of shape (sentences, dimensions).
 
     Returns:
-        One for each gap, one less than there are sentences.
+        One cosine for each gap, so one fewer than there are sentences.
     """
     padded = np.pad(of_length_one(embeddings), ((1, 1), (0, 0)))
-    # of each gap, that before the first sentence included
+    # the mean directions of neighbours; the first and last ones are single sentences
     pairs = of_length_one(padded[:-1] + padded[1:])
     across: list[float] = np.einsum("ij,ij->i", pairs[:-2], pairs[2:]).tolist()
     return across
 
 
 def of_length_one(vectors: Any) -> Any:
-    """Vectors of the same directions, an array of shape (vectors, dimensions); those of zeros stay."""
+    """Unit-normalise vectors, an array of shape (vectors, dimensions); zero vectors stay zero."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def best_cuts(across: Sequence[float], sizes: Sequence[int], most: int) -> list[int]:
-    """The places to cut a row of sentences at, so that the cuts cross the least similarity in all.
+    """Find the cuts between sentences with the least total similarity across them.
 
     Args:
         across: The similarity across each gap.
-        sizes: The tokens of each sentence.
-        most: Tokens in a passage; a sentence that has more is one by itself.
+        sizes: The number of tokens of each sentence.
+        most: The most tokens in a passage; a longer sentence becomes a passage by itself.
 
     Returns:
-        The places in order, with 0 and the number of sentences.
+        The indices of the sentences to cut before, in order, with 0 and the number of sentences.
     """
     ends = [0, *accumulate(sizes)]
     costs = [0.0]
     came_from = [0]
-    first = 0  # the earliest place from which a passage may reach here
+    first = 0  # the earliest place where a passage that ends here may begin
     for place in range(1, len(ends)):
         while ends[place] - ends[first] > most and first < place - 1:
             first += 1

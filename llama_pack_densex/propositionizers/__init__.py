@@ -1,1 +1,1 @@
-"""From passages to propositions: by an LLM, by recorded replies, by sentences."""
+"""Propositionizers, which turn passages into propositions: by an LLM, a local T5, recordings or sentences."""

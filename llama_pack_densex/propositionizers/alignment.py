@@ -1,8 +1,8 @@
-"""Which sentences of a passage say a proposition. Pure, by shared words.
+"""Alignment of propositions with the sentences of their passage, by shared words. Pure.
 
-No model is asked: what it says of its own sources would have to be checked in the same way. The figures below
-were chosen on half of the articles of SQuAD and JSQuAD with recorded propositions; what they come to on the
-other half is in benchmarks/RESULTS.md.
+No model is asked for the sources of its own propositions: its answer would have to be checked in the same
+way. The constants below were chosen on half of the articles of SQuAD and JSQuAD with recorded propositions;
+benchmarks/RESULTS.md has the results on the other half.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from llama_pack_densex.text.tokens import tokenize
 Span = tuple[int, int]
 
 _Weights = dict[str, float]
-"""What tokens count."""
+"""Weights of tokens."""
 
-# the power of how rare a word is among the propositions: a subject is in many, whoever says it
+# exponent of a word's rarity among the propositions: a subject recurs in many of them, whichever
+# sentence states them
 _OWN = 1.5
-# what a proposition's last word counts more than its first: its subject may be from elsewhere
+# extra weight of a proposition's last word over its first: its subject may come from elsewhere
 _LATER = 0.5
-# what a number counts for the chief source: sentences about two models differ by little else
+# factor for numbers in the choice of the chief source: often only they tell sentences about two models apart
 _NUMERAL = 3.0
-# the power of a sentence's weight that it is divided by: long ones share words by chance
+# exponent of the weight of a sentence that its share is divided by: long ones share words by chance
 _LENGTH = 0.3
-_HEADING = 0.5  # what a heading counts, or a table's header: it names what stands below it
+_HEADING = 0.5  # factor for headings and table headers, which only name what stands below them
 _NAMING = ("heading", "columns", "group")
-_FURTHER = 0.25  # the share of a proposition that a further sentence has to have
-_LEAST = 0.2  # the share of a proposition that all its sentences have to have
-_SAID = 0.5  # the share of a sentence that its propositions have to have
-_SAID_BESIDE = 0.85  # the same, where it is no proposition's chief source
-_ANSWERS_TOO = 0.8  # of what the likeliest answer shares with a question
-_COMMON = 100  # words in more sentences than this tell none from the others, and cost time
+_FURTHER = 0.25  # share of a proposition that each further source has to add
+_LEAST = 0.2  # share of a proposition that its sources have to state together
+_SAID = 0.5  # share of a sentence that its propositions have to state
+_SAID_BESIDE = 0.85  # the same for a sentence that is no proposition's chief source
+_ANSWERS_TOO = 0.8  # share of the likeliest answer's score that further answers have to reach
+_COMMON = 100  # words in more sentences than this distinguish none, and cost time
 
 
 def align(
@@ -47,44 +48,44 @@ def align(
     propositions: Sequence[str],
     context: str = "",
 ) -> list[tuple[Span, ...]]:
-    """Find the sentences that say each proposition.
+    """Find the sentences that state each proposition.
 
-    A proposition that stands in the passage word for word is where it stands, and so is a row of a table that
-    is said with the names of its columns. The chief source of any other is the sentence that shares most of
-    its words: those that are rare in the passage count more, those that many propositions have (a subject
-    that stands for a pronoun) less, numbers and later ones more. A further sentence is added where it has a
-    quarter of the proposition that the others lack.
+    The source of a proposition that occurs verbatim in the passage is that occurrence; likewise for a table
+    row written with the names of its columns. Otherwise the chief source is the sentence that shares most of
+    the proposition's words. Words that are rare in the passage, numbers and later words weigh more; words of
+    many propositions (such as a subject that replaces a pronoun) weigh less. Further sentences are added
+    while each adds a quarter of the proposition that the sources so far lack.
 
     Args:
         passage: The text of a passage.
-        propositions: What was made of it; their order does not matter.
-        context: The Markdown that stands before the passage; it names the columns of rows.
+        propositions: Its propositions, in any order.
+        context: The Markdown before the passage; it names the columns of rows.
 
     Returns:
-        For each proposition the (start, end) of its sentences in the passage, in order; none where no
-        sentence says it.
+        For each proposition the (start, end) of its source sentences in the passage, in order; empty if no
+        sentence states it.
     """
     exact = list(_where(passage, propositions, context))
-    if all(exact):  # sentences that are their own propositions
+    if all(exact):  # as when sentences are used as propositions
         return [(span,) for span in exact if span]
     return [*compare(passage, tuple(propositions), context).sources]
 
 
 def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[int]]:
-    """Which propositions answer each question: those that share most with it, above all rare words.
+    """Find the propositions that answer each question, by shared words; rare ones weigh more.
 
     Returns:
-        For each question the places of propositions, the likeliest first; the first of all where none shares
-        a word.
+        For each question the indices of propositions, the likeliest first; the index of the first proposition
+        if none shares a word.
     """
     words = [set(tokenize(text)) for text in propositions]
     frequency = Counter(chain.from_iterable(words))
     rarity = {word: math.log((1 + len(words)) / count) for word, count in frequency.items()}
     answering = []
     for question in questions:
-        wanted = set(tokenize(question))
+        question_words = set(tokenize(question))
         shares = [
-            math.fsum(map(rarity.__getitem__, wanted & own)) / math.sqrt(len(own) or 1)
+            math.fsum(map(rarity.__getitem__, question_words & own)) / math.sqrt(len(own) or 1)
             for own in words
         ]
         ranked = sorted(range(len(words)), key=shares.__getitem__, reverse=True)
@@ -95,12 +96,12 @@ def answers(questions: Sequence[str], propositions: Sequence[str]) -> list[list[
 
 
 class Comparison:
-    """A passage and its propositions, word by word.
+    """A comparison of a passage with its propositions, word by word.
 
     Attributes:
         segments: The segments of the passage.
         sentences: Their texts.
-        sources: Where each proposition is said in the passage.
+        sources: For each proposition the spans of its source sentences.
     """
 
     def __init__(self, passage: str, propositions: tuple[str, ...], context: str = "") -> None:
@@ -145,22 +146,29 @@ class Comparison:
                 self._said[place].update(tokens)
 
     def is_said(self, place: int) -> bool:
-        """Whether the propositions that a segment is a source of say it."""
+        """Return whether the propositions that have the segment at this index as a source cover it."""
         share = _SAID if place in self._chief else _SAID_BESIDE
         weight = self._weight(self._tokens[place] & self._said[place])
         return weight >= share * self._weights[place]
 
     def _weight(self, tokens: set[str]) -> float:
-        return math.fsum(self._rarity[token] for token in tokens)  # the same in any order
+        # `fsum`, since the order of a set varies and its result does not
+        return math.fsum(self._rarity[token] for token in tokens)
 
     def _around(self, span: Span) -> range:
-        """The segments that a stretch holds, wholly or in part."""
+        """The indices of the segments that overlap a span."""
         first = bisect_right(self.segments, span[0], key=lambda region: region.end)
         return range(first, bisect_left(self.segments, span[1], key=lambda region: region.start))
 
     def _sharing(self, tokens: Sequence[str], weights: _Weights) -> list[int]:
-        """The segments that say a proposition that stands nowhere word for word, the chief source first:
-        those that share most of its tokens.
+        """Find the source segments of a proposition that does not occur verbatim, the chief source first.
+
+        Args:
+            tokens: The proposition's tokens in order.
+            weights: The weight of each of them.
+
+        Returns:
+            The indices of the segments that share most of the tokens; empty if they share too few.
         """
         last = max(len(tokens) - 1, 1)
         positions = {token: i / last for i, token in enumerate(tokens)}
@@ -181,18 +189,30 @@ class Comparison:
         return chosen if shared >= _LEAST * whole else []
 
     def _take_shared(self, weights: _Weights, place: int) -> float:
-        """Take the tokens of a segment out of those with weights; returns how much they weigh."""
+        """Remove a segment's tokens from `weights`, and return their total weight."""
         shared = [token for token in weights if token in self._tokens[place]]
         return sum(map(weights.pop, shared))
 
     def _discount_subject(self, weights: _Weights, positions: dict[str, float], chief: int) -> None:
-        """First words that stand above the chief source are what its pronoun means; the fact is below."""
+        """Reduce the weights of early words of a proposition that occur before the chief source.
+
+        They are the subject that a pronoun of the chief source stands for; further sources should state the
+        fact, not the subject.
+        """
         for token in weights:
             if self._places.get(token, [chief])[0] < chief:
                 weights[token] *= min(1.0, 2 * positions[token])
 
     def _best_segment(self, weights: _Weights, least: float) -> int | None:
-        """The segment that shares most of some tokens; a further one, with a least share, is no heading."""
+        """Find the segment that shares most of the weighted tokens.
+
+        Args:
+            weights: The weights of the tokens.
+            least: The share that a further source needs, which cannot be a heading; 0 for the chief source.
+
+        Returns:
+            The segment's index; None if none shares enough.
+        """
         shares: defaultdict[int, float] = defaultdict(float)
         for token, weight in weights.items():
             counted = weight * _NUMERAL if token[0].isdigit() and not least else weight
@@ -209,11 +229,12 @@ class Comparison:
 
 
 compare = lru_cache(maxsize=256)(Comparison)
-"""Compare a passage and its propositions: checks and, a batch later, nodes need the same ones; 34 kB each."""
+"""Compare a passage with its propositions. Cached, since the checks and, a batch later, the nodes need the
+same comparison, of about 34 kB."""
 
 
 def _factor(region: Block, weight: float) -> float:
-    """By what a segment's share counts: less of a long one and of a heading."""
+    """The factor for a segment's shares: less for long segments, and for headings."""
     factor = 1 / math.pow(1 + weight, _LENGTH)
     return factor * _HEADING if region.kind in _NAMING else factor
 
@@ -223,12 +244,15 @@ def _tokens_of(text: str) -> list[str]:
 
 
 def _rarities(number: int) -> list[float]:
-    """How rare a word is that 0, 1, 2, ... of a number of texts have; none is as rare as one."""
+    """The rarity of a word by how many of the texts have it (0, 1, 2, ...); 0 texts count as 1."""
     return [math.log(1 + number / max(count, 1)) for count in range(number + 1)]
 
 
 def _where(passage: str, propositions: Sequence[str], context: str) -> Iterator[Span | None]:
-    """Where each proposition stands word for word; of two that are alike the second takes the next place."""
+    """Yield the span where each proposition occurs verbatim, or None.
+
+    Of identical propositions, each takes the next occurrence.
+    """
     reworded = {}
     for statement in statements(passage, context):
         if statement.text not in passage:

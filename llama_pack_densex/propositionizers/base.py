@@ -1,4 +1,4 @@
-"""The one seam of the pack: passages go in, sets of propositions come out."""
+"""The interface of every propositionizer: passages go in, sets of propositions come out."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ FindingKind = Literal[
 
 
 class PropositionizerError(LLMError):
-    """The run cannot continue: the key, the model or the quota is at fault, and every other passage would
+    """The run cannot continue: the key, the model or the quota is at fault, so every other passage would
     fail too.
 
     Attributes:
-        ingestion: The `IngestionSummary` of the ingestion that it stopped; None if it stopped none.
+        ingestion: The `IngestionSummary` of the ingestion that this error stopped; None outside an ingestion.
 
     Example:
         >>> from llama_index.llms.openai import OpenAI
@@ -57,8 +57,8 @@ class PropositionizerError(LLMError):
 
 
 class BudgetExceededError(PropositionizerError):
-    """The budget does not allow another request. Replies that were paid for are kept if there is a reply
-    cache.
+    """The budget does not allow another request. If there is a reply cache, the replies already paid for are
+    in it.
 
     Example:
         >>> from llama_index.llms.openai import OpenAI
@@ -72,7 +72,7 @@ class BudgetExceededError(PropositionizerError):
     """
 
 
-_BATCH = 256  # passages at a time where they are streamed to what takes lists
+_BATCH = 256  # passages per call of `propositionize` when a stream of them is read
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,12 @@ class Passage:
     """A stretch of a document that is turned into propositions.
 
     Args:
-        text: The passage, word for word as it stands in the document.
-        title: The document's title; empty where it has none.
-        section: The headings above the passage, outermost first, joined by ", "; empty where there are none.
-        context: What has to be read before the passage, as Markdown that ends where the passage begins: the
-            line that introduces its list, or the header of its table; empty where there is nothing.
+        text: The passage's text, verbatim from the document.
+        title: The document's title; empty if it has none.
+        section: The headings above the passage, outermost first, joined by ", "; empty if there are none.
+        context: The text that is needed to understand the passage, as Markdown that ends where the passage
+            begins, such as the line that introduces its list, or the header of its table; empty if nothing is
+            needed.
 
     Example:
         >>> from llama_pack_densex import Passage
@@ -105,7 +106,7 @@ class Passage:
 
     @property
     def language(self) -> str:
-        """Its language ("en", "ja", ...), judged by title and section where the text alone does not tell.
+        """The passage's language ("en", "ja", ...); title and section decide if the text alone does not.
 
         Example:
             >>> Passage("雨が降った。試合は中止された。").language
@@ -115,7 +116,7 @@ class Passage:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Its sentences, rows and code, which stand in for propositions.
+        """The passage's sentences, table rows and code blocks, which can stand in for propositions.
 
         Example:
             >>> Passage("雨が降った。試合は中止された。").sentences
@@ -130,9 +131,10 @@ class Finding:
 
     Args:
         kind: The check that found it (see `check_propositions`).
-        proposition: The index of the proposition, from 0; None where no single one is at fault.
-        span: Its place in the passage's text, in characters; None where it has none.
-        reason: What was wrong, in plain words.
+        proposition: The index of the proposition, from 0; None if no single proposition is at fault.
+        span: The (start, end) of the uncovered sentence in the passage's text, in characters; None for other
+            findings.
+        reason: What is wrong, in plain words.
 
     Example:
         >>> from llama_pack_densex import Passage, check_propositions
@@ -152,18 +154,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class PropositionSet:
-    """What one passage became.
+    """The propositions of one passage.
 
     Args:
         texts: The propositions, in the order of the passage; never empty unless the passage is blank.
-        status: "ok" (accepted as it came), "repaired" (came right in parts, or after another request) or
+        status: "ok" (the first reply was used), "repaired" (it took several parts or another request) or
             "fallback" (the passage's sentences stand in for propositions that could not be obtained).
-        reason: Why the status is not "ok"; empty where it is.
-        is_passing: Whether asking again later may succeed, since the provider could not be reached. A
-            document with such a passage does not count as done.
-        questions: Questions that the passage answers, if any were made; it is found by them too.
-        findings: What checks found wrong with the propositions (see `checks.check_propositions`); nothing is
-            looked for where sentences stand in.
+        reason: Why the status is not "ok"; empty if it is.
+        is_passing: Whether the failure is temporary (such as an unreachable provider), so that a later
+            request may succeed. A document with such a passage does not count as done.
+        questions: Questions that the passage answers, if any were made; they are searched too.
+        findings: What checks found wrong with the propositions (see `checks.check_propositions`); sentences
+            that stand in for propositions are not checked.
 
     Example:
         >>> from llama_pack_densex import Passage, SentencePropositionizer
@@ -183,8 +185,8 @@ class PropositionSet:
 class Propositionizer(BaseComponent, ABC):
     """Turns passages into propositions: atomic, self-contained facts (Dense X Retrieval, section 2).
 
-    A subclass implements `apropositionize`, and `propositionize` too if its work does not wait for anything.
-    It also implements `fingerprint_data`: node ids depend on it, so that the propositions of two different
+    A subclass implements `apropositionize`, and also `propositionize` if it has nothing to await.
+    It implements `fingerprint_data` as well: node ids depend on it, so that the propositions of two different
     propositionizers are never mistaken for each other.
 
     Example:
@@ -221,7 +223,7 @@ class Propositionizer(BaseComponent, ABC):
         """
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        """Do what `apropositionize` does, from synchronous code; works inside a running event loop too.
+        """Call `apropositionize` from synchronous code; works inside a running event loop too.
 
         Args:
             passages: Any number of passages.
@@ -236,14 +238,13 @@ class Propositionizer(BaseComponent, ABC):
         return run_sync(self.apropositionize(passages))
 
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
-        """Turn passages into propositions as they come, in their order; memory does not grow with their
-        number.
+        """Turn a stream of passages into propositions; memory does not grow with their number.
 
         Args:
             passages: Any iterable; it is read a little ahead of what is yielded.
 
         Yields:
-            One set for each passage.
+            One set for each passage, in their order.
 
         Example:
             >>> passages = (Passage(f"Shelf {number} holds miso.") for number in range(1000))
@@ -255,7 +256,7 @@ class Propositionizer(BaseComponent, ABC):
 
     @property
     def usage(self) -> Usage:
-        """The requests and tokens that this object has used so far; zero if it asks no LLM.
+        """The requests and tokens that this object has used so far; zero if it uses no LLM.
 
         Example:
             >>> propositionizer.usage.total_tokens
@@ -265,7 +266,7 @@ class Propositionizer(BaseComponent, ABC):
 
     @property
     def figures(self) -> RequestFigures:
-        """The requests so far, with what they used and cost.
+        """The requests so far, their tokens and their cost.
 
         Example:
             >>> propositionizer.figures.cost
@@ -274,26 +275,26 @@ class Propositionizer(BaseComponent, ABC):
         return RequestFigures(cost=0.0)
 
     def keeping_replies(self, file: Path) -> Propositionizer:
-        """The same propositionizer, keeping an LLM's replies in a file unless they are kept already.
+        """Return this propositionizer with a reply cache, unless it has one or uses no LLM.
 
         Args:
-            file: The SQLite file for the replies; it is created if missing.
+            file: The SQLite file for the LLM's replies; it is created if missing.
 
         Example:
             >>> from pathlib import Path
-            >>> propositionizer.keeping_replies(Path("replies.db")) is propositionizer  # it asks no LLM
+            >>> propositionizer.keeping_replies(Path("replies.db")) is propositionizer  # it uses no LLM
             True
         """
         return self
 
     def forget_replies(self, texts: Iterable[str]) -> int:
-        """Forget the replies about some passages, so that an LLM is asked again.
+        """Delete the cached replies for these passages, so that the LLM is asked again.
 
         Args:
             texts: The passages' texts.
 
         Returns:
-            How many replies were kept.
+            How many replies were deleted.
 
         Example:
             >>> propositionizer.forget_replies(["Miso is salty."])
@@ -302,13 +303,13 @@ class Propositionizer(BaseComponent, ABC):
         return 0
 
     def purge(self, texts: Iterable[str]) -> int:
-        """Forget all that is kept of passages: replies in a cache, lines in a recording.
+        """Erase everything stored about these passages: cached replies, and lines of a recording.
 
         Args:
             texts: The passages' texts.
 
         Returns:
-            How many entries there were.
+            How many entries were erased.
 
         Example:
             >>> propositionizer.purge(["Miso is salty."])
@@ -318,7 +319,7 @@ class Propositionizer(BaseComponent, ABC):
 
     @abstractmethod
     def fingerprint_data(self) -> dict[str, Any]:
-        """Say what decides this propositionizer's output, as JSON values without secrets.
+        """Return the settings that this propositionizer's output depends on, as JSON values without secrets.
 
         Example:
             >>> propositionizer.fingerprint_data()
@@ -327,7 +328,7 @@ class Propositionizer(BaseComponent, ABC):
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that change when the propositionizer's output may change.
+        """A hash of sixteen hexadecimal digits that changes when the propositionizer's output may change.
 
         Example:
             >>> len(propositionizer.fingerprint)
@@ -339,33 +340,37 @@ class Propositionizer(BaseComponent, ABC):
 
 
 class DelegatingPropositionizer(Propositionizer):
-    """Makes the propositions of some passages, and has another propositionizer make those of the rest.
+    """A propositionizer for some passages that hands the rest to another propositionizer, `otherwise`.
 
-    A subclass says which passages are its own (`takes`), makes the sets of these (`_make`), and says what is
-    wrong where there are others and nobody to take them (`_refusal`).
+    A subclass says which passages it handles (`takes`), makes their propositions (`_make`), and words the
+    error for passages that neither it nor `otherwise` handles (`_refusal`).
     """
 
     otherwise: SerializeAsAny[Propositionizer] | None = Field(
         default=None,
-        description="The propositionizer for the passages that this one does not take.",
+        description="The propositionizer for the passages that this one does not handle.",
     )
 
     @abstractmethod
     def takes(self, passage: Passage) -> bool:
-        """Whether a passage is one of its own."""
+        """Return whether this propositionizer handles a passage itself."""
 
     @abstractmethod
     def _make(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        """The sets of passages of its own."""
+        """Make the propositions of passages that this propositionizer handles."""
 
     @abstractmethod
     def _refusal(self, refused: Sequence[Passage], count: int) -> str:
-        """What to say of passages that nobody takes, out of so many."""
+        """Word the error for the `refused` passages, out of `count`, that no propositionizer handles."""
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        """Do what `Propositionizer` says; raises ValueError for a passage that nobody takes."""
-        taken = await asyncio.to_thread(lambda: [*map(self.takes, passages)])
-        rest = [passage for passage, is_own in zip(passages, taken, strict=True) if not is_own]
+        """Turn passages into propositions.
+
+        Raises:
+            ValueError: This propositionizer does not handle a passage, and there is no `otherwise`.
+        """
+        are_own = await asyncio.to_thread(lambda: [*map(self.takes, passages)])
+        rest = [passage for passage, is_own in zip(passages, are_own, strict=True) if not is_own]
         sets_of_rest: Sequence[PropositionSet] = []
         if rest:
             if self.otherwise is None:
@@ -373,16 +378,16 @@ class DelegatingPropositionizer(Propositionizer):
             sets_of_rest = checked_sets(
                 self.otherwise, rest, await self.otherwise.apropositionize(rest)
             )
-        own_sets = await asyncio.to_thread(self._make, [*compress(passages, taken)])
+        own_sets = await asyncio.to_thread(self._make, [*compress(passages, are_own)])
         remaining = {True: iter(own_sets), False: iter(sets_of_rest)}
-        return [next(remaining[is_own]) for is_own in taken]
+        return [next(remaining[is_own]) for is_own in are_own]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # files and weights are read again where it is unpickled
+        # unpickling calls the constructor, which reads files and weights again
         return partial(type(self), **dict(self)), ()
 
     def keeping_replies(self, file: Path) -> Propositionizer:
-        """The same propositionizer, whose `otherwise` keeps an LLM's replies."""
+        """Return this propositionizer with a reply cache for the LLM of `otherwise`."""
         otherwise = None if self.otherwise is None else self.otherwise.keeping_replies(file)
         return (
             self
@@ -394,12 +399,12 @@ class DelegatingPropositionizer(Propositionizer):
         return self.otherwise.forget_replies(texts) if self.otherwise is not None else 0
 
     def purge(self, texts: Iterable[str]) -> int:
-        """Forget what `otherwise` keeps of passages."""
+        """Erase what `otherwise` has stored about these passages."""
         return self.otherwise.purge(texts) if self.otherwise is not None else 0
 
     @property
     def figures(self) -> RequestFigures:
-        """What the requests of `otherwise` came to."""
+        """The requests of `otherwise` so far, their tokens and their cost."""
         return self.otherwise.figures if self.otherwise is not None else super().figures
 
     def fingerprint_data(self) -> dict[str, Any]:
@@ -409,9 +414,9 @@ class DelegatingPropositionizer(Propositionizer):
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end and return its result, from synchronous code.
 
-    Inside a running event loop (a notebook, a web server) it runs on a loop of its own in another thread,
-    with the caller's context variables; core's `asyncio_run` does so too, but takes every RuntimeError that
-    the coroutine raises for a missing loop. Ctrl-C there cancels the coroutine.
+    Inside a running event loop (a notebook, a web server) the coroutine runs on a loop of its own in another
+    thread, with the caller's context variables, and Ctrl-C cancels it. LlamaIndex's `asyncio_run` does the
+    same, but mistakes every RuntimeError that the coroutine raises for a missing loop.
     """
     if asyncio._get_running_loop() is None:
         return asyncio.run(coroutine)
@@ -426,21 +431,21 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
 def checked_sets(
     propositionizer: Propositionizer, passages: Sequence[Passage], sets: Sequence[PropositionSet]
 ) -> Sequence[PropositionSet]:
-    """Return a propositionizer's sets if there is one a passage.
+    """Return a propositionizer's sets after checking that there is one for each passage.
 
     Raises:
-        ValueError: There is not.
+        ValueError: There are more sets than passages, or fewer.
     """
     if len(sets) != len(passages):
         raise ValueError(
             f"{propositionizer.class_name()} returned {len(sets)} sets for {len(passages)} passages; "
-            "a propositionizer returns one set a passage, in their order"
+            "a propositionizer must return one set per passage, in their order"
         )
     return sets
 
 
 def reported(sets: list[PropositionSet]) -> list[PropositionSet]:
-    """Sets, after a warning of those that sentences stand in for."""
+    """Return the sets, after a warning about passages whose propositions are replaced by sentences."""
     report_fallbacks(
         Counter(result.reason for result in sets if result.status == "fallback"), len(sets)
     )
@@ -448,11 +453,11 @@ def reported(sets: list[PropositionSet]) -> list[PropositionSet]:
 
 
 def report_fallbacks(reasons: Counter[str], passages: int) -> None:
-    """Warn of passages that sentences stand in for.
+    """Log a warning about passages whose propositions are replaced by sentences, if there are any.
 
     Args:
-        reasons: How many of them for which reason.
-        passages: How many passages there are in all.
+        reasons: The number of such passages for each reason.
+        passages: The number of all passages.
     """
     if reasons:
         frequent = "; ".join(f"{reason} ({times})" for reason, times in reasons.most_common(5))

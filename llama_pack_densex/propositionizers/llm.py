@@ -66,72 +66,72 @@ _DEFAULT_CONCURRENCY = 8
 _MOST_CONCURRENCY = 256
 _SLOW_REPLY = 8.0  # seconds
 # tokens, sent and received: the instructions, and a passage of 170 tokens with its propositions
-_A_REQUEST = 650
+_TOKENS_PER_REQUEST = 650
 
 _Dictionary = dict[str, Any]
 """A propositionizer as JSON, as `to_dict` returns it."""
 
-_Rate = Annotated[FiniteFloat | None, Field(gt=0, description="What the provider allows.")]
+_Rate = Annotated[FiniteFloat | None, Field(gt=0, description="The provider's limit.")]
 
 
 class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True):
-    """Asks an LLM for the propositions of each passage, and makes sure that no passage is lost on the way.
+    """Asks an LLM for the propositions of each passage; no passage is lost, whatever the LLM replies.
 
-    If a reply is cut off, the passage is split at a sentence boundary and both halves are asked for; a reply
-    that is empty, malformed, refused or in the wrong language is asked for again, with the reason. The
-    passage's sentences stand in for what still cannot be obtained: status "fallback", with the reason, and a
-    warning in the log. If nearly every reply is cut off, or sentences would stand in for all of the first
-    passages, a setting is wrong, and the run stops.
+    If a reply is cut off, the passage is split at a sentence boundary and each half is requested separately.
+    After a reply that is empty, malformed, a refusal or in the wrong language, the LLM is asked again and
+    told why. If that fails too, the passage's sentences stand in for its propositions: the status is
+    "fallback", with the reason, and the log has a warning. If nearly every reply is cut off, or sentences
+    would stand in for all of the first passages, a setting is wrong, and the run stops.
 
     All requests of a process wait for their turn in one event loop, and are sent from threads. A reply is
-    counted and kept in the thread that received it, even if the call that asked for it has been interrupted.
+    counted and cached in the thread that received it, even if the call that requested it was interrupted.
 
-    The LLM and its keys are never serialised. A pickled propositionizer makes its LLM anew where it is
-    unpickled, with the key from the environment or by `llm_factory`; where it cannot, unpickling fails.
+    The LLM and its keys are never serialised. Unpickling makes the LLM again, with the key from the
+    environment or by `llm_factory`, and fails if it cannot.
 
     Args:
         llm: Any LlamaIndex LLM, or the name of one: "ollama:qwen3:8b" (docs/models.md). Without it,
-            `llm_factory` makes it.
-        proposition_prompt: Replaces the prompt for every language but Japanese.
+            `llm_factory` makes the LLM.
+        proposition_prompt: Replaces the prompt for every language except Japanese.
         japanese_proposition_prompt: Replaces the prompt for Japanese passages.
-        questions: Whether the LLM also writes questions that a passage answers, in the same reply. The
-            passage is then found by them too, which helps above all where a question uses other words than
-            the passage. A reply is half as long again. Prompts of your own have to ask for an object with the
-            lists "propositions" and "questions".
+        questions: Whether the LLM also writes questions that a passage answers, in the same reply. They are
+            searched too, which helps most if users word their questions differently from the passage. Replies
+            are half as long again. A prompt of your own has to ask for an object with the lists
+            "propositions" and "questions".
         llm_factory: A function without arguments at the top level of a module, or its "module:name", that
             makes the LLM in other processes.
-        cache: The SQLite file where replies are kept as they arrive, so that no finished passage is asked for
-            again; or a `ReplyCache`.
-        max_concurrency: How many requests are in flight at the same time when a run begins; a server that
-            refuses some gets fewer, and more slowly. None means 8, or as many as the rates below take if a
-            reply needs 8 seconds.
+        cache: The SQLite file where replies are cached as they arrive, so that no finished passage is
+            requested again; or a `ReplyCache`.
+        max_concurrency: How many requests are in flight at the same time when a run begins; if the server
+            refuses some, there are fewer, and they are sent more slowly. None means 8, or as many as the
+            rates below allow if a reply takes 8 seconds.
         requests_per_minute: How many requests the provider allows; they are spread evenly. None means no
             limit.
         tokens_per_minute: How many tokens the provider allows, sent and received together. None means no
             limit.
         workers: How many processes share the rates and the budget; each of them keeps to its part.
-        max_cost: US dollars that this object may use before it stops. None means no limit.
+        max_cost: US dollars that this object may spend before it stops. None means no limit.
         max_tokens_total: Tokens, sent and received, that it may use before it stops. None means no limit.
-        prices: Prices beside, or in place of, the list prices: a JSON file, or a mapping of model names to
-            {"input": ..., "output": ...} in US dollars for a million tokens.
-        max_attempts: How often the same text is asked for, the first time included, before sentences stand
-            in.
-        max_retries: Further tries after a time-out, a lost connection or a server's error; ten refusals by a
-            rate limit count as one. The provider's client does not try again by itself.
-        retry_wait: Scale of the random, exponentially growing wait between those tries, in seconds.
-        strictness: What to do about propositions that say what their passage does not, or that cannot be
-            understood alone (see `check_propositions`). "flag" notes it on the set and on its nodes. "repair"
-            asks once more, naming the faults (in English and Japanese), and replaces by sentences what is
-            still not in the passage. "off" looks for nothing.
-        record_to: A JSONL file to append passages and propositions to as they arrive ("ok" and "repaired"
-            ones), for `RecordedPropositionizer`.
-        structured: "auto" asks for replies by a JSON schema where the LLM's class says that its model keeps
-            to one (OpenAI's, and OpenAILike with `should_use_structured_outputs`), until the server refuses
-            it; "off" never does. Neither the prompt nor the key of the cache depends on it.
+        prices: Prices that add to the list prices or replace them: a JSON file, or a mapping of model names
+            to {"input": ..., "output": ...} in US dollars per million tokens.
+        max_attempts: How many requests are made for the same text, the first one included, before sentences
+            stand in.
+        max_retries: Retries after a time-out, a lost connection or a server's error; ten refusals by a rate
+            limit count as one. The retries of the provider's client are turned off.
+        retry_wait: Scale of the random, exponentially growing wait between retries, in seconds.
+        strictness: What to do about propositions that are not supported by their passage, or that cannot be
+            understood alone (see `check_propositions`). "flag" records the findings on the set and its nodes.
+            "repair" asks once more, naming the faults (English and Japanese passages only), and replaces by
+            sentences what is still not in the passage. "off" skips the checks.
+        record_to: A JSONL file to which passages and their propositions are appended as they arrive (those
+            with status "ok" or "repaired"), for `RecordedPropositionizer`.
+        structured: "auto" requests replies that follow a JSON schema if the LLM's class says that its model
+            supports that (OpenAI's, and OpenAILike with `should_use_structured_outputs`), until the server
+            refuses it; "off" never does. Neither the prompt nor the cache key depends on it.
 
     Raises:
         ValueError: Neither `llm` nor `llm_factory` is given, the factory cannot be imported by its name, a
-            prompt does not take the passage, or there is a `max_cost` for a model whose price is not known.
+            prompt has no place for the passage, or `max_cost` is set for a model whose price is not known.
 
     Example:
         >>> from llama_index.llms.openai import OpenAI
@@ -146,10 +146,10 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     """
 
     questions: bool = Field(
-        False, description="Whether questions that a passage answers are written too."
+        False, description="Whether the LLM also writes questions that a passage answers."
     )
     llm_factory: str = Field(
-        "", description='What makes the LLM elsewhere: "module:name", or its own name.'
+        "", description='The function that makes the LLM in other processes, as "module:name".'
     )
     max_concurrency: int | None = Field(
         None, ge=1, description="Requests in flight at the same time."
@@ -159,29 +159,29 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     workers: int = Field(1, ge=1, description="Processes that share the rates and the budget.")
     max_cost: FiniteFloat | None = Field(None, ge=0, description="US dollars to stop at.")
     max_tokens_total: int | None = Field(None, ge=0, description="Tokens to stop at.")
-    prices: dict[str, Price] = Field({}, description="Prices beside the list prices.")
+    prices: dict[str, Price] = Field(
+        {}, description="Prices that add to the list prices or replace them."
+    )
     max_attempts: int = Field(
         3, ge=1, description="Requests for the same text before sentences stand in."
     )
-    max_retries: int = Field(
-        6, ge=0, description="Further tries after a time-out or a server's error."
-    )
+    max_retries: int = Field(6, ge=0, description="Retries after a time-out or a server's error.")
     retry_wait: FiniteFloat = Field(
-        1.0, ge=0, description="Scale of waits between those tries, in seconds."
+        1.0, ge=0, description="Scale of the waits between retries, in seconds."
     )
     strictness: Literal["off", "flag", "repair"] = Field(
-        "flag", description="What to do about findings."
+        "flag", description="What to do about findings of the checks."
     )
     record_to: str | None = Field(
         None, description="The JSONL file that propositions are appended to."
     )
     structured: Literal["auto", "off"] = Field(
-        "auto", description="Whether a JSON schema is asked for."
+        "auto", description="Whether replies that follow a JSON schema are requested."
     )
     _llm: LLM
     _form: dict[str, Any]
     _endpoint: Endpoint
-    _settings: dict[str, Any]  # what its output depends on
+    _settings: dict[str, Any]  # those that the LLM's output depends on
     _model: str
     _sender: Sender
     _paces: tuple[Any, ...] = ()
@@ -215,7 +215,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         self._model = str(next(filter(None, map(self._settings.get, MODEL_FIELDS)), ""))
         self._form = response_format(self._llm, "propositions", *["questions"] * self.questions)
         self._sender = Sender.to(self._llm, Limits(self.concurrency), Meter(Budget(), None), cache)
-        self._sender_now()  # says now what is wrong with the limits
+        self._sender_now()  # raises at construction, not at first use, if a limit is invalid
         self._prompts = default_prompts(self.questions)
         prompts = {PROMPT_KEY: proposition_prompt, JAPANESE_PROMPT_KEY: japanese_proposition_prompt}
         self._update_prompts(
@@ -228,24 +228,24 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
 
     @property
     def llm(self) -> LLM:
-        """The LLM that is asked."""
+        """The LLM that writes the propositions."""
         return self._llm
 
     @property
     def cache(self) -> ReplyCache | None:
-        """Where replies are kept."""
+        """The reply cache, if there is one."""
         return self._sender.cache
 
     @property
     def figures(self) -> RequestFigures:
-        """What its requests came to so far, as the provider counts them, and what they cost."""
+        """The requests so far, their tokens as the provider counts them, and their cost."""
         return self._sender_now().meter.figures(self._model)
 
     def purge(self, texts: Iterable[str]) -> int:
-        """Forget all that is kept of passages: replies in the cache, lines in `record_to`.
+        """Erase everything stored about these passages: cached replies, and lines of `record_to`.
 
         Raises:
-            OSError: One of them cannot be written.
+            OSError: The cache or the recording cannot be written.
         """
         texts = set(texts)
         recorded = 0 if self.record_to is None else purge_recording(self.record_to, texts)
@@ -255,7 +255,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         return self.cache.purge(texts) if self.cache is not None else 0
 
     def keeping_replies(self, file: Path) -> LLMPropositionizer:
-        """The same propositionizer with a cache, unless it has one; both share limits and counters."""
+        """Return a copy that has a reply cache and shares limits and counters; itself if it has a cache."""
         if self.cache is not None:
             return self
         copy = self.__copy__()
@@ -266,15 +266,15 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         """Ask the LLM for the propositions of each passage.
 
         Args:
-            passages: Any number of passages; identical ones are asked once.
+            passages: Any number of passages; identical ones share their requests.
 
         Returns:
-            One set a passage, in the order of `passages`.
+            One set per passage, in the order of `passages`.
 
         Raises:
             PropositionizerError: The provider refuses the key or the settings, does not know the model, is
-                down, or the quota is used up; or nearly every reply is of no use.
-            BudgetExceededError: `max_cost` or `max_tokens_total` allows no other request.
+                down, or the quota is used up; or nearly every reply is unusable.
+            BudgetExceededError: `max_cost` or `max_tokens_total` does not allow another request.
             OSError: `record_to` or the cache cannot be written.
         """
         run = self._new_run()
@@ -287,22 +287,22 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
             pool.shutdown(wait=False)
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        """Do what `apropositionize` does, from synchronous code; works inside a running event loop too."""
+        """Call `apropositionize` from synchronous code; works inside a running event loop too."""
         return reported(list(self.stream(passages)))
 
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
-        """Ask for the propositions of passages as they come, and return them in their order.
+        """Ask for the propositions of a stream of passages, and yield them in its order.
 
-        Some hundreds of passages are under way at a time; memory does not grow with their number. It works
-        inside a running event loop too. When it is closed or interrupted, it waits some seconds for the
-        requests that are under way, whose replies are paid for.
+        Several hundred passages are under way at a time; memory does not grow with their number. It works
+        inside a running event loop too. When the iterator is closed or interrupted, it waits up to five
+        seconds for requests that are under way, since their replies are paid for.
 
         Args:
-            passages: Any iterable of passages. It is read in the thread that reads the sets.
+            passages: Any iterable of passages. It is read in the thread that consumes the sets.
 
         Raises:
-            PropositionizerError: As `apropositionize`; all sets before the first one that is missing were
-                returned.
+            PropositionizerError: As `apropositionize`. The sets of all earlier passages have been yielded,
+                except fallbacks that may be due to the same error.
         """
         yield from self._new_run().stream(passages)
 
@@ -317,7 +317,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
             "prompts": prompts,
             "max_attempts": self.max_attempts,
         }
-        # only if they are not the defaults: node ids from before there were any stay as they are
+        # added only if they are not the defaults, so that node ids from before these options stay the same
         if self.questions:
             data["questions"] = True
         if self.strictness == "repair":
@@ -325,35 +325,35 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         return data
 
     def question(self, passage: Passage, part: Passage | None = None, note: str = "") -> LLMRequest:
-        """What is asked about a passage.
+        """Return the request for the propositions of a passage.
 
         Args:
             passage: The passage.
-            part: The part of it that is asked about; None means the whole.
-            note: What to tell the model besides.
+            part: The part of it that the request is about; None means the whole.
+            note: A further instruction for the model, such as why its last reply was unusable.
         """
         part = part or passage
         prompt = self._prompts[prompt_key(passage.language)]
         return LLMRequest(passage.text, part.text, format_request(prompt, self._llm, part, note))
 
     def key(self, question: LLMRequest) -> str:
-        """What the reply to a question is kept by."""
+        """Return the cache key of the reply to a request."""
         return self._sender.key(question)
 
     @property
     def form(self) -> dict[str, Any]:
-        """The further argument of the LLM's `chat` that asks for replies by a JSON schema."""
+        """The arguments of the LLM's `chat` that request a reply by a JSON schema; empty for none."""
         return self._form if self.structured == "auto" else {}
 
     @property
     def concurrency(self) -> int:
-        """Requests in flight at a time: the chosen number, else what the rates take if a reply is slow.
+        """The limit of requests in flight: the chosen number, else what the rates allow if replies are slow.
 
-        A rate, if there is one, should bound a run; without one, little is known of the server.
+        If a rate is given, that should be what limits a run; without one, the default is cautious.
         """
         if self.max_concurrency is not None:
             return self.max_concurrency
-        by_tokens = self.tokens_per_minute and self.tokens_per_minute / _A_REQUEST
+        by_tokens = self.tokens_per_minute and self.tokens_per_minute / _TOKENS_PER_REQUEST
         rate = min(filter(None, (self.requests_per_minute, by_tokens)), default=0.0)
         needed = math.ceil(rate / self.workers / 60 * _SLOW_REPLY)
         return min(max(needed, _DEFAULT_CONCURRENCY), _MOST_CONCURRENCY)
@@ -361,9 +361,9 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
     def _new_run(self) -> Run:
         try:
             client = Client(self._endpoint, self.form)
-        except Exception as error:  # LlamaIndex's OpenAI looks the model up in a list of its own
+        except Exception as error:  # LlamaIndex's OpenAI raises for a model that is not in its list
             message = classify(error, secrets_of(self._llm)).message
-            raise PropositionizerError(f"the LLM does not say what it is: {message}") from None
+            raise PropositionizerError(f"the LLM's metadata cannot be read: {message}") from None
         if self.record_to is not None:
             open_recording(self.record_to)
         sender = self._sender_now()
@@ -371,11 +371,11 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
         return Run(self, sender, client)
 
     def _sender_now(self) -> Sender:
-        """What all calls share, by the settings as they are now: some may have been changed."""
+        """Return the sender that all calls share, updated to the present settings, which can be assigned."""
         limits = (self.requests_per_minute, self.tokens_per_minute, self.max_cost)
         *rates, max_cost = (limit and limit / self.workers for limit in limits)
         paces = (self.concurrency, *rates, os.getpid())
-        if self._paces != paces:  # what is under way keeps to the limits that it was sent by
+        if self._paces != paces:  # requests under way keep the limits that they were sent with
             self._sender = replace(self._sender, limits=Limits(self.concurrency, *rates))
             self._paces = paces
         sender = self._sender
@@ -406,7 +406,7 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
             if not takes_variable(prompt, "content"):
                 reason = "so that the LLM would never see the passage"
                 raise ValueError(f"{key} has no variable {{content}}, {reason}")
-        # a new dictionary: in-process copies of this object share the old one
+        # a new dictionary, since copies of this object share the old one
         self._prompts = self._prompts | prompts_dict
 
     @model_serializer(mode="wrap")
@@ -428,27 +428,27 @@ class LLMPropositionizer(Propositionizer, PromptMixin, validate_assignment=True)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> LLMPropositionizer:
-        """Make a propositionizer from what `to_dict` returned, its LLM as a pickled one's; `kwargs` override.
+        """Make a propositionizer, with its LLM, from what `to_dict` returned; `kwargs` override.
 
         Raises:
-            ValueError: The LLM cannot be made again, or is another one, or the prompts were others: they are
-                not in the dictionary.
+            ValueError: The LLM cannot be made again, or it or the prompts differ from the saved ones. Prompts
+                are not in the dictionary: pass your own again.
         """
         return _made_again(cls, data, kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Not core's way, which drops what cannot be pickled and goes on.
+        # not LlamaIndex's own, which silently drops what cannot be pickled
         return partial(_made_again, is_pickled=True), (type(self), self.to_dict(), self._prompts)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> LLMPropositionizer:
-        # shares the client, which holds locks; everything else is never changed in place
+        # shares the LLM and the sender, which hold locks; everything else is never changed in place
         return self.__copy__()
 
 
 def _check_llm(llm: Any, factory: str) -> None:
     if llm is None and not factory:
         raise ValueError(
-            "pass llm=..., a LlamaIndex LLM or its name, or llm_factory=..., a function that makes one"
+            "pass llm=..., a LlamaIndex LLM or its name, or llm_factory=..., a function that makes an LLM"
         )
     if llm is not None and not isinstance(llm, LLM):
         raise ValueError(f"llm must be a LlamaIndex LLM, not a {type(llm).__name__}")
@@ -461,7 +461,7 @@ def _made_again(
     *,
     is_pickled: bool = False,
 ) -> LLMPropositionizer:
-    """A propositionizer of its dictionary; a pickle's factory is trusted (see `LLMReference.rebuild`)."""
+    """Make a propositionizer from its dictionary; only a pickle's LLM class and factory are trusted."""
     settings = {**data, **changes}
     settings.pop("class_name", None)
     fingerprint = settings.pop("fingerprint", None)
@@ -485,7 +485,7 @@ def _made_again(
 
 
 def _llm_of_dictionary(data: _Dictionary, changes: _Dictionary) -> _Dictionary:
-    """The LLM and factory of a dictionary, which somebody else may have written; the user's come first."""
+    """Return the arguments `llm` and `llm_factory`: the user's, else those of the (untrusted) dictionary."""
     if "llm" in changes or "llm_factory" in changes:
         return {"llm": changes.get("llm"), "llm_factory": changes.get("llm_factory")}
     if data.get("llm_factory"):

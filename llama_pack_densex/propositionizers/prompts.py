@@ -1,4 +1,4 @@
-"""What an LLM is asked about a passage, whole or in parts."""
+"""The requests that are sent to an LLM about a passage or a part of it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from llama_pack_densex.text.outline import Outline
 from llama_pack_densex.text.segments import segment
 from llama_pack_densex.text.tokens import compared, strip_surrogates
 
-# The rules are those of Chen et al. (2023), figure 8, in our own words, with what lists, tables and handbooks
-# need besides. They go with every passage, so they are short: at most about twice a passage of 128 tokens.
+# The rules of Chen et al. (2023), figure 8, in our own words, with additions for lists, tables and handbooks.
+# They are sent with every passage, so they are short: at most about twice as long as a passage of 128 tokens.
 _SYSTEM = """\
 Break the passage into propositions: short statements, each true, complete and clear on its own.
 1. Split compound sentences; keep wording and order. Conditions, exceptions and amounts stay with their fact.
@@ -82,11 +82,12 @@ JAPANESE_PROMPT_KEY = "japanese_proposition_prompt"
 def default_prompts(questions: bool = False) -> dict[str, BasePromptTemplate]:
     """Return the prompts by their names: one in Japanese, and one in English for every other language.
 
-    Their variables are `title`, `section`, `content`, and `note`: what stands before the passage, and why it
-    is asked about again ("" for neither). A prompt of your own may leave out all but `content`.
+    Their variables are `title`, `section`, `content` and `note`. The note holds the text before the passage
+    and the reason why the last reply was unusable; it is "" if there is neither. A prompt of your own needs
+    only `content`.
 
     Args:
-        questions: Whether to ask for questions that the passage answers too, in an object with both lists.
+        questions: Whether to ask also for questions that the passage answers, in an object with both lists.
     """
     english = (_OBJECT, _EXAMPLE_WITH_QUESTIONS) if questions else (_LIST, _EXAMPLE)
     japanese = (_OBJECT_JA, _EXAMPLE_WITH_QUESTIONS_JA) if questions else (_LIST_JA, _EXAMPLE_JA)
@@ -104,7 +105,7 @@ def prompt_key(language: str) -> str:
 def format_request(
     prompt: BasePromptTemplate, llm: LLM, passage: Passage, note: str
 ) -> list[ChatMessage]:
-    """Write the messages of a request; a note that the prompt has no place for goes ahead of the last one."""
+    """Format the messages of a request; without a variable for it, the note precedes the last message."""
     context = readable_text(passage.context).strip()
     if context:
         heading = _BEFORE_JA if passage.language == "ja" else _BEFORE
@@ -122,17 +123,17 @@ def format_request(
 
 
 def takes_variable(prompt: BasePromptTemplate, name: str) -> bool:
-    """Tell whether a prompt has a place for a variable."""
+    """Return whether a prompt has a place for a variable."""
     mapped = (prompt.template_var_mappings or {}).get(name, name)
     return mapped in prompt.template_vars or name in (prompt.function_mappings or {})
 
 
 def ask_again_note(problem: str, language: str) -> str:
-    """Say, for the model, why its last reply could not be used.
+    """Return the note that tells the model why its last reply could not be used.
 
     Args:
         problem: "empty", "refused", "unreadable", "cut" or "language".
-        language: The passage's.
+        language: The passage's language.
     """
     if language == "ja":
         return f"前回の回答は使えませんでした。{_NOTES_JA[problem]}\n\n"
@@ -142,11 +143,11 @@ def ask_again_note(problem: str, language: str) -> str:
 
 
 def repair_note(checked: PropositionSet, language: str) -> str:
-    """Say, for the model, what checks found wrong with its last reply.
+    """Return the note that tells the model what checks found wrong with its last reply.
 
     Args:
         checked: The propositions with the findings.
-        language: The passage's.
+        language: The passage's language.
     """
     lines = []
     for finding in checked.findings[:_MOST_FAULTS]:
@@ -191,7 +192,7 @@ _NOTES = {
     "language": "it was in the wrong language. Do not translate: write every proposition in {wanted}.",
 }
 ASKED_AGAIN = frozenset(_NOTES)
-"""The problems with a reply that may be due to chance: the model is asked once more."""
+"""Problems with a reply that may be due to chance, so that asking again can help."""
 _NOTES_JA = {
     "empty": "命題が一つもありませんでした。この文章の命題をJSONで返してください。",
     "refused": "回答が拒否されていました。この文章に書かれていることを、命題に言い換えるだけにしてください。",
@@ -202,10 +203,12 @@ _NOTES_JA = {
 
 
 def split_in_two(passage: Passage) -> tuple[Passage, Passage] | None:
-    """Split a passage between the sentences, rows or items nearest to its middle, paragraphs first.
+    """Split a passage between the sentences, rows or items nearest to its middle.
+
+    A paragraph break is preferred unless another place is more than twice as near.
 
     Returns:
-        Both halves without surrounding white space, each with its context; None where there is no place to
+        Both halves without surrounding white space, each with its context; None if there is no place to
         split.
     """
     text = passage.text
@@ -225,11 +228,11 @@ def split_in_two(passage: Passage) -> tuple[Passage, Passage] | None:
     return first, replace(passage, text=text[place:].strip(), context=context)
 
 
-_LONGEST_BEFORE = 300  # characters of the sentences before a part
+_LONGEST_BEFORE = 300  # characters of the sentences that `with_sentences_before` adds
 
 
 def with_sentences_before(context: str, text_before: str) -> str:
-    """A context with the last one or two short sentences before a part, for its pronouns."""
+    """Prepend to a part's context the last one or two short sentences before it, for its pronouns."""
     starts = [
         part.start
         for part in segment(text_before)[-2:]

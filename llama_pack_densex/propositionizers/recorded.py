@@ -1,4 +1,4 @@
-"""Propositions that are kept in a JSONL file: written as they arrive, looked up, and left out again."""
+"""Propositions recorded in a JSONL file: appended as they arrive, looked up, erased."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from llama_pack_densex.propositionizers.checks import checked
 from llama_pack_densex.text.tokens import compared
 
 _WRITING = threading.Lock()
-# by text, and by text, title, section and context
+# each set under two keys: (text,), and (text, title, section, context)
 _Recordings = dict[tuple[str, ...], PropositionSet]
 
 
@@ -38,18 +38,19 @@ class RecordedPropositionizer(DelegatingPropositionizer):
     rest.
 
     A line of the file is `{"title": ..., "section": ..., "text": ..., "propositions": [...], "questions":
-    [...]}`, and may have the passage's "context", and the propositions' "status" and "reason". A line may
-    have only one of the two lists; it is joined with the other lines of the same passage. White space and
-    Unicode normalisation (NFKC) are ignored when texts are compared. Of several lines with the same text, the
-    one counts that has the passage's title, section and context, else the last. Node ids do not depend on
-    what is in the file: a line added for one document must not change those of all others.
+    [...]}`, and may also have the passage's "context", and the propositions' "status" and "reason". A line
+    may have only one of the two lists; lines of the same passage are merged. White space and Unicode
+    normalisation (NFKC) are ignored when texts are compared. If several lines have the same text, the one
+    with the passage's title, section and context is used, else the last. Node ids do not depend on the file's
+    content, so that a line added for one document does not change the ids of all others.
 
     Args:
         path: The JSONL file, in UTF-8.
-        otherwise: Makes the propositions of passages that are not in the file; without it these are an error.
+        otherwise: Makes the propositions of passages that are not in the file; without it, such a passage is
+            an error.
 
     Raises:
-        FileNotFoundError: The file is not there.
+        FileNotFoundError: The file does not exist.
         ValueError: A line of the file cannot be read, or (on use) a passage is not in the file and there is
             no `otherwise`.
 
@@ -77,10 +78,10 @@ class RecordedPropositionizer(DelegatingPropositionizer):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
-        """Make one from what `to_dict` returned; `kwargs` override.
+        """Make a propositionizer from what `to_dict` returned; `kwargs` override.
 
         Raises:
-            ValueError: Only the dictionary names the file.
+            ValueError: The file is named by the dictionary alone (see `llm.claims`).
         """
         refuse_field(data, kwargs, "path", "a recording")
         return super().from_dict(data, **kwargs)
@@ -113,15 +114,15 @@ class RecordedPropositionizer(DelegatingPropositionizer):
         return replace(recorded, texts=passage.sentences, status="fallback", reason=reason)
 
     def purge(self, texts: Iterable[str]) -> int:
-        """Leave out the lines of some passages in the file and in memory, and forget what `otherwise` keeps
-        of them.
+        """Erase the lines of these passages from the file and from memory, and what `otherwise` has stored
+        about them.
 
         Raises:
             OSError: The file cannot be written.
         """
         texts = set(texts)
-        gone = set(map(compared, texts))
-        for key in [key for key in self._recorded if key[0] in gone]:
+        purged = set(map(compared, texts))
+        for key in [key for key in self._recorded if key[0] in purged]:
             del self._recorded[key]
         return purge_recording(self.path, texts) + super().purge(texts)
 
@@ -142,7 +143,7 @@ def _read_recordings(path: Path) -> _Recordings:
                 raise ValueError(
                     f'{path}, line {number}: expected a JSON object with "text" (a string) and '
                     f'"propositions" or "questions" (lists of strings), and as "status" nothing or '
-                    f"{statuses}; mend or remove the line"
+                    f"{statuses}; correct or remove the line"
                 ) from error
     return recorded
 
@@ -152,7 +153,7 @@ def _recorded_for(key: tuple[str, ...], recorded: _Recordings) -> PropositionSet
 
 
 def _joined(earlier: PropositionSet, record: dict[str, Any]) -> PropositionSet:
-    """What earlier lines have of a passage with what a line has of it."""
+    """Merge one line of a passage into the set from its earlier lines."""
     status: Status = record.get("status") or "ok"
     if status not in get_args(Status) or record.keys().isdisjoint(("propositions", "questions")):
         raise ValueError
@@ -173,8 +174,8 @@ def _texts(texts: Any) -> tuple[str, ...]:
 
 
 def open_recording(path: str | Path) -> None:
-    """Create the file if it is not there (readable by its owner only), and take off half a line that a kill
-    left.
+    """Create the file if it is missing (readable by its owner only), and remove an incomplete last line that
+    a killed process left.
 
     Raises:
         OSError: The file cannot be written.
@@ -191,10 +192,10 @@ def open_recording(path: str | Path) -> None:
 
 
 def append_recording(path: str | Path, passage: Passage, propositions: PropositionSet) -> None:
-    """Append one passage with its propositions, as a whole line in one write.
+    """Append one passage with its propositions, as one line in one write.
 
     Raises:
-        OSError: The file cannot be written; then it is as it was.
+        OSError: The file cannot be written; it is left as it was.
     """
     record = {**asdict(passage), "propositions": propositions.texts}
     if not passage.context:
@@ -205,55 +206,54 @@ def append_recording(path: str | Path, passage: Passage, propositions: Propositi
     line = text.encode("utf-8", "backslashreplace")  # a lone surrogate becomes its JSON escape
     with _WRITING, open(path, "ab", buffering=0, opener=open_private) as file:
         written = file.write(line)
-        # as much as a full disk takes: half a line would make the file unreadable
+        # a full disk may take only a part of the line, which would make the file unreadable
         if written < len(line):
             file.truncate(file.tell() - written)
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
 
 def purge_recording(path: str | Path, texts: Iterable[str]) -> int:
-    """Write a recording anew without the lines of some passages, compared as `RecordedPropositionizer` looks
-    them up.
+    """Rewrite a recording without the lines of these passages; texts are compared as in lookups.
 
-    Half a line that a kill left may be of any passage, and is left out too.
+    An incomplete line that a killed process left may be of any passage, so it is removed too.
 
     Returns:
-        How many lines were left out.
+        How many lines were removed.
 
     Raises:
-        OSError: The file cannot be written; then it is as it was.
+        OSError: The file cannot be written; it is left as it was.
     """
-    gone = {compared(text) for text in texts}
+    purged = {compared(text) for text in texts}
     with _WRITING:
-        if not gone or not os.path.exists(path):
+        if not purged or not os.path.exists(path):
             return 0
         lines = Path(path).read_bytes().splitlines(keepends=True)
         whole = (line for line in lines if not _is_half(line))
-        kept = [line for line in whole if compared(_text_in(line)) not in gone]
-        if len(kept) < len(lines):
+        remaining = [line for line in whole if compared(_text_in(line)) not in purged]
+        if len(remaining) < len(lines):
             temporary = Path(f"{path}.{uuid.uuid4().hex}")
             try:
                 with open(temporary, "xb", opener=open_private) as file:
-                    file.writelines(kept)
+                    file.writelines(remaining)
                 shutil.copymode(path, temporary)
                 os.replace(temporary, path)
             finally:
                 temporary.unlink(missing_ok=True)
-    return len(lines) - len(kept)
+    return len(lines) - len(remaining)
 
 
 def _exact_key(text: str, *headings: str) -> tuple[str, ...]:
-    """The text of a passage, then its title, section and context, as they are compared."""
+    """The key of a passage's text with its headings (title, section and context), normalised."""
     return tuple(map(compared, (text, *headings)))
 
 
 def _is_half(line: bytes) -> bool:
-    """Whether a line is what a kill in the middle of a write left; other mistakes are somebody's."""
+    """Return whether a line was cut short by a killed process; other malformed lines are the user's."""
     return line.startswith(b"{") and not line.endswith(b"\n") and not line.rstrip().endswith(b"}")
 
 
 def _text_in(line: bytes) -> str:
-    """The passage of a line; empty where the line is damaged."""
+    """The passage's text in a line; empty if the line is damaged."""
     try:
         return str(json.loads(line.decode("utf-8-sig"))["text"])
     except (ValueError, KeyError, TypeError, RecursionError):

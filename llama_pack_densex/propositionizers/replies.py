@@ -1,4 +1,4 @@
-"""What an LLM's reply to a passage says, and how what came of a passage's parts becomes one set."""
+"""Parsing an LLM's reply to a passage, and joining the sets of a passage's parts."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ REASONS = {
     "filtered": "the provider's content filter stopped the reply",
     "unreadable": "the reply was not a list of strings",
 }
-"""The problems in words."""
+"""Descriptions of the problems of `Reading`."""
 _OF_FINISH: dict[Finish, str] = {"length": "cut", "filtered": "filtered", "refused": "refused"}
 
 _Texts = tuple[str, ...]
 _Object = dict[str, Any]
-"""An object of JSON."""
+"""A JSON object."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What could be read from one reply.
+    """The result of reading one reply.
 
     Args:
         texts: The propositions in the order of the reply, without duplicates; empty if there is a problem.
-        problem: Why the reply cannot be used: "cut" (an array or a thought that never closes, or one that was
-            abbreviated), "empty", "refused", "filtered", "unreadable", "language", or the kind of a `Failure`
-            in its place; None if it can.
-        questions: What stands among or beside them as a question.
-        reason: The problem in words, if the reply was judged.
-        is_passing: Whether the same request may be answered another day.
+        problem: Why the reply cannot be used: "cut" (an array or thinking block that is not closed, or an
+            abbreviated array), "empty", "refused", "filtered", "unreadable" or "language"; or, if there is no
+            reply, the kind of the `Failure`. None if the reply can be used.
+        questions: The questions in the reply.
+        reason: The problem in words; "" unless `judge` or the failed request gave one.
+        is_passing: Whether the failure is temporary, so that the same request may succeed later.
     """
 
     texts: _Texts = ()
@@ -58,7 +58,7 @@ class Reading:
 
 
 class _UnusableReplyError(Exception):
-    """Its text is the problem."""
+    """A reply that cannot be used; the error's text is the `Reading.problem`."""
 
 
 def judge(
@@ -69,12 +69,12 @@ def judge(
     questions: bool = False,
     is_last: bool = False,
 ) -> Reading:
-    """Read the reply to a passage, and see whether it can be used for it.
+    """Read the reply to a passage, and check that it can be used.
 
     Args:
         passage: The passage, or the part of it that the request was about.
         reply: The reply.
-        finish: Why it ended there.
+        finish: Why the reply ended.
         questions: As for `read_reply`.
         is_last: As for `read_reply`.
     """
@@ -100,25 +100,25 @@ def read_reply(
 ) -> Reading:
     """Read the propositions out of a reply; never raises.
 
-    Thoughts, fences, talk and one wrapping object around an array are taken off, and numbered or dashed lines
-    are read. A malformed reply can be asked for again, and is mended only if it was: what is mended wrongly
-    looks like propositions.
+    Thoughts, code fences, chatter and an object that wraps the array are removed, and numbered or dashed
+    lines are read as a list. Malformed JSON is repaired only on the last attempt, since a wrong repair looks
+    like propositions.
 
     Args:
         text: The reply.
-        finished: Whether the provider said that the model stopped by itself. If not, a list of lines whose
-            last one breaks off is taken for cut.
-        questions: Whether the request was also for questions that the passage answers: a list named like
-            that, or, if the lists have no names, what ends in a question mark.
-        is_last: Whether there is no further attempt: a list in other quotation marks and brackets than JSON's
-            is read.
+        finished: Whether the provider said that the model stopped by itself. If not, a list whose last line
+            lacks the sentence end that the others have counts as cut.
+        questions: Whether the request also asked for questions. They are read from lists whose names say so;
+            if no list has such a name, they are the texts that end in a question mark.
+        is_last: Whether this is the last attempt: then a list in other quotation marks and brackets than
+            those of JSON is read too.
     """
     text = text.strip().lstrip("\ufeff").strip()
     try:
         reading = _read(text, finished, questions)
     except _UnusableReplyError as unusable:
         reading = Reading(problem=str(unusable))
-    except RecursionError:  # lists in lists in lists
+    except RecursionError:  # deeply nested lists
         reading = Reading(problem="unreadable")
     if is_last and reading.problem == "unreadable" and not questions:
         texts = _propositions(parse_quoted_reply(text))
@@ -135,17 +135,17 @@ def unique(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def looks_like_refusal(text: str) -> bool:
-    """Tell "I'm sorry, but I can't help with that" from a statement of fact."""
+    """Return whether a text is a refusal, such as "I'm sorry, but I can't help with that"."""
     return bool(_REFUSAL.match(text.strip()))
 
 
 def fall_back(part: Passage, reason: str, is_passing: bool = False) -> PropositionSet:
-    """The sentences of a part that came to nothing."""
+    """Return the sentences of a part whose propositions could not be obtained, as a "fallback" set."""
     return PropositionSet(part.sentences, "fallback", reason, is_passing)
 
 
 def join_parts(parts: Sequence[PropositionSet]) -> PropositionSet:
-    """One set of what came of the parts of a passage, in their order."""
+    """Join the sets of a passage's parts into one, in their order."""
     failed = [part for part in parts if part.status == "fallback"]
     reasons = _reasons(failed or parts)
     if len(parts) > 1:
@@ -165,16 +165,16 @@ def _reasons(parts: Sequence[PropositionSet]) -> list[str]:
 
 
 def _in_parts(parts: Sequence[PropositionSet]) -> str:
-    """What parts say of a passage."""
+    """Word the reason for the status of a passage that was split into parts."""
     failed = [str(number) for number, part in enumerate(parts, 1) if part.status == "fallback"]
     if not failed:
-        return f"asked in {len(parts)} parts because the whole was too long, or a reply cut off or refused"
+        return f"asked in {len(parts)} parts: the whole was too long, or a reply was cut off or refused"
     noun = "parts" if len(failed) > 1 else "part"
     return f"sentences stand in for {noun} {', '.join(failed)} of {len(parts)}"
 
 
 def _without_example(texts: Iterable[str], passage: Passage) -> _Texts:
-    """Leave out what small models repeat of the prompt, unless the passage is about that."""
+    """Drop texts of the prompt's example, which small models repeat, unless the passage is about the same."""
     subject = f"{passage.title} {passage.section} {passage.text}"
     is_about_it = any(name in subject for name in EXAMPLE_NAMES)
     return tuple(text for text in texts if is_about_it or compared(text) not in EXAMPLE_TEXTS)
@@ -199,7 +199,7 @@ _REFUSAL = re.compile(
 )
 _START = re.compile(r"[\[{]\s*(?:[\[{]\s*){0,3}(?:[\"'\]}]|\.\.\.|\Z)")
 _DECODER = json.JSONDecoder(strict=False)
-_LONGEST = 300_000  # characters; a longer reply is no list of the propositions of a passage
+_LONGEST = 300_000  # characters; a longer reply cannot be the propositions of one passage
 _ASKING = re.compile(r"question|quer(?:y|ies)|質問|疑問|問い|问题|問題", re.IGNORECASE)
 _TEXT = re.compile(r"^(?:text|content|sentence|value)s?$", re.IGNORECASE)
 _NAMED = re.compile(rf"proposition|命題|fact|statement|claim|{_TEXT.pattern}", re.IGNORECASE)
@@ -230,7 +230,13 @@ def _is_question(text: str) -> bool:
 
 
 def classify_reply(texts: Sequence[str], reply: str, *, is_list: bool) -> str | None:
-    """The problem with what was read out of a reply; None if there is none."""
+    """Return the problem with a reply that was read without an error; None if it can be used.
+
+    Args:
+        texts: The propositions that were read from it.
+        reply: The whole reply.
+        is_list: Whether it holds any JSON value.
+    """
     statements = texts or (reply,)
     if len(statements) <= 2 and all(map(looks_like_refusal, statements)):
         return "refused"
@@ -243,12 +249,12 @@ def _texts_of(values: list[Any], text: str, finished: bool) -> _Texts:
     texts = _propositions(_strings(values) if values else parse_list_reply(text, finished))
     if len(texts) != 1 or "\n" not in texts[0]:
         return texts
-    lines = texts[0].splitlines()  # a list as one string
+    lines = texts[0].splitlines()  # one string that holds the whole list
     return _propositions(parse_list_reply(texts[0], finished) or lines)
 
 
 def _without_questions(value: Any, named: list[Any]) -> Any:
-    """A value without the parts that are named like questions, which are added to `named`."""
+    """Return a value without the parts whose keys name questions; these are added to `named`."""
     if isinstance(value, list):
         return [_without_questions(part, named) for part in value]
     if not isinstance(value, dict):
@@ -259,7 +265,7 @@ def _without_questions(value: Any, named: list[Any]) -> Any:
 
 
 def _without_numbers(texts: _Texts) -> _Texts:
-    """Several texts without their numbers, if each begins with its own."""
+    """Remove the numbering of several texts, if each of them begins with its own number."""
     bare = [
         re.sub(rf"\A[(（]?{n}(?:[.)．:：]\s|[）、])\s*", "", text)
         for n, text in enumerate(texts, 1)
@@ -270,14 +276,14 @@ def _without_numbers(texts: _Texts) -> _Texts:
 
 
 def _json_values(text: str) -> list[Any] | None:
-    for parts in ([text], text.splitlines()):  # or a value a line
+    for parts in ([text], text.splitlines()):  # the whole reply as one value, or one value per line
         with suppress(ValueError, RecursionError):
             return [json.loads(part.rstrip(", "), strict=False) for part in parts if part.strip()]
     return None
 
 
 def parse_json_reply(text: str) -> list[Any]:
-    """Decode every array and object in a text."""
+    """Decode every array and object in a text, whatever stands between them."""
     if not text:
         raise _UnusableReplyError("cut")
     values = []
@@ -293,22 +299,22 @@ def parse_json_reply(text: str) -> list[Any]:
 
 
 def _python_list(text: str) -> Any:
-    """Read a list as Python writes it; one that only resembles it may lack a comma between two strings."""
+    """Read a list in Python's notation; one without a comma between two strings is unreadable."""
     if not text.endswith(("]", "}")) or re.search(r"(?:\.\.\.|…)[\s\"']*[\]}]*$", text):
         raise _UnusableReplyError("cut")
     with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError):
         tokens = generate_tokens(StringIO(text).readline)
         kinds = [token.type for token in tokens if token.string.strip()]
-        if (STRING, STRING) not in pairwise(kinds):  # Python would join them
-            # of what JSON has, and keys are texts
+        if (STRING, STRING) not in pairwise(kinds):  # Python would concatenate them
+            # the round trip rejects values that JSON does not have, and makes all keys strings
             return json.loads(json.dumps(ast.literal_eval(text)))
     raise _UnusableReplyError("unreadable")
 
 
 def _propositions(texts: Iterable[str]) -> _Texts:
     clean = (strip_surrogates(text.replace("\0", "")).strip() for text in texts)
-    stating = unique(text for text in clean if any(map(str.isalnum, text)))
-    return stating if any(map(has_letters, stating)) else ()
+    propositions = unique(text for text in clean if any(map(str.isalnum, text)))
+    return propositions if any(map(has_letters, propositions)) else ()
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -324,7 +330,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _parts(item: _Object) -> list[Any]:
-    """Find the propositions in an object: what is named like them, else its lists, else its only string."""
+    """Find the propositions in an object: the lists whose keys say so, else all its lists, else its texts."""
     if len(item) <= 2 and any(map(item.get, ("error", "refusal"))):
         raise _UnusableReplyError("refused")
     lists = {key: part for key, part in _of_type(item, (list, dict)).items() if part}
@@ -343,32 +349,37 @@ def _of_type(item: _Object, types: type | tuple[type, ...]) -> _Object:
 
 
 def _chosen_texts(item: _Object, named_texts: dict[str, str], texts: dict[str, str]) -> list[str]:
-    """The texts that are named like propositions, else the only one, else those that are numbered."""
-    stating = named_texts or texts
+    """Return the texts whose keys say that they are propositions, else the only text, else numbered ones."""
+    candidates = named_texts or texts
     has_others = len(named_texts) < len(item)
-    if has_others and len(stating) > 1 and not all(map(str.isdecimal, item)):  # any of several
+    # of several texts, any could be the proposition
+    if has_others and len(candidates) > 1 and not all(map(str.isdecimal, item)):
         raise _UnusableReplyError("unreadable")
-    return [*stating.values()]
+    return [*candidates.values()]
 
 
 def _is_passage(texts: dict[str, str], lists: _Object) -> bool:
-    """Whether a text is the passage that lists say in propositions, not a proposition with its words."""
+    """Return whether an object's only text is the passage, and its lists hold the passage's propositions.
+
+    Otherwise the text is a proposition, and the lists are details of it (such as its words).
+    """
     if len(texts) > 1 or not any(map(_TEXT.match, texts)):
         return False
     parts = chain.from_iterable(
         part.values() if isinstance(part, dict) else part for part in lists.values()
     )
-    listed = "".join(part for part in parts if isinstance(part, str))  # what is deeper comes later
+    # values that are nested more deeply are read later
+    listed = "".join(part for part in parts if isinstance(part, str))
     return len(listed) >= len("".join(texts.values()))
 
 
 def _named(parts: _Object) -> _Object:
-    """The parts of an object that are named like propositions."""
+    """The parts of an object whose keys say that they are propositions."""
     return {key: part for key, part in parts.items() if _NAMED.search(key)}
 
 
 def parse_quoted_reply(text: str) -> list[str]:
-    """Texts in quotation marks between brackets; none if it is uncertain where one ends."""
+    """Read texts in quotation marks of any kind between brackets; none if it is uncertain where one ends."""
     lines = (" ".join(line.split()) for line in text.splitlines())
     text = "\n".join(filter(None, lines))
     start = _LIST_START.match(text)
@@ -388,17 +399,17 @@ def parse_quoted_reply(text: str) -> list[str]:
 
 
 def _is_torn(text: str, opening: str, closing: str) -> bool:
-    """Whether a text goes on in another line, or lacks one half of a pair of quotation marks."""
+    """Return whether a text spans several lines, or lacks one of a pair of quotation marks."""
     if "\n" in text:
         return True
-    text = re.sub(r"(?<=\w)['’](?=\w)", "", text)  # an apostrophe is no quotation mark
+    text = re.sub(r"(?<=\w)['’](?=\w)", "", text)  # apostrophes
     if opening == closing:
         return text.count(opening) % 2 == 1
     return text.count(opening) != text.count(closing)
 
 
 _CLOSING = dict(zip("“‘「『", "”’」』", strict=True))
-# also as the first thing in an object
+# also a list that is an object's first value
 _LIST_START = re.compile(r"[^{]*?(?:\{[^{:]*:\s*)?[\[［]\s?([\"'“‘「『])")
 _BULLET = r"[-*+•◦–—→]\s+|[・●○✅✓✔]\s*|[①-⑳]\s*|\(?[a-z]\)\s+"
 _NUMBER = (
@@ -415,7 +426,7 @@ _SENTENCE_END = re.compile(r"""[.!?。！？…．][)\]"'”’」』）]*$""")
 
 
 def parse_list_reply(text: str, finished: bool) -> list[str]:
-    """Read numbered or dashed lines, or tagged texts; other lines before, between and after them are talk."""
+    """Read numbered or dashed lines, or tagged texts; other lines around them are ignored as chatter."""
     items = _items(text)
     if items and looks_like_refusal(text):
         raise _UnusableReplyError("refused")

@@ -1,4 +1,4 @@
-"""One call of a propositionizer that asks an LLM: many passages under way at once, their sets in order."""
+"""One call of `LLMPropositionizer`: many passages under way at the same time, their sets in order."""
 
 from __future__ import annotations
 
@@ -50,31 +50,31 @@ if TYPE_CHECKING:
 logger = plain_logger(__name__)
 dispatcher = get_dispatcher(__name__)
 
-_AHEAD = 16  # passages that wait or are under way for each request in flight
-_LEAST_AHEAD = 512  # passages that may wait in any case
-_REMEMBERED = 4096  # passages of one call that a later identical one is compared with
+_AHEAD = 16  # passages waiting or under way for each request in flight
+_LEAST_AHEAD = 512  # passages that may wait or be under way in any case
+_REMEMBERED = 4096  # passages of one call whose sets are reused for identical ones
 _MOST_REQUESTS = 256  # for one passage and all the parts that it is split into
-# seconds for replies that are under way when a run is interrupted: they are paid for
+# seconds to wait for replies under way when a run is interrupted, since they are paid for
 _LAST_WAIT = 5.0
-# seconds: replies come together, and the next requests leave before these are checked
+# seconds before a reply is checked: replies arrive together, and the next requests should leave first
 _LET_GO = 0.1
-_FIRST_PASSAGES = 20  # where sentences stand in for all of so many, no setting is right
-_FEW_PASSAGES = 8  # whole passages are enough to tell whether too many first replies are cut off
-_NEARLY_ALL = 0.9  # of the first replies
-_MEASURED = ("en", "ja")  # languages in which checks are good enough to change propositions
+_FIRST_PASSAGES = 20  # if sentences stand in for all of the first ones, a setting is wrong
+_FEW_PASSAGES = 8  # whole passages after which the share of cut-off first replies is judged
+_NEARLY_ALL = 0.9  # share of cut-off first replies that ends the run
+_MEASURED = ("en", "ja")  # languages in which the checks are reliable enough to change propositions
 _TOO_LONG = ("cut", "too_long")
 _ASKED_IN_HALVES = (*_TOO_LONG, "filtered")
 
 
 class PropositionizingEndEvent(BaseEvent):
-    """Emitted when the propositions of a passage have come from an LLM.
+    """Emitted when the propositions of a passage are complete.
 
     Args:
         passage_id: A digest of the passage's text.
-        status: As of `PropositionSet`.
-        reason: Why the status is not "ok".
-        propositions: How many there are.
-        requests: How many requests they took, including those that were answered from the cache.
+        status: The status of the `PropositionSet`.
+        reason: Why the status is not "ok"; else "".
+        propositions: The number of propositions.
+        requests: The number of requests for them, including those answered from the cache.
 
     Example:
         >>> from llama_index.core.instrumentation import get_dispatcher
@@ -104,12 +104,14 @@ class PropositionizingEndEvent(BaseEvent):
 
 
 class Run:
-    """One call: many passages under way at once, their sets in order, one request for identical ones.
+    """One call of a propositionizer: many passages at the same time, their sets in order.
+
+    Identical passages share their requests.
 
     Args:
-        asking: Whose call it is.
+        asking: The propositionizer.
         sender: Its sender.
-        client: How requests leave.
+        client: The transport of requests.
     """
 
     def __init__(self, asking: LLMPropositionizer, sender: Sender, client: Client) -> None:
@@ -119,19 +121,20 @@ class Run:
         self.loop = background_loop()
         self.stop = Stop(self.loop)
         self._ahead = max(_LEAST_AHEAD, _AHEAD * asking.concurrency)
-        self._unread: Exception | None = None  # what ended the passages
-        self._error: Exception | None = None  # what else ended the run
+        self._unread: Exception | None = None  # raised by the iterable of passages
+        self._error: Exception | None = None  # of another kind than LLMError, that ended the run
         self._begun: OrderedDict[Passage, Future[PropositionSet]] = OrderedDict()
         self._cut: deque[str] = deque(maxlen=_FIRST_PASSAGES)
         self._has_warned = False
         self._fallen: list[str] = []
-        self._is_sound = False
+        self._is_sound = False  # whether a passage yielded propositions
 
     def stream(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
-        """The sets of passages, in order, while the next ones are under way.
+        """Yield the sets of passages, in order, while later passages are under way.
 
-        Fallbacks are held back until other propositions come, and, while requests are rejected, until another
-        one is answered: if the run is stopped for either, none of them counts as done.
+        Fallbacks are held back until a passage yields propositions and, while requests are being rejected,
+        until one is answered. If the run is stopped for either reason, those held back are never yielded, and
+        so do not count as done.
         """
         held: deque[PropositionSet] = deque()
         try:
@@ -142,7 +145,7 @@ class Run:
             yield from held
         except BaseException as error:
             self.end(type(error).__name__)
-            # the garbage collector may close it there
+            # the garbage collector may close this generator in the loop's own thread
             if asyncio._get_running_loop() is not self.loop:
                 wait(self._begun.values(), _LAST_WAIT)
             if isinstance(error, LLMError):
@@ -153,7 +156,7 @@ class Run:
 
     def _is_final(self, result: PropositionSet) -> bool:
         if not any(map(has_letters, result.texts)):
-            return True  # nothing was asked
+            return True  # a passage without letters, for which no request was made
         return self._is_sound and (result.status != "fallback" or not self.sender.is_doubtful)
 
     def _in_order(self, passages: Iterable[Passage]) -> Iterator[PropositionSet]:
@@ -166,7 +169,7 @@ class Run:
             yield waiting.popleft().result()
 
     def _readable(self, passages: Iterable[Passage]) -> Iterator[Passage]:
-        """The passages before an error, which is raised after their sets."""
+        """Yield passages until the iterable raises; the error is raised after their sets."""
         try:
             yield from passages
         except Exception as error:
@@ -180,7 +183,11 @@ class Run:
         return self._begun[passage]
 
     def end(self, cause: str) -> None:
-        """Send nothing more."""
+        """Stop the run: no further requests are sent.
+
+        Args:
+            cause: What ended the run, for the error message.
+        """
         self.stop.by(PropositionizerError(f"the run was ended by {cause}"))
 
     async def _make(self, passage: Passage) -> PropositionSet:
@@ -193,14 +200,18 @@ class Run:
         except LLMError as error:
             self.stop.by(error)
             raise
-        except Exception as error:  # as the cache's: nothing more is sent
+        except Exception as error:  # such as a cache that cannot be written
             self._error = self._error or error
             self.end(type(error).__name__)
             raise
         return result
 
     def note_first(self, cut_text: str) -> None:
-        """Take note of a whole passage whose first reply was cut off, or of "": each takes many more."""
+        """Count the first reply for a whole passage, and warn or stop if too many of them are cut off.
+
+        Args:
+            cut_text: The passage's text if the reply was cut off; else "".
+        """
         self._cut.append(cut_text)
         seen = len(self._cut)
         cut = seen - self._cut.count("")
@@ -212,7 +223,7 @@ class Run:
             "(max_tokens, or whatever its class calls it) or a larger context, or make the passages smaller."
         )
         if cut >= _NEARLY_ALL * seen:
-            # the server has the larger context: the keys of the replies would be the same
+            # a larger context is set at the server and does not change the cache keys
             self.asking.forget_replies(filter(None, self._cut))
             raise PropositionizerError(message)
         if not self._has_warned:
@@ -220,7 +231,7 @@ class Run:
         self._has_warned = True
 
     def _note_end(self, passage: Passage, result: PropositionSet) -> None:
-        """Stop if sentences stand in for all of the first passages; a later run asks for them again."""
+        """Raise if sentences stand in for all of the first passages; a later run asks for them again."""
         if self._is_sound:
             return
         if result.status != "fallback":
@@ -230,17 +241,17 @@ class Run:
         if len(self._fallen) >= _FIRST_PASSAGES:
             self.asking.forget_replies(self._fallen)
             raise PropositionizerError(
-                f"None of the first {len(self._fallen)} passages came to propositions; the last one: "
-                f"{result.reason}. See whether the model and its settings are right. For sentences instead, "
-                "no LLM is needed."
+                f"None of the first {len(self._fallen)} passages yielded propositions; the last one: "
+                f"{result.reason}. Check the model and its settings. If sentences are enough, no LLM is "
+                "needed."
             )
 
 
 class _PassageRun:
-    """One passage's way to its propositions: asked for, judged, split, asked for again.
+    """The requests for one passage: asked, judged, split into parts, asked again.
 
     Args:
-        run: The call that it belongs to.
+        run: The call that the passage belongs to.
         passage: The passage.
     """
 
@@ -252,7 +263,7 @@ class _PassageRun:
         self._requests_sent = 0
 
     async def propositions(self) -> PropositionSet:
-        """The passage's propositions; an event reports them."""
+        """Return the passage's propositions, and emit an event that reports them."""
         passage = self._passage
         if not has_letters(passage.text):
             return PropositionSet(passage.sentences)
@@ -281,7 +292,9 @@ class _PassageRun:
     async def _repaired(self, result: PropositionSet) -> PropositionSet:
         kinds = Counter(finding.kind for finding in result.findings)
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        reasons = filter(None, (result.reason, f"asked again for what checks found: {counts}"))
+        reasons = filter(
+            None, (result.reason, f"asked again after findings of the checks: {counts}")
+        )
         reading = await self._ask(self._passage, repair_note(result, self._language))
         if reading.problem is None:
             questions = reading.questions or result.questions
@@ -305,7 +318,9 @@ class _PassageRun:
         for attempt in range(1, max_attempts + 1):
             if self._requests_sent >= _MOST_REQUESTS:
                 return [
-                    fall_back(part, f"the limit of {_MOST_REQUESTS} requests a passage was reached")
+                    fall_back(
+                        part, f"the limit of {_MOST_REQUESTS} requests per passage was reached"
+                    )
                 ]
             reading = await self._ask(part, note, attempt, is_last=attempt == max_attempts)
             if self._requests_sent == 1:
@@ -325,7 +340,7 @@ class _PassageRun:
     async def _ask(
         self, part: Passage, note: str, attempt: int = 1, *, is_last: bool = False
     ) -> Reading:
-        """Ask once, and read the reply; a failure of the provider is a problem too."""
+        """Send one request and read its reply; a failure of the provider becomes a problem of the reading."""
         asking = self._run.asking
         request = replace(
             asking.question(self._passage, part, note), attempt=attempt, turn=self._turn
@@ -340,7 +355,7 @@ class _PassageRun:
 
     async def _ask_for_halves(self, first: Passage, second: Passage) -> list[PropositionSet]:
         second = replace(second, context=with_sentences_before(second.context, first.text))
-        # both to their end: what was asked for before an error is paid for, and worth keeping
+        # an error of one half does not cancel the other, whose requests are paid for
         halves = await asyncio.gather(
             self._ask_for(first), self._ask_for(second), return_exceptions=True
         )

@@ -1,4 +1,4 @@
-"""Sentences in place of propositions: no LLM, no key, no model."""
+"""Sentences in place of propositions, without an LLM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llama_pack_densex.propositionizers.base import Passage, Propositionizer, Pr
 class SentencePropositionizer(Propositionizer):
     """Uses each sentence as a proposition; needs no LLM, no key and no model.
 
-    Tables and code blocks stay whole. With BM25 beside them, sentences find nearly what propositions find,
+    Table rows and code blocks stay whole. Combined with BM25, sentences find nearly as much as propositions,
     but their pronouns stay unresolved.
 
     Example:
@@ -25,7 +25,7 @@ class SentencePropositionizer(Propositionizer):
         return "SentencePropositionizer"
 
     def propositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:
-        """Split each passage into its sentences; the status is always "ok"."""
+        """Return the sentences of each passage; the status is always "ok"."""
         return [PropositionSet(passage.sentences) for passage in passages]
 
     async def apropositionize(self, passages: Sequence[Passage]) -> list[PropositionSet]:

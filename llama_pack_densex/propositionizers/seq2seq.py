@@ -1,4 +1,4 @@
-"""Propositions by the Propositionizer of Dense X Retrieval: a local Flan-T5 for English."""
+"""Propositions by the Propositionizer of Dense X Retrieval: a Flan-T5 for English that runs locally."""
 
 from __future__ import annotations
 
@@ -33,20 +33,22 @@ from llama_pack_densex.text.tokens import has_letters, strip_surrogates
 
 PROPOSITIONIZER = "chentong00/propositionizer-wiki-flan-t5-large"
 """The weights that the paper's authors published: 3 GB."""
-_LONGEST_INPUT = 512  # tokens, what Flan-T5 was trained with; a tokenizer may say less
+_LONGEST_INPUT = (
+    512  # tokens: Flan-T5 was trained with this length; a tokenizer may have a lower limit
+)
 _LONGEST_HEADING = 150  # characters of the title, and of the section; the rest is for the passage
-_FIRST_PASSAGES = 20  # where sentences stand in for all of so many, the model is none for this
-_SAMPLE = 1024  # values of each weight that tell one model from another
+_FIRST_PASSAGES = 20  # if sentences stand in for all of the first ones, the model is unsuitable
+_SAMPLE = 1024  # values of each parameter that are hashed to identify a model
 
 
 class Seq2SeqPropositionizer(DelegatingPropositionizer):
     """Makes propositions on this machine, by the paper's Propositionizer or another model of its kind.
 
-    The Propositionizer is a Flan-T5-large that was taught by 42,857 of GPT-4's replies (Dense X Retrieval,
-    section 3 and appendix B). It needs no key and no server, and reads English only. A passage that is too
-    long for it is split at a sentence boundary, and so is one whose reply was cut off or is not a list; a
-    single sentence that cannot be split further stands for itself: status "fallback", with the reason.
-    Decoding is greedy, so that the same passage always becomes the same propositions, whatever shares its
+    The Propositionizer is a Flan-T5-large that was trained on 42,857 replies of GPT-4 (Dense X Retrieval,
+    section 3 and appendix B). It needs no key and no server, and reads English only. A passage is split at a
+    sentence boundary if it is too long for the model, or if the reply is cut off or is not a list. A sentence
+    that cannot be split further stands in for its propositions: the status is "fallback", with the reason.
+    Decoding is greedy, so the same passage always becomes the same propositions, whatever else is in its
     batch.
 
     A pickled one holds no weights: they are loaded again where it is unpickled.
@@ -54,17 +56,18 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
     Args:
         model: A name on the Hugging Face Hub, or the folder of a model; any encoder-decoder that takes
             "Title: ... Section: ... Content: ..." and answers with a JSON list.
-        otherwise: Makes the propositions of passages in languages other than English; without it these are an
-            error.
+        otherwise: Makes the propositions of passages in languages other than English; without it, such a
+            passage is an error.
         batch_size: How many passages of similar length are processed together; more of them need more memory.
-        device: Such as "cuda:1" or "cpu". Without it CUDA, Apple's MPS or the CPU, the first that is there.
+        device: Such as "cuda:1" or "cpu". Without it, the first of CUDA, Apple's MPS and the CPU that is
+            available.
         max_new_tokens: The longest reply, in tokens.
 
     Raises:
         ImportError: transformers or torch is not installed; the message names the extra.
         ValueError: There is no such model, or it is of another kind; or (on use) a passage is not in English
             and there is no `otherwise`.
-        PropositionizerError: (on use) None of the first passages came to any propositions.
+        PropositionizerError: (on use) None of the first passages yielded propositions.
 
     Example:
         >>> from llama_pack_densex import Passage, Seq2SeqPropositionizer, SentencePropositionizer
@@ -78,11 +81,11 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
     """
 
     model: str = Field(description="A name on the Hugging Face Hub, or the folder of a model.")
-    batch_size: int = Field(ge=1, description="Passages that are worked on together.")
+    batch_size: int = Field(ge=1, description="Passages that are processed together.")
     device: str | None = Field(description="Where the model runs.")
     max_new_tokens: int = Field(ge=1, description="The longest reply, in tokens.")
     _loaded: _Seq2SeqModel
-    _is_sound: bool = False  # something else than sentences came of a passage
+    _is_sound: bool = False  # whether a passage yielded propositions
 
     def __init__(
         self,
@@ -100,10 +103,10 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
-        """Make one from what `to_dict` returned; `kwargs` override.
+        """Make a propositionizer from what `to_dict` returned; `kwargs` override.
 
         Raises:
-            ValueError: Only the dictionary names the folder of the model.
+            ValueError: The model's folder is named by the dictionary alone (see `llm.claims`).
         """
         refuse_field(data, kwargs, "model", "a model", unnamed_place)
         return super().from_dict(data, **kwargs)
@@ -121,7 +124,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
             f"{LANGUAGE_NAMES[language]} ({times:,})" for language, times in languages.most_common()
         )
         return (
-            f"{len(refused):,} of {count:,} passages are not in English, which is all that {self.model} "
+            f"{len(refused):,} of {count:,} passages are not in English, the only language that {self.model} "
             f"knows: {', '.join(counts)}. Pass otherwise=..., another propositionizer for these (at the "
             "command line, --llm names a model for them)."
         )
@@ -143,12 +146,12 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
         reasons = [result.reason for result in sets if result.status == "fallback"]
         if len(reasons) >= _FIRST_PASSAGES:
             raise PropositionizerError(
-                f"None of the first {len(reasons)} passages came to propositions; the last one: "
-                f"{reasons[-1]}. Is {self.model} a model that was trained to make propositions?"
+                f"None of the first {len(reasons)} passages yielded propositions; the last one: "
+                f"{reasons[-1]}. Was {self.model} trained to make propositions?"
             )
 
     def _make_parts(self, passages: Sequence[Passage]) -> list[list[PropositionSet]]:
-        """The sets of each passage's parts: of the whole, or of the parts of its halves."""
+        """Make the sets of each passage: one for the whole, or those of its halves, split recursively."""
         if not passages:
             return []
         replies = self._loaded.replies(
@@ -179,7 +182,7 @@ class Seq2SeqPropositionizer(DelegatingPropositionizer):
 
 
 def _prompt(passage: Passage) -> str:
-    """The input that the Propositionizer was trained with."""
+    """Write a passage in the input format that the Propositionizer was trained with."""
     title = passage.title[:_LONGEST_HEADING]
     section = passage.section[:_LONGEST_HEADING]
     content = readable_text(f"{passage.context}{passage.text}")
@@ -187,16 +190,16 @@ def _prompt(passage: Passage) -> str:
 
 
 class _Seq2SeqModel:
-    """A model with its tokenizer, and what tells it from others.
+    """A model with its tokenizer, and a digest that identifies it.
 
     Args:
         name: A name on the Hub, or a folder.
-        device: As of `Seq2SeqPropositionizer`.
+        device: As for `Seq2SeqPropositionizer`.
     """
 
     def __init__(self, name: str, device: str | None) -> None:
         try:
-            import torch  # noqa: F401  # what transformers says of it is not for people
+            import torch  # noqa: F401  # imported here, since the error of transformers is unhelpful
             from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
         except ImportError as error:
             message = f"Seq2SeqPropositionizer needs transformers and torch: {HUGGINGFACE_ADVICE}"
@@ -214,7 +217,7 @@ class _Seq2SeqModel:
         self._device = device or infer_torch_device()
         self._model = model.to(self._device)
         self._longest = min(_LONGEST_INPUT, self._tokenizer.model_max_length)
-        # two threads cannot use a tokenizer, nor would the model be faster
+        # a tokenizer is not thread-safe, and two threads would not make the model faster
         self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Seq2SeqModel:
@@ -226,14 +229,13 @@ class _Seq2SeqModel:
         batch_size: int,
         max_new_tokens: int,
     ) -> list[tuple[str, Finish]]:
-        """The greedy replies to prompts, in their order, and why they ended: one that is too long is cut off
-        at once.
+        """Return the greedy replies to prompts, in their order, and why each ended.
 
         Args:
-            prompts: The prompts; those of like length are worked on together, the longest first, so that
-                memory that does not suffice is noticed at once.
-            batch_size: How many together.
-            max_new_tokens: Of a reply.
+            prompts: The prompts. Those of similar length share a batch, the longest first, so that a lack of
+                memory shows immediately. A prompt that is too long for the model counts as cut off.
+            batch_size: How many prompts are processed together.
+            max_new_tokens: The longest reply, in tokens.
         """
         import torch
 
@@ -263,7 +265,7 @@ class _Seq2SeqModel:
 
 
 def _digest_of(model: Any) -> str:
-    """A hash of values from all over a model's weights."""
+    """Return a hash of values sampled from all of a model's weights."""
     digest = hashlib.sha256()
     for name, weights in sorted(dict(model.named_parameters()).items()):
         values = weights.detach().flatten()

@@ -231,7 +231,7 @@ def test_sections_and_documents_of_files_come_through_too(documents: list[Docume
 
 
 def test_an_embedding_model_with_a_key_is_refused() -> None:
-    with pytest.raises(ValueError, match="holds a key, and keys do not travel"):
+    with pytest.raises(ValueError, match="holds a key, and keys are not sent to workers"):
         ray_transformations(PropositionNodeParser(), KeyedEmbedding(api_key=KEY))
 
 
@@ -413,7 +413,7 @@ def test_where_a_provider_refuses_what_was_finished_is_kept(
 
 
 def test_documents_without_ids_of_their_own_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="id that core made up"):
+    with pytest.raises(ValueError, match="random id made by LlamaIndex"):
         shards([Document(text="Who am I?")], tmp_path)
 
 

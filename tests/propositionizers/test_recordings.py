@@ -115,7 +115,7 @@ def test_a_mistake_in_the_last_line_is_named_although_the_line_has_no_end(
     file.write_text(
         '{"text": "Tea.", "propositions": ["Tea."], "reason": 5}\n' + last, encoding="utf-8"
     )
-    with pytest.raises(ValueError, match=r"line 2: .*mend or remove"):
+    with pytest.raises(ValueError, match=r"line 2: .*correct or remove"):
         RecordedPropositionizer(file)
 
 
@@ -125,7 +125,7 @@ def test_a_line_that_is_not_in_utf_8_is_named(tmp_path: Path) -> None:
         {"text": "味噌は塩辛い。", "propositions": ["味噌は塩辛い。"]}, ensure_ascii=False
     )
     file.write_bytes(f"{line}\n".encode() + f"{line}\n".encode("cp932"))
-    with pytest.raises(ValueError, match=r"propositions\.jsonl, line 2: .*mend or remove"):
+    with pytest.raises(ValueError, match=r"propositions\.jsonl, line 2: .*correct or remove"):
         RecordedPropositionizer(file)
 
 

@@ -88,7 +88,7 @@ def test_a_passage_that_is_too_long_is_asked_for_in_parts(
     first, second = (text for text in KNOWN if text.count(". ") == 1)
     (made,) = propositionizer.propositionize([Passage(f"{first} {second}", title="Food")])
     assert list(made.texts) == [*KNOWN[first], *KNOWN[second]]
-    assert (made.status, "asked in 2 parts because the whole was too long" in made.reason) == (
+    assert (made.status, "asked in 2 parts: the whole was too long" in made.reason) == (
         "repaired",
         True,
     )

@@ -1,7 +1,8 @@
-"""Whether propositions say what their passage says and can be understood alone. Pure: texts in, findings out.
+"""Checks that propositions are supported by their passage and can be understood alone. Pure: texts in,
+findings out.
 
-Rules and short lists, measured on English and Japanese with `benchmarks/checks.py`: no model and no
-dictionary.
+They are rules and short word lists, without a model or a dictionary, measured on English and Japanese with
+`benchmarks/checks.py`.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
     - *grounding*: a number, date, unit, quotation or name that is neither in the passage nor in its title,
       section or context, or a number that the passage gives for something else. Numbers are compared by value
       ("twenty-three", 二十三, 23), those in a name (37signals) as a part of it; names are compared without
-      inflection, and match their abbreviations. What is missing from the passage is reported once, where it
-      first occurs. Names are checked in English and Japanese only.
+      inflection, and match their abbreviations. Each fault is reported once, for the first proposition that
+      has it. Names are checked in English and Japanese only.
     - *language*: a language other than the passage's.
     - *self_containedness*: an English or Japanese pronoun or demonstrative that nothing before it explains.
-    - *duplication*: the words of an earlier proposition.
-    - *coverage*: a sentence, list item or row of the passage that no proposition states, or a number or name
+    - *duplication*: the same words as an earlier proposition.
+    - *coverage*: a sentence or list item of the passage that no proposition states, or a number or name
       in it that none mentions.
     - *size*: a single word, or the whole of a passage of several sentences.
 
@@ -45,7 +46,8 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
         propositions: Its propositions.
 
     Returns:
-        The faults, check by check, in the order of the propositions; empty if there are none.
+        The faults; empty if there are none. First those of language, then the others in the order of the
+        propositions, then those of coverage.
 
     Example:
         >>> from llama_pack_densex import Passage, check_propositions
@@ -75,12 +77,12 @@ def check_propositions(passage: Passage, propositions: Sequence[str]) -> list[Fi
 def _faults(
     passage: Passage, propositions: dict[int, str], rows: Mapping[Span, str]
 ) -> Iterator[Finding]:
-    """What is wrong with propositions one by one, in their order: what was said before is a repetition.
+    """Check propositions one by one, in their order; the later of two with the same words is a duplicate.
 
     Args:
         passage: The passage.
-        propositions: The propositions by their places.
-        rows: What the rows of its tables say, with the names of their columns.
+        propositions: The propositions by their indices.
+        rows: The texts of the rows of the passage's tables, with the names of their columns, by their spans.
     """
     stated = {i: taken_apart(proposition) for i, proposition in propositions.items()}
     ground = Ground(passage, " ".join(text.plain for text in stated.values()))
@@ -104,10 +106,10 @@ def _faults(
 
 
 def checked(passage: Passage, propositions: PropositionSet) -> PropositionSet:
-    """A set with what is wrong with its propositions.
+    """Return a set with the findings about its propositions; one with status "fallback" is not checked.
 
-    Whatever makes or looks up propositions calls this, not what makes nodes of them: it knows that a text is
-    a statement about the passage, and not one of its own sentences.
+    Propositionizers call this, not the node parsers, since only a propositionizer knows whether a text is a
+    statement about the passage or one of its own sentences.
     """
     if propositions.status == "fallback":
         return propositions
@@ -115,15 +117,15 @@ def checked(passage: Passage, propositions: PropositionSet) -> PropositionSet:
 
 
 def is_better(findings: Sequence[Finding], earlier: Sequence[Finding]) -> bool:
-    """Whether there are fewer findings than earlier, and more of no kind."""
+    """Return whether there are fewer findings than before, and not more of any kind."""
     kinds = Counter(finding.kind for finding in findings)
     return len(findings) < len(earlier) and kinds <= Counter(finding.kind for finding in earlier)
 
 
 def settled(passage: Passage, propositions: PropositionSet) -> PropositionSet:
-    """A checked set with the passage's sentences in place of what is not grounded and for what is missing.
+    """Replace the ungrounded propositions of a checked set by their sentences, and add uncovered sentences.
 
-    What was wrong with these stays among the findings, so that it is counted.
+    The faults that this resolves stay among the findings, so that they are counted.
     """
     texts = [*propositions.texts]
     standing_in = []
@@ -153,7 +155,7 @@ def settled(passage: Passage, propositions: PropositionSet) -> PropositionSet:
 
 
 def _replaceable(passage: Passage, texts: Sequence[str]) -> dict[int, Finding]:
-    """What is not grounded of the propositions that are no sentences of the passage."""
+    """Return the grounding findings by proposition, except for propositions that occur in the passage."""
     ungrounded = {}
     for finding in check_propositions(passage, texts):
         index = finding.proposition
@@ -170,7 +172,10 @@ def _source_of(proposition: str, passage: Passage) -> str:
 
 
 def _other_language(passage: str, propositions: Sequence[str]) -> list[Finding]:
-    """The propositions in another language than the passage's; all of them if no single one is."""
+    """Find propositions in another language than the passage's.
+
+    If only all of them together are long enough to tell, the one finding names no proposition.
+    """
     language = find_wrong_language(passage, propositions)
     if language is None:
         return []
@@ -181,7 +186,7 @@ def _other_language(passage: str, propositions: Sequence[str]) -> list[Finding]:
 
 
 def _words_of(text: Text) -> tuple[str, ...]:
-    """What is equal for propositions that say the same words, perhaps in another order, of the same names."""
+    """A key that is equal for propositions of the same words, if their names are in the same order."""
     distinct = [word for word in _WORD.findall(text.plain.lower()) if word not in _SMALL_WORDS]
     words = [token[0] for token in text.tokens if token.lastgroup != "number"]
     names = [word.lower() for word in words if not word.islower()]
@@ -189,7 +194,7 @@ def _words_of(text: Text) -> tuple[str, ...]:
 
 
 def _wrong_size(text: Text, passage: str, ground: Ground) -> str:
-    """Why a proposition is too short or too long; "" where it is not."""
+    """Return why a proposition is too short or too long; "" if it is neither."""
     if len(text.tokens) < 3 and _is_word(text, ground.language):
         return "it is a single word"
     if len(text.plain) < _WHOLE * len(passage.strip()) or len(segment(text.plain)) < 2:

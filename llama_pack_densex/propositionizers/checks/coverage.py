@@ -1,4 +1,4 @@
-"""What a passage says and no proposition does."""
+"""The coverage check: statements of a passage that no proposition makes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from llama_pack_densex.text.tokens import STOP_WORDS, normal
 
 
 def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> list[Finding]:
-    """Find what a passage says and no proposition does.
+    """Find statements of a passage that no proposition makes.
 
-    A sentence is missing where the propositions that it is a source of have less than half of what it says;
-    of other sentences, numbers and names are that stand in no proposition. Headings, greetings, questions and
-    pointers to other pages state nothing, nor do sentences that announce what follows ("as follows:"); rows
-    of tables and code become units of their own, whatever the propositions are. Names are words with a
-    capital in English, and words in katakana and Latin letters in Japanese.
+    A sentence is missing if the propositions that have it as a source cover less than half of it. In other
+    sentences, numbers and names are missing that occur in no proposition. Headings, greetings, questions,
+    pointers to other pages, and sentences that announce what follows ("as follows:") state nothing. Table
+    rows and code blocks are not checked, since they become units of their own in any case. Names are
+    capitalised words in English, and words in katakana and Latin letters in Japanese.
 
     Args:
         passage: The text of a passage.
-        propositions: What was made of it; their order does not matter.
-        context: The Markdown that stands before the passage.
+        propositions: Its propositions, in any order.
+        context: The Markdown before the passage.
 
     Returns:
-        The findings in order, one a sentence.
+        The findings in the order of the passage, at most one per sentence.
     """
     comparison = compare(passage, tuple(propositions), context)
     sentences = comparison.sentences
@@ -54,10 +54,10 @@ def uncovered(passage: str, propositions: Sequence[str], context: str = "") -> l
 
 
 def states_nothing(sentence: str, following: str) -> bool:
-    """Whether a sentence, list item or row is there for its looks, to greet, to ask, or to lead elsewhere.
+    """Return whether a sentence or list item decorates, greets, asks, announces or points elsewhere.
 
     Args:
-        sentence: It as it is written.
+        sentence: The sentence as written.
         following: The sentence after it.
     """
     shown = _TEMPLATE.sub("", sentence)
@@ -74,11 +74,11 @@ def states_nothing(sentence: str, following: str) -> bool:
 
 
 class _Terms:
-    """The numbers and names of propositions, and of what was already missed.
+    """The numbers and names of propositions, and those that were reported as missing.
 
     Args:
         propositions: The propositions.
-        language: The passage's.
+        language: The passage's language.
     """
 
     def __init__(self, propositions: Sequence[str], language: str) -> None:
@@ -90,7 +90,7 @@ class _Terms:
         self._names = _NAMES.get(language, _NO_NAMES)
 
     def missing_in(self, sentence: str) -> Iterator[str]:
-        """The numbers and names of a sentence that stand in no proposition; each is reported once."""
+        """Yield the numbers and names of a sentence that occur in no proposition, each only once."""
         marker = LIST_MARKER.match(sentence)
         text = taken_apart(_TEMPLATE.sub("", sentence[marker.end() :] if marker else sentence))
         yield from self._missing_numbers(text)
@@ -116,13 +116,13 @@ class _Terms:
                 yield name[0]
 
     def _has(self, name: str) -> bool:
-        """Whether a proposition has a name: "Norwegians" is said where "Norwegian" is."""
+        """Return whether a name occurs, in any inflection: "Norwegian" counts for "Norwegians"."""
         stem = normal(name)
         return stem[: max(3, len(stem) - 3)] in self._text
 
 
 _NO_NAMES = re.compile("(?!)")
-_NAMES = {  # in Japanese, what follows a number is its unit
+_NAMES = {  # in Japanese, katakana and Latin letters after a number are its unit
     "en": re.compile(
         r"(?<=[\w,;][ -])(?!(?:[DMJS]r|Mrs|Ms|Prof|Inc|Ltd|Co|Corp)\b)[A-Z][a-zA-ZÀ-ɏ]+"
     ),
@@ -132,11 +132,11 @@ _GLOSS = re.compile(r" ?\((\w[^()]*)\)")
 _GLOSSED = re.compile(r"(\w+) ?\(\Z")
 
 
-# of Hugo, Jinja and Markdown's attributes
+# templates of Hugo and Jinja, and attributes in Markdown
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{[.#:][^{}\n]*\}")
 _LETTER = re.compile(r"[^\W_]")
 _SENTENCE_END = re.compile(r"[.!?。！？][\W_]*$")
-# All of it is bold or in tags, as headings are that stand in no list of headings.
+# wholly bold, italic or in tags: a heading without heading markup
 _MARKED = re.compile(
     r"(?:[-*+] +)?(?:\*{1,3}[^*\n]+\*{1,3}|_{1,3}[^_\n]+_{1,3}|<(summary|strong|b|dt|th)\b.*</\1>)",
     re.DOTALL,

@@ -1,4 +1,4 @@
-"""Numbers, names, quotations and addresses of a proposition that its passage does not have."""
+"""The grounding check: numbers, names, quotations and addresses that are not in the passage."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _Token = re.Match[str]
 
 
 def ungrounded(text: Text, ground: Ground, sentences: Text) -> Iterator[str]:
-    """Say which numbers, quotations, addresses and names of a proposition its passage has not, and which
-    numbers it has of something else.
+    """Yield a reason for each number, quotation, address and name of a proposition that its passage lacks,
+    and for each number that the passage gives for something else.
 
-    How names are written is known of English and Japanese.
+    Names are checked in English and Japanese only.
 
     Args:
         text: The proposition.
         ground: Its passage, with title, section and context.
-        sentences: The sentences of the passage that say it.
+        sentences: The source sentences of the proposition.
     """
     for number in text.numbers:
         if fault := _fault(number, text, ground, sentences):
@@ -40,7 +40,7 @@ def ungrounded(text: Text, ground: Ground, sentences: Text) -> Iterator[str]:
 
 
 def _fault(number: Number, text: Text, ground: Ground, sentences: Text) -> str:
-    """What is wrong with a number; "" if nothing is."""
+    """Return what is wrong with a number; "" if nothing is."""
     if ground.has_name(number):
         return ""
     is_there = ground.has_number(number)
@@ -57,14 +57,14 @@ def _fault(number: Number, text: Text, ground: Ground, sentences: Text) -> str:
         is_there = ground.has_number(replace(number, unit=""))
     if is_there:
         return f'"{number.shown}" is in the passage, but not with "{counted}"'
-    # of "Runs 3/6/12 reviews" in every row of a table, the number is taken for a part of a name
+    # where every row of a table has "Runs 3/6/12 reviews", the number looks like a part of a name
     if text.plain[number.start : number.start + _VERBATIM] in ground.plain:
         return ""
     return f'"{number.shown}" is not in the passage'
 
 
 def _in_its_place(number: Number, text: Text, ground: Ground, sentences: Text) -> str:
-    """What the sentences that say a proposition have in place of a number; "" if they have that."""
+    """Return the number that the source sentences have in place of a proposition's; "" if they agree."""
     if not number.is_plain or ground.is_anywhere(number) or ground.has_in_thousands(number):
         return ""
     values = sentences.values_of(number.unit)
@@ -90,14 +90,14 @@ def _unknown_names(text: Text, ground: Ground) -> Iterator[str]:
 
 
 def shortened(text: str) -> str:
-    """The beginning of a text, on one line."""
+    """Return the beginning of a text, on one line."""
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
 
 
 @cache
 def common_words_ja() -> frozenset[str]:
-    """Common Japanese words in kanji, katakana and Latin letters, which are no names."""
+    """Return common Japanese words in kanji, katakana and Latin letters, which are not names."""
     listed = files(__package__).joinpath("common_words_ja.txt").read_text(encoding="utf-8")
     lines = (line for line in listed.splitlines() if not line.startswith("#"))
     return words("\n".join(lines))
@@ -105,7 +105,12 @@ def common_words_ja() -> frozenset[str]:
 
 @lru_cache(maxsize=1 << 12)
 def is_common_katakana(word: str, written: str = "") -> bool:
-    """Whether a katakana word is common, or made up of such (メールアドレス) and of words of a text."""
+    """Return whether a katakana word is common, or a compound of common words and words of a text.
+
+    Args:
+        word: The word, such as メールアドレス.
+        written: The text, without the optional signs of katakana (see `texts.bare`).
+    """
     common = common_words_ja()
     if not word or word in common:
         return True
@@ -117,22 +122,24 @@ def is_common_katakana(word: str, written: str = "") -> bool:
 
 
 _NOT_THERE = '"{}" is in neither the passage nor its title or section'
-_VERBATIM = 12  # characters from a number on that tell that it is there as it is written
+_VERBATIM = 12  # characters from a number on: if the passage has them, it has the number verbatim
 _SAME_DATE = re.compile(r"\b(?:same|that|these|those) (?:year|month|day|date)s?\b", re.IGNORECASE)
-_SHOWN = 60
-_SHORTEST_PART = 3  # characters: of shorter words names consist by chance
+_SHOWN = 60  # characters of a quotation or name in a reason
+_SHORTEST_PART = 3  # characters of a part of a compound: shorter words occur in names by chance
 _LONG_QUOTATION = 8  # letters
-_QUOTED = 0.85  # of its trigrams; quotations of other passages of the same article have at most 0.5
+# share of a quotation's trigrams that the passage has to have; for quotations from other passages of the same
+# article it is at most 0.5
+_QUOTED = 0.85
 _QUOTATION = re.compile(r'"[^"\n]{2,}"|“[^“”\n]{2,}”|「[^「」\n]{2,}」|『[^『』\n]{2,}』')
 _OF_A_NAME = re.compile(r" (?:is|was|are|were|has|had|have|[a-z]{2,}ed)\b|[ -][A-Z]|['’]s\b")
-# "Visitors were", "Someone hired": no names
+# not names: "Visitors were", "Someone hired"
 _OF_MANY = re.compile(r"\w+s (?:are|were|have)\b|(?:People|(?:Some|Any|Every|No)(?:one|body))\b")
 _TITLED = re.compile(r"\b(?:Mrs?|Ms|Mx|Dr|Prof|Rev|Sen|Gov|Gen|Capt|St)\.\Z")
 _SURNAME = re.compile(rf" ([A-Z][{LATIN}'’-]+)")
 
 
 def _is_quoted(quotation: str, ground: Ground) -> bool:
-    """Whether a passage has a quotation; a Japanese one may lack an ending, or a part of a name."""
+    """Return whether a passage has a quotation; a Japanese one may differ in an ending or part of a name."""
     if quotation in ground.squeezed:
         return True
     if ground.language != "ja" or len(quotation) < _LONG_QUOTATION:
@@ -161,17 +168,17 @@ def _may_begin_with_name(text: str, token: _Token) -> bool:
 
 
 def _is_given_name(text: Text, token: _Token, ground: Ground) -> bool:
-    """Whether a word is the given name of somebody whom the passage knows by the surname alone."""
+    """Return whether a word is the given name of a person whom the passage mentions by surname only."""
     surname = _SURNAME.match(text.plain, token.end())
     if surname is None or not ground.has_word(surname[1]):
         return False
     name = re.escape(surname[1])
-    full = rf"[A-Z][\w.]* {name}\b|\b{name} of "  # a university has no given name
+    full = rf"[A-Z][\w.]* {name}\b|\b{name} of "  # another given name, or "University of"
     return not re.search(full, ground.written)
 
 
 def _is_abbreviated(word: str, text: Text, ground: Ground) -> bool:
-    """Whether a word abbreviates names of the passage, or belongs to a name whose abbreviation is there."""
+    """Return whether a word abbreviates names of the passage, or is part of a name that it abbreviates."""
     word = word.replace(".", "").removesuffix("s")
     if len(word) > 1 and word.isupper():
         return word in ground.initials
@@ -182,9 +189,9 @@ def _is_abbreviated(word: str, text: Text, ground: Ground) -> bool:
 
 
 def _is_unknown_ja(text: Text, token: _Token, ground: Ground) -> bool:
-    """Whether a run is a name that the passage has not, as far as that can be told without a dictionary.
+    """Return whether a run of characters is a name that the passage lacks, as far as rules can tell.
 
-    Propositions say much in other words than their passage: in common ones, and in verbs (分裂した).
+    Common words and verbs (分裂した) are not names: propositions paraphrase their passage with them.
     """
     word = token[0]
     if token.lastgroup == "number" or len(word) == 1 or is_unit(word):
@@ -204,10 +211,11 @@ def _has_unknown_katakana(word: str, ground: Ground) -> bool:
 
 
 def _has_unknown_kanji(word: str, ground: Ground) -> bool:
-    """Whether a run of kanji has two in a row that the passage has nowhere and that are no common word."""
+    """Return whether a run of kanji has two in a row that are neither in the passage nor in a common word."""
     if word in SOMEONES or word in ground.written:
         return False
-    other_number = re.sub(rf"{NUMERAL}+", f"{NUMERAL}+", word)  # 第二生命 for 第一生命
+    # the same name with another number: 第二生命 for 第一生命
+    other_number = re.sub(rf"{NUMERAL}+", f"{NUMERAL}+", word)
     if other_number != word and re.search(other_number, ground.written):
         return True
     signs = ""  # for each character: c in a common word, - in the passage, or itself
@@ -222,7 +230,7 @@ def _has_unknown_kanji(word: str, ground: Ground) -> bool:
 
 _IS_UNKNOWN = {"ja": _is_unknown_ja, "en": _is_unknown_en}
 _UNKNOWN = re.compile("[^c-]{2}")
-_AFFIXES = (  # what makes another word of a common one
+_AFFIXES = (  # characters that derive a word from a common one
     "者員的性化用費料額率数量度日月年時分秒間内外前後中上下別式型品物書法部課室所場店社会長人家界系類等"
     "各全約毎再未非無不新旧副総諸第他当同本元初最高大小多少"
 )
@@ -230,7 +238,7 @@ _UNKNOWN_PART = re.compile(f"c[^c{_AFFIXES}-]|[^c{_AFFIXES}-]c")
 _VERB_ENDING = re.compile(
     "を?(?:する|すれ|すべ|した|して|しな|しま|しよ|し[、。]|され|させ|せず|でき[るなたまれ])"
 )
-# Places whose characters are in other words too.
+# places that consist of characters of common words
 _PLACE_JA = re.compile(
     "北海道|青森|岩手|宮城|秋田|山形|福島|茨城|栃木|群馬|埼玉|千葉|東京|神奈川|新潟|富山|石川|福井|山梨|長野|岐阜|静岡"
     "|愛知|三重|滋賀|京都|大阪|兵庫|奈良|和歌山|鳥取|島根|岡山|広島|山口|徳島|香川|愛媛|高知|福岡|佐賀|長崎|熊本|大分"

@@ -1,4 +1,4 @@
-"""Numbers of texts: what they mean, what they count, in what names they are."""
+"""The numbers in a text: their values, units, and the names that they are a part of."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Number:
     """A number in a text.
 
     Args:
-        values: What it may mean: 3.5 million is 3.5 as well.
-        unit: What it counts, as far as that is known; THING for what is no unit; else "".
-        shown: How it is written.
-        start: Where it begins.
-        after: The word that follows it, or the two characters where words are not parted.
+        values: The values that it may have: "3.5 million" may stand for 3,500,000 or 3.5.
+        unit: Its unit, if that is listed; THING if another noun follows; else "".
+        shown: The number as written.
+        start: Its position in the text.
+        after: The word that follows it, or the next two characters in a script without spaces.
         is_year: Whether it may be a year, by its size.
-        name: What it is a part of: "37signals", "Boeing 747"; else "".
-        key: That without the number, or the month that it follows; else "".
-        is_glued: Whether it is nothing but a part of that name.
-        whole: What it means with its word for thousands and more, as 3,500,000; None where it has none.
+        name: The name that it is a part of, such as "37signals" or "Boeing 747"; else "".
+        key: The name without the number, or the month that the number is a day of; else "".
+        is_glued: Whether it is written together with the name, so that it is no number by itself.
+        whole: The value with its power word, such as 3,500,000 for "3.5 million"; None without such a word.
     """
 
     values: frozenset[float]
@@ -55,12 +55,12 @@ class Number:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is told from a pronoun (one) and a part of a word (一)."""
+        """Whether it is certainly a number, unlike "one" (a pronoun) and 一 (a part of many words)."""
         return self.values != {1.0} or self.shown[0].isdecimal()
 
     @property
     def counts(self) -> str:
-        """What it counts: a year is one in any notation."""
+        """The unit for comparisons: 年 for a year in any notation, "" for another noun than a unit."""
         if self.is_year and self.unit in ("", "年"):
             return "年"
         return self.unit.replace(THING, "")
@@ -71,7 +71,8 @@ def read_numbers(text: str, words: Sequence[re.Match[str]]) -> list[Number]:
 
     Args:
         text: A text in NFKC.
-        words: Its words and numbers (see `texts.Text`); numbers are of the group "number".
+        words: The matches of its words and numbers (see `texts.Text`); those of numbers have the last group
+            "number".
     """
     matches = [word for word in words if word.lastgroup == "number"]
     if not _NUMBER_WORDS.isdisjoint(word[0].lower() for word in words):
@@ -80,7 +81,10 @@ def read_numbers(text: str, words: Sequence[re.Match[str]]) -> list[Number]:
 
 
 def later_dates(text: str, numbers: Sequence[Number]) -> Iterator[float]:
-    """The years and days that "the next year" or "ten years later" mean, from the last one before that."""
+    """Yield the years and days that "the next year" or "ten years later" refer to.
+
+    They are counted from the last year or day before the phrase.
+    """
     for later in _LATER.finditer(text):
         is_date = _is_day if later["day"] else _is_year
         earlier = [
@@ -92,12 +96,12 @@ def later_dates(text: str, numbers: Sequence[Number]) -> Iterator[float]:
 
 
 def power_of(word: str) -> float:
-    """What a word for thousands or more stands for."""
+    """Return the value of a power word, such as 1,000,000 for "million"."""
     return _value(word.lower().removesuffix("s"))
 
 
 def is_unit(text: str) -> bool:
-    """Whether a text is the name of a unit, and nothing else."""
+    """Return whether a text is the name of a unit, and nothing else."""
     return _UNIT.fullmatch(text) is not None
 
 
@@ -130,7 +134,7 @@ def _values_of(text: str, match: re.Match[str]) -> frozenset[float]:
 
 
 def _with_name(number: Number, text: str, end: int) -> Number:
-    """A number with the name that it is in, where it is in one, or with the month that it is a day of."""
+    """Add to a number the name that it is a part of, or the month that it is a day of, if there is either."""
     month = _MONTH_BEHIND.match(text, end)
     if month:
         return replace(number, key=month[1].casefold())
@@ -151,12 +155,12 @@ def _with_name(number: Number, text: str, end: int) -> Number:
 
 
 def _prefix(text: str, start: int, end: int, is_glued_behind: bool) -> str:
-    """The word before a number that is a part of the same name; "" if none is."""
+    """Return the word before a number that belongs to the same name, with the gap; "" if there is none."""
     head = _HEAD.search(text, max(0, start - _LONGEST_NAME), start)
     if head is None or text[end : end + 1] in (*_COUNTERS, "局", "台"):
         return ""
     if head["gap"] == " ":
-        # "New 37signals", where every first word has a capital
+        # as in "New 37signals": the first word of a sentence is capitalised in any case
         start = head.start()
         is_opening = is_glued_behind and _SENTENCE_START.search(
             text, max(0, start - _MOST_MARKS), start
@@ -203,7 +207,7 @@ def _value(written: str) -> float:
 
 THING = "thing"
 _NO_UNITS = ("", THING, "date")
-_LONGEST_UNIT = 3  # letters: 600W and 40fps are numbers with a unit that is not listed
+_LONGEST_UNIT = 3  # letters: 600W and 40fps are numbers with units that are not listed
 _LONGEST_NAME = 60  # characters before a number
 _ROWS = (
     "〇 一 二 三 四 五 六 七 八 九",
@@ -238,7 +242,7 @@ _SMALL = (
     rf"(?:(?:{_TENS.replace(' ', '|')})[ -])?(?:{'|'.join(sorted(_NUMBER_WORDS, reverse=True))})"
 )
 _SCALE = "(?:[ -](?:dozen|hundred|hundredth|thousand|million|billion|trillion))+"
-# "one hundred and two hundred" are two, and 7-Eleven is none
+# "one hundred and two hundred" are two numbers, and 7-Eleven has none
 _SPELLED = re.compile(
     rf"(?<!\d-)\b{_SMALL}(?:{_SCALE}(?:(?: and (?!\w+ hundred)| ){_SMALL})?)*(?: and a half)?\b",
     re.IGNORECASE,
@@ -253,19 +257,20 @@ _ROUGH = re.compile(rf"({_FIGURES})\D+")
 _MONTH = re.compile(MONTH)
 _MONTH_BEHIND = re.compile(rf"(?:st|nd|rd|th)? (?:of )?({MONTH})")
 _POWER = "(?:[百千]?[万億兆]|千|(?:thousand|million|billion|trillion)s?)"
-# A word for thousands and more that stands for many numbers: "(百万円)", "in million dollars".
+# A power word for all numbers of a table: "(百万円)", "in million dollars".
 POWER_ALONE = re.compile(
     rf"(?<![\d百千〇一二三四五六七八九十])(?<!\d[ -]){_POWER}(?=\W|円|ドル|人|名|件|台|\Z)",
     re.IGNORECASE,
 )
-# The second of two numbers that share such a word, or a power: "3 to 4 million", "3 × 10^6".
+# What follows a number that shares the next one's power word, or has a power of ten: "3 to 4 million",
+# "3 × 10^6".
 POWER_BEHIND = re.compile(rf"\D{{0,6}}[\d,.]+[ -]?{_POWER}| ?[×x] ?10", re.IGNORECASE)
 # The word before a number, or before those that it is listed with: "Voyager 1 and 2", "October 17, 1973".
 _HEAD = re.compile(
     rf"(?P<word>[{LATIN}]+(?=\Z)|[A-Z][{LATIN}]*|[ァ-ヺー]{{2,}})(?P<gap>[ -]?)"
     r"(?:\d+(?:st|nd|rd|th)?(?:,? and |, | or | to ))*\Z"
 )
-_MOST_MARKS = 8  # characters before a sentence's first word
+_MOST_MARKS = 8  # characters before a word that are searched for the end of the previous sentence
 _SENTENCE_START = re.compile(r"(?:\A|[.!?:|\n])[\s*_|\"“'(]*\Z")
 _TAIL = re.compile(rf"(?!(?:st|nd|rd|th|s|am|pm|x)\b|{MONTH})(?:-(?=[A-Z]))?(?P<word>[{LATIN}]+)")
 _AFTER = re.compile(r"\A[ -]?(?:[A-Za-z]+|\w{1,2})")

@@ -1,4 +1,4 @@
-"""Words of a proposition that point at something that it does not name."""
+"""The self-containedness check: words of a proposition that refer to something outside it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llama_pack_densex.text.tokens import words
 
 
 def unresolved_reference(text: Text, ground: Ground) -> str:
-    """Say what is not clear about a proposition without what stood before it; "" where all is.
+    """Return what a proposition leaves unclear without the text before it; "" if it can be understood alone.
 
     Args:
         text: The proposition.
@@ -43,7 +43,7 @@ def _unresolved_ja(text: str, title: str) -> str:
 
 
 _UNCLEAR = 'nothing in it says what "{}" stands for'
-_OPENING = r"[\s(*_]*"  # no quotation mark: what begins with one may be a title
+_OPENING = r"[\s(*_]*"  # no quotation mark: a quoted beginning may be a title
 _POINTING = re.compile(
     rf"{_OPENING}(?:(?:In|On|By|Since|After|Before|During|From|Until|Around|At)"
     r" (?:the |early |late |mid-|end of )*"
@@ -56,8 +56,8 @@ _POINTING = re.compile(
     r"|the former(?=,|'s| (?:is|was|are|were|has|had|[a-z]{2,}ed)\b))\b(?=['’\s,])",
     re.IGNORECASE,
 )
-# "It is known that", "It was in 1850 that", "It took years to", "It rained": nothing is meant, unlike by "It"
-# of "It has three floors".
+# In "It is known that", "It was in 1850 that", "It took years to" and "It rained" the pronoun refers to
+# nothing, unlike in "It has three floors".
 _EXPLETIVE = re.compile(
     r"those (?:\w+ ){0,2}(?:who|whose|that|which)\b"
     r"|it (?:\w+ )?(?:(?:is|was|has been|had been|be|became|seems|appears|happened|turned)"
@@ -75,7 +75,8 @@ _POINTING_JA = re.compile(
     r"|当時|当該|本(?:[馬作書機種人艦船校駅線件])|同じ[年月日]|(?:二人|氏)(?=[はがも])|前者|後者|両者"
     r"|その|この|あの|[そこ]こ(?=[はがでにをのも]|から)|[そこ]う(?:した|いう)|[そこ]のよう|自ら|自身|わが(?=[国社校町]))"
 )
-# What is always something's or someone's: without saying whose, it opens no proposition.
+# Relational nouns, which always belong to someone or something: a proposition that opens with one has to say
+# whose it is.
 SOMEONES = words(
     """
     鞍上 騎手 主戦騎手 調教師 馬主 生産者 馬名 父 母 母の父 父親 母親 両親

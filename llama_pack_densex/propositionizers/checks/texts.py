@@ -1,4 +1,4 @@
-"""Texts as checks compare them: in one form, taken apart once, without where their links lead. Pure."""
+"""Texts as the checks compare them: normalised, parsed once, without the targets of links. Pure."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from llama_pack_densex.text.tokens import MONTHS, STOP_WORDS, normal, unwrapped,
 ADDRESS = re.compile(r"(?:https?://|www\.)[!-'*-~]*[\w/]|[\w.+-]+@[\w.-]*\w", re.ASCII)
 _LATIN_WORD = rf"[{LATIN}]+(?:['’][{LATIN}]+)*(?:(?<=\b[A-Z])(?:\.[A-Z])+\b\.?)?"
 _TOKEN = re.compile(
-    r"(?=[^\W_ぁ-ん])(?:"  # what none begins with is passed over at once
-    # letters that are glued to figures are parts of names
+    r"(?=[^\W_ぁ-ん])(?:"  # a quick test of the first character
+    # letters that are glued to digits are parts of names
     rf"(?P<latin>(?<!\d){_LATIN_WORD}(?![{LATIN}\d]))"
     rf"|(?P<number>{NUMBER})"
     r"|(?P<katakana>[ァ-ヺー]+(?:[・=][ァ-ヺー]+)*)"
@@ -36,16 +36,16 @@ _TOKEN = re.compile(
 )
 
 _Values = set[float]
-"""What numbers mean."""
+"""Values of numbers."""
 
 
 class Text:
-    """A text, taken apart once.
+    """A text with its tokens, numbers and names, parsed once.
 
     Attributes:
-        addresses: Its addresses, of pages and mail.
-        plain: The text in NFKC, without those and without where links lead.
-        tokens: Its numbers and words in order.
+        addresses: Its web and mail addresses.
+        plain: The text in NFKC, without addresses and targets of links.
+        tokens: The matches of its numbers and words, in order.
     """
 
     def __init__(self, text: str) -> None:
@@ -58,11 +58,15 @@ class Text:
 
     @cached_property
     def numbers(self) -> list[Number]:
-        """Its numbers in order."""
+        """The text's numbers, in order."""
         return read_numbers(self.plain, self.tokens)
 
     def values_of(self, unit: str = "") -> _Values:
-        """What its numbers of a unit, or of none, mean; without those that are only parts of names."""
+        """Return the values of its numbers with a unit or without any; numbers in names are left out.
+
+        Args:
+            unit: The unit; "" or THING for numbers of any unit.
+        """
         if unit not in self._values:
             is_any = unit in ("", THING)
             units = (unit, "")
@@ -74,7 +78,7 @@ class Text:
         return self._values[unit]
 
     def _is_name(self, number: Number) -> bool:
-        """Whether a number is nothing but a part of a name: glued to it, or in it again and again."""
+        """Return whether a number is only a part of a name: glued to it, or in a name that recurs."""
         return number.is_glued or (number.name != "" and self._names[number.name] > 1)
 
     @cached_property
@@ -83,7 +87,7 @@ class Text:
 
     @cached_property
     def named(self) -> defaultdict[tuple[str, bool], _Values]:
-        """The values that are in each name; years are told from others, as in "May 4, 1931"."""
+        """The values that occur in each name or beside each month; years apart, as in "May 4, 1931"."""
         named: defaultdict[tuple[str, bool], _Values] = defaultdict(set)
         for number in self.numbers:
             if number.key:
@@ -92,34 +96,34 @@ class Text:
 
     @cached_property
     def squeezed(self) -> str:
-        """Its letters and digits alone."""
+        """The text's letters and digits, without case and anything between them."""
         return squeeze(self.plain)
 
     @cached_property
     def initials(self) -> str:
-        """The first letters of its words with a capital."""
+        """The first letters of its capitalised words, joined."""
         names = (token[0] for token in self.tokens if token[0][0].isupper())
         return "".join(name[0] for name in names if name.lower() not in STOP_WORDS)
 
     @cached_property
     def abbreviations(self) -> set[str]:
-        """Its words in capitals."""
+        """Its words that are all in capitals, without full stops."""
         words = (token[0] for token in self.tokens if token.lastgroup == "latin")
         return {word.replace(".", "") for word in words if word.isupper()}
 
 
-taken_apart = lru_cache(maxsize=128)(Text)  # many propositions are of one sentence
+taken_apart = lru_cache(maxsize=128)(Text)  # many propositions share a source sentence
 
 
 class Ground(Text):
-    """What propositions are held against: a passage with its title, section and context.
+    """The text that propositions are checked against: a passage with its title, section and context.
 
     Args:
         passage: The passage.
-        stated: The propositions, which tell English where the passage is too short to.
+        stated: The propositions, by which English is detected if the passage is too short for that.
 
     Attributes:
-        written: All of it as it is written, with where links lead: a name may be read there.
+        written: The whole text with the targets of links, since names may occur in them.
         title: The passage's title.
         language: The passage's language.
     """
@@ -137,22 +141,24 @@ class Ground(Text):
 
     @cached_property
     def words(self) -> set[str]:
-        """Its words in Latin letters, without inflection, and the months of its dates in figures."""
+        """The stems of its words in Latin letters, and of the months of its ISO dates."""
         months = (MONTHS[int(month) - 1] for month in _ISO_DATE.findall(self.plain))
         return set(map(_stem, chain(re.findall(_LATIN_WORD, self.written), months)))
 
     @cached_property
     def katakana(self) -> str:
-        """It without signs in katakana words: a word in it occurs, however its vowels are prolonged."""
+        """The text without the optional signs of katakana words, so that spelling variants are found."""
         return bare(self.written)
 
     @cached_property
     def later(self) -> _Values:
-        """The dates that it counts from others."""
+        """The years and days that it gives relative to others, as "the next year"."""
         return set(later_dates(self.plain, self.numbers))
 
     def is_anywhere(self, number: Number) -> bool:
-        """Whether a number may be said of anything, as a later date or one beside its word in the title."""
+        """Return whether a number may be said of anything: a relative date, or one of the title, section or
+        context, with the same noun there or none.
+        """
         if self.later & number.values:
             return True
         return any(
@@ -162,22 +168,24 @@ class Ground(Text):
         )
 
     def values_before(self, sentence: str) -> _Values:
-        """The values that stand shortly before a sentence, to which "in the same year" points."""
+        """Return the values shortly before a sentence, which "in the same year" may refer to."""
         return Text(self.plain.partition(sentence)[0][-_BEFORE:]).values_of()
 
     def has_name(self, number: Number) -> bool:
-        """Whether a number occurs in the same name, or beside the same month."""
+        """Return whether a number occurs in the same name, or beside the same month."""
         return bool(self.named[number.key, number.is_year] & number.values)
 
     def has_other_in_name(self, number: Number) -> bool:
-        """Whether a number is in a name, or beside a month, that occurs with another one or not at all."""
+        """Return whether a number that fails `has_name` has a name or month that occurs with another number,
+        or a name that is new.
+        """
         if not number.key or self.is_anywhere(number):
             return False
         is_new = number.is_glued and (" " in number.key or not self.has_number(number))  # as B2C
         return is_new or bool(self.named[number.key, number.is_year])
 
     def has_number(self, number: Number) -> bool:
-        """Whether a number occurs, of the same unit or of none."""
+        """Return whether a number occurs with the same unit or without one."""
         if self.is_anywhere(number):
             return True
         shared = self.values_of(number.unit) & number.values
@@ -187,7 +195,7 @@ class Ground(Text):
         return self.has_in_thousands(number)
 
     def has_in_thousands(self, number: Number) -> bool:
-        """Whether a number occurs in a table of thousands, millions or 百万円."""
+        """Return whether a number occurs in units of thousands, millions or 百万円, as in tables."""
         values = self.values_of(number.unit)
         return any(value * power in number.values for power in self._powers for value in values)
 
@@ -196,7 +204,7 @@ class Ground(Text):
         return {power_of(match[0]) for match in POWER_ALONE.finditer(self.plain)}
 
     def _shares_power(self, values: _Values) -> bool:
-        """Whether one of the values shares its "million" with the next one: "3 or 4 million"."""
+        """Return whether one of the values shares the next number's power word: "3 or 4 million"."""
         return any(
             POWER_BEHIND.match(self.plain, number.start + len(number.shown))
             for number in self.numbers
@@ -204,7 +212,7 @@ class Ground(Text):
         )
 
     def has_word(self, word: str) -> bool:
-        """Whether a word in Latin letters occurs, inflected as it may be."""
+        """Return whether a word in Latin letters occurs, in any inflection."""
         stem = _stem(word)
         if stem in self.words or stem.removesuffix("s") in self.words:
             return True
@@ -212,7 +220,7 @@ class Ground(Text):
 
 
 def in_one_form(text: str) -> str:
-    """A text in NFKC, with some numbers and units as they are written most."""
+    """Normalise a text: NFKC, and one spelling for some numbers and units."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", _FOOTNOTE_SIGN.sub("", unwrapped(text)))
         text = _TENTHS.sub(r"\g<1>0%", text.replace("元年", "1年").replace("時半", "時30分"))
@@ -231,12 +239,12 @@ def _in_24_hours(match: re.Match[str]) -> str:
 
 
 def squeeze(text: str) -> str:
-    """The letters and digits of a text, without case."""
+    """Return the letters and digits of a text, without case."""
     return "".join(filter(str.isalnum, text.casefold()))
 
 
 def bare(katakana: str) -> str:
-    """A text without what a katakana word may have or not."""
+    """Return a text without the signs that are optional in katakana words."""
     return re.sub("[ー・=]", "", katakana)
 
 
@@ -254,7 +262,7 @@ def _is_inflected(word: str, other: str) -> bool:
     return shared >= _SHORTEST_STEM and word[shared:] in _ENDINGS and other[shared:] in _ENDINGS
 
 
-_BEFORE = 200  # characters
+_BEFORE = 200  # characters before a sentence that "the same year" may refer to
 _SHORTEST_STEM = 4  # letters
 _FOOTNOTE_SIGN = re.compile("(?m)^[⁰¹²³⁴-⁹]+")
 _TENTHS = re.compile(r"(?<![\d.])(\d)割(?![引合増り])")
@@ -268,7 +276,7 @@ _POWERS = {
 _AFTERNOON = re.compile(r"\b(\d{1,2})(:\d\d)? ?([ap])(?:\.m\.|m\b)|午後(\d{1,2})時", re.IGNORECASE)
 _FULL_HOUR = re.compile(r"(?<=\d):00\b(?!:)")
 _ISO_DATE = re.compile(r"\b\d{4}-(0[1-9]|1[0-2])-\d\d\b")
-# A unit is its own square: m2, 平方メートル.
+# squares and cubes of a unit count as the unit: m2, 平方メートル
 _SQUARE = re.compile(r"((?<=\d) ?(?:[kc]?m|mm))\^?[23](?![A-Za-z\d])|(?<=\d)(?:平方|立方)(?=\w)")
 _ENDINGS = {""} | words(
     """
