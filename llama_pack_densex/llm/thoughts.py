@@ -200,7 +200,11 @@ class ThoughtFilter:
         is_pair = self._mentions_block is begins_line
         self._mentions_block = None
         is_mentioned = is_pair or self._is_within_sentence(mark)
-        if self._fences % 2 or self._is_quoted(mark) or (is_mentioned and mark.lastgroup == "closing"):
+        if (
+            self._fences % 2
+            or self._is_quoted(mark)
+            or (is_mentioned and mark.lastgroup == "closing")
+        ):
             return False
         self._answer.clear()
         self.starts_over = True
