@@ -20,8 +20,7 @@ first reply."""
 
 
 class BudgetError(LLMError):
-    """The budget does not allow another request. Replies that were paid for stay in the reply cache, if
-    any."""
+    """The budget does not allow another request. Paid replies stay in the reply cache, if any."""
 
 
 @dataclass(frozen=True)

@@ -89,8 +89,7 @@ def is_in_environment(address: str, provider: str) -> bool:
 
 
 def name_place(place: str | None) -> None:
-    """Note a place that the user gave this process, so that a dictionary written here can also be read
-    here."""
+    """Note a place that the user gave this process, so that it can read dictionaries that it writes."""
     if place:
         _named_places.add(place)
 

@@ -88,8 +88,7 @@ def response_format(llm: LLM, *lists: str) -> Arguments:
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """Return this process's event loop in which all requests wait for their turn; it runs in its own
-    thread."""
+    """Return this process's event loop for all waiting requests; it runs in a thread of its own."""
     process = os.getpid()  # a forked process does not inherit threads
     if process not in _LOOPS:
         loop = asyncio.new_event_loop()

@@ -231,7 +231,7 @@ class _Stream:
 
 
 class _Patience:
-    """Limits the total time spent waiting for a server, without the time that a reader of its reply takes."""
+    """A limit on the total time spent waiting for a server; the time that a reader takes does not count."""
 
     def __init__(self, seconds: float) -> None:
         self.context = contextvars.copy_context()

@@ -24,8 +24,8 @@ Kind = Literal["fatal", "too_long", "filtered", "rejected", "refused", "broken",
 
 
 class LLMError(RuntimeError):
-    """The run cannot continue: the key, the model, a setting or the quota is at fault, and every request
-    would fail.
+    """The run cannot continue: because of the key, the model, a setting or the quota, all requests would
+    fail.
 
     Attributes:
         is_silence: Whether the requests failed because nothing answered them at all.
@@ -177,8 +177,7 @@ def refuses_schema(error: BaseException, *, proven: bool) -> bool:
 
 
 def refused_parameter(error: BaseException, names: Iterable[str], sent: str = "") -> str:
-    """Return the parameter of a request that a server does not accept; "" if the error is about something
-    else.
+    """Return which of a request's parameters a server does not accept; "" if the error is not about one.
 
     Args:
         error: The error that the request raised.
@@ -258,8 +257,7 @@ def without_keys(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def shown(value: object) -> str:
-    """Format a wrong value for a message; of anything but a word or a number, which may hold keys, the
-    class."""
+    """Format a wrong value for a message: anything but a word or number by its class, as it may hold keys."""
     if value is None or isinstance(value, (str, int, float, type)):
         return scrub(repr(value))
     return f"a {type(value).__name__}"
@@ -278,8 +276,7 @@ def secrets_in_environment() -> list[str]:
 
 
 def secrets_in_url(url: str) -> list[str]:
-    """Return the credentials in a URL or "user:password@host": as written, decoded, and as sent in a
-    header."""
+    """Return the credentials in a URL or "user:password@host": as written, decoded and as sent in headers."""
     credentials = _USER_OF_URL.match(url)
     if credentials is None:
         return []
@@ -309,8 +306,7 @@ def without_quotes(message: str, text: str) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error's message, without the wrong value that pydantic quotes: it may be a document's
-    text."""
+    """Return an error's message, without the value that pydantic quotes, which may be a document's text."""
     if not isinstance(error, ValidationError):
         return str(error)
     items = error.errors(include_input=False)
@@ -410,8 +406,7 @@ class _Rule:
     only_unproven: bool = False
 
     def matches(self, status: int | None, codes: set[str], message: str, unquoted: str) -> bool:
-        """Return whether an error is of this kind; a quoted text about keys is no evidence of a fatal
-        error."""
+        """Return whether an error is of this kind; quoted text about keys is no evidence of a fatal error."""
         evidence = unquoted if self.kind == "fatal" else message
         is_named = status in self.statuses or not codes.isdisjoint(self.codes.split())
         return is_named or (
@@ -440,7 +435,7 @@ _RULES = (  # the first matching rule wins
         r"|been denied access"
         r"|(?:account|organi[sz]ation|consumer|project|workspace|subscription|\bkey)\b[^.]{0,80}"
         r" (?:suspended|disabled|restricted|deactivated|terminated|revoked|expired|does not have access)"
-        r"|'ascii' codec can't encode",  # a header, such as a key in kanji
+        r"|'ascii' codec can't encode",  # a header with, for example, a key in kanji
         (None, 400, 403),
     ),
     _Rule(

@@ -36,8 +36,7 @@ _MORE = 1 / 64  # of a request more in flight, for each request that is taken
 
 
 class Limits:
-    """A queue that lets requests through in one event loop: first come, first served; retries keep their
-    place.
+    """A queue of requests in one event loop: first come, first served; retried requests keep their place.
 
     When a server refuses a request, nothing is sent until the time that it stated, or for a growing time if
     it stated none. Its recent throughput then sets the pace: a little faster with each request taken,

@@ -175,8 +175,7 @@ def _changed_settings(llm: LLM) -> Iterator[tuple[str, Any]]:
 
 
 def output_settings(llm: LLM) -> dict[str, Any]:
-    """Return the settings that an LLM's output depends on, as JSON values without secrets, for a
-    fingerprint."""
+    """Return the settings that an LLM's output depends on, for a fingerprint: JSON values without secrets."""
     names = [name for name in type(llm).model_fields if name in _OUTPUT_SETTINGS]
     settings = {name: getattr(llm, name, None) for name in names}
     if not any(map(settings.get, MODEL_FIELDS)):
@@ -311,8 +310,7 @@ def _is_harmless(name: str, value: Any) -> bool:
 
 
 def _places_in(name: str, value: Any) -> list[str]:
-    """Return the addresses and paths in a setting; a region is not one, and those in a prompt do not
-    count."""
+    """Return the addresses and paths in a setting, other than a region's name or those in a prompt."""
     values = value if isinstance(value, (list, tuple)) else [value]
     texts = [text for text in values if isinstance(text, str)]
     if name == "system_prompt" or (name == "region_name" and all(map(_REGION.fullmatch, texts))):
@@ -343,8 +341,7 @@ def _import(path: str, trusted: bool = True) -> Any:
 
 
 def _sources_of_keys(llm_class: type, fields: Iterable[str]) -> Iterator[str]:
-    """Yield the sources of missing keys; one in the environment is not missing, as some classes read it
-    late."""
+    """Yield the sources of missing keys; a key in the environment counts as present, even if read later."""
     variables = {field: _key_variables(llm_class, field) for field in sorted(fields)}
     for field, names in variables.items():
         if any(map(os.environ.get, names)):
@@ -356,8 +353,7 @@ def _sources_of_keys(llm_class: type, fields: Iterable[str]) -> Iterator[str]:
 
 
 def _key_variables(llm_class: type, field: str) -> list[str]:
-    """Return the environment variables for a key; LlamaIndex's classes name them only in their source
-    code."""
+    """Return the environment variables for a key, found in the source code of LlamaIndex's classes."""
     variable = re.compile(rf"""["']((?!YOUR_)[A-Z][A-Z0-9_]*{field.upper()})["']""")
     for base in llm_class.__mro__:
         package = ".".join(base.__module__.split(".")[:3])
@@ -399,8 +395,7 @@ def _without_credentials(value: Any) -> Any:
 
 
 def _without_secrets(value: Any) -> Any:
-    """Return a value as JSON, without possible keys; objects become their class, since their text may
-    vary."""
+    """Return a value as JSON, without possible keys; an object becomes its class, as its text may vary."""
     if isinstance(value, dict):
         items = sorted(value.items(), key=str)
         return {

@@ -110,8 +110,7 @@ class Sender:
         return cls(settings, limits, meter, cache, secrets=secrets_of(llm))
 
     def key(self, request: LLMRequest) -> str:
-        """Return the key of a request's reply, made from the text, all that is sent, and the model's
-        settings."""
+        """Return the key of a request's reply, made from the text, the messages and the model's settings."""
         messages = [[message.role.value, message.content] for message in request.messages]
         settings = json.dumps(self.settings, sort_keys=True, ensure_ascii=False)
         return reply_key(
@@ -125,8 +124,7 @@ class Sender:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether requests were rejected and none answered since, so that a key or setting may be at
-        fault."""
+        """Whether requests were rejected and none answered since: a key or setting may be at fault."""
         return self.rejected > 0
 
     async def ask(self, request: LLMRequest, transport: Transport, stop: Stop) -> Outcome:
@@ -234,8 +232,7 @@ class _Exchange:
         return cache is None or await cache.in_thread(cache.claim, self.key, self.request.owner)
 
     async def _attempt(self, ticket: Ticket, expected: Usage) -> Outcome:
-        """Send the request, give back its place, and count and cache the reply, even if nobody waits for
-        it."""
+        """Send the request, and count and cache its reply, even if nobody waits for it any more."""
         sender = self.sender
         arrival = _Arrival(self, expected)
         error: Exception | None = None
@@ -349,7 +346,7 @@ class _Arrival:
 
 
 class Stop:
-    """The stop of a call that cannot continue: requests in flight may finish, and no other is sent.
+    """The signal that a call cannot continue: requests in flight may finish, and no other is sent.
 
     Requests that wait (for their turn, for a minute's allowance, for the next try) stop waiting, since a
     server may have told them to come back in a quarter of an hour.
@@ -374,8 +371,7 @@ class Stop:
             raise self.error
 
     async def wait(self, *awaited: asyncio.Future[None], timeout: float | None = None) -> None:
-        """Wait for one of the futures, or for some seconds; raise the error if the call is stopped
-        meanwhile."""
+        """Wait for one of the futures, or for some seconds; raise the error if the call is stopped."""
         self.check()
         await asyncio.wait(
             {*awaited, self._stopped}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED

@@ -212,8 +212,7 @@ class ThoughtFilter:
         return True
 
     def _follows_a_sentence(self, mark: Mark) -> bool:
-        """Return whether a mark begins a line or follows a sentence, unless a colon introduces it as an
-        example."""
+        """Return whether a mark begins a line or follows a sentence, and is not an example after a colon."""
         leads_in = self._text_before(mark).rstrip().endswith((":", "："))
         if leads_in or self._fences % 2 or self._is_quoted(mark):
             return False

@@ -238,8 +238,7 @@ def tokens_of(text: str) -> list[Any]:
 
 
 def attribute(source: Any, name: str) -> Any:
-    """Return a value of a dictionary or an object, by its snake_case or camelCase name; None if there is
-    none."""
+    """Return a value of a dictionary or object by its name, in snake_case or camelCase; None if missing."""
     head, *rest = name.split("_")
     for spelling in (name, head + "".join(map(str.capitalize, rest))):
         value = (

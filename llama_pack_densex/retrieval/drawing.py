@@ -167,8 +167,7 @@ class _Tree:
 
 
 def _heading(node: BaseNode) -> str:
-    """Return the innermost heading above a node or, if that is the document's title, those in the node's
-    text."""
+    """Return the innermost heading above a node or, if that is the document's title, those in its text."""
     title = str(node.metadata.get(TITLE_KEY) or node.ref_doc_id or "")
     section = str(node.metadata.get(SECTION_KEY) or title)
     if node.parent_node is None:

@@ -214,8 +214,7 @@ class RetrievedNode(NodeWithScore):
 
 
 def spans_within(place: Span | None, text: str, spans: Iterable[Span | None]) -> list[Span]:
-    """Convert spans of a document to spans of a node's text; return none if the text is not the document's
-    own.
+    """Convert spans of a document to spans of a node's text; none if the text is not the document's own.
 
     Args:
         place: The node's span in the document, in characters.
@@ -262,8 +261,7 @@ def with_matches(
 
 
 def carrying(node: BaseNode, score: float | None, units: Sequence[MatchedUnit]) -> NodeWithScore:
-    """Return a copy of a node that carries some units, best first, under a metadata key hidden from
-    models."""
+    """Return a copy of a node with some units, best first, under a metadata key hidden from models."""
     copy = node.model_copy()
     # not `asdict`: copying every string would take most of the time
     copy.metadata = {**node.metadata, MATCHED_KEY: [dict(vars(unit)) for unit in units]}

@@ -137,8 +137,7 @@ class Path(NamedTuple):
 
 
 class Led(NamedTuple):
-    """A second passage, with the name and the first passage of the best path there, and the resulting
-    score."""
+    """A second passage, with the name and the first passage of its best path, and the resulting score."""
 
     link: str
     first_id: str

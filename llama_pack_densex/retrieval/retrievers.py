@@ -40,8 +40,7 @@ _ROOT = "units"
 
 
 class _UnitRetriever(BaseRetriever):
-    """Base of both retrievers: embeds questions asynchronously, and answers each from one state of the
-    index."""
+    """Base of both retrievers: awaits embeddings, and answers a question from one state of the index."""
 
     _units: UnitSearch
     _index: NodeIndex
@@ -345,8 +344,7 @@ def _merged(node_id: str, parent_id: str | None, group: Sequence[Merged]) -> Mer
 
 
 def _ratio(children: Sequence[str], present: set[str]) -> float:
-    """Return the share of a node's children that was found, with gaps of one filled; 1 for a node without
-    any."""
+    """Return the share of a node's children that was found, gaps of one included; 1 without children."""
     if not children:
         return 1.0
     between = zip(children, children[1:], children[2:], strict=False)

@@ -41,8 +41,7 @@ HEAD_UNITS = 100
 
 
 class UnitSearch:
-    """A search for units and the passages they lead to: by embeddings, by keywords (BM25), or by both, fused
-    by relative score.
+    """A search for units and their passages by embeddings, keywords (BM25), or both, fused by relative score.
 
     In hybrid search (see `fuse`), keywords count as much as their best passage covers the question: the
     weight grows with the share of the question's words that it holds, rare words counting more. Otherwise a

@@ -87,7 +87,7 @@ def main_languages(trust: Mapping[str, LanguageTrust]) -> list[str]:
 
 
 class TrustMeter:
-    """Measures an embedding model on passages of each language that is indexed.
+    """A test of an embedding model on passages of each language that is indexed.
 
     A sentence says what its passage says, so that a model that knows the language places it nearest to that
     passage, unless other passages share its words. Passages that were indexed earlier count like new ones, so
