@@ -1,4 +1,4 @@
-"""Decides whether what an index, a store or a dictionary claims about its models may be trusted.
+"""Rules for trusting what an index, a store or a dictionary claims about its models.
 
 Names that lead to a provider's own address, or to the Hugging Face Hub, are used. An address, a folder or a
 module could send keys and questions anywhere, or run anything: it is used only if the user has named it, by

@@ -37,8 +37,7 @@ _REFUSED_LOCK = threading.Lock()  # guards the parameters found to be refused
 T = TypeVar("T")
 
 TIME_OUTS = 5
-"""Time allowed for a whole request, in client time-outs, each of which limits only the gap between two
-bytes."""
+"""Time allowed for a whole request, in client time-outs; a client times only the gap between two bytes."""
 _WITHOUT_TIME_OUT = 3600.0  # seconds allowed for a request if the LLM's class has no time-out
 _SCHEMA = "response_format"
 _LABELS = {_SCHEMA: "a JSON schema for replies (response_format)"}

@@ -81,7 +81,7 @@ class Limits:
         self._timer: asyncio.TimerHandle | None = None
 
     def used_up(self, wait: float, since: float) -> str:
-        """Explain why a refused request is not sent again, if the wait is too long; return "" if it may be.
+        """Return why a refused request is not sent again, since the wait would be too long; "" if it may be.
 
         Args:
             wait: Seconds that the server says to wait.

@@ -1,5 +1,4 @@
-"""A second hop without an LLM: from the passages that a question found to others that share a name with
-them."""
+"""A second hop without an LLM: from the passages that a question found to others that share a name."""
 
 from __future__ import annotations
 
@@ -225,7 +224,7 @@ def _best_paths(
 def _links(
     connection: sqlite3.Connection, question: _Question, firsts: Sequence[int]
 ) -> dict[tuple[int, int], tuple[float, str]]:
-    """Return the rarest name that joins each pair of passages, after its rarity from 0 to 1.
+    """Return the rarest name that joins each pair of passages, and before it its rarity from 0 to 1.
 
     Names that the question contains are skipped: they lead to nothing new.
     """
@@ -361,7 +360,7 @@ class _Units:
         return self._best(led.first_id, link), self._best(led.passage_id, {**self._weights, **link})
 
     def _best(self, passage_id: str, weights: Mapping[str, float]) -> NodeRow | None:
-        """Return the unit of a passage with the most weight of words; the first of equal ones."""
+        """Return the unit of a passage whose words have the most weight; the first of equal ones."""
         return max(
             self._by_passage[passage_id],
             key=lambda unit: _sum_of(weights, self._tokens.get(unit.row, set())),

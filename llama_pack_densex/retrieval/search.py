@@ -43,10 +43,9 @@ HEAD_UNITS = 100
 class UnitSearch:
     """A search for units and their passages by embeddings, keywords (BM25), or both, fused by relative score.
 
-    In hybrid search (see `fuse`), keywords count as much as their best passage covers the question: the
-    weight grows with the share of the question's words that it holds, rare words counting more. Otherwise a
-    passage with one of ten words would count as a perfect hit. A question none of whose words occurs is
-    answered by embeddings alone.
+    In hybrid search (see `fuse`), the weight of keywords grows with the share of the question's words that
+    their best passage holds, rare words counting more; otherwise a passage with one of ten words would count
+    as a perfect hit. A question none of whose words occurs is answered by embeddings alone.
 
     Args:
         index: The index. Without an embedding model it is searched by keywords alone.
@@ -121,7 +120,7 @@ class UnitSearch:
             raise ValueError(
                 "the embedding of the question is not finite: look into the embedding model"
             )
-        # leaves room for nodes that will be dropped: there is about a passage for every few units
+        # leaves room for the other nodes, which are dropped: there is one passage for every few units
         limit = k + 4 + k // 4
         if "passage" in self._granularity:
             limit = max(k + 4 + k // 8, LEAST_UNITS)
