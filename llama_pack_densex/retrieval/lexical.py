@@ -22,8 +22,8 @@ from llama_pack_densex.text.tokens import IS_CJK, content_words, tokenize
 NOTHING = SearchResult((), exhausted=True, coverage=0.0)
 """An empty result; also that of an empty question, in which there is nothing to search for or to embed."""
 
-# Japanese interrogative phrases, the counterpart of English stop words. They are rare in documents, so that BM25
-# would rank documents with other questions first.
+# Japanese interrogative phrases, the counterpart of English stop words. They are rare in documents, so that
+# BM25 would rank documents with other questions first.
 _ASKING = frozenset(
     tokenize(
         "とは何ですか 何でしょうか 何の 何が 何を 何に 何は ますか どのくらいですか どれくらい どのように "
