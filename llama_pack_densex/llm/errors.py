@@ -24,8 +24,7 @@ Kind = Literal["fatal", "too_long", "filtered", "rejected", "refused", "broken",
 
 
 class LLMError(RuntimeError):
-    """The run cannot continue: because of the key, the model, a setting or the quota, all requests would
-    fail.
+    """The run stops, as every request would fail: the key, the model, a setting or the quota is at fault.
 
     Attributes:
         is_silence: Whether the requests failed because nothing answered them at all.

@@ -166,7 +166,7 @@ def named_llm(name: str, *, is_called: bool = True) -> LLM:
     Args:
         name: The name, in a form of `parse_name`.
         is_called: Whether requests will be sent to it. If not, it needs no key, may have any name, and, if
-            its package is missing, is replaced by OpenAI's class, so that its requests can be estimated.
+            it cannot be made here, is replaced by OpenAI's class, so that its requests can be estimated.
 
     Raises:
         ValueError: There is no such model or provider, its key is missing, or it cannot be made.
