@@ -1,1 +1,1 @@
-"""Requests to an LLM: kept, paced, tried again, counted and priced. It knows nothing of propositions."""
+"""Requests to an LLM: cached, paced, retried, counted and priced. Knows nothing of propositions."""

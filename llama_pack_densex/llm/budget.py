@@ -1,4 +1,4 @@
-"""What requests may use: a budget in dollars and tokens, and the meter that keeps to it."""
+"""A budget for requests, in dollars and tokens, and the meter that enforces it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from llama_pack_densex.llm.usage import NOTHING, Price, RequestFigures, Usage
 
 _MARGIN = 1.5
 _FIRST_MARGIN = 20.0
-"""Several requests at a time may together exceed a budget by the errors of all their estimates: near its end
-they go one by one, and it is the error of one. How much a model thinks is unknown before its first reply."""
+"""Factors on the expected output of concurrent requests; `_FIRST_MARGIN` applies until the first reply.
+
+Concurrent requests may together exceed a budget by the errors of all their estimates. Near its end they are
+sent one by one, so that it is exceeded by the error of one. How much a model thinks is unknown before its
+first reply."""
 
 
 class BudgetError(LLMError):
-    """The budget does not allow another request. What was paid for stays in the reply cache, if any."""
+    """The budget does not allow another request. Paid replies stay in the reply cache, if any."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What may be used; None means no limit.
+    """The limits of what requests may use; None means no limit.
 
     Args:
         max_cost: US dollars.
@@ -35,37 +38,40 @@ class Budget:
 
 @dataclass
 class Meter:
-    """Counts what is used, in any thread, and says whether another request is within the budget.
+    """A thread-safe counter of usage that decides whether another request is within the budget.
 
-    What requests will use is corrected by how earlier ones turned out: a model that thinks before it replies
-    uses several times the estimate.
+    Estimates are corrected by how earlier ones turned out: a model that thinks before it replies uses several
+    times the estimate.
 
     Args:
-        budget: What may be used.
-        price: What it costs; None where that is not known.
-        usage: What has been used so far.
+        budget: The limits of usage and cost.
+        price: The model's price; None if it is not known.
+        usage: The usage so far.
     """
 
     budget: Budget
     price: Price | None
     usage: Usage = NOTHING
     _counts: Counter[str] = field(default_factory=Counter)
-    _reserved: Usage = NOTHING  # for requests under way
-    _expected: Usage = NOTHING  # of the requests that were answered, and what they came to
+    _reserved: Usage = NOTHING  # for requests in flight
+    _expected: Usage = NOTHING  # estimated for the answered requests, and what these actually used
     _actual: Usage = NOTHING
     _lock: Any = field(default_factory=threading.Lock)
 
     def figures(self, model: str) -> RequestFigures:
-        """What the requests to a model have come to so far."""
+        """Return the figures of the requests to a model so far."""
         with self._lock:
             cost = None if self.price is None else self.price.of(self.usage)
             return RequestFigures(usage=self.usage, cost=cost, model=model, **self._counts)
 
     def reserve(self, expected: Usage) -> bool:
-        """Set aside what a request is expected to use; False where that may be possible once others are back.
+        """Reserve the expected usage of a request.
+
+        Returns:
+            False if there is not enough budget now, but may be once requests in flight have finished.
 
         Raises:
-            BudgetError: It is impossible, whatever the requests under way turn out to use.
+            BudgetError: There is not enough budget, whatever the requests in flight turn out to use.
         """
         with self._lock:
             is_alone = not self._reserved.requests
@@ -78,11 +84,11 @@ class Meter:
         raise BudgetError(self._message())
 
     def settle(self, expected: Usage | None, used: Usage | None) -> None:
-        """Replace what was set aside for a request by what it used.
+        """Replace the reservation for a request by its actual usage.
 
         Args:
-            expected: What was set aside; None if nothing was.
-            used: What it used; None if it was not answered.
+            expected: The usage that was reserved; None if nothing was.
+            used: The actual usage; None if the request was not answered.
         """
         with self._lock:
             self._reserved -= expected or NOTHING
@@ -92,12 +98,12 @@ class Meter:
                 self._actual += used
 
     def count(self, what: Literal["cache_hits", "refused", "failed"]) -> None:
-        """Count a reply that was in the cache, or an attempt that failed."""
+        """Count a reply that came from the cache, or an attempt that failed."""
         with self._lock:
             self._counts[what] += 1
 
     def _fits(self, expected: Usage, margin: float = 1.0) -> bool:
-        """Whether what was used, and what more is expected, is within the budget."""
+        """Return whether the usage so far plus the expected usage is within the budget."""
         sent = expected.input_tokens * _ratio(
             self._actual.input_tokens, self._expected.input_tokens
         )
@@ -128,5 +134,5 @@ class Meter:
 
 
 def _ratio(actual: int, expected: int) -> float:
-    """How many times what was expected was used; never less than once."""
+    """Return the ratio of actual to expected usage, at least 1."""
     return max(1.0, actual / max(expected, 1))

@@ -1,4 +1,4 @@
-"""A durable cache of what LLMs replied, so that nothing is asked, and paid for, twice."""
+"""A durable cache of LLM replies, so that no request is sent, and paid for, twice."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ logger = plain_logger(__name__)
 
 T = TypeVar("T")
 Outcome = Reply | Failure
-"""What came of a request: a reply, or why there is none."""
+"""The outcome of a request: a reply, or why there is none."""
 
 KEPT_FAILURES = ("too_long", "filtered")
-"""Failures that would come back unchanged."""
+"""Kinds of failures that are cached, since the same request would fail again."""
 
 _SQLITE_HEADER = b"SQLite format 3\0"
 _NOT_OURS = "it is not a reply cache"
@@ -44,7 +44,7 @@ _SET_UP = """
     CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, written INTEGER NOT NULL, body TEXT NOT NULL);
     CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until INTEGER NOT NULL);
 """
-# Each renewal changes `until`, which only earlier versions of this package compare with the time of day.
+# Each renewal changes `until`; only earlier versions of this package compare it with the time of day.
 _CLAIM = """
     INSERT INTO claims VALUES (?, ?, ?)
     ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, until = max(excluded.until, until + 1)
@@ -53,31 +53,31 @@ _CLAIM = """
 
 
 def passage_digest(text: str) -> str:
-    """The 24 hexadecimal digits that a text's entries are found by."""
+    """Return the 24 hexadecimal digits by which a text's entries are found."""
     return _digest(text, 12)
 
 
 def reply_key(text: str, payload: str) -> str:
-    """The key of a reply: 57 characters.
+    """Return the key of a reply: 57 characters.
 
     Args:
-        text: The text that it is about.
-        payload: All that the reply depends on: what is sent, to which model, with which settings.
+        text: The text that the request is about.
+        payload: Everything that the reply depends on: the messages, the model and its settings.
     """
     return f"{passage_digest(text)}-{_digest(payload, 16)}"
 
 
 class ReplyCache:
-    """Keeps replies as they arrive, in an SQLite file that many threads and processes may share.
+    """A store of replies in an SQLite file that many threads and processes may share.
 
     A reply is safe as soon as `put` returns (WAL), even if the process is then killed. Only the file's owner
-    can read it; missing parent folders are created. A file that turns out to be damaged is renamed to end in
-    ".damaged", with a warning, and replaced by a new one; a file that is something else is refused. Nothing
-    is opened before the first use. A pickled or copied cache uses the same file.
+    can read it; missing parent folders are created. If the file turns out to be damaged, it is renamed to end
+    in ".damaged", with a warning, and replaced by a new one; a file of another kind is refused. The file is
+    opened at the first use. A pickled or copied cache uses the same file.
 
     Args:
-        path: The file.
-        max_age: Older entries count as missing; they are deleted at the first use.
+        path: The path of the file.
+        max_age: Older entries count as missing, and are deleted at the first use.
 
     Raises:
         ValueError: `path` is a URL, or `max_age` is not positive.
@@ -104,16 +104,16 @@ class ReplyCache:
             raise ValueError("A reply cache takes the path of a file, not a URL")
         self.path = Path(os.path.realpath(path))
         self.max_age = max_age
-        self._connections: dict[int, _Connection] = {}  # by process
-        # those of others by key: owner and `until`, and since when they have been seen unchanged
+        self._connections: dict[int, _Connection] = {}  # by process id
+        # claims of others by key: owner and `until`, and when they were first seen with these values
         self._seen_claims: dict[str, tuple[Any, float]] = {}
 
     def get(self, key: str) -> Outcome | None:
-        """What is kept under a key; None if there is nothing, or it is too old or unreadable.
+        """Return the entry of a key; None if there is none, or it is too old or unreadable.
 
         Raises:
-            OSError: The file cannot be used; the message names it and says what to do. The same holds for all
-                methods.
+            OSError: The file cannot be used; the message names it and says what to do. All methods raise
+                this.
         """
         rows = self._run(
             "SELECT body FROM replies WHERE key = ? AND written >= ?", key, self._oldest()
@@ -122,25 +122,26 @@ class ReplyCache:
             return _decode(json.loads(rows[0][0])) if rows else None
         except (ValueError, TypeError, KeyError):
             logger.warning(
-                "An entry of the reply cache %s is damaged and is asked for again.", self.path
+                "An entry of the reply cache %s is damaged: its reply is requested again.",
+                self.path,
             )
             return None
 
     def put(self, key: str, outcome: Outcome) -> None:
-        """Keep an outcome, in place of an earlier one. It is safe when this returns.
+        """Store an outcome, replacing an earlier one. It is safe when this returns.
 
         Args:
-            key: What `reply_key` returned.
-            outcome: A reply, or a failure of `KEPT_FAILURES`.
+            key: The key that `reply_key` returned.
+            outcome: A reply, or a failure of a kind in `KEPT_FAILURES`.
         """
         self._run("INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", key, _now(), _encode(outcome))
 
     def claim(self, key: str, owner: str) -> bool:
-        """Announce that a key is being asked for, or is still; False if somebody else is asking.
+        """Claim a key, or renew the claim, before requesting its reply; False if another owner holds it.
 
-        Whoever asks claims again every second. A claim that nobody renewed for some seconds is taken over;
-        they are counted by this process's monotonic clock: the time of day may be set, and differs between
-        machines.
+        Owners renew their claims every second. A claim that was not renewed for some seconds is taken over.
+        These seconds are measured by this process's monotonic clock, because the time of day may be changed
+        and differs between machines.
         """
         nobody = (None, None)
         seen, since = self._seen_claims.get(key, (nobody, math.inf))
@@ -154,19 +155,18 @@ class ReplyCache:
         return False
 
     def release(self, key: str, owner: str) -> None:
-        """Withdraw a claim, and stop watching those of others."""
+        """Withdraw a claim, and stop watching those of other owners."""
         self._seen_claims.pop(key, None)
         self._run("DELETE FROM claims WHERE key = ? AND owner = ?", key, owner)
 
     def purge(self, texts: Iterable[str]) -> int:
-        """Delete all that was ever kept for some texts: for every prompt, every model and every part of a
-        retry.
+        """Delete all entries for some texts, whatever the prompt, model or attempt.
 
-        The texts are erased: they are overwritten, in the -wal file too, and a damaged file that was set
+        The entries are erased: they are overwritten, in the -wal file too, and a damaged file that was set
         aside is deleted.
 
         Returns:
-            How many entries were deleted.
+            The number of deleted entries.
 
         Example:
             >>> cache.purge(["Miso, a seasoning, is made of soybeans."])
@@ -176,18 +176,18 @@ class ReplyCache:
         digests = {passage_digest(text) for text in texts}
         removed = sum(len(self._run(between, f"{digest}-", f"{digest}.")) for digest in digests)
         Path(f"{self.path}.damaged").unlink(missing_ok=True)
-        # The -wal file holds the texts until it is emptied into the database, where zeroes are written.
+        # The -wal file holds the texts until it is written back to the database, where they become zeroes.
         if self._run("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]:
             raise OSError(
                 f"{removed} entries were deleted from the reply cache {self.path}, but their text is still "
-                "in its -wal file, as another process keeps reading: call purge again when it is done"
+                "in its -wal file, because another process is reading: call purge again when it has finished"
             )
         return removed
 
     async def in_thread(self, use: Callable[..., T], *values: Any) -> T:
-        """Call a method in this cache's own thread: while the file is locked, the event loop goes on.
+        """Call a method in this cache's own thread, so that a locked file does not block the event loop.
 
-        Calls keep their order, also where nobody waits for one any more.
+        Calls keep their order, even if nobody waits for one any more.
         """
         return await asyncio.get_running_loop().run_in_executor(
             self._connection.thread, use, *values
@@ -207,12 +207,12 @@ class ReplyCache:
         return ReplyCache, (self.path, self.max_age)
 
     def _oldest(self) -> int:
-        """The moment before which entries are too old."""
+        """Return the time before which entries are too old, in milliseconds since the epoch."""
         return 0 if self.max_age is None else _now() - self.max_age // timedelta(milliseconds=1)
 
     @property
     def _connection(self) -> _Connection:
-        """This process's own: SQLite forbids using, or closing, one that a parent had open when it forked."""
+        """This process's own connection: SQLite forbids using or closing one that was open across a fork."""
         process = os.getpid()
         if process not in self._connections:
             self._connections.setdefault(process, _Connection())
@@ -220,7 +220,7 @@ class ReplyCache:
 
     @property
     def _file_lock(self) -> FileLock:
-        """A new one for each use: one that a parent made cannot be used after a fork."""
+        """A new lock for each use: one made before a fork cannot be used after it."""
         return FileLock(f"{self.path}.lock", mode=0o600)
 
     def _run(self, statement: str, *values: Any) -> list[Any]:
@@ -235,13 +235,13 @@ class ReplyCache:
                     reason = str(error)
                     self._set_aside()
         raise OSError(
-            f"The reply cache {self.path} cannot be used ({reason}). See whether that is the path of a file, "
-            "the file and its folder are writable, the disk has room and no other process keeps it locked; "
-            "or give another path."
+            f"The reply cache {self.path} cannot be used ({reason}). Check that this is the path of a file, "
+            "that the file and its folder are writable, that the disk has room and that no other process "
+            "keeps it locked; or give another path."
         )
 
     def _open(self) -> sqlite3.Connection:
-        """Connect to the file at the path, and again if it was deleted or set aside meanwhile."""
+        """Connect to the file at the path; reconnect if it was deleted or set aside meanwhile."""
         connection = self._connection
         if connection.database is not None and connection.file == _identity(self.path):
             return connection.database
@@ -253,7 +253,7 @@ class ReplyCache:
             if not self.path.exists():
                 for suffix in ("-wal", "-shm"):  # of a file that was deleted or set aside
                     Path(f"{self.path}{suffix}").unlink(missing_ok=True)
-            # -wal and -shm get the same mode
+            # SQLite gives -wal and -shm the same mode
             os.close(open_private(str(self.path), os.O_CREAT | os.O_RDWR))
             connection.file = _identity(self.path)
             connection.database = self._connect()
@@ -271,7 +271,7 @@ class ReplyCache:
             self.path, _BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
-            database.text_factory = bytes  # an entry that is no longer text costs only itself
+            database.text_factory = bytes  # an entry that is no longer text spoils only itself
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
             if tables and b"replies" not in tables:
                 raise OSError(_NOT_OURS)
@@ -284,15 +284,15 @@ class ReplyCache:
         return database
 
     def _set_aside(self) -> None:
-        """Rename a damaged file, unless another process already has."""
+        """Rename the damaged file, unless another process already has."""
         self._connection.close()
         with self._file_lock:
             if _identity(self.path) != self._connection.file:
                 return
             self.path.replace(f"{self.path}.damaged")
         logger.warning(
-            "The reply cache %s was damaged: it was renamed to %s.damaged and replaced by a new one. What it "
-            "held is asked for again.",
+            "The reply cache %s was damaged: it was renamed to %s.damaged and replaced by a new one. Its "
+            "replies are requested again.",
             self.path,
             self.path,
         )
@@ -300,7 +300,7 @@ class ReplyCache:
 
 @dataclass
 class _Connection:
-    """What one process has open of a cache's file."""
+    """One process's connection to a cache's file, with its lock and thread."""
 
     lock: Any = field(default_factory=threading.RLock)
     thread: ThreadPoolExecutor = field(
@@ -317,7 +317,7 @@ class _Connection:
 
 
 def open_private(path: str, flags: int) -> int:
-    """An `opener` for files that only their owner may read."""
+    """Open a file that only its owner may read; serves as an `opener` of `open`."""
     return os.open(path, flags, 0o600)
 
 

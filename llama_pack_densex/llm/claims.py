@@ -1,7 +1,7 @@
-"""What an index, a store or a dictionary says about models is a claim of whoever made it: is it to be used?
+"""Rules for trusting what an index, a store or a dictionary claims about its models.
 
 Names that lead to a provider's own address, or to the Hugging Face Hub, are used. An address, a folder or a
-module may send keys and questions anywhere, or run anything: it is used only once the user has named it, by
+module could send keys and questions anywhere, or run anything: it is used only if the user has named it, by
 an argument or in the environment.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from llama_pack_densex.llm.names import PROVIDERS, parse_name
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-_WEIGHTS = ("huggingface", "local")  # what precedes the place of a model's weights
+_WEIGHTS = ("huggingface", "local")  # prefixes followed by the place of a model's weights
 _PATH = re.compile(r"[/\\~.]|[A-Za-z]:[/\\]")
 _named_places: set[str] = set()
 
@@ -26,7 +26,7 @@ class UnnamedModelError(ValueError):
     """An index names a model at an address or in a folder that the user has not named.
 
     Attributes:
-        model: The model's name, as the index has it.
+        model: The model's name as the index gives it.
     """
 
     def __init__(self, message: str, model: str) -> None:
@@ -35,15 +35,14 @@ class UnnamedModelError(ValueError):
 
 
 def unnamed_place(model: str, retrievers: Collection[str] = ()) -> str:
-    """The address or folder in a model's name that nobody here has named; empty where there is none.
+    """Return the address or folder in a model's name that the user has not named; empty if there is none.
 
     Args:
         model: The name, as somebody else wrote it.
-        retrievers: Names that stand for a model by themselves, or, with a colon, precede the place of its
-            weights.
+        retrievers: Names that are a model by themselves or, with a colon, precede the place of its weights.
 
     Raises:
-        ValueError: The name's address holds a key.
+        ValueError: The address in the name contains a key.
     """
     if model in retrievers:
         return ""
@@ -57,28 +56,28 @@ def unnamed_place(model: str, retrievers: Collection[str] = ()) -> str:
 
 
 def check_module(path: str) -> None:
-    """Refuse what a dictionary would import that is neither LlamaIndex's nor imported by the user already.
+    """Refuse to import what a dictionary names, unless it is LlamaIndex's or its module is already imported.
 
     Args:
         path: The "module:name" that somebody else wrote.
 
     Raises:
-        ValueError: It is in another module.
+        ValueError: It is in any other module.
     """
     module = path.partition(":")[0]
     if module not in sys.modules and not module.startswith("llama_index."):
         raise ValueError(
-            f"{path!r} is not imported, since a dictionary names it: if you trust that module, import it "
-            f"first, with import {module if module.isprintable() else ascii(module)}"
+            f"{path!r} is not imported, because only a dictionary names it: if you trust that module, import "
+            f"it first, with import {module if module.isprintable() else ascii(module)}"
         )
 
 
 def is_in_environment(address: str, provider: str) -> bool:
-    """Whether an environment variable that is named like a provider, such as OLLAMA_HOST, holds an address.
+    """Return whether an environment variable named after a provider, such as OLLAMA_HOST, holds an address.
 
     Args:
-        address: With or without "http://".
-        provider: The name of LlamaIndex's module for it.
+        address: The address, with or without "http://".
+        provider: The name of LlamaIndex's module for the provider.
     """
     spellings = (address.rstrip("/"), address.partition("://")[2].rstrip("/"))
     for variable, value in os.environ.items():
@@ -90,21 +89,21 @@ def is_in_environment(address: str, provider: str) -> bool:
 
 
 def name_place(place: str | None) -> None:
-    """Note a place that the user gave this process: a dictionary that it writes can be read here again."""
+    """Note a place that the user gave this process, so that it can read dictionaries that it writes."""
     if place:
         _named_places.add(place)
 
 
 def refuse_place(place: str, what: str, advice: str) -> None:
-    """Refuse a place in a dictionary, unless this process was given it by its user.
+    """Refuse a place that a dictionary names, unless the user gave it to this process.
 
     Args:
-        place: The address or path; empty where there is none.
-        what: What is there, as "the LLM".
-        advice: How the user names it.
+        place: The address or path; empty if there is none.
+        what: What is at the place, for the message, such as "the LLM".
+        advice: How the user can name the place.
 
     Raises:
-        ValueError: Nobody here has named it.
+        ValueError: The user has not named it.
     """
     if place and place not in _named_places:
         raise ValueError(
@@ -120,17 +119,17 @@ def refuse_field(
     what: str,
     place_of: Callable[[str], str] = str,
 ) -> None:
-    """Refuse the place in a field of a dictionary, unless an argument gives that field anew.
+    """Refuse the place in a field of a dictionary, unless an argument overrides that field.
 
     Args:
         data: The dictionary.
-        arguments: What the user gave beside it.
-        name: The field's.
-        what: What is at the place, as "a recording".
-        place_of: The place in the field's value; empty where there is none.
+        arguments: The arguments that the user gave beside it.
+        name: The name of the field.
+        what: What is at the place, for the message, such as "a recording".
+        place_of: Returns the place in the field's value; empty if there is none.
 
     Raises:
-        ValueError: Nobody here has named it.
+        ValueError: The user has not named it.
     """
     value = data.get(name)
     if name not in arguments and isinstance(value, str):
@@ -138,5 +137,5 @@ def refuse_field(
 
 
 def is_place(value: str) -> bool:
-    """Whether a setting is an address or a path."""
+    """Return whether a setting is an address or a path."""
     return "://" in value or _PATH.match(value) is not None or Path(value).exists()

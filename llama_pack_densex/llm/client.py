@@ -1,4 +1,4 @@
-"""How one request reaches an LLM: in a thread, and with a JSON schema for its reply where possible."""
+"""Sends one request to an LLM: in a thread, and with a JSON schema for its reply where possible."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
 
 
 class Client:
-    """Calls an LLM in threads, with the caller's context variables.
+    """A client that calls an LLM in threads, with the caller's context variables.
 
-    A response is handled in the thread that got it: even if nobody waits for it any more, a response that was
-    paid for is counted and kept. A thread whose server never ends its reply is left to itself; it delays
-    neither other requests nor the end of the process.
+    A response is handled in the thread that received it, so that a response that was paid for is counted and
+    cached even if nobody waits for it any more. A thread whose server never ends its reply is abandoned; it
+    delays neither other requests nor the end of the process.
 
     Args:
         endpoint: An LLM that does not retry by itself (`without_retries`).
-        form: What `response_format` returned, for replies by a JSON schema.
+        form: The result of `response_format`, for replies that follow a JSON schema.
     """
 
     def __init__(self, endpoint: Endpoint, form: Arguments | None = None) -> None:
@@ -37,12 +37,12 @@ class Client:
         self._context = copy_context()
 
     async def send(self, messages: Messages, receive: Receive) -> None:
-        """Send one request, once, and have the response handled as soon as it is there.
+        """Send one request, once, and pass the response to `receive` as soon as it arrives.
 
         Raises:
-            TimeoutError: That took too long (see `Endpoint`).
+            TimeoutError: It took too long (see `Endpoint`).
         """
-        context = self._context.copy()  # one context cannot be entered by two threads at a time
+        context = self._context.copy()  # a context cannot be entered by two threads at a time
         sending = begin_in(context, partial(self._send_now, messages, receive))
         await awithin(self._endpoint.seconds, asyncio.wrap_future(sending))
 
@@ -56,23 +56,23 @@ class Client:
         except BaseException as error:
             if isinstance(error, Exception) and not isinstance(error, StopIteration):
                 raise
-            # SystemExit and asyncio's CancelledError would end the loop that everybody waits in; and a future
-            # takes no StopIteration, which an exhausted list of canned answers raises
+            # SystemExit and asyncio's CancelledError would end the loop in which all requests wait; a future
+            # does not accept StopIteration, which an exhausted list of canned answers raises
             raise AssertionError(f"the LLM raised {type(error).__name__}: {error}") from error
 
 
 def response_format(llm: LLM, *lists: str) -> Arguments:
-    """What makes replies an object of lists of strings, by a JSON schema.
+    """Return the argument by which a JSON schema makes replies an object with lists of strings.
 
     Args:
-        llm: The LLM. LlamaIndex's OpenAI says whether its model keeps to a schema; for OpenAILike,
-            `should_use_structured_outputs` does.
+        llm: The LLM. LlamaIndex's OpenAI class says whether its model supports a schema; for OpenAILike,
+            `should_use_structured_outputs` says so.
         lists: The names of the lists.
 
     Returns:
-        A further argument of its `chat`; empty where the LLM does not say that it can do this.
+        An additional argument of its `chat`; empty if the LLM does not declare support for schemas.
     """
-    # there is no public name for this
+    # LlamaIndex has no public name for this
     is_structured = getattr(llm, "_should_use_structure_outputs", None)
     if is_structured is None or not is_structured():
         return {}
@@ -88,11 +88,11 @@ def response_format(llm: LLM, *lists: str) -> Arguments:
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """The event loop of this process in which all requests wait for their turn, in a thread of its own."""
-    process = os.getpid()  # a forked process has none of its parent's threads
+    """Return this process's event loop for all waiting requests; it runs in a thread of its own."""
+    process = os.getpid()  # a forked process does not inherit threads
     if process not in _LOOPS:
         loop = asyncio.new_event_loop()
-        if _LOOPS.setdefault(process, loop) is loop:  # else another thread was faster
+        if _LOOPS.setdefault(process, loop) is loop:  # otherwise another thread was faster
             threading.Thread(target=loop.run_forever, name="llm", daemon=True).start()
         else:
             loop.close()

@@ -1,4 +1,4 @@
-"""An LLM as its server turns out to be: asked without what it refuses, and never waited for without end."""
+"""An LLM behind its server: requests leave out what the server refuses, and never wait without end."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from llama_pack_densex.text.terminal import plain_logger
 
 logger = plain_logger(__name__)
 
-_NOTING = threading.Lock()  # of what a server refuses, by several threads
+_REFUSED_LOCK = threading.Lock()  # guards the parameters found to be refused
 
 T = TypeVar("T")
 
 TIME_OUTS = 5
-"""How many time-outs of its client a whole request may take: a client counts from one byte to the next."""
-_WITHOUT_TIME_OUT = 3600.0  # seconds that a request may take if the LLM's class has no time-out
+"""Time allowed for a whole request, in client time-outs; a client times only the gap between two bytes."""
+_WITHOUT_TIME_OUT = 3600.0  # seconds allowed for a request if the LLM's class has no time-out
 _SCHEMA = "response_format"
-_LABELS = {_SCHEMA: "JSON schema for replies (response_format)"}
-# What LlamaIndex's classes send of their own fields.
+_LABELS = {_SCHEMA: "a JSON schema for replies (response_format)"}
+# fields of LlamaIndex's classes that they send as parameters
 _PARAMETERS = (
     "temperature",
     "top_p",
@@ -52,7 +52,7 @@ _PARAMETERS = (
     "seed",
 )
 _TWINS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-# fields that a class sends in ways of its own
+# parameters that a class makes from a field, which must be unset to leave the parameter out
 _UNSET = {
     "max_tokens": "max_tokens",
     "max_completion_tokens": "max_tokens",
@@ -63,17 +63,18 @@ _END = object()
 
 
 class Endpoint:
-    """Asks an LLM, with what its server was found to refuse left out.
+    """An LLM to which requests are sent without the parameters that its server was found to refuse.
 
-    A request that is refused for one of its parameters is sent again without it; once that is answered, all
-    later ones go without. Where there is an error in place of a reply, or no reply in it, that is what is
-    raised: LlamaIndex's classes fail on both without saying so.
+    A request that is refused because of one of its parameters is sent again without it; once that is
+    answered, all later requests leave the parameter out. If an error arrives in place of a reply, or a
+    response without a reply, this is raised: LlamaIndex's classes fail on both with errors that do not say
+    so.
 
     Args:
         llm: The LLM.
 
     Attributes:
-        llm: The LLM, as it is asked now.
+        llm: The LLM with its current settings.
         seconds: How long a whole request may take.
     """
 
@@ -85,10 +86,10 @@ class Endpoint:
         self._schema_works = False
 
     def send(self, method: str, request: Messages | str, **settings: Any) -> Any:
-        """Send messages or a prompt by a method of the LLM, as "chat".
+        """Send messages or a prompt by a method of the LLM, such as "chat".
 
         Returns:
-            The response, whenever it comes; of a stream the first, and where to get the others.
+            The response, without a time limit; for a stream, its first response and the iterator of the rest.
         """
         attempt = _Attempt(self, request, settings)
         while True:
@@ -104,7 +105,7 @@ class Endpoint:
                 return response
 
     async def asend(self, method: str, request: Messages | str, **settings: Any) -> Any:
-        """What `send` does, asynchronously, by "achat" and the like."""
+        """Do what `send` does, asynchronously, by "achat" and the like."""
         attempt = _Attempt(self, request, settings)
         while True:
             try:
@@ -120,13 +121,13 @@ class Endpoint:
     def predict(
         self, prompt: BasePromptTemplate, values: Arguments, streaming: bool = False
     ) -> Any:
-        """Ask as core's `predict` and `stream` do, which drop why the LLM ended.
+        """Do what core's `predict` and `stream` do, but keep the reason why the LLM stopped, which they drop.
 
         Returns:
-            The response; with `streaming` a generator of them, the first of which has come.
+            The response; with `streaming` a generator of responses, the first of which has arrived.
 
         Raises:
-            TimeoutError: The request took longer than `seconds`; of a stream while it is read.
+            TimeoutError: The request took longer than `seconds`; for a stream, while it is read.
         """
         method, request, settings = self._request(prompt, values, streaming)
         patience = _Patience(self.seconds)
@@ -136,7 +137,7 @@ class Endpoint:
     async def apredict(
         self, prompt: BasePromptTemplate, values: Arguments, streaming: bool = False
     ) -> Any:
-        """What `predict` does, asynchronously."""
+        """Do what `predict` does, asynchronously."""
         method, request, settings = self._request(prompt, values, streaming)
         patience = _Patience(self.seconds)
         response = await patience.await_(self.asend(f"a{method}", request, **settings))
@@ -145,7 +146,7 @@ class Endpoint:
     def _request(
         self, prompt: BasePromptTemplate, values: Arguments, streaming: bool
     ) -> tuple[str, Messages | str, Arguments]:
-        """By which method a prompt is sent, as what, and with which settings."""
+        """Return the method that sends a prompt, the messages or text to send, and the settings."""
         kind = "stream_" if streaming else ""
         if self.llm.metadata.is_chat_model:
             return f"{kind}chat", self.llm._get_messages(prompt, **values), {}
@@ -153,7 +154,7 @@ class Endpoint:
 
 
 class _Attempt:
-    """One request, which is sent until nothing of it is refused."""
+    """One request, which is sent again until the server refuses none of its parameters."""
 
     def __init__(self, endpoint: Endpoint, request: Messages | str, settings: Arguments) -> None:
         self._endpoint = endpoint
@@ -165,14 +166,14 @@ class _Attempt:
         self._newly_refused: list[str] = []
 
     def begin(self, method: str) -> Any:
-        """Send it."""
+        """Send the request."""
         return getattr(self._llm, method)(self._request, **self._settings)
 
     def mend(self, error: Exception) -> None:
-        """Leave out what the server refused, so that the request can be sent again.
+        """Leave out the parameter that the server refused, so that the request can be sent again.
 
         Raises:
-            Exception: It refused nothing of the kind: the error, or what the provider says in its place.
+            Exception: No parameter was refused: the error, or what the provider sent in place of a reply.
         """
         if isinstance(error, PROGRAMMING_ERRORS):
             response = _unread_response(error)
@@ -193,21 +194,22 @@ class _Attempt:
             self._llm = _without_parameter(self._llm, name, _not_given(error))
 
     def note_answer(self) -> None:
-        """Remember what worked."""
+        """Remember which parameters the answered request left out, and whether a schema worked."""
         endpoint = self._endpoint
         endpoint._schema_works = endpoint._schema_works or _SCHEMA in self._settings
         for name in self._newly_refused:
-            with _NOTING:
-                is_first = name not in endpoint._refused  # of those under way
+            with _REFUSED_LOCK:
+                is_first = name not in endpoint._refused  # among concurrent requests
                 endpoint._refused.add(name)
             if is_first:
                 logger.warning(
-                    "The server takes no %s, and is asked without.", _LABELS.get(name, name)
+                    "The server does not accept %s, which is left out from now on.",
+                    _LABELS.get(name, name),
                 )
             endpoint.llm = self._llm
 
     def _refused_name(self, error: Exception) -> str:
-        """The parameter that a server refuses; "" if there is none that can be left out."""
+        """Return the parameter that the server refused; "" if none that can be left out."""
         names = {*self._settings}
         if _not_given(error) is not None:
             names |= _parameters(self._llm)
@@ -221,14 +223,14 @@ class _Attempt:
 
 @dataclass(frozen=True)
 class _Stream:
-    """A stream of responses, the first of which has come: servers refuse when that is waited for."""
+    """A stream whose first response has arrived: refusals are raised while waiting for that."""
 
     first: Any
     rest: Any
 
 
 class _Patience:
-    """Waits for a server, for some seconds in all; how long a reader of its reply takes does not count."""
+    """A limit on the total time spent waiting for a server; the time that a reader takes does not count."""
 
     def __init__(self, seconds: float) -> None:
         self.context = contextvars.copy_context()
@@ -236,7 +238,7 @@ class _Patience:
         self._seconds_left = seconds
 
     def wait_for(self, work: Callable[[], T]) -> T:
-        """Do something in a thread of its own, which is left to itself where it takes too long."""
+        """Run work in a thread of its own, which is abandoned if it takes too long."""
         started = time.monotonic()
         future = begin_in(self.context, work)
         is_done = bool(wait([future], max(0.0, self._seconds_left)).done)
@@ -246,7 +248,7 @@ class _Patience:
         return future.result()
 
     async def await_(self, work: Awaitable[T]) -> T:
-        """Await something, and cancel it where it takes too long."""
+        """Await work, and cancel it if it takes too long."""
         started = time.monotonic()
         with anyio.move_on_after(self._seconds_left):
             result = await work
@@ -262,7 +264,7 @@ class _Patience:
 
 
 def longest_request(model: Any) -> float | None:
-    """Seconds that a whole request to a model may take; None if its class has no time-out."""
+    """Return how many seconds a whole request to a model may take; None if its class has no time-out."""
     for name in ("timeout", "request_timeout"):
         value = getattr(model, name, None)
         if isinstance(value, (int, float)) and value > 0:
@@ -271,9 +273,9 @@ def longest_request(model: Any) -> float | None:
 
 
 def begin_in(context: contextvars.Context, work: Callable[[], T]) -> Future[T]:
-    """Do something in a thread of its own, for which nobody has to wait, the process at its end neither."""
+    """Run work in a daemon thread, for which nobody has to wait, not even the process when it ends."""
     future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # who stops waiting does not stop it
+    future.set_running_or_notify_cancel()  # whoever stops waiting does not cancel it
 
     def run() -> None:
         try:
@@ -288,7 +290,7 @@ def begin_in(context: contextvars.Context, work: Callable[[], T]) -> Future[T]:
 
 
 def in_time(model: Any, work: Callable[[], T], requests: int = 1) -> T:
-    """Have a model do something, for as long as some requests to its server may take, if it has one.
+    """Run work that sends a number of requests to a model, limited to the time that these may take.
 
     Raises:
         TimeoutError: It took longer.
@@ -298,7 +300,7 @@ def in_time(model: Any, work: Callable[[], T], requests: int = 1) -> T:
 
 
 def embed_texts(model: BaseEmbedding, texts: Sequence[str]) -> list[list[float]]:
-    """Embed texts, in the time that as many requests as they make may take.
+    """Embed texts, limited to the time that the necessary requests may take.
 
     Raises:
         TimeoutError: It took longer.
@@ -308,7 +310,7 @@ def embed_texts(model: BaseEmbedding, texts: Sequence[str]) -> list[list[float]]
 
 
 async def awithin(seconds: float | None, work: Awaitable[T]) -> T:
-    """Await something for some seconds at most; None means as long as it takes.
+    """Await work for at most some seconds; None means no limit.
 
     Raises:
         TimeoutError: It took longer.
@@ -322,7 +324,7 @@ def _rest_of(stream: _Stream, patience: _Patience) -> Iterator[Any]:
         while response is not _END:
             yield response
             response = patience.wait_for(partial(next, stream.rest, _END))
-    except GeneratorExit:  # its reader has enough
+    except GeneratorExit:  # the reader has stopped
         if hasattr(stream.rest, "close"):
             patience.context.run(stream.rest.close)
         raise
@@ -340,17 +342,17 @@ async def _arest_of(stream: _Stream, patience: _Patience) -> AsyncIterator[Any]:
 
 
 def _last_text(request: Messages | str) -> str:
-    """The last of the messages, or the prompt."""
+    """Return the text of the last message, or the prompt."""
     if isinstance(request, str):
         return request
     return request[-1].content or "" if request else ""
 
 
 def _unread_response(error: BaseException) -> Any:
-    """What had come when a class of LlamaIndex failed on it; None if it failed on something else.
+    """Return the response on which a class of LlamaIndex failed; None if it failed on something else.
 
-    An error with status 200, and a reply without choices, are read as if they were replies; what came is then
-    a local variable of the frame that failed.
+    These classes read an error with status 200, or a reply without choices, as if it were a normal reply. The
+    response is then a local variable of the frame that failed.
     """
     for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):
         if str(frame.f_globals.get("__name__")).startswith("llama_index.llms."):
@@ -361,12 +363,12 @@ def _unread_response(error: BaseException) -> Any:
 
 
 def _parameters(llm: LLM) -> set[str]:
-    """What an LLM sends besides messages and the model."""
+    """Return the names of the parameters that an LLM sends besides the messages and the model."""
     kwargs = getattr(llm, "additional_kwargs", None) or {}
     names = {name for name in _PARAMETERS if getattr(llm, name, None) not in (None, False)}
     names.update(kwargs, kwargs.get("extra_body") or {})
     if "max_tokens" in names:
-        names.add(_TWINS["max_tokens"])  # which OpenAI's class makes of it for some models
+        names.add(_TWINS["max_tokens"])  # OpenAI's class renames it for some models
     return {name for name in names if not _is_left_out(kwargs.get(name))}
 
 
@@ -375,13 +377,13 @@ def _is_left_out(value: Any) -> bool:
 
 
 def _not_given(error: BaseException) -> Any:
-    """What the client that raised an error takes for "not sent"; None if it has no such value."""
+    """Return the value by which the client that raised an error marks "not sent"; None if it has none."""
     package = sys.modules.get(type(error).__module__.partition(".")[0])
     return getattr(package, "NOT_GIVEN", None)
 
 
 def _without_parameter(llm: LLM, name: str, not_given: Any) -> LLM:
-    """A copy of an LLM that does not send a parameter; a limit of tokens goes by its other name."""
+    """Return a copy of an LLM that does not send a parameter; a token limit is sent under its other name."""
     kwargs = dict(getattr(llm, "additional_kwargs", None) or {})
     twin = _TWINS.get(name, "")
     if twin and not _is_left_out(kwargs.get(twin)):

@@ -1,4 +1,5 @@
-"""What an error of an LLM provider means, worked out without importing any provider."""
+"""Classification of LLM providers' errors, without importing any provider's package; removal of keys from
+texts."""
 
 from __future__ import annotations
 
@@ -23,8 +24,7 @@ Kind = Literal["fatal", "too_long", "filtered", "rejected", "refused", "broken",
 
 
 class LLMError(RuntimeError):
-    """The run cannot go on: the key, the model, a setting or the quota is at fault, and every request would
-    fail.
+    """The run stops, as every request would fail: the key, the model, a setting or the quota is at fault.
 
     Attributes:
         is_silence: Whether the requests failed because nothing answered them at all.
@@ -36,10 +36,10 @@ class LLMError(RuntimeError):
 
 
 class ProviderError(RuntimeError):
-    """A provider said, with the status of a reply, that it has none.
+    """A provider sent an error with the status of a successful reply.
 
     Attributes:
-        body: What it said, as the clients' errors have it.
+        body: The body of the error, as the clients' own errors have it.
     """
 
     def __init__(self, message: str, body: Any = None) -> None:
@@ -48,38 +48,37 @@ class ProviderError(RuntimeError):
 
     @classmethod
     def of(cls, problem: Any, sent: str = "", secrets: Iterable[str] = ()) -> ProviderError:
-        """The error of what came in place of a reply.
+        """Make the exception for an error that came in place of a reply.
 
         Args:
-            problem: An object with a message and a code, or the message.
-            sent: The text that was sent, of which nothing is quoted.
+            problem: An object with a message and a code, or the message itself.
+            sent: The text that was sent; quotations from it are removed from the message.
             secrets: Texts that must not appear in the message.
         """
         body = {"message": problem} if isinstance(problem, str) else problem
         message = shortened(str(attribute(body, "message") or body))
-        reason = scrub(without_quotes(message, sent), secrets)[:_WORDS]
+        reason = scrub(without_quotes(message, sent), secrets)[:_MOST_REASON]
         return cls(f"the provider sent an error in place of a reply: {reason}", body)
 
 
 class NoReplyError(ProviderError):
-    """A provider sent nothing that an LLM said, and did not say why."""
+    """A provider sent a response without a reply, and without a reason."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An error of a provider.
+    """A provider's error, classified.
 
     Args:
-        kind: "fatal" (stops the run), "too_long" and "filtered" (due to the text; its parts may pass),
-            "rejected" (due to the text, where other requests pass), "refused" (by the server's limits: to be
-            sent again), "broken" (a bug in the client's code, not the provider) or "transient" (worth another
-            try).
-        summary: The error's type, status and code. It does not hold the provider's message, which may quote
-            the text, unless that is the only thing that says what is wrong (see `ProviderError`).
+        kind: "fatal" (stops the run), "too_long" and "filtered" (due to the text; parts of it may pass),
+            "rejected" (due to the text, if other requests pass), "refused" (by the server's limits; to be
+            sent again), "broken" (a bug in the client's code, not the provider) or "transient" (worth a
+            retry).
+        summary: The error's type, status and code. It does not contain the provider's message, which may
+            quote the text, unless only that says what is wrong (see `ProviderError`).
         message: The error's type and message, without keys; for a fatal error, also what to do next.
-        wait: Seconds the server says to wait before the next try; 0 where it does not say.
-        may_pass: Whether the same request may be answered another day, since the key or the server may be at
-            fault.
+        wait: Seconds to wait before the next try, as stated by the server; 0 if it does not say.
+        may_pass: Whether the same request may be answered later, since the key or the server may be at fault.
         is_unreachable: Whether nothing listens at the address, or there is no such host.
     """
 
@@ -98,29 +97,28 @@ def classify(
     sent: str = "",
     proven: bool = False,
 ) -> Failure:
-    """Work out what an error means for the run.
+    """Determine what an error means for the run.
 
     Args:
         error: Whatever the LLM raised.
         secrets: Texts that must not appear in the message, such as the API key.
-        sent: The text that was sent. What the provider quotes from it is no evidence about keys, quotas or
-            models.
-        proven: Whether requests with the same settings were answered before: a status of 403 then has nothing
-            to do with the key; a gateway objects to the text.
+        sent: The text that was sent. Quotations from it are no evidence about keys, quotas or models.
+        proven: Whether requests with the same settings were answered before. A status of 403 is then not
+            about the key: a gateway objects to the text.
     """
     status = _status(error)
     codes = _codes(error)
     wait = retry_after(error)
     message = shortened(_message(error))
     summary = " ".join(map(str, filter(None, (type(error).__name__, status, *sorted(codes)[:2]))))
-    if status == 503 and wait:  # a server that says when to come back is there, and at its limit
+    if status == 503 and wait:  # a server that says when to come back is up, but at its limit
         status = 429
-    # clients wrap what httpx says of a header that it cannot send
+    # clients hide httpx's error about a header that it cannot send in `__cause__`
     unquoted = without_quotes(f"{message}\n{shortened(str(error.__cause__))}", sent)
     rule = _matching_rule(status, codes, message, unquoted, proven)
     if rule is None:
         rule = _Rule("broken" if isinstance(error, PROGRAMMING_ERRORS) else "transient")
-    if isinstance(error, ProviderError) and rule.kind == "transient":  # it quotes nothing
+    if isinstance(error, ProviderError) and rule.kind == "transient":  # its message quotes nothing
         summary = f"{summary}: {error}"
     return Failure(
         rule.kind,
@@ -133,7 +131,7 @@ def classify(
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether an error came of a connection that was refused, or of a host that is not known."""
+    """Return whether an error was caused by a refused connection or an unknown host."""
     links = []
     link: BaseException | None = error
     while link is not None and link not in links:
@@ -143,11 +141,11 @@ def is_unreachable(error: BaseException) -> bool:
 
 
 def unreachable_message(address: str, summary: str) -> str:
-    """What to tell the user of a server that is not there.
+    """Return the message for a server that cannot be reached.
 
     Args:
-        address: Where it should be; empty where that is not known.
-        summary: Of the error.
+        address: The server's address; empty if it is not known.
+        summary: A summary of the error.
     """
     place = address or "the provider's address"
     return (
@@ -157,18 +155,18 @@ def unreachable_message(address: str, summary: str) -> str:
 
 
 def is_of_a_model(error: BaseException) -> bool:
-    """Whether it was raised while a model was asked, by whatever class or client."""
+    """Return whether an error was raised during a request to a model, by whatever class or client."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(str(frame.f_globals.get("__name__")).startswith(_ASKING) for frame in frames)
 
 
 def refuses_schema(error: BaseException, *, proven: bool) -> bool:
-    """Whether a server rejected a request because of the JSON schema for its reply.
+    """Return whether a server rejected a request because of the JSON schema for its reply.
 
     Args:
-        error: What such a request raised.
-        proven: Whether others were answered. Before that, any rejected request may be rejected for the
-            schema: servers rarely say so in the same words.
+        error: The error that a request with a schema raised.
+        proven: Whether other requests with a schema were answered. Until then, any rejection may be due to
+            the schema, since servers word this in many ways.
     """
     kind = classify(error).kind
     if kind in ("refused", "too_long", "filtered"):
@@ -178,16 +176,16 @@ def refuses_schema(error: BaseException, *, proven: bool) -> bool:
 
 
 def refused_parameter(error: BaseException, names: Iterable[str], sent: str = "") -> str:
-    """Which parameter of a request a server does not take; "" if the error is about something else.
+    """Return which of a request's parameters a server does not accept; "" if the error is not about one.
 
     Args:
-        error: What the request raised.
+        error: The error that the request raised.
         names: The parameters that were sent.
-        sent: The text that was sent. What the provider quotes from it says nothing about parameters.
+        sent: The text that was sent. Quotations from it are no evidence about parameters.
     """
     if _status(error) not in (400, 422):
         return ""
-    # what a server says in a form of its own is in the client's message alone
+    # if a server's error has an unusual form, only the client's message contains it
     message = without_quotes(shortened(f"{_message(error)}\n{error}"), sent)
     named = {str(value) for value in _values(error, "param")}
     if named and (not _UNSUPPORTED_CODES.isdisjoint(_codes(error)) or _UNSUPPORTED.search(message)):
@@ -199,7 +197,7 @@ def refused_parameter(error: BaseException, names: Iterable[str], sent: str = ""
 
 
 def _place_of_refusal(name: str, message: str) -> int | None:
-    """Where a message says that a parameter is not supported, in one clause; None if it does not."""
+    """Return where a message says in one clause that a parameter is not supported; None if it does not."""
     for place in re.finditer(rf"\b{re.escape(name)}\b", message):
         preceding = re.split(_CLAUSE_END, message[: place.start()][-_CLAUSE:])[-1]
         following = re.split(_CLAUSE_END, message[place.end() :][:_CLAUSE])[0]
@@ -210,7 +208,7 @@ def _place_of_refusal(name: str, message: str) -> int | None:
 
 
 def retry_after(error: BaseException) -> float:
-    """How many seconds a server says to wait before the next try; 0 where it does not say."""
+    """Return how many seconds a server says to wait before the next try; 0 if it does not say."""
     headers: Any = next(_values(error, "headers", "HTTPHeaders"), {})
     for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = str(headers.get(name, ""))
@@ -227,12 +225,12 @@ def retry_after(error: BaseException) -> float:
 
 
 def _timestamp(date: str | None) -> float:
-    """A date by the server's clock, which may be wrong; without one, now by our own clock."""
+    """Return the timestamp of a server's date, or of the present if there is none."""
     return time.time() if date is None else parsedate_to_datetime(date).timestamp()
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
-    """Replace keys in a text by "[key]": those that are named, and what looks, or is written, like one."""
+    """Replace keys in a text by "[key]": the given secrets, and whatever looks or is labelled like a key."""
     text = without_keys(text, secrets)
     for pattern in _NAMED_KEYS:
         text = pattern.sub(r"\1[key]", text)
@@ -240,15 +238,15 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """An error's type and message, without keys."""
+    """Return an error's type and message, without keys."""
     return scrub(f"{type(error).__name__}: {error}")
 
 
 def without_keys(text: str, secrets: Iterable[str] = ()) -> str:
-    """The same for a message of our own, in which a word after "key:" is none."""
+    """Do what `scrub` does for a message of our own, in which a word after "key:" is no key."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         pattern = re.escape(secret)
-        if len(secret) < _SHORT_KEY:  # else letters inside words would be replaced
+        if len(secret) < _SHORT_KEY:  # otherwise letters inside words would be replaced
             pattern = rf"(?<!\w){pattern}(?!\w)"
         text = re.sub(pattern, "[key]", text)
     text = _KEY.sub("[key]", text)
@@ -258,14 +256,14 @@ def without_keys(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def shown(value: object) -> str:
-    """A wrong value, for a message: a word or a number; for anything else, which may hold keys, its class."""
+    """Format a wrong value for a message: anything but a word or number by its class, as it may hold keys."""
     if value is None or isinstance(value, (str, int, float, type)):
         return scrub(repr(value))
     return f"a {type(value).__name__}"
 
 
 def secrets_in_environment() -> list[str]:
-    """The values of environment variables that are named like keys, and the passwords in URLs of others."""
+    """Return the values of environment variables named like keys, and the passwords in URLs of others."""
     secrets = []
     for name, value in os.environ.items():
         if name.upper().endswith(_SECRET_VARIABLES) and not (
@@ -277,7 +275,7 @@ def secrets_in_environment() -> list[str]:
 
 
 def secrets_in_url(url: str) -> list[str]:
-    """The credentials in a URL, or in "user:password@host": as written, decoded, and as a header has them."""
+    """Return the credentials in a URL or "user:password@host": as written, decoded and as sent in headers."""
     credentials = _USER_OF_URL.match(url)
     if credentials is None:
         return []
@@ -287,14 +285,14 @@ def secrets_in_url(url: str) -> list[str]:
 
 
 def shortened(text: str) -> str:
-    """The beginning and the end of a text: an error page may be megabytes, and what it says is said there."""
-    if len(text) <= _LOOKED_AT:
+    """Return the beginning and the end of a text, which say what an error page of megabytes is about."""
+    if len(text) <= _MOST_READ:
         return text
-    return f"{text[: _LOOKED_AT - _LOOKED_AT_LAST]} [...] {text[-_LOOKED_AT_LAST:]}"
+    return f"{text[: _MOST_READ - _MOST_READ_LAST]} [...] {text[-_MOST_READ_LAST:]}"
 
 
 def without_quotes(message: str, text: str) -> str:
-    """Replace what a message quotes from a text that was sent by "[...]"; the message should be short."""
+    """Replace a message's quotations from a text that was sent by "[...]"; the message should be short."""
     content = message.encode("utf-8", "surrogatepass")
     sent = text.encode("utf-8", "surrogatepass")
     size = max(4, min(_QUOTE_BYTES, len(sent)))
@@ -307,7 +305,7 @@ def without_quotes(message: str, text: str) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """The message of an error, without the wrong value that pydantic quotes: it may be a document's text."""
+    """Return an error's message, without the value that pydantic quotes, which may be a document's text."""
     if not isinstance(error, ValidationError):
         return str(error)
     items = error.errors(include_input=False)
@@ -316,7 +314,7 @@ def message_of(error: BaseException) -> str:
 
 
 SETTING_ADVICE = (
-    "The provider does not take such requests: check the LLM's settings, then run again."
+    "The provider does not accept such requests: check the LLM's settings, then run again."
 )
 _BAD_KEY = "The provider does not accept the API key; check the key (OpenAI: OPENAI_API_KEY) and its rights."
 
@@ -326,11 +324,11 @@ _ASKING = (
     "llama_index.core.base.embeddings.",
     "llama_pack_densex.llm.endpoint",
 )
-_QUOTE_BYTES = 16  # as many letters, or six kanji; or all of a shorter text
-_LOOKED_AT = 4_000  # characters of an error ...
-_LOOKED_AT_LAST = 1_000  # ... the last of which are its last
-_WORDS = 300  # characters of what a provider said, in a message
-_CLAUSE = 120  # characters
+_QUOTE_BYTES = 16  # shortest quotation: 16 letters or six kanji, or the whole of a shorter text
+_MOST_READ = 4_000  # characters of an error that are examined, ...
+_MOST_READ_LAST = 1_000  # ... of which so many at its end
+_MOST_REASON = 300  # characters of a provider's own words in a message
+_CLAUSE = 120  # characters looked at before and after a parameter's name
 _CLAUSE_END = r"[.;。；\n](?!\w)"
 _UNSUPPORTED_CODES = words(
     "unsupported_parameter unsupported_value unknown_parameter unsupportedparamserror"
@@ -360,11 +358,11 @@ _KEY = re.compile(
 _NAMES = r"token|api[-_ ]?key(?: provided)?|key|secret|password|passwd"
 _VALUE = r"[^\s\"',;&)\[\]}]"
 _NAMED_KEYS = (
-    # a header, in a message or among others in a list: any way to authenticate
+    # a header, by itself or in a list, with any authentication scheme
     re.compile(rf"(?i)(authorization[\"']?\s*[:=,]\s*b?[\"']?(?:[a-z][\w-]* )?){_VALUE}+"),
     re.compile(rf"(?i)((?:{_NAMES})[\"']\s*[:=,]\s*b?[\"']){_VALUE}+"),
     re.compile(rf"(?i)((?:{_NAMES})(?:\s*=\s*|\s*[:=]\s*[\"']|:)){_VALUE}+"),
-    # in a sentence, "key: set it" may follow
+    # at least four characters, since "key: set it" may be part of a sentence
     re.compile(
         rf"(?i)((?:bearer|basic|{_NAMES})[\"']?\s*[:=]\s*[\"']?(?:bearer |basic )?){_VALUE}{{4,}}"
     ),
@@ -373,12 +371,12 @@ _NAMED_KEYS = (
 _KEY_IN_QUERY = re.compile(
     r"(?i)([?&][\w.-]*(?:key|sig|signature|token|secret|password|pwd|credentials?|auth|code)=)[^&\s\"'#<>)]+"
 )
-# each begins where no longer match could, so that time grows with length
+# the lookbehinds leave one place per word where a match can begin, so that time is linear in the length
 _CREDENTIALS_IN_URL = re.compile(r"(?i)((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^\s/]+@")
 _CREDENTIALS_OF_PROXY = re.compile(r"(?<![\w/:.%~+-])[\w.%~+-]+:[^\s/@:]+@(?=[\w.-]+:\d)")
 _USER_OF_URL = re.compile(r"(?:[A-Za-z][\w+.-]*://)?([^\s/@:]*:[^\s@]+|(?<=://)[^\s/@]+)@[\w.\[-]")
 _SECRET_VARIABLES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "PGPASSWORD")
-_SHORT_KEY = 4  # characters
+_SHORT_KEY = 4  # characters; shorter secrets are replaced only as whole words
 _SCHEMA = re.compile(
     r"(?i)response[_ ]format|json[_ ]?schema|guided_|grammar|structured[_ ]?outputs?"
 )
@@ -386,17 +384,16 @@ _SCHEMA = re.compile(
 
 @dataclass(frozen=True)
 class _Rule:
-    """How one kind of failure is recognised: by a code, by a status, or by words where the status is
-    ambiguous.
+    """How one kind of failure is recognised: by a code, by a status, or by words if the status is ambiguous.
 
     Args:
-        kind: The kind.
+        kind: The kind of failure.
         advice: What to do about a fatal error.
-        codes: Machine-readable names, those of OpenAI, Anthropic, Azure and Amazon among them.
-        statuses: HTTP statuses that mean this.
-        words: A pattern of what messages say, for ambiguous statuses.
-        ambiguous: HTTP statuses with which the words count; None where an error has no status.
-        only_unproven: Whether it holds only until a request with the same settings is answered.
+        codes: Machine-readable error codes, of OpenAI, Anthropic, Azure and Amazon among others.
+        statuses: HTTP statuses that mean this kind.
+        words: A pattern to search in messages with ambiguous statuses.
+        ambiguous: HTTP statuses with which the words count; None stands for an error without a status.
+        only_unproven: Whether the rule applies only until a request with the same settings is answered.
     """
 
     kind: Kind
@@ -408,7 +405,7 @@ class _Rule:
     only_unproven: bool = False
 
     def matches(self, status: int | None, codes: set[str], message: str, unquoted: str) -> bool:
-        """Whether an error is of this kind; a quoted text about keys is no evidence of a fatal one."""
+        """Return whether an error is of this kind; quoted text about keys is no evidence of a fatal error."""
         evidence = unquoted if self.kind == "fatal" else message
         is_named = status in self.statuses or not codes.isdisjoint(self.codes.split())
         return is_named or (
@@ -416,7 +413,7 @@ class _Rule:
         )
 
 
-_RULES = (  # the first that matches wins
+_RULES = (  # the first matching rule wins
     _Rule(
         "fatal",
         "The provider's quota is used up: check the plan and the billing, then run again.",
@@ -437,7 +434,7 @@ _RULES = (  # the first that matches wins
         r"|been denied access"
         r"|(?:account|organi[sz]ation|consumer|project|workspace|subscription|\bkey)\b[^.]{0,80}"
         r" (?:suspended|disabled|restricted|deactivated|terminated|revoked|expired|does not have access)"
-        r"|'ascii' codec can't encode",  # a header, such as a key in kanji
+        r"|'ascii' codec can't encode",  # a header with, for example, a key in kanji
         (None, 400, 403),
     ),
     _Rule(
@@ -483,7 +480,7 @@ def _matching_rule(
 
 
 def _values(error: BaseException, *names: str) -> Iterator[Any]:
-    """What an error says under these names, by itself or in the provider's response and its body."""
+    """Yield the values of these names in an error, the provider's response and its body."""
     body = attribute(error, "body")
     response = attribute(error, "response")
     details = (
@@ -504,13 +501,13 @@ def _status(error: BaseException) -> int | None:
 
 
 def _codes(error: BaseException) -> set[str]:
-    """The machine-readable names of an error."""
+    """Return the machine-readable codes of an error, in lower case."""
     names = [value for value in _values(error, "code", "type", "Code") if isinstance(value, str)]
     return {name.lower() for name in names if re.fullmatch(r"[\w.-]{1,60}", name)}
 
 
 def _message(error: BaseException) -> str:
-    """What the provider said, without the client's wrapping where there is one."""
+    """Return the provider's message, without the client's wrapping if there is any."""
     body = attribute(error, "body")
     for source in (attribute(body, "error"), body):
         message = attribute(source, "message")

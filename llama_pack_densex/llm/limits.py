@@ -1,4 +1,4 @@
-"""When requests may go: the limits a server was said to have, and those it turns out to have."""
+"""Pacing of requests: by the limits that a server is said to have, and by those that it turns out to have."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from heapq import heappop, heappush
 from itertools import count
 
 MOST_WAIT = 900.0
-"""Seconds: a server that takes nothing for longer is not waited for."""
+"""Seconds to wait for a server that takes no request; then the run ends."""
 
-# of a stated allowance: a server may see evenly spaced requests closer together
+# share of a stated allowance that is used: evenly spaced requests may reach the server closer together
 _USED_SHARE = 0.985
-_LATENESS = 0.01  # seconds by which a request that leaves late does not delay those after it
-_TOKEN_BURST = 0.5  # seconds' worth of tokens that may go at once: requests differ in size
+_LATENESS = 0.01  # seconds by which a request may leave late without delaying those after it
+_TOKEN_BURST = 0.5  # seconds' worth of tokens that may be sent ahead, as requests differ in size
 
-# How a server's own limits are found; chosen by simulating the servers of tests/llm/test_limits.py.
+# Parameters for finding a server's limits, chosen by simulating the servers of tests/llm/test_limits.py.
 _MEMORY = 60.0  # seconds over which throughput is measured: most servers count in minutes
-_FASTER = 1.02  # with each request that is taken
-_SLOWER = 0.9  # with each round of refusals ...
-_ABOVE_THROUGHPUT = 1.08  # ... and to no more than this many times the throughput
-_SLOWEST = 0.05  # requests a second
-_SHORTEST_WAIT = 0.5  # seconds after a refusal that names no time
+_FASTER = 1.02  # factor on the rate for each request that is taken
+_SLOWER = 0.9  # factor on the rate for each round of refusals ...
+_ABOVE_THROUGHPUT = 1.08  # ... after which it is at most this many times the throughput
+_SLOWEST = 0.05  # requests per second
+_SHORTEST_WAIT = 0.5  # seconds after a refusal that does not say how long to wait
 _LONGEST_WAIT = 15.0
 _RECENT = 48  # requests over which the share of refusals is averaged
 _CHANCE_SHARE = 0.2  # of requests that a server may refuse at random without having a limit
 _MOST_CHANCE_SHARE = 0.9
-# times the share that slowing down did not change: more than that is a limit again
+# factor on the share of refusals that slowing down did not change; more than that indicates a limit again
 _ABOVE_CHANCE = 1.5
-_FORGETTING = 0.97  # of that share, with each round of refusals
-# of slowing down in a row; fewer mistake a limit that falls to a tenth for chance
+_FORGETTING = 0.97  # factor on that share for each round of refusals
+# rounds of slowing down in a row; with fewer, a limit that falls to a tenth is mistaken for chance
 _VAIN_ROUNDS = 24
-_MORE = 1 / 64  # of a request at a time, with each that is taken
+_MORE = 1 / 64  # of a request more in flight, for each request that is taken
 
 
 class Limits:
-    """Lets requests through, in one event loop: first come, first served, and a retried one keeps its place.
+    """A queue of requests in one event loop: first come, first served; retried requests keep their place.
 
-    Once a server refuses, nothing is sent until the moment it named, or for a growing time if it named none.
-    Its recent throughput then sets the pace: a little faster with each request taken, slower with each round
-    of refusals. No more are in flight than it has proved to take, with a few more tried now and then. A
-    refusal among many answers does not indicate a limit and delays that request alone; neither do refusals
-    that stay as frequent at any pace.
+    When a server refuses a request, nothing is sent until the time that it stated, or for a growing time if
+    it stated none. Its recent throughput then sets the pace: a little faster with each request taken,
+    slower with each round of refusals. No more requests are in flight than the server has proved to take,
+    with a few more tried occasionally. A refusal among many answers does not indicate a limit, and delays
+    only that request; the same holds for refusals that stay equally frequent at any pace.
 
     Args:
-        max_concurrency: The most requests in flight, at least 1.
-        requests_per_minute: Requests that the server allows, more than 0; None: as many as it turns out to
-            take.
-        tokens_per_minute: Tokens, sent and received together, that the server allows; None: any number.
+        max_concurrency: The maximum number of requests in flight, at least 1.
+        requests_per_minute: Requests that the server allows, more than 0; None means as many as it turns out
+            to take.
+        tokens_per_minute: Tokens, sent and received together, that the server allows; None means any number.
 
     Example:
         >>> limits = Limits(64, requests_per_minute=600)
@@ -60,8 +60,8 @@ class Limits:
 
     Attributes:
         counts_tokens: Whether the server limits tokens.
-        queue: Requests waiting for their turn: the number of their turn, that of their arrival, and their
-            ticket.
+        queue: The requests waiting for their turn, each as the number of its turn, that of its arrival, and
+            its ticket.
     """
 
     def __init__(
@@ -81,38 +81,37 @@ class Limits:
         self._timer: asyncio.TimerHandle | None = None
 
     def used_up(self, wait: float, since: float) -> str:
-        """Say why a refused request need not be sent again, as that would be too long from now; "" where it
-        may be.
+        """Return why a refused request is not sent again, since the wait would be too long; "" if it may be.
 
         Args:
             wait: Seconds that the server says to wait.
-            since: When the request was first refused.
+            since: The loop time at which the request was first refused.
         """
         silence = asyncio.get_running_loop().time() - max(since, self._pace.last_taken)
         if max(wait, silence) <= MOST_WAIT:
             return ""
-        reason = f"has refused all of {silence / 60:.0f}"
+        reason = f"has refused all requests for {silence / 60:.0f}"
         if wait > MOST_WAIT:
             reason = f"says to wait for {wait / 60:.0f}"
         return (
             f"The provider's limit is used up: it {reason} minutes. Run again after that; with a reply "
-            "cache, what it answered before is not asked again."
+            "cache, requests that it has answered are not sent again."
         )
 
     def next_turn(self) -> int:
-        """A turn after all those given out before."""
+        """Return the number of a turn after all previous ones."""
         return next(self._turns)
 
     def enter(self, tokens: int = 0, turn: int | None = None) -> Ticket:
-        """Queue a request; its `departure` is done when it may go.
+        """Queue a request; its ticket's `departure` is done when it may be sent.
 
         Args:
-            tokens: An estimate of the tokens it sends and receives.
-            turn: What `next_turn` returned when it was first to be sent; None for a new one. The lowest goes
-                first: a retried request goes ahead of everything that came after it.
+            tokens: An estimate of the tokens that it sends and receives.
+            turn: The number that `next_turn` returned for the request; None for a new one. The lowest goes
+                first, so that a retried request goes ahead of everything that came after it.
 
         Returns:
-            What `leave` needs, whatever becomes of the request.
+            The ticket, which must be passed to `leave` whatever becomes of the request.
         """
         ticket = Ticket(tokens, asyncio.get_running_loop().create_future())
         arrival = self.next_turn()
@@ -129,16 +128,16 @@ class Limits:
         refused: bool = False,
         wait: float = 0,
     ) -> None:
-        """Give a request's place back.
+        """Give back the place of a request.
 
         Args:
-            ticket: What `enter` returned.
-            used_tokens: Tokens that it used; None where that is not known.
+            ticket: The ticket that `enter` returned.
+            used_tokens: Tokens that the request used; None if that is not known.
             taken: Whether the server answered it.
             refused: Whether the server refused it because of its limits.
-            wait: Seconds that the server then says to wait; 0 if it does not say.
+            wait: Seconds that the server says to wait after a refusal; 0 if it does not say.
         """
-        if not ticket.in_flight:  # it is still waiting
+        if not ticket.in_flight:  # it was never sent
             ticket.departure.cancel()
             return
         self._pace.in_flight -= 1
@@ -149,7 +148,7 @@ class Limits:
             self._pace.note_taken(ticket, loop.time())
         elif refused:
             self._pace.note_refused(ticket, loop.time(), wait)
-        loop.call_soon(self._admit)  # once it is known what this means for the run
+        loop.call_soon(self._admit)  # after the caller has decided whether the run goes on
 
     def _admit(self) -> None:
         loop = asyncio.get_running_loop()
@@ -180,19 +179,19 @@ class Limits:
             ticket.departure.set_result(None)
 
     def _seconds(self, tokens: int) -> float:
-        """How long the server needs to allow so many tokens; at most a minute's allowance counts."""
+        """Return how many seconds of the allowance these tokens take, at most a minute."""
         return min(tokens, self._tokens_per_minute) * 60 / self._tokens_per_minute
 
 
 @dataclass(eq=False)
 class Ticket:
-    """A request that is to be sent, or on its way.
+    """A request that is waiting to be sent, or in flight.
 
     Args:
-        tokens: The estimate.
-        departure: Done when it may go.
-        departed: When that was.
-        in_flight: How many were in flight then, this one included; 0 until then.
+        tokens: The estimated tokens.
+        departure: Done when the request may be sent.
+        departed: The loop time at which that was.
+        in_flight: The number of requests in flight then, including this one; 0 until then.
     """
 
     tokens: int
@@ -203,16 +202,18 @@ class Ticket:
 
 @dataclass
 class _Pace:
-    """How fast a server turns out to take requests, learned from those it takes and those it refuses.
+    """The pace at which a server takes requests, learned from those that it takes and refuses.
+
+    Times are loop times in seconds.
 
     Args:
-        max_concurrency: The most requests in flight.
-        concurrency: How many may be in flight now.
-        in_flight: How many are.
-        rate: Requests a second.
-        not_before: When the next one may leave.
-        begun: When the first one left.
-        last_taken: When the last answer came.
+        max_concurrency: The maximum number of requests in flight.
+        concurrency: The number that may be in flight now.
+        in_flight: The number that is in flight.
+        rate: Requests per second.
+        not_before: The earliest time at which the next request may leave.
+        begun: The time at which the first request left.
+        last_taken: The time of the last answer.
     """
 
     max_concurrency: int
@@ -222,33 +223,33 @@ class _Pace:
     not_before: float = -math.inf
     begun: float = math.inf
     last_taken: float = -math.inf
-    _taken: float = 0.0  # requests in about the last minute, up to the last one
+    _taken: float = 0.0  # decaying count of requests over about a minute, as of `last_taken`
     _refused_share: float = _CHANCE_SHARE  # of the recent requests
     _chance_share: float = _CHANCE_SHARE
     _slowed_down_at: float = -math.inf
     _vain_rounds: int = 0
-    _proven: int = 0  # requests in flight that the server took
+    _proven: int = 0  # most requests in flight that the server has taken
 
     def note_taken(self, ticket: Ticket, now: float) -> None:
-        """Take note of a request that was answered."""
+        """Update the pace after a request was answered."""
         self._refused_share -= self._refused_share / _RECENT
         self._taken = self._taken_lately(now) + 1
         self.last_taken = now
         self.rate *= _FASTER
-        # some that were in flight when it left may have come back before the server had it
+        # some requests that were in flight when it left may have returned before it reached the server
         self._proven = max(self._proven, min(ticket.in_flight, self.in_flight + 1))
         if self._proven >= int(self.concurrency):
             self.concurrency = min(self.max_concurrency, self.concurrency + _MORE)
 
     def note_refused(self, ticket: Ticket, now: float, wait: float) -> None:
-        """Take note of a request that was refused, and of how long the server says to wait."""
+        """Update the pace after a refusal, given how many seconds the server says to wait."""
         self._refused_share += (1 - self._refused_share) / _RECENT
         if ticket.in_flight > max(self._proven, self.in_flight):
             self.concurrency = max(1, self._proven, self.in_flight)
         if self._refused_share < self._chance_share:
             self._vain_rounds = 0
-            return  # a few at random wait alone: if all did, everything would come to a standstill
-        if ticket.departed >= self._slowed_down_at:  # those that left earlier tell nothing new
+            return  # random refusals delay only themselves: if all requests waited, none would get through
+        if ticket.departed >= self._slowed_down_at:  # requests that left before say nothing new
             self._slow_down(now)
             wait = wait or min(
                 max(now - max(self.begun, self.last_taken), _SHORTEST_WAIT), _LONGEST_WAIT
@@ -259,7 +260,7 @@ class _Pace:
         self._slowed_down_at = now
         self._chance_share = max(_CHANCE_SHARE, _FORGETTING * self._chance_share)
         self._vain_rounds += 1
-        if self._vain_rounds > _VAIN_ROUNDS:  # the server refuses as many at any pace
+        if self._vain_rounds > _VAIN_ROUNDS:  # the share of refusals is the same at any pace
             self._vain_rounds = 0
             self._chance_share = min(_ABOVE_CHANCE * self._refused_share, _MOST_CHANCE_SHARE)
             self.rate = math.inf
@@ -269,5 +270,5 @@ class _Pace:
         self.rate = max(_SLOWEST, min(_SLOWER * self.rate, _ABOVE_THROUGHPUT * throughput))
 
     def _taken_lately(self, now: float) -> float:
-        """Requests taken in the last minute, the older the less they count."""
+        """Return the number of requests taken in about the last minute, recent ones counting more."""
         return self._taken * math.exp((self.last_taken - now) / _MEMORY)

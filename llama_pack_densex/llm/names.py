@@ -1,4 +1,4 @@
-"""What a model's name stands for: PROVIDER:MODEL, by the classes that LlamaIndex has for its provider."""
+"""Models by name, as PROVIDER:MODEL, using the classes that LlamaIndex has for the provider."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from llama_pack_densex.llm.errors import error_text, shown
 from llama_pack_densex.llm.usage import Arguments
 
 OPENAI_MODEL = "gpt-4o-mini"
-"""The LLM if there is nothing but an OpenAI key: cheap, and good enough at propositions in both languages."""
+"""The default LLM if only an OpenAI key is set: cheap, and good enough at propositions in both languages."""
 
 HUGGINGFACE_ADVICE = 'install it with: pip install "llama-pack-densex[huggingface]"'
 LOCAL_ADVICE = 'install it with: pip install "llama-pack-densex[local]"'
@@ -26,18 +26,18 @@ LOCAL_ADVICE = 'install it with: pip install "llama-pack-densex[local]"'
 
 @dataclass(frozen=True)
 class Provider:
-    """What a name that begins with a provider's stands for.
+    """A provider of models, and the LlamaIndex classes for it.
 
     Args:
-        module: Where its classes are, in `llama_index.llms` and `llama_index.embeddings`.
+        module: The module of its classes, in `llama_index.llms` and `llama_index.embeddings`.
         llm: The class of its LLMs.
-        embedding: The class of its embedding models; empty where it has none.
-        address: What both call the address of a server; empty where they take none.
-        keys: Environment variables, one of which has to be set; empty where no key is needed.
-        variables: Environment variables that have to be set besides.
-        model_fields: What its LLMs call the model's name.
-        settings: Of the LLM, where LlamaIndex's own are too small for propositions, or have to be asked of a
-            server.
+        embedding: The class of its embedding models; empty if it has none.
+        address: The argument of both classes for the address of a server; empty if they take none.
+        keys: Environment variables, one of which must be set; empty if no key is needed.
+        variables: Further environment variables that must be set.
+        model_fields: The arguments of the LLM class for the model's name.
+        settings: Other arguments of the LLM class, where LlamaIndex's defaults are too small for propositions
+            or would be requested from a server.
     """
 
     module: str
@@ -84,19 +84,20 @@ PROVIDERS = {
     "bedrock": Provider("bedrock_converse", "BedrockConverse", "", settings={"max_tokens": 4096}),
 }  # fmt: skip
 ASSUMED_WINDOW = 128_000
-"""Tokens that a model is taken to read if LlamaIndex's class does not know it."""
+"""Context window in tokens that is assumed for a model that LlamaIndex's class does not know."""
 _NAME = re.compile(r"(?:([\w-]+):|(?![\w-]*:))(.+?)(?:@(https?://\S+))?")
-_OPENAI_LIKE_KEYS = ("OPENAI_LIKE_API_KEY", "OPENAI_API_KEY")  # such servers may want one
+_OPENAI_LIKE_KEYS = ("OPENAI_LIKE_API_KEY", "OPENAI_API_KEY")  # such servers may require a key
 
 
 def parse_name(name: str) -> tuple[str, str, str]:
-    """The parts of a model's name: its provider (OpenAI in a bare name), the model, and its server's address.
+    """Split a model's name into its provider (OpenAI for a bare name), the model, and its server's address.
 
     Args:
         name: "PROVIDER:MODEL", "PROVIDER:MODEL@http://..." or "MODEL".
 
     Raises:
-        ValueError: It has none of these forms, there is no such provider, or the address contains a key.
+        ValueError: The name has none of these forms, there is no such provider, the provider's models take no
+            address, or the address contains a key.
     """
     if name.startswith("ft:"):  # OpenAI's own names for fine-tuned models
         return "openai", name, ""
@@ -118,20 +119,19 @@ def parse_name(name: str) -> tuple[str, str, str]:
 
 
 def is_model_name(text: str) -> bool:
-    """Whether a text is a name with a provider."""
+    """Return whether a text begins with the name of a provider."""
     return text.partition(":")[0] in PROVIDERS
 
 
 def with_address(names: Iterable[str | None], address: str) -> list[str | None]:
-    """Add a server's address to the names of models: of providers that need no key, else of any that take
-    one.
+    """Add a server's address to the names of models whose provider needs no key, else to all that take one.
 
     Args:
-        names: Names with a provider; any other, or one with an address, stays as it is.
-        address: The server's.
+        names: The models' names; names without a provider, or with an address, stay unchanged.
+        address: The server's address.
 
     Raises:
-        ValueError: It is no address of a server, or none of the models has a use for it.
+        ValueError: It is not the address of a server, or no model takes an address.
     """
     names = list(names)
     users = list(filter(_takes_address, filter(None, names)))
@@ -152,7 +152,7 @@ def _takes_address(name: str) -> bool:
 
 
 def with_provider(name: str) -> str:
-    """The name of an LLM with its provider, which is OpenAI where it has none.
+    """Return the name of an LLM with its provider, which is OpenAI for a bare name.
 
     Raises:
         ValueError: As `parse_name`.
@@ -161,16 +161,16 @@ def with_provider(name: str) -> str:
 
 
 def named_llm(name: str, *, is_called: bool = True) -> LLM:
-    """The LLM of a name, with its key from the environment.
+    """Make the LLM of a name, with its key from the environment.
 
     Args:
-        name: As `parse_name` takes it.
-        is_called: Whether it will be sent requests. If not, it needs no key, may have any name, and, if its
-            package is missing, is replaced by OpenAI's class, which says what it would be asked.
+        name: The name, in a form of `parse_name`.
+        is_called: Whether requests will be sent to it. If not, it needs no key, may have any name, and, if
+            it cannot be made here, is replaced by OpenAI's class, so that its requests can be estimated.
 
     Raises:
         ValueError: There is no such model or provider, its key is missing, or it cannot be made.
-        ImportError: Its package is missing; the message says which.
+        ImportError: Its package is missing; the message names it.
     """
     provider, model, _ = parse_name(name)
     if not is_called and not _can_be_made(provider):
@@ -181,13 +181,13 @@ def named_llm(name: str, *, is_called: bool = True) -> LLM:
     llm: LLM = make_named("llms", name, settings, is_called)
     try:
         _ = llm.metadata
-    except ValueError:  # its class does not know it
+    except ValueError:  # its class does not know the model
         llm = _assuming(type(llm))(**settings)
     return llm
 
 
 def _can_be_made(provider: str) -> bool:
-    """Whether the LLMs of a provider can be made without weights, with what is set and installed here."""
+    """Return whether a provider's LLMs can be made here: without weights, given settings and packages."""
     if provider == "huggingface" or (provider == "bedrock" and not _region()):
         return False
     return all(map(os.environ.get, PROVIDERS[provider].variables)) and is_installed(
@@ -196,20 +196,20 @@ def _can_be_made(provider: str) -> bool:
 
 
 def _region() -> dict[str, str]:
-    """The region of Bedrock, which boto3 reads from the second of these variables alone."""
+    """Return Bedrock's region as an argument; boto3 reads only the second of these variables."""
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     return {"region_name": region} if region else {}
 
 
 def _assuming(llm_class: Any) -> Any:
-    """A class of LLMs that takes a model which LlamaIndex does not know for a large one that chats."""
+    """Return a subclass that assumes a model unknown to LlamaIndex to be a large chat model."""
 
     class Assuming(llm_class):  # type: ignore[misc]
         @property
         def metadata(self) -> LLMMetadata:
             try:
                 return super().metadata  # type: ignore[no-any-return]
-            except ValueError:  # it is newer than the installed package
+            except ValueError:  # the model is newer than the installed package
                 return LLMMetadata(
                     context_window=ASSUMED_WINDOW,
                     num_output=getattr(self, "max_tokens", None) or -1,
@@ -217,7 +217,7 @@ def _assuming(llm_class: Any) -> Any:
                     model_name=self.model,
                 )
 
-    # what replies and nodes are known by, and where it is imported from
+    # cached replies, fingerprints and imports use these
     for name in ("__name__", "__qualname__", "__module__"):
         setattr(Assuming, name, getattr(llm_class, name))
     return Assuming
@@ -229,13 +229,17 @@ def make_named(
     settings: Arguments,
     is_called: bool = True,
 ) -> Any:
-    """Make a model of LlamaIndex's, with its key and its address.
+    """Make a LlamaIndex model, with its key and its address.
 
     Args:
         kind: "llms" or "embeddings".
-        name: As `parse_name` takes it.
-        settings: Its other arguments, to which key and address are added.
-        is_called: As in `named_llm`.
+        name: The name, in a form of `parse_name`.
+        settings: The other arguments of its class; key and address are added to them.
+        is_called: See `named_llm`.
+
+    Raises:
+        ValueError: The model's key or another setting is missing, or it cannot be made.
+        ImportError: Its package is missing; the message names it.
     """
     name_of_provider, _, address = parse_name(name)
     provider = PROVIDERS[name_of_provider]
@@ -255,13 +259,13 @@ def make_named(
         settings[provider.address] = address
     try:
         return model_class(**settings)
-    except Exception as error:  # whatever a provider's client raises if its model is not there
+    except Exception as error:  # providers' clients raise anything if a model is missing
         raise ValueError(f"{shown(name)} cannot be made: {error_text(error)}") from None
 
 
 def _base_url(provider: str) -> str:
-    """The address in OpenAI's own variable, which LlamaIndex's classes do not read: whoever set it for a
-    gateway sends nothing to OpenAI."""
+    """Return the address in OPENAI_BASE_URL, which LlamaIndex's classes do not read: whoever set it for a
+    gateway does not want requests sent to OpenAI."""
     if provider not in ("openai", "openai-like") or os.environ.get("OPENAI_API_BASE"):
         return ""
     return os.environ.get("OPENAI_BASE_URL", "")
@@ -273,7 +277,7 @@ def _holds_key(address: str) -> bool:
 
 
 def _key(name: str, provider: str, address: str, is_called: bool) -> dict[str, str]:
-    """The argument with a model's key; empty if LlamaIndex finds the key itself."""
+    """Return the arguments for a model's key (or region); empty if LlamaIndex finds the key itself."""
     if provider == "openai-like":
         if is_called and not (address or os.environ.get("OPENAI_API_BASE") or _base_url(provider)):
             raise ValueError(
@@ -294,7 +298,9 @@ def _need_variables(name: str, provider: str) -> None:
         raise ValueError(f"{shown(name)} needs a key: set the environment variable {variable}")
     for variable in PROVIDERS[provider].variables:
         if not os.environ.get(variable):
-            raise ValueError(f"{shown(name)} needs more: set the environment variable {variable}")
+            raise ValueError(
+                f"{shown(name)} needs another setting: set the environment variable {variable}"
+            )
 
 
 def _lacks_key(provider: str) -> bool:
@@ -313,8 +319,8 @@ def _package(module: str) -> str:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module, and the package around it, is installed."""
+    """Return whether a module is installed."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # not even the package around it
+    except ModuleNotFoundError:  # its parent package is not installed either
         return False

@@ -1,4 +1,4 @@
-"""How an LLM is described without secrets, and rebuilt in another process."""
+"""Descriptions of LLMs without secrets, from which another process can rebuild them."""
 
 from __future__ import annotations
 
@@ -31,43 +31,44 @@ from llama_pack_densex.text.tokens import words
 LLMFactory = Callable[[], LLM]
 
 MODEL_FIELDS = ("model", "model_name", "model_id")
-"""What LlamaIndex's classes call a model's name."""
-# What an LLM's output depends on, together with its address and its `additional_kwargs`.
+"""The fields of LlamaIndex's classes for a model's name."""
+# The fields that an LLM's output depends on, together with its address and its `additional_kwargs`.
 _OUTPUT_SETTINGS = words(
     "model model_name model_id deployment_name engine azure_deployment temperature top_p top_k seed"
     " reasoning_effort thinking json_mode system_prompt max_tokens max_new_tokens num_predict num_output"
     " context_window"
 )
 _ADDRESSES = ("api_base", "base_url", "azure_endpoint", "endpoint", "endpoint_url", "region_name")
-# Strings, and lists of them, that are known to hold no secrets; numbers never do.
+# Fields with strings, or lists of them, that are known to hold no secrets; numbers never do.
 _HARMLESS = _OUTPUT_SETTINGS.union(
     _ADDRESSES, words("api_version api_type keep_alive modalities pydantic_program_mode")
 )
 _UNIMPORTANT = words("callback_manager rate_limiter class_name query_wrapper_prompt")
-"""Neither the output nor the access depends on these."""
+"""Fields on which neither the output nor the access to the model depends."""
 SECRET = re.compile(
     r"(?i)(^|[-_])(api[-_]?key|key|key_id|secret|password|token|credentials?|authorization|headers?)$",
 )
 _REGION = re.compile(r"[\w-]+")
-_NO_WORD = 4  # characters of a header or a query that is not named like a key
-# Of `additional_kwargs`, what the output does not depend on; a query may hold a key.
+_SHORTEST_SECRET = 4  # characters of a header or query that is not named like a key
+# Entries of `additional_kwargs` on which the output does not depend; `extra_query` may hold a key.
 _NOT_OF_THE_OUTPUT = words("timeout user metadata extra_query")
-# How a client that the user passed may differ from the one LlamaIndex makes.
+# Attributes in which a client that the user passed may differ from the one that LlamaIndex makes.
 _CLIENT_SETTINGS = words(
     "api_key base_url organization project _custom_headers _custom_query _api_version"
 )
 
 
 class LLMReference(BaseModel):
-    """An LLM without its client and its keys.
+    """A description of an LLM without its client and its keys.
 
     Args:
-        path: Where its class is imported from, as "module:name".
-        settings: Those of its settings that hold no secrets, as JSON values.
-        key_fields: Its fields that held a key.
-        lost: Its other settings that differed from their defaults; they may hold secrets and are not kept.
-        factory: What makes it: an importable function without arguments, as "module:name", or a model's name
-            with its provider, as "ollama:qwen3:8b"; empty if there is none.
+        path: Its class, as "module:name".
+        settings: Its settings that hold no secrets, as JSON values.
+        key_fields: The names of its fields that held a key.
+        lost: The names of its other settings that differed from their defaults; these may hold secrets, and
+            their values are not stored.
+        factory: An importable function without arguments that makes the LLM, as "module:name", or a model's
+            name with its provider, such as "ollama:qwen3:8b"; empty if there is none.
     """
 
     path: str
@@ -77,40 +78,40 @@ class LLMReference(BaseModel):
     factory: str = ""
 
     def rebuild(self, *, trusted: bool = False) -> LLM:
-        """Make the LLM again, with keys from the environment or by the factory.
+        """Rebuild the LLM, with keys from the environment or by the factory.
 
         Args:
-            trusted: Whether class and factory are the user's own, and not names in a dictionary.
+            trusted: Whether the user named the class and the factory, rather than a dictionary.
 
         Raises:
-            ValueError: Something is missing, or what is named makes no LLM, and is not run; the message says
-                so.
+            ValueError: Something is missing, or the class or factory does not make LLMs, and is not called;
+                the message says which.
         """
         if self.factory:
             return call_factory(self.factory, trusted=trusted)
         if self.lost:
             raise ValueError(
-                f"The LLM {self.path} cannot be made again from its description: {', '.join(self.lost)} may "
+                f"The LLM {self.path} cannot be rebuilt from its description: {', '.join(self.lost)} may "
                 f"hold secrets or code and is not stored. {_FACTORY_ADVICE}"
             )
         llm_class = _import(self.path, trusted)
         if not _is_llm_class(llm_class):
-            raise ValueError(f"{self.path} is no class of LlamaIndex LLMs, and is not called")
+            raise ValueError(f"{self.path} is not a class of LlamaIndex LLMs, and is not called")
         if not trusted:
             self._check_settings(llm_class)
         try:
             llm: LLM = llm_class(**self.settings)
         except Exception as error:
-            problem = f"The LLM {self.path} cannot be made again ({error_text(error)})."
+            problem = f"The LLM {self.path} cannot be rebuilt ({error_text(error)})."
             raise ValueError(f"{problem} {_FACTORY_ADVICE}") from None
         sources = " ".join(_sources_of_keys(llm_class, set(self.key_fields).difference(_keys(llm))))
         if sources:
-            problem = f"The LLM {self.path} cannot be made again (keys are never stored):"
+            problem = f"The LLM {self.path} cannot be rebuilt (keys are never stored):"
             raise ValueError(f"{problem} {sources} {_FACTORY_ADVICE}")
         return llm
 
     def _check_settings(self, llm_class: type[LLM]) -> None:
-        """Refuse what this package does not store, and places that the user has not named."""
+        """Refuse settings that this package never stores, and places that the user has not named."""
         provider = self.path.partition(":")[0].removeprefix("llama_index.llms.").partition(".")[0]
         places = []
         for name, value in self.settings.items():
@@ -126,20 +127,20 @@ class LLMReference(BaseModel):
                 refuse_place(place, f"{name} of the LLM {self.path}", _LLM_ADVICE)
 
     def _own_places(self, llm_class: type[LLM], names: Collection[str]) -> dict[str, Any]:
-        """Where an LLM of the class is if nobody says where: by its defaults and the environment."""
+        """Return the addresses that an LLM of the class has by its defaults and the environment."""
         if not names:
             return {}
         settings = {name: value for name, value in self.settings.items() if name not in names}
         settings |= dict.fromkeys(self.key_fields, "none, since nothing is asked")
         try:
             llm = llm_class(**settings)
-        except Exception:  # it has no default
+        except Exception:  # it has no defaults for these
             return {}
         return {name: getattr(llm, name, None) for name in names}
 
 
 def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
-    """Describe an LLM by its class and by those of its settings that are known to be harmless."""
+    """Describe an LLM by its class and the settings that are known to hold no secrets."""
     keys = _keys(llm)
     settings = {}
     lost = []
@@ -165,16 +166,16 @@ def describe_llm(llm: LLM, factory: str = "") -> LLMReference:
 
 
 def _changed_settings(llm: LLM) -> Iterator[tuple[str, Any]]:
-    """An LLM's settings that matter and differ from their defaults."""
+    """Yield an LLM's settings that matter and differ from their defaults."""
     for name, info in type(llm).model_fields.items():
         value = getattr(llm, name, None)
-        value = getattr(value, "value", value)  # of an enumeration
+        value = getattr(value, "value", value)  # for members of an enumeration
         if name not in _UNIMPORTANT and not _is_default(value, info):
             yield name, value
 
 
 def output_settings(llm: LLM) -> dict[str, Any]:
-    """What an LLM's output depends on, as JSON values without secrets, for a fingerprint."""
+    """Return the settings that an LLM's output depends on, for a fingerprint: JSON values without secrets."""
     names = [name for name in type(llm).model_fields if name in _OUTPUT_SETTINGS]
     settings = {name: getattr(llm, name, None) for name in names}
     if not any(map(settings.get, MODEL_FIELDS)):
@@ -186,7 +187,7 @@ def output_settings(llm: LLM) -> dict[str, Any]:
 
 
 def _sent_besides(llm: LLM) -> dict[str, Any]:
-    """An LLM's address and the `additional_kwargs` that its output depends on."""
+    """Return an LLM's address and the `additional_kwargs` that its output depends on."""
     besides: dict[str, Any] = {}
     if address := _address_of(llm):
         besides["address"] = address
@@ -198,7 +199,7 @@ def _sent_besides(llm: LLM) -> dict[str, Any]:
 
 
 def _address_of(llm: LLM) -> str:
-    """Where an LLM is served; "" if its class's provider has one address only."""
+    """Return the address of an LLM's server; "" if its provider has only one address."""
     addresses = [getattr(llm, name, None) for name in _ADDRESSES]
     if _has_own_client(llm):
         addresses.insert(0, str(_private(llm, "_client").base_url))
@@ -206,7 +207,7 @@ def _address_of(llm: LLM) -> str:
 
 
 def secrets_of(llm: LLM) -> list[str]:
-    """The keys that an LLM holds, to keep them out of messages."""
+    """Return the keys that an LLM holds, to keep them out of messages."""
     client_key = getattr(_private(llm, "_client"), "api_key", None) or ""
     secrets = [*_keys(llm).values(), str(client_key)]
     kwargs = getattr(llm, "additional_kwargs", None) or {}
@@ -222,15 +223,15 @@ def secrets_of(llm: LLM) -> list[str]:
 def _secrets_in_headers(headers: dict[str, Any]) -> Iterator[str]:
     for name, value in headers.items():
         for part in (str(value), str(value).partition(" ")[2]):  # "Bearer KEY"
-            if len(part) >= _NO_WORD or SECRET.search(name):
+            if len(part) >= _SHORTEST_SECRET or SECRET.search(name):
                 yield part
 
 
 def factory_name(factory: LLMFactory | str) -> str:
-    """The "module:name" of a factory; a model's name is its own.
+    """Return the "module:name" of a factory; a model's name is returned unchanged.
 
     Raises:
-        ValueError: It cannot be imported by that name, like a lambda or a function inside a function.
+        ValueError: The factory cannot be imported by that name, such as a lambda or a nested function.
     """
     if isinstance(factory, str):
         if not is_model_name(factory):
@@ -248,12 +249,12 @@ def call_factory(name: str, *, trusted: bool = True) -> LLM:
     """Make an LLM by an importable factory, or by a model's name.
 
     Args:
-        name: The factory's.
-        trusted: Whether the user gave it here. One from a dictionary might be any function: it is called only
-            if its signature says that it returns an LLM, or if it is a class of LLMs.
+        name: The name of the factory or the model.
+        trusted: Whether the user gave it here. A factory from a dictionary might be any function: it is
+            called only if its signature says that it returns an LLM, or if it is a class of LLMs.
 
     Raises:
-        ValueError: The factory cannot be imported, must not be called, fails, or makes something else.
+        ValueError: The factory cannot be imported, must not be called, fails, or returns something else.
         ImportError: The model's package is missing.
     """
     if is_model_name(name):
@@ -263,24 +264,26 @@ def call_factory(name: str, *, trusted: bool = True) -> LLM:
     factory = _import(name, trusted)
     if not trusted and not _makes_llms(factory):
         raise ValueError(
-            f"llm_factory {name!r} does not say that it makes an LLM, and is not called: write it as `def "
-            f"{name.rpartition(':')[2]}() -> LLM`, or pass llm=..."
+            f"llm_factory {name!r} does not declare that it returns an LLM, and is not called: write it as "
+            f"`def {name.rpartition(':')[2]}() -> LLM`, or pass llm=..."
         )
     try:
         llm = factory()
     except Exception as error:
         raise ValueError(f"llm_factory {name!r} failed: {error_text(error)}") from None
     if not isinstance(llm, LLM):
-        raise ValueError(f"llm_factory {name!r} made a {type(llm).__name__}, not a LlamaIndex LLM")
+        raise ValueError(
+            f"llm_factory {name!r} returned a {type(llm).__name__}, not a LlamaIndex LLM"
+        )
     return llm
 
 
 def without_retries(llm: LLM) -> LLM:
-    """A copy of an LLM whose client does not retry.
+    """Return a copy of an LLM whose client does not retry.
 
-    LlamaIndex's OpenAI tries three times, and its client three times again at each of these; together with
-    our own retries one request could be sent dozens of times, and a rate limit would be met by more requests.
-    A client that the user passed stays in use, with its address and its ways to authenticate.
+    LlamaIndex's OpenAI class tries three times, and in each of these its client tries three times. Together
+    with our own retries, one request could be sent dozens of times, and a rate limit would cause more
+    requests. A client that the user passed stays in use, with its address and authentication.
     """
     changes = {"max_retries": 0} if isinstance(getattr(llm, "max_retries", None), int) else {}
     copy: LLM = llm.model_copy(update=changes)
@@ -307,7 +310,7 @@ def _is_harmless(name: str, value: Any) -> bool:
 
 
 def _places_in(name: str, value: Any) -> list[str]:
-    """The addresses and paths in a setting; a region is none, nor is what a prompt speaks of."""
+    """Return the addresses and paths in a setting, other than a region's name or those in a prompt."""
     values = value if isinstance(value, (list, tuple)) else [value]
     texts = [text for text in values if isinstance(text, str)]
     if name == "system_prompt" or (name == "region_name" and all(map(_REGION.fullmatch, texts))):
@@ -338,7 +341,7 @@ def _import(path: str, trusted: bool = True) -> Any:
 
 
 def _sources_of_keys(llm_class: type, fields: Iterable[str]) -> Iterator[str]:
-    """Where keys would come from, except those in the environment: some classes read them when they ask."""
+    """Yield the sources of missing keys; a key in the environment counts as present, even if read later."""
     variables = {field: _key_variables(llm_class, field) for field in sorted(fields)}
     for field, names in variables.items():
         if any(map(os.environ.get, names)):
@@ -350,7 +353,7 @@ def _sources_of_keys(llm_class: type, fields: Iterable[str]) -> Iterator[str]:
 
 
 def _key_variables(llm_class: type, field: str) -> list[str]:
-    """The environment variables for a key: LlamaIndex's classes name them in their source alone."""
+    """Return the environment variables for a key, found in the source code of LlamaIndex's classes."""
     variable = re.compile(rf"""["']((?!YOUR_)[A-Z][A-Z0-9_]*{field.upper()})["']""")
     for base in llm_class.__mro__:
         package = ".".join(base.__module__.split(".")[:3])
@@ -366,7 +369,7 @@ def _key_variables(llm_class: type, field: str) -> list[str]:
 def _source(module: ModuleType) -> str:
     try:
         return inspect.getsource(module)
-    except (OSError, TypeError):  # it is compiled, or has none
+    except (OSError, TypeError):  # the module is compiled, or has no source
         return ""
 
 
@@ -392,7 +395,7 @@ def _without_credentials(value: Any) -> Any:
 
 
 def _without_secrets(value: Any) -> Any:
-    """A value as JSON, without what may be a key; objects by their class, as their text may vary."""
+    """Return a value as JSON, without possible keys; an object becomes its class, as its text may vary."""
     if isinstance(value, dict):
         items = sorted(value.items(), key=str)
         return {
@@ -406,7 +409,7 @@ def _without_secrets(value: Any) -> Any:
 
 
 def _keys(llm: LLM) -> dict[str, str]:
-    """The keys that an LLM holds, by the names of its fields."""
+    """Return the keys that an LLM holds, by field name."""
     keys = {}
     for name in filter(SECRET.search, type(llm).model_fields):
         value = getattr(llm, name, None)
@@ -422,16 +425,16 @@ def _private(llm: LLM, name: str) -> Any:
 
 
 def _has_own_client(llm: LLM) -> bool:
-    """Whether the user passed an LLM a client other than the one LlamaIndex would make from its settings."""
+    """Return whether an LLM has another client than the one that LlamaIndex would make from its settings."""
     client = _private(llm, "_client")
-    # other classes make theirs themselves
+    # classes without this field always make their own client
     if client is None or "reuse_client" not in type(llm).model_fields:
         return False
     copy: Any = llm.model_copy()
     copy.__pydantic_private__["_client"] = None
     try:
         default = copy._get_client()
-    except Exception:  # there is no key to make one with
+    except Exception:  # there is no key to make a client with
         return True
     default.close()
     differences = (

@@ -1,4 +1,4 @@
-"""One request to an LLM: cached, held back for the limits, within the budget, sent, retried and counted."""
+"""One request to an LLM: cached, paced by the limits, kept within the budget, sent, retried and counted."""
 
 from __future__ import annotations
 
@@ -30,27 +30,28 @@ from llama_pack_densex.llm.limits import Limits, Ticket
 from llama_pack_densex.llm.reference import output_settings, secrets_of
 from llama_pack_densex.llm.usage import Messages, Reply, Response, Usage, expected_usage
 
-# failed requests in a row; if none succeeds in between, the requests are not to blame
+# Failed requests in a row after which a run ends: if none succeeds, the requests are not to blame.
 _IN_A_ROW = 8
-# a refusal says nothing against a request, and so counts as a tenth of a failure
+# A refusal is not the request's fault, and so counts as a tenth of a failure.
 _REFUSALS_PER_TRY = 10
 _LONGEST_BACKOFF = 60.0  # seconds
-_LOOK_AGAIN = 0.2  # seconds between two looks for a reply that somebody else is getting
+_LOOK_AGAIN = 0.2  # seconds between two checks for a reply that another owner is getting
 _RENEWAL = 1.0  # seconds after which a claim is renewed
-_BUDGET_WAIT = 0.1  # seconds after which others may have turned out cheaper than expected
+_BUDGET_WAIT = 0.1  # seconds between two checks for budget that other requests did not use
 
 
 @dataclass(frozen=True)
 class LLMRequest:
-    """What is sent.
+    """One request to an LLM.
 
     Args:
-        text: The text it is about; what is cached can be found by it.
-        part: The part of it that is asked about.
-        messages: What the model gets.
-        attempt: The number of times the same has been asked, this time included.
-        turn: A follow-up request about a text keeps the text's turn, ahead of texts that came later.
-        owner: Who asks; if several ask the same at the same time, the others wait for the reply.
+        text: The text that it is about; cached replies can be found by it.
+        part: The part of the text that this request is about.
+        messages: The messages to the model.
+        attempt: The number of this attempt, from 1; each attempt is cached by itself.
+        turn: The text's turn; a follow-up request keeps it, ahead of texts that came later.
+        owner: An id of the requester; if several send the same request concurrently, the others wait for
+            the reply.
     """
 
     text: str
@@ -62,26 +63,27 @@ class LLMRequest:
 
 
 Transport = Callable[[Messages, Receive], Awaitable[None]]
-"""Sends one request, once, and has the response handled as soon as it is there."""
+"""Sends one request, once, and passes the response to the receiver as soon as it arrives."""
 
 
 @dataclass
 class Sender:
-    """Sends requests to one model, for any number of calls in one event loop.
+    """A sender of requests to one model, for any number of calls in one event loop.
 
     Args:
-        settings: What the model's output depends on, as JSON values; part of the key of cached replies.
-        limits: Keeps to the server's limits.
-        meter: Counts what is used, and keeps to the budget.
-        cache: Where replies are kept; None for nowhere.
-        max_retries: Further tries after a time-out, a lost connection or a server's error.
+        settings: The settings that the model's output depends on, as JSON values; part of the key of cached
+            replies.
+        limits: Paces requests by the server's limits.
+        meter: Counts usage, and enforces the budget.
+        cache: The cache of replies; None for no cache.
+        max_retries: Number of retries after a time-out, a lost connection or a server error.
         retry_wait: Scale of the random, exponentially growing wait between tries, in seconds.
         secrets: Texts that must not appear in messages.
         is_proven: Whether the model ever answered with these settings.
         is_reached: Whether anything ever answered at its address.
-        given_up: Requests in a row that were given up.
-        rejected: Requests rejected since the last one that left after them and was answered.
-        rejected_at: When the last one was rejected.
+        given_up: Number of consecutive requests that were given up.
+        rejected: Number of rejections since the last answer to a request sent after a rejection.
+        rejected_at: The loop time of the last rejection.
     """
 
     settings: Any
@@ -101,14 +103,14 @@ class Sender:
     def to(
         cls, llm: LLM, limits: Limits, meter: Meter, cache: ReplyCache | str | Path | None
     ) -> Sender:
-        """A sender to an LLM; replies are kept in a cache or a file, if any."""
+        """Make a sender to an LLM; replies are cached in a cache or a file, if one is given."""
         settings = {"llm": type(llm).__qualname__, **output_settings(llm)}
         if isinstance(cache, (str, Path)):
             cache = ReplyCache(cache)
         return cls(settings, limits, meter, cache, secrets=secrets_of(llm))
 
     def key(self, request: LLMRequest) -> str:
-        """The key of a request's reply: by the text, all that is sent, and the model with its settings."""
+        """Return the key of a request's reply, made from the text, the messages and the model's settings."""
         messages = [[message.role.value, message.content] for message in request.messages]
         settings = json.dumps(self.settings, sort_keys=True, ensure_ascii=False)
         return reply_key(
@@ -116,20 +118,20 @@ class Sender:
         )
 
     def start_run(self) -> None:
-        """Forget how many requests in a row failed: another call begins."""
+        """Reset the counts of consecutive failures, since another call begins."""
         self.given_up = 0
         self.rejected = 0
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether requests were rejected and none was answered since: a key or setting may be at fault."""
+        """Whether requests were rejected and none answered since: a key or setting may be at fault."""
         return self.rejected > 0
 
     async def ask(self, request: LLMRequest, transport: Transport, stop: Stop) -> Outcome:
-        """Get a reply: the cached one, or a new one, which is cached from now on.
+        """Get the cached reply, or send the request and cache its reply.
 
         Raises:
-            LLMError: The error would meet every other request too, or the budget is used up.
+            LLMError: Every other request would fail in the same way, or the budget is used up.
             OSError: The cache cannot be used.
         """
         exchange = _Exchange(self, request, transport, stop)
@@ -149,7 +151,7 @@ class Sender:
 
 @dataclass
 class _Exchange:
-    """A request that is sent until it is answered or given up."""
+    """A request that is retried until it is answered or given up."""
 
     sender: Sender
     request: LLMRequest
@@ -161,11 +163,11 @@ class _Exchange:
 
     @cached_property
     def key(self) -> str:
-        """The key of its reply."""
+        """The key of the request's reply."""
         return self.sender.key(self.request)
 
     async def cached(self) -> Outcome | None:
-        """What is cached."""
+        """Return the cached outcome; None if there is none."""
         cache = self.sender.cache
         cached = None if cache is None else await cache.in_thread(cache.get, self.key)
         if cached is not None:
@@ -173,7 +175,7 @@ class _Exchange:
         return cached
 
     async def outcome(self) -> Outcome:
-        """The reply, or why there is none for this text."""
+        """Send the request until it is answered; return the reply, or why there is none for this text."""
         sender = self.sender
         while True:
             outcome = await self._send()
@@ -216,7 +218,7 @@ class _Exchange:
         return sending.result()
 
     async def _claim(self) -> Outcome | None:
-        """Claim the request; if somebody else has, wait for their reply and return it."""
+        """Claim the request; if another owner has, wait for their reply and return it."""
         while True:
             is_claimed = await self._holds_claim()
             cached = await self.cached()
@@ -225,12 +227,12 @@ class _Exchange:
             await self.stop.wait(timeout=_LOOK_AGAIN)
 
     async def _holds_claim(self) -> bool:
-        """Claim the request for some more seconds, unless somebody else has."""
+        """Claim the request for some more seconds; return False if another owner holds it."""
         cache = self.sender.cache
         return cache is None or await cache.in_thread(cache.claim, self.key, self.request.owner)
 
     async def _attempt(self, ticket: Ticket, expected: Usage) -> Outcome:
-        """Send the request; its place is given back, and it is counted and cached, even if nobody waits."""
+        """Send the request, and count and cache its reply, even if nobody waits for it any more."""
         sender = self.sender
         arrival = _Arrival(self, expected)
         error: Exception | None = None
@@ -238,7 +240,7 @@ class _Exchange:
         try:
             await self.transport(self.request.messages, arrival.receive)
         except Exception as raised:
-            # it may hold keys and the text, so nothing is raised while it is handled
+            # the error may hold keys and the text: raising another here would attach it as context
             error = raised
             failure = classify(
                 error, sender.secrets, sent=self.request.text, proven=sender.is_proven
@@ -250,9 +252,9 @@ class _Exchange:
             await self._note_failure(ticket, failure)
             return failure
         sender.limits.leave(ticket, used_tokens=reply.usage.total_tokens, taken=True)
-        if ticket.departed >= sender.rejected_at:  # an earlier one says nothing about the present
+        if ticket.departed >= sender.rejected_at:  # else it left before the rejection
             sender.rejected = 0
-        if error is not None:  # after the reply there is nothing but the cache to fail
+        if error is not None:  # the reply arrived, so that only caching it can have failed
             raise error
         return reply
 
@@ -266,7 +268,7 @@ class _Exchange:
             await sender.cache.in_thread(sender.cache.put, self.key, failure)
 
     def _fatal_message(self, failure: Failure) -> str:
-        """Count a failure, and say why it ends the run; "" if it does not."""
+        """Count a failure, and return the reason why it ends the run; "" if it does not."""
         sender = self.sender
         now = asyncio.get_running_loop().time()
         if failure.kind == "refused":
@@ -279,24 +281,24 @@ class _Exchange:
             sender.rejected_at = now
             if not sender.is_proven or sender.rejected >= _IN_A_ROW:
                 return f"{failure.message} ({failure.summary}) {SETTING_ADVICE}"
-        # once may be due to one garbled answer
+        # a single failure may be due to one garbled answer
         is_repeated = self.failed > min(1, sender.max_retries)
         if is_repeated and (message := self._repeated_message(failure)):
             return message
         return failure.message if failure.kind == "fatal" else ""
 
     def _repeated_message(self, failure: Failure) -> str:
-        """Why a repeated failure ends the run; "" if it does not."""
+        """Return the reason why a repeated failure ends the run; "" if it does not."""
         sender = self.sender
         if failure.kind == "broken" and not sender.is_proven:
-            advice = "The LLM's class or its client fails: mend it, or see what is at its address."
+            advice = "The LLM's class or its client fails: fix it, or check what is running at its address."
             return f"{failure.message}. {advice}"
         if failure.is_unreachable and not sender.is_reached:
             return unreachable_message(sender.settings.get("address", ""), failure.summary)
         return ""
 
     def _pause(self, failure: Failure) -> float:
-        """Seconds until the next try; a refused request is also held back by the limits."""
+        """Return the seconds to wait before the next try; a refused request is also delayed by the limits."""
         if failure.kind == "refused":
             return failure.wait
         if failure.wait:
@@ -308,16 +310,16 @@ class _Exchange:
         sender.given_up += 1
         if sender.given_up >= _IN_A_ROW:
             raise LLMError(
-                f"The provider did not answer {_IN_A_ROW} requests in a row, each tried again "
-                f"{sender.max_retries} times ({failure.summary}): see whether it is up, and run again. With "
-                "a reply cache, what it answered before is not asked again.",
+                f"The provider did not answer {_IN_A_ROW} requests in a row, each retried "
+                f"{sender.max_retries} times ({failure.summary}): check whether it is up, and run again. "
+                "With a reply cache, requests that it has answered are not sent again.",
                 is_silence=True,
             )
         return replace(failure, kind="transient", may_pass=True)
 
 
 class _Arrival:
-    """What comes of one sending, also when it comes later than anybody waited."""
+    """The result of sending once, which may arrive after everybody has stopped waiting."""
 
     def __init__(self, exchange: _Exchange, expected: Usage) -> None:
         self.reply: Reply | None = None
@@ -325,7 +327,7 @@ class _Arrival:
         self._reserved = [expected]
 
     def receive(self, response: Response) -> None:
-        """Count and cache a response, in the thread that got it."""
+        """Count and cache a response, in the thread that received it."""
         reply = Reply.of(response, self._exchange.request.messages)
         self.settle(reply.usage)
         self.reply = reply
@@ -334,7 +336,7 @@ class _Arrival:
             cache.put(self._exchange.key, reply)
 
     def settle(self, used: Usage | None) -> None:
-        """Count what was used in place of what was set aside, which whoever comes first gives back."""
+        """Count actual usage, and give back the reservation unless that has been done."""
         try:
             reserved = self._reserved.pop()
         except IndexError:
@@ -344,13 +346,13 @@ class _Arrival:
 
 
 class Stop:
-    """Why a call cannot go on; requests under way are left to finish, and no other is sent.
+    """The signal that a call cannot continue: requests in flight may finish, and no other is sent.
 
-    Requests that wait (for their turn, for a minute's allowance, for the next try) stop waiting: a server may
-    have told them to come back in a quarter of an hour.
+    Requests that wait (for their turn, for a minute's allowance, for the next try) stop waiting, since a
+    server may have told them to come back in a quarter of an hour.
 
     Args:
-        loop: The event loop in which they wait.
+        loop: The event loop in which the requests wait.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -359,17 +361,17 @@ class Stop:
         self._stopped = loop.create_future()
 
     def by(self, error: LLMError) -> None:
-        """Stop. May be called from any thread."""
+        """Stop the call because of an error. May be called from any thread."""
         self.error = self.error or error
         self._loop.call_soon_threadsafe(self._stopped.cancel)
 
     def check(self) -> None:
-        """Raise the error, if there is one."""
+        """Raise the error that stopped the call, if any."""
         if self.error is not None:
             raise self.error
 
     async def wait(self, *awaited: asyncio.Future[None], timeout: float | None = None) -> None:
-        """Wait for something, or for some seconds, unless the call is stopped first."""
+        """Wait for one of the futures, or for some seconds; raise the error if the call is stopped."""
         self.check()
         await asyncio.wait(
             {*awaited, self._stopped}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED

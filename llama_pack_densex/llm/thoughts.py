@@ -1,13 +1,13 @@
-"""Thoughts: what a model that thinks writes around its answer, taken off whole replies and streams.
+"""Removal of a model's thoughts, which it writes around its answer, from whole replies and streams.
 
-Where a server does not part thoughts from the answer, they stand between marks: tags such as `<think>`,
-`[THINK]` and `◁think▷`, tokens such as `<|begin_of_thought|>`, or the channels of gpt-oss. An answer may
-speak of such marks, too. What tells them apart is their place:
+If a server does not separate thoughts from the answer, they stand between marks: tags such as `<think>`,
+`[THINK]` and `◁think▷`, tokens such as `<|begin_of_thought|>`, or the channels of gpt-oss. An answer may also
+mention such marks. Their place tells which is which:
 
-- A block before the answer is thoughts, and so is one behind it that begins a line or follows a sentence.
-- A closing mark alone ends thoughts: many chat templates write the opening one.
-- An opening mark that is never closed was cut off: no answer came.
-- A mark in code, in quotation marks or within a sentence is one that is spoken of.
+- A block before the answer is thoughts, and so is a block after it that begins a line or follows a sentence.
+- A closing mark alone ends thoughts, since many chat templates write the opening mark.
+- Thoughts after an opening mark that is never closed were cut off: no answer came.
+- A mark in code, in quotation marks or within a sentence is only mentioned.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _MARK = re.compile(
     rf"|(?P<closing></{_NAME}\s{{0,9}}>|\[/{_NAME}\]|◁/{_NAME}▷|<\|(?:end_of_|end_|/){_TOKEN}\|>)"
     r"|(?P<final><\|channel\|>\s?final[^<]{0,80}(?:<\|constrain\|>[^<]{0,40})?<\|message\|>)"
     r"|(?P<channel><\|start\|>assistant|<\|channel\|>[^<]{0,80}<\|message\|>|\Aanalysis(?=\w))"
-    # of channels whose tokens a server left out, as "analysis" before
+    # the final channel where a server left out the special tokens, as for "analysis" above
     r"|(?P<bare_final>assistantfinal)"
     rf"|(?P<wrapper><{_WRAPPER}>|<\|(?:begin_of|start)_{_WRAPPER}\|>)"
     rf"|(?P<wrapper_end></{_WRAPPER}>|<\|(?:end_of|end)_{_WRAPPER}\|>|<\|(?:return|end)\|>)",
     re.IGNORECASE,
 )
-_LONGEST = 250  # characters of a mark, and of what is looked at around it
+_LONGEST = 250  # characters of a mark, and of the text examined around it
 _PARTIAL = re.compile(
     r"(?:<\|start\|>[a-z]{0,9}|<\|channel\|>[^<]{0,80}(?:<\|constrain\|>[^<]{0,40})?)?"
     r"(?:<(?:[/|a-z][^<>]{0,230})?|\[/?[a-z:]{0,20}|◁[^▷]{0,20})?\Z",
@@ -49,7 +49,7 @@ _PARTICLE_JA = re.compile(r"[。、，」』）がをのにへとでも]|は(?!�
 
 
 def without_thoughts(text: str) -> str:
-    """A whole reply without thoughts, stripped; empty where no answer came.
+    """Return a whole reply without thoughts, stripped; empty if no answer came.
 
     Example:
         >>> without_thoughts("<think>Is it 54? No.</think>\\n\\n240 metres")
@@ -61,9 +61,9 @@ def without_thoughts(text: str) -> str:
 
 
 class ThoughtFilter:
-    """A reply as it comes, without thoughts.
+    """A filter that removes the thoughts from a reply as it arrives.
 
-    Thoughts that nothing opens are known for such at their end only: `starts_over` says then that what was
+    Thoughts without an opening mark are recognised only at their end: `starts_over` then says that everything
     returned before belongs to them.
 
     Attributes:
@@ -72,23 +72,23 @@ class ThoughtFilter:
 
     def __init__(self) -> None:
         self.starts_over = False
-        self._text = ""  # what is not decided yet, and a little of what stands before it
-        self._position = 0  # where that begins
+        self._text = ""  # the undecided text, after a little of the text before it
+        self._position = 0  # where the undecided text begins
         self._answer: list[str] = []
-        self._depth = 0  # of thoughts in thoughts
-        # what follows a mark in thoughts that may have ended them
+        self._depth = 0  # of nested thoughts; 0 in the answer
+        # the text after a closing mark that may have ended the thoughts
         self._rest: list[str] | None = None
-        self._is_blank = True  # whether nothing of the answer has come
+        self._is_blank = True  # whether the answer has no text yet
         self._had_thoughts = False
-        self._fences = 0  # lines of the answer at which code begins or ends
-        # whether an opening mark that the answer names ends its line
-        self._names_block: bool | None = None
+        self._fences = 0  # code fences in the answer so far
+        # whether the last opening mark that the answer mentions ends its line
+        self._mentions_block: bool | None = None
 
     def add(self, delta: str, is_last: bool = False) -> str:
-        """Take in what came, and return what of it is for certain not between marks.
+        """Add text that arrived, and return the text that certainly belongs to the answer.
 
         Args:
-            delta: What came.
+            delta: The text that arrived.
             is_last: Whether the reply ends with it.
         """
         self.starts_over = False
@@ -109,7 +109,7 @@ class ThoughtFilter:
         return "".join(self._answer)
 
     def _pass_marks(self, is_last: bool) -> Mark | None:
-        """Pass over all marks that can be decided, and return the one that cannot."""
+        """Consume all marks that can be decided, and return the first one that cannot."""
         while mark := _MARK.search(self._text, self._position):
             if not is_last and not self._is_decidable(mark):
                 return mark
@@ -129,7 +129,7 @@ class ThoughtFilter:
         return bool(_FOLLOWED.match(self._text, mark.end()))
 
     def _certain_end(self, undecided: Mark | None) -> int:
-        """Up to where no mark can begin any more."""
+        """Return the position up to which no mark can begin."""
         if undecided:
             return undecided.start()
         tail = max(self._position, len(self._text) - _LONGEST)
@@ -141,7 +141,7 @@ class ThoughtFilter:
         return partial.start() if partial else len(self._text)
 
     def _take(self, end: int) -> None:
-        """Pass over text."""
+        """Consume text up to a position; outside thoughts it becomes part of the answer."""
         text = self._text[self._position : end]
         if not self._depth:
             fences = _FENCE.finditer(self._text, max(0, self._position - 6), end)
@@ -153,7 +153,7 @@ class ThoughtFilter:
         self._position = end
 
     def _pass_in_thoughts(self, mark: Mark) -> bool:
-        """Whether a mark is more than text of the thoughts."""
+        """Consume a mark in thoughts; return whether it is a mark and not just text of the thoughts."""
         kind = mark.lastgroup
         if kind in ("final", "bare_final"):
             self._begin_answer()
@@ -169,7 +169,7 @@ class ThoughtFilter:
         return True
 
     def _pass_in_answer(self, mark: Mark) -> bool:
-        """Whether a mark is more than text of the answer."""
+        """Consume a mark in the answer; return whether it is a mark and not just text of the answer."""
         kind = mark.lastgroup
         if kind in ("closing", "final"):
             return self._ends_thoughts(mark)
@@ -181,7 +181,7 @@ class ThoughtFilter:
             return False
         begins_thoughts = self._is_blank or self._follows_a_sentence(mark)
         if kind == "opening":
-            self._names_block = self._text.startswith("\n", mark.end())
+            self._mentions_block = self._text.startswith("\n", mark.end())
         if kind != "empty":
             self._depth = int(begins_thoughts)
         return begins_thoughts
@@ -192,15 +192,19 @@ class ThoughtFilter:
         self._is_blank = True
         self._had_thoughts = True
         self._fences = 0
-        self._names_block = None
+        self._mentions_block = None
 
     def _ends_thoughts(self, mark: Mark) -> bool:
-        """Whether a mark ends thoughts that nothing opened; the answer begins there, then."""
+        """Return whether a mark ends thoughts that had no opening mark; if so, begin the answer after it."""
         begins_line = not self._line_before(mark).strip()
-        is_pair = self._names_block is begins_line
-        self._names_block = None
-        is_named = is_pair or self._is_within_sentence(mark)
-        if self._fences % 2 or self._is_quoted(mark) or (is_named and mark.lastgroup == "closing"):
+        is_pair = self._mentions_block is begins_line
+        self._mentions_block = None
+        is_mentioned = is_pair or self._is_within_sentence(mark)
+        if (
+            self._fences % 2
+            or self._is_quoted(mark)
+            or (is_mentioned and mark.lastgroup == "closing")
+        ):
             return False
         self._answer.clear()
         self.starts_over = True
@@ -208,7 +212,7 @@ class ThoughtFilter:
         return True
 
     def _follows_a_sentence(self, mark: Mark) -> bool:
-        """Whether a mark begins a line or follows a sentence, and none that leads an example in."""
+        """Return whether a mark begins a line or follows a sentence, and is not an example after a colon."""
         leads_in = self._text_before(mark).rstrip().endswith((":", "："))
         if leads_in or self._fences % 2 or self._is_quoted(mark):
             return False
@@ -216,13 +220,13 @@ class ThoughtFilter:
         return not line.strip() or _ends_sentence(line)
 
     def _is_quoted(self, mark: Mark) -> bool:
-        """Whether a mark stands in code within a line, or between quotation marks."""
+        """Return whether a mark is in inline code or between quotation marks."""
         line = self._line_before(mark)
         in_code = _LONG_TICKS.sub("", line).count("`") % 2 == 1
         return in_code or line[-1:] + self._text[mark.end() : mark.end() + 1] in _QUOTATIONS
 
     def _is_within_sentence(self, mark: Mark) -> bool:
-        """Whether a sentence goes on at a mark: it speaks of the mark."""
+        """Return whether a sentence continues at a mark, and so mentions it."""
         line = self._line_before(mark)
         if not line.strip() or _ends_sentence(line):
             return False
@@ -235,7 +239,7 @@ class ThoughtFilter:
         )
 
     def _line_before(self, mark: Mark) -> str:
-        """What stands before a mark in its line, or the end of that."""
+        """Return the text before a mark in its line, at most its last `_LONGEST` characters."""
         return self._text_before(mark).rpartition("\n")[2]
 
     def _text_before(self, mark: Mark) -> str:

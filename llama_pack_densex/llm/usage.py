@@ -1,4 +1,4 @@
-"""Replies, tokens and prices: what came back, what requests used, and what that costs."""
+"""Replies to requests, the tokens that these used, and prices."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from typing_extensions import Self
 Messages = Sequence[ChatMessage]
 Response = ChatResponse | CompletionResponse
 Arguments = dict[str, Any]
-"""By name, as a call takes them."""
+"""Keyword arguments of a call, by name."""
 Finish = Literal["stop", "length", "filtered", "refused", "failed", ""]
 
 
 class Additive:
-    """A dataclass of numbers that is added, and subtracted, field by field."""
+    """Base of dataclasses of numbers that are added and subtracted field by field."""
 
     def __add__(self, other: Self) -> Self:
         return type(self)(*map(operator.add, vars(self).values(), vars(other).values()))
@@ -36,13 +36,13 @@ class Additive:
 
 @dataclass(frozen=True)
 class Usage(Additive):
-    """What requests used, as the provider counts it.
+    """The usage of requests, as the provider counts it.
 
     Args:
-        requests: Requests that were answered.
+        requests: Number of requests that were answered.
         input_tokens: Tokens sent, including those that the provider had cached.
         output_tokens: Tokens received, including a model's thoughts.
-        cached_input_tokens: Those of the tokens sent that the provider had cached.
+        cached_input_tokens: The part of `input_tokens` that the provider had cached.
     """
 
     requests: int = 0
@@ -61,7 +61,7 @@ NOTHING = Usage()
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model answered, why it stopped, and what that used."""
+    """A model's answer, why the model stopped, and the usage."""
 
     text: str
     finish: Finish = ""
@@ -69,7 +69,7 @@ class Reply:
 
     @classmethod
     def of(cls, response: Response, messages: Messages) -> Reply:
-        """What a model answered to messages, as LlamaIndex returns it."""
+        """Make the reply of a LlamaIndex response to messages."""
         text = text_of(response)
         prompt = messages[-1].content if messages else ""
         if prompt and isinstance(response, CompletionResponse):
@@ -79,15 +79,15 @@ class Reply:
 
 @dataclass(frozen=True)
 class RequestFigures:
-    """What requests came to.
+    """The figures of a number of requests.
 
     Args:
-        usage: What they used, as the provider counts it.
-        cost: What they cost in US dollars; None if the price is not known.
-        cache_hits: Replies that were in the cache and not asked for.
-        refused: Requests that the provider refused because of its limits; they were sent again.
-        failed: Requests that failed for another reason.
-        model: The model that was asked; "" if there was none.
+        usage: Their usage, as the provider counts it.
+        cost: Their cost in US dollars; None if the price is not known.
+        cache_hits: Number of replies that came from the cache.
+        refused: Number of requests that the provider refused because of its limits; they were sent again.
+        failed: Number of requests that failed for another reason.
+        model: The model that received them; "" if there was none.
     """
 
     usage: Usage = NOTHING
@@ -98,7 +98,7 @@ class RequestFigures:
     model: str = ""
 
     def since(self, earlier: RequestFigures) -> RequestFigures:
-        """What was added since an earlier state."""
+        """Return the difference from earlier figures."""
         cost = None
         if self.cost is not None and earlier.cost is not None:
             cost = self.cost - earlier.cost
@@ -109,15 +109,15 @@ class RequestFigures:
         return replace(self, cost=cost, **counts)
 
 
-# OpenAI's names and those of many others, Anthropic's and Bedrock's, Google's, Ollama's
+# In this order: names of OpenAI and many others, of Anthropic and Bedrock, of Google, of Ollama.
 _INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "prompt_eval_count")
 _OUTPUT = ("completion_tokens", "output_tokens", "candidates_token_count", "eval_count")
 _TOTAL = ("total_tokens", "total_token_count")
-_CACHE_READ = "cache_read_input_tokens"  # which Anthropic and Bedrock count separately
+_CACHE_READ = "cache_read_input_tokens"  # Anthropic and Bedrock count it separately from the input
 _CACHE_WRITTEN = ("cache_creation_input_tokens", "cache_write_input_tokens")
 _CACHED = ("cached_tokens", _CACHE_READ, "cached_content_token_count")
-_TOKENS_PER_MESSAGE = 3  # of OpenAI's around a message, and ahead of the reply
-_COUNTED_AT_ONCE = 500_000  # characters: tiktoken refuses a million spaces in a row
+_TOKENS_PER_MESSAGE = 3  # that OpenAI adds around each message, and before the reply
+_COUNTED_AT_ONCE = 500_000  # characters; tiktoken refuses a million spaces in a row
 
 _FINISH_NAMES = ("finish_reason", "stop_reason", "done_reason", "stop_type", "reason")
 _FINISH_WORDS: dict[Finish, str] = {
@@ -133,11 +133,11 @@ _FINISHES = {word: finish for finish, words in _FINISH_WORDS.items() for word in
 
 
 def usage_of(response: Response, messages: Messages) -> Usage:
-    """What a request used: by the provider's own count, else counted here.
+    """Return the usage of a request: by the provider's own count, else by counting here.
 
     Args:
-        response: A LlamaIndex response; what the provider sent is in its `raw`.
-        messages: What was sent.
+        response: A LlamaIndex response, with the provider's own response in `raw`.
+        messages: The messages that were sent.
     """
     raw = response.raw
     extras = (
@@ -155,43 +155,43 @@ def usage_of(response: Response, messages: Messages) -> Usage:
         cached = _number(details, *_CACHED) or _number(source, *_CACHED)
         if sent:
             sent += _number(source, _CACHE_READ) + _number(source, *_CACHE_WRITTEN)
-            # what is in the total alone are thoughts: Google's and xAI's
+            # Google and xAI count thoughts only in the total
             received = max(received, _number(source, *_TOTAL) - sent)
-        else:  # Ollama leaves out what it had cached
+        else:  # Ollama leaves out tokens that it had cached
             sent = count_messages(messages)
         return Usage(1, sent, received or count_tokens(text_of(response)), min(cached, sent))
     return Usage(1, count_messages(messages), count_tokens(text_of(response)))
 
 
 EXPECTED_OUTPUT = 1.6
-"""Tokens that are expected back for each token of the part that is asked about."""
+"""Expected output tokens per token of the part of a text that a request is about."""
 
 
 def expected_usage(messages: Messages, part: str) -> Usage:
-    """What a request is expected to use.
+    """Return the expected usage of a request.
 
     Args:
-        messages: What is sent.
-        part: The part of it that is asked about.
+        messages: The messages to send.
+        part: The part of the text that the request is about.
     """
     return Usage(1, count_messages(messages), int(count_tokens(part) * EXPECTED_OUTPUT) + 1)
 
 
 def text_of(response: Response) -> str:
-    """The text of a response, as LlamaIndex returns it."""
+    """Return the text of a LlamaIndex response."""
     text = response.message.content if isinstance(response, ChatResponse) else response.text
     return text or ""
 
 
 def finish_reason(response: Any) -> Finish:
-    """Find out why a model stopped, from where each provider's response says so.
+    """Return why a model stopped, looking where each provider says so.
 
     Args:
-        response: A LlamaIndex `ChatResponse` or `CompletionResponse`; what the provider sent is in its `raw`.
+        response: A LlamaIndex `ChatResponse` or `CompletionResponse`, with the provider's response in `raw`.
 
     Returns:
-        "stop", "length", "filtered" (a content filter), "refused" or "failed" (an error of the provider's on
-        the way); "" if the response does not say.
+        "stop", "length", "filtered" (by a content filter), "refused" or "failed" (by an error of the provider
+        during the reply); "" if the response does not say.
     """
     raw = attribute(response, "raw")
     first = _first_choice(raw)
@@ -220,25 +220,25 @@ def _first_choice(raw: Any) -> Any:
 
 
 def count_messages(messages: Messages) -> int:
-    """The tokens of messages, as OpenAI counts them."""
+    """Return the number of tokens of messages, as OpenAI counts them."""
     contents = sum(count_tokens(message.content or "") for message in messages)
     return contents + _TOKENS_PER_MESSAGE * (len(messages) + 1)
 
 
 @lru_cache(maxsize=32)  # the instructions are the same for all passages
 def count_tokens(text: str) -> int:
-    """The number of tokens of a text."""
+    """Return the number of tokens of a text."""
     parts = range(0, len(text), _COUNTED_AT_ONCE)
     return sum(len(tokens_of(text[start : start + _COUNTED_AT_ONCE])) for start in parts)
 
 
 def tokens_of(text: str) -> list[Any]:
-    """The tokens of a text by core's tokenizer, which is loaded at the first call: 50 MB, half a second."""
+    """Return the tokens of a text by core's tokenizer; the first call loads it (50 MB, half a second)."""
     return get_tokenizer()(text)
 
 
 def attribute(source: Any, name: str) -> Any:
-    """A value of a dictionary or an object, by its name in Python or in JSON; None if there is none."""
+    """Return a value of a dictionary or object by its name, in snake_case or camelCase; None if missing."""
     head, *rest = name.split("_")
     for spelling in (name, head + "".join(map(str.capitalize, rest))):
         value = (
@@ -250,7 +250,7 @@ def attribute(source: Any, name: str) -> Any:
 
 
 def _number(source: Any, *names: str) -> int:
-    """The first positive number under one of the names; 0 if there is none."""
+    """Return the first positive integer under one of the names; 0 if there is none."""
     values = (attribute(source, name) for name in names)
     return next((value for value in values if type(value) is int and value > 0), 0)
 
@@ -260,14 +260,14 @@ _Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 
 @checked_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Price:
-    """What a model costs, in US dollars for a million tokens.
+    """The price of a model, in US dollars per million tokens.
 
     Args:
-        input: Tokens sent.
-        output: Tokens received, including a model's thoughts.
-        cached_input: Tokens sent that the provider had cached; None means as `input`.
-        batch_factor: What OpenAI's Batch API costs in proportion; 1 for other providers' models.
-        as_of: Which price list it is from; "" for a price of the user's own.
+        input: Price of tokens sent.
+        output: Price of tokens received, including a model's thoughts.
+        cached_input: Price of tokens sent that the provider had cached; None means the same as `input`.
+        batch_factor: Price factor of OpenAI's Batch API; 1 for other providers' models.
+        as_of: The price list that it is from; "" for a price given by the user.
     """
 
     input: _Dollars
@@ -277,11 +277,11 @@ class Price:
     as_of: str = ""
 
     def of(self, usage: Usage, batch: bool = False) -> float:
-        """The cost of a usage, in US dollars.
+        """Return the cost of a usage, in US dollars.
 
         Args:
-            usage: What was, or will be, used.
-            batch: Whether through the Batch API.
+            usage: The actual or expected usage.
+            batch: Whether requests go through the Batch API.
         """
         cached_price = self.input if self.cached_input is None else self.cached_input
         cost = (
@@ -293,7 +293,7 @@ class Price:
 
 
 PriceTable = Mapping[str, Price]
-"""Prices of the user's own by the model's name."""
+"""Prices given by the user, by the model's name."""
 PriceSource = str | Path | Mapping[str, Any] | None
 
 _PRICE_TABLE = TypeAdapter(dict[str, Price])
@@ -303,7 +303,7 @@ _EMBEDDING_PRICES = {
     "text-embedding-3-large": 0.13,
     "text-embedding-ada-002": 0.1,
 }
-"""OpenAI's embedding models, which genai-prices lacks."""
+"""Input prices of OpenAI's embedding models, which genai-prices lacks."""
 _OF_BEDROCK = re.compile(
     r"(?:[a-z-]+\.)?"
     r"(?:ai21|amazon|anthropic|cohere|deepseek|meta|mistral|openai|qwen|writer)\."
@@ -316,14 +316,14 @@ _LOCAL_LLMS = (
 
 
 def read_prices(source: PriceSource = None) -> dict[str, Price]:
-    """Read prices that complement, or override, the list prices.
+    """Read prices that complement or override the list prices.
 
     Args:
-        source: None for none; a JSON file, or a mapping, of model names to `Price` or `{"input": ...,
-            "output": ..., "cached_input": ..., "batch_factor": ...}`, of which only "input" is required.
+        source: A JSON file, or a mapping, from model names to a `Price` or `{"input": ..., "output": ...,
+            "cached_input": ..., "batch_factor": ...}`, of which only "input" is required; None for no prices.
 
     Raises:
-        ValueError: The file or the mapping is not of this form; the message says where.
+        ValueError: The file or the mapping does not have this form; the message says where.
         OSError: The file cannot be read.
     """
     where = "prices"
@@ -345,23 +345,23 @@ def read_prices(source: PriceSource = None) -> dict[str, Price]:
 def price_of(
     model: str, prices: PriceTable, llm: Any = None, *, is_needed: bool = False
 ) -> Price | None:
-    """Look a model's price up.
+    """Look up the price of a model.
 
     Args:
-        model: The name that the provider calls it by; a date after it (gpt-4o-mini-2024-07-18) is ignored if
-            that version has no price of its own.
-        prices: What `read_prices` returned; they override the list prices.
-        llm: The LLM that is asked, if it is at hand: list prices do not apply to one on the user's own
-            machine.
+        model: The provider's name for it; a date at its end (gpt-4o-mini-2024-07-18) is ignored if that
+            version has no price of its own.
+        prices: The result of `read_prices`; these override the list prices.
+        llm: The LLM, if it is at hand: list prices do not apply to one on the user's own machine.
         is_needed: Whether there is a `max_cost`.
 
     Returns:
-        None if the price is not known: a model whose name only begins like another's is another model.
+        The price; None if it is not known. The price of a model is never taken from one whose name begins
+        alike.
 
     Raises:
-        ValueError: It is not known, and needed.
+        ValueError: The price is needed and not known.
     """
-    name = model.removeprefix("models/")  # Google's own way to write a name
+    name = model.removeprefix("models/")  # a prefix that Google uses
     names = (name, _DATE.sub("", name))
     is_local = any(base.__module__.startswith(_LOCAL_LLMS) for base in type(llm).__mro__)
     lists = (prices.get,) if is_local else (prices.get, _list_price)
@@ -400,5 +400,5 @@ def _list_price(model: str) -> Price | None:
 
 
 def _dollars(listed: Any) -> float | None:
-    """A list price without the tiers for long contexts, which no passage reaches."""
+    """Return a list price without the tiers for long contexts, which no passage reaches."""
     return None if listed is None else float(getattr(listed, "base", listed))

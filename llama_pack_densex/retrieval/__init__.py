@@ -1,2 +1,2 @@
-"""Dense, keyword and hybrid search of propositions, retrievers over it, and the context that the LLM
+"""Dense, keyword and hybrid search of units, the retrievers built on it, and the context that the LLM
 reads."""

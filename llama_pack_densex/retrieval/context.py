@@ -1,4 +1,4 @@
-"""What the LLM reads: the facts that were found, then the passages they came from."""
+"""The context that the LLM reads: the facts that were found, then the passages they came from."""
 
 from __future__ import annotations
 
@@ -35,48 +35,54 @@ from llama_pack_densex.text.tokens import CJK, tokenize
 ContextMode = Literal["passages", "propositions", "propositions+passages", "window"]
 DEFAULT_MODE: ContextMode = "propositions+passages"
 WORDS_A_NODE = 125
-"""Words that are read for each retrieved node. Against reading all that was retrieved, of SQuAD's questions
-0.2 in 100 lose their answer, of those in other words 1.2 (without an LLM 0.6 and 0.4), and 35 % fewer words
-are read."""
+"""Words of context per retrieved node under the budget "auto".
+
+Compared with reading everything that was retrieved, 0.2 in 100 of SQuAD's questions lose their answer and 1.2
+in 100 of the paraphrased ones (without an LLM 0.6 and 0.4), and 35 % fewer words are read."""
 
 _FACTS = "facts"
-_BETWEEN_NODES = 2  # characters, or tokens at most, of what core's synthesizers put between nodes
+_BETWEEN_NODES = 2  # length of core's separator between nodes, in characters (and tokens, at most)
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "llama-pack-densex/context")
 
 FACT_WORDS = 200
-"""Words of matched units above the passages; a Chinese, Japanese or Korean character counts as half a word.
+"""Limit in words for the matched units above the passages; a Chinese, Japanese or Korean character counts as
+half a word.
 
-Of 50 to 500 words, 200 had the highest answer recall within 200 words of context, or came within a question
-or two of it, for lexical, dense and fused scores; within 100 and 500 words it lost nothing against 100."""
+Of limits from 50 to 500 words, 200 had the highest answer recall within 200 words of context, or came
+within a question or two of it, for lexical, dense and fused scores; within 100 and 500 words of context it
+lost nothing compared with a limit of 100."""
 
 FACT_SHARE = 0.1
-"""The share of a budget for them, where there is one: what they say stands in the passages too."""
+"""The same limit as a share of the budget, if there is one: the passages repeat what the units say."""
 
 PASSAGE_WEIGHT = 0.5
-"""What a passage's score counts beside the unit's own; both are shares of the best.
+"""Weight of a passage's score beside the unit's own, each divided by the best score of its kind.
 
 Of 0, 0.3, 0.5, 1 and 2, 0.3 and 0.5 had the highest answer recall within 100 and 200 words of context, or
 came within a question or two of it, for lexical, dense and fused scores."""
 
 NEAR_DUPLICATE = 0.8
-"""A unit is left out if a better one has this share of its tokens: a sentence and its proposition, say."""
+"""A unit is left out as a near-duplicate if a better one contains this share of its tokens: a sentence and
+its proposition, say."""
 
 SAME_PLACE = 0.5
-"""The same where one is a sentence, and the others are propositions that are from it, or the reverse; only
-where the passages are read too: in mode "propositions" 14 in 100 of a handbook's questions lost their answer
-by it."""
+"""The same share where one unit is a sentence and the others are propositions made from it, or the reverse.
 
-# What makes two otherwise equal sentences differ in meaning; the tokens of keyword search lack negations.
+It applies only where the passages are read too: in mode "propositions" it cost 14 in 100 of a handbook's
+questions their answer."""
+
+# Numbers and negations, by which two otherwise equal sentences differ in meaning. Compared separately because
+# the tokens of keyword search lack negations.
 _DISTINCTIVE = re.compile(
     r"\d+(?:[.,]\d+)*|\b(?:no|not|never|neither|nor|without|cannot)\b|n['’]t\b|ない|なかっ|ません|ずに",
     re.IGNORECASE,
 )
 
 LEAST_WORDS = 3
-"""Words of a unit without a verb that says something; a Chinese, Japanese or Korean character counts as half
-a word."""
+"""A unit without a verb says nothing if it has fewer words than this; a Chinese, Japanese or Korean character
+counts as half a word."""
 OF_LEAD_IN = 8
-"""The same of any unit that ends in a colon."""
+"""The same threshold for any unit that ends in a colon."""
 _MARKUP = re.compile(r"<[^<>]{0,500}>|\]\([^()\s]{0,500}\)|[*_`#>|\[\]()]|https?://\S+")
 _BULLET = re.compile(r"[-*+]\s+")
 _EMPHASISED = re.compile(
@@ -96,44 +102,44 @@ _COURTESY = re.compile(
 )
 
 BudgetUnit = Literal["words", "tokens", "characters"]
-# about its length
-_A_WORD: dict[BudgetUnit, float] = {"words": 1, "tokens": 4 / 3, "characters": 6}
+# approximate length of a word in each unit
+_WORD_LENGTH: dict[BudgetUnit, float] = {"words": 1, "tokens": 4 / 3, "characters": 6}
 
 _CJK_RUN = re.compile(f"[{CJK}]+")
 _WORD = re.compile(r"[^\W_]+(?:['’.,-][^\W_]+)*")
 
 GAP = "\n…\n"
-"""What stands for the sentences left out between two that are shown."""
+"""Stands for the sentences that are left out between two shown ones."""
 
 
 class PropositionContextPostprocessor(BaseNodePostprocessor):
-    """Turns retrieved nodes into what the LLM reads, within a budget.
+    """Postprocessor that turns retrieved nodes into the context that the LLM reads, within a budget.
 
     Modes:
-        - "propositions+passages": one node with the best of the matched units, "- ..." each, under the titles
-          of their documents and without near-duplicates (a tenth of the budget, 200 words without one); then
-          the passages: whole where they fit, else of each the sentences around its matched units, as in
-          "window".
-        - "propositions": that node alone, with as many of the units as the budget allows.
-        - "window": of each passage the sentences around its matched units, in reading order, overlaps merged;
-          around as many of the units as the budget allows (200 words of units without one).
+        - "propositions+passages": one node that lists the best matched units ("- ..."), under the titles of
+          their documents and without near-duplicates (up to a tenth of the budget, or 200 words without a
+          budget); then the passages: whole if all of them fit, else the sentences around the matched units of
+          each, as in "window".
+        - "propositions": only that node, with as many of the units as the budget allows.
+        - "window": the sentences around the matched units of each passage, in reading order, overlaps merged;
+          for as many units as the budget allows (200 words of units without a budget).
         - "passages": the retrieved nodes as they are.
 
-    Nothing is cut in two. A unit that does not fit into the budget is skipped in favour of shorter ones that
-    rank below it. A passage that does not fit and has no matched units is replaced by as many of its first
-    sentences as fit, and left out if not even one does. The budget counts the whole text for the LLM, with
-    titles and the metadata that a node shows.
+    Units and sentences are never cut. A unit that does not fit into the budget is skipped in favour of
+    shorter ones that rank below it. A passage that does not fit and has no matched units is replaced by as
+    many of its first sentences as fit, and left out if not even one does. The budget counts the whole text
+    for the LLM, including titles and the metadata that a node shows.
 
-    It works on the results of any retriever, and leaves a context that is assembled already as it is. A
-    proposition or sentence that was itself retrieved counts as a matched unit, of its passage if that was
-    retrieved too; nodes that no unit found count as passages, and are passed on in every mode.
+    The postprocessor works on the results of any retriever, and leaves a context that is already assembled
+    unchanged. A proposition or sentence that was itself retrieved counts as a matched unit, of its passage if
+    that was retrieved too; nodes that no unit found count as passages, and are passed on in every mode.
 
     Args:
-        mode: What is read; see above.
-        budget: The most that may be read; "auto" means 125 words for each retrieved node, and no limit in
+        mode: What the LLM reads; see above.
+        budget: The maximum length of the context. "auto" means 125 words per retrieved node, and no limit in
             mode "passages"; None means no limit.
-        unit: What the budget counts, if it is a number.
-        window: Sentences before and after each unit.
+        unit: What a numeric budget counts: words, tokens or characters.
+        window: Sentences shown before and after each matched unit.
 
     Example:
         >>> from llama_pack_densex import DenseXRetrievalPack, PropositionContextPostprocessor, load_sample
@@ -145,10 +151,10 @@ class PropositionContextPostprocessor(BaseNodePostprocessor):
         True
     """
 
-    mode: ContextMode = Field(default=DEFAULT_MODE, description="What is read.")
+    mode: ContextMode = Field(default=DEFAULT_MODE, description="What the LLM reads.")
     budget: PositiveInt | Literal["auto"] | None = Field(
         default="auto",
-        description="The most that may be read.",
+        description="The maximum length of the context.",
     )
     unit: BudgetUnit = Field(default="words", description="What the budget counts.")
     window: int = Field(
@@ -202,11 +208,11 @@ class _Context:
         self._fact_words: float = FACT_WORDS
         self._room = math.inf
         if limit is not None:
-            self._fact_words = FACT_SHARE * limit / _A_WORD[unit]
+            self._fact_words = FACT_SHARE * limit / _WORD_LENGTH[unit]
             self._room = limit + self._between
 
     def _cost(self, text: str) -> float:
-        """How much of the budget the text of a node takes, with what stands before it."""
+        """Return how much of the budget the text of a node takes, separator included; 0 without a budget."""
         return size_of(text, self._unit) + self._between if self.is_limited else 0.0
 
     def add(self, nodes: Sequence[NodeWithScore]) -> None:
@@ -217,7 +223,7 @@ class _Context:
                 self.add_windows([Fact(beginning, node)], 0, fill=True)
 
     def _add_whole(self, nodes: Sequence[NodeWithScore]) -> bool:
-        """Add nodes if all fit."""
+        """Add the nodes if all of them fit together; return whether they did."""
         cost = sum(self._cost(node.get_content(MetadataMode.LLM)) for node in nodes)
         if cost > self._room:
             return False
@@ -226,13 +232,13 @@ class _Context:
         return True
 
     def add_windows(self, facts: Sequence[Fact], width: int, fill: bool = False) -> None:
-        """Add of each passage the sentences around its matched units, in reading order; overlaps are merged.
+        """Add the sentences around the matched units of each passage, in reading order; merge overlaps.
 
         Args:
-            facts: The matched units, best first. One whose window does not fit gets its own sentences alone,
-                or is left out; a passage stands where its best unit stood.
+            facts: The matched units, best first. A unit whose window does not fit gets only its own
+                sentences, or is left out. Passages are ordered by their best unit.
             width: Sentences before and after each unit.
-            fill: Whether the windows grow, the best unit's first, until nothing more fits.
+            fill: Whether to widen the windows, the best unit's first, until nothing more fits.
         """
         sources = {fact.source.node_id: fact.source for fact in reversed(facts)}
         passages = {node_id: _Passage(source, self._cost) for node_id, source in sources.items()}
@@ -250,8 +256,11 @@ class _Context:
         self.nodes += [passage.excerpt() for passage in shown]
 
     def _widen(self, passage: _Passage, own: frozenset[int], width: int) -> bool:
-        """Show of a passage the window around some sentences, or these alone; whether either is new and
-        fits."""
+        """Show the window around some sentences of a passage, or else only these sentences.
+
+        Returns:
+            Whether either added sentences and fitted into the budget.
+        """
         for window in (passage.around(own, width), own):
             if window <= passage.shown:
                 continue
@@ -277,11 +286,12 @@ class _Context:
         ids = {node.node_id for node in passages}
         facts = [fact for fact in ranked if fact.source.node_id in ids]
         self.add_windows(facts, width, fill=True)
-        around = {fact.source.node_id for fact in facts}  # not those whose units all repeat others
-        self.add([node for node in passages if node.node_id not in around])
+        # lacks the passages whose units all repeat others
+        with_facts = {fact.source.node_id for fact in facts}
+        self.add([node for node in passages if node.node_id not in with_facts])
 
     def add_facts(self, ranked: Sequence[Fact], words: float) -> list[Fact]:
-        """Begin with a node of facts, and return them."""
+        """Add a node that lists the best facts, up to a number of words, and return these facts."""
         facts = choose_facts(
             ranked, words, lambda facts: self._cost(render_facts(facts)) <= self._room
         )
@@ -292,7 +302,7 @@ class _Context:
 
 @dataclass(frozen=True)
 class Fact:
-    """A matched unit with the retrieved node that it found."""
+    """A matched unit and the retrieved node that it found."""
 
     unit: MatchedUnit
     source: NodeWithScore
@@ -304,12 +314,12 @@ class Fact:
 
 
 def is_unit(node: NodeWithScore) -> bool:
-    """Whether a retrieved node is a unit itself, as retrievers that follow no links return."""
+    """Return whether a retrieved node is itself a unit, as retrievers that follow no links return them."""
     return node.metadata.get(GRANULARITY_KEY) in ("proposition", "sentence", "question")
 
 
 def units_of(node: NodeWithScore) -> list[MatchedUnit]:
-    """The units that found a retrieved node, best first; of a unit that no other one found, that itself."""
+    """Return the units that found a node, best first; a retrieved unit that no other one found is its own."""
     own = (
         MatchedUnit.of_record(NodeRecord.of(node.node), node.score or 0.0) if is_unit(node) else []
     )
@@ -317,17 +327,17 @@ def units_of(node: NodeWithScore) -> list[MatchedUnit]:
 
 
 def rank_facts(nodes: Sequence[NodeWithScore], passages_follow: bool = False) -> list[Fact]:
-    """The units that found these nodes, best first: none twice, none that one above it says, and, where
-    others say something, none that says nothing.
+    """Return the units that found these nodes, best first and each once.
 
-    A unit ranks by its own score plus half the score of the node it found, each as a share of the best one's,
-    so that a good unit of a good passage comes first. A unit that was itself retrieved counts as found by
-    itself, and belongs to its passage where that was retrieved too.
+    Left out are units that repeat a better one and, unless no others remain, units that say nothing by
+    themselves. A unit ranks by its own score plus half the score of the node it found, each as a share of the
+    best one's, so that a good unit of a good passage comes first. A unit that was itself retrieved counts as
+    found by itself, and belongs to its passage if that was retrieved too.
 
     Args:
-        nodes: What was retrieved.
-        passages_follow: Whether the passages are read too; then no sentence stands beside propositions that
-            were made of it.
+        nodes: The retrieved nodes.
+        passages_follow: Whether the passages are read too; then a sentence is not listed beside propositions
+            made from it.
     """
     by_id = {node.node_id: node for node in nodes}
     facts: dict[str, Fact] = {}
@@ -357,12 +367,12 @@ def choose_facts(
     words: float,
     fits: Callable[[Sequence[Fact]], bool] = lambda facts: True,
 ) -> list[Fact]:
-    """Take facts from the best down, leaving out those that do not fit beside what was taken.
+    """Take facts from the best down, skipping those that do not fit beside the ones already taken.
 
     Args:
         ranked: Facts, best first.
-        words: Words of facts to take; the first is taken even if it alone has more.
-        fits: Whether a choice of facts fits into what is to be read; it holds for the first fact too.
+        words: Limit in words; the first fact is taken even if it alone exceeds this.
+        fits: Returns whether a choice of facts fits into the context; it applies to the first fact too.
     """
     kept: list[Fact] = []
     taken = 0.0
@@ -378,7 +388,7 @@ def render_facts(facts: Sequence[Fact]) -> str:
     """Write facts as a list, with the footnotes of their sources, under the titles of their documents.
 
     Args:
-        facts: Facts, best first; a title stands where its best fact would.
+        facts: Facts, best first; a title takes the place of its best fact.
     """
     groups: dict[str, list[str]] = {}
     for fact in facts:
@@ -403,10 +413,10 @@ def _facts_node(facts: Sequence[Fact]) -> NodeWithScore:
 
 
 def says_nothing(text: str) -> bool:
-    """Whether a unit says nothing without what is around it.
+    """Return whether a unit says nothing without the text around it.
 
-    Such are tags, labels of links, emphasised headings, lines that lead a list in, congratulations and
-    "see here". A number always says something.
+    Tags, link labels, emphasised headings, lines that introduce a list, congratulations and "see here" say
+    nothing. A unit with a number always says something.
     """
     bare = _MARKUP.sub(" ", readable_text(text)).strip()
     if any(map(str.isdigit, bare)):
@@ -426,14 +436,15 @@ def _without_repetition(facts: Iterable[Fact]) -> Iterable[Fact]:
         distinctive = set(_DISTINCTIVE.findall(fact.unit.text.casefold()))
         least = NEAR_DUPLICATE * len(tokens)
         if not any(
-            len(tokens & above) >= least and distinctive <= signs for above, signs in earlier
+            len(tokens & other_tokens) >= least and distinctive <= other_distinctive
+            for other_tokens, other_distinctive in earlier
         ):
             earlier.append((tokens, distinctive))
             yield fact
 
 
 def _one_kind_a_place(facts: Sequence[Fact]) -> list[Fact]:
-    """Facts without sentences beside propositions above them that were made of them, and the reverse."""
+    """Drop sentences that rank below propositions made from them, and the reverse; see `SAME_PLACE`."""
     kept: list[Fact] = []
     tokens_at: defaultdict[tuple[str, tuple[int, int]], defaultdict[str, set[str]]]
     tokens_at = defaultdict(lambda: defaultdict(set))
@@ -442,7 +453,7 @@ def _one_kind_a_place(facts: Sequence[Fact]) -> list[Fact]:
         if unit.span and not unit.unverified:
             kinds = tokens_at[fact.source.node_id, unit.span]
             stated = set().union(
-                *(above for kind, above in kinds.items() if kind != unit.granularity)
+                *(tokens for kind, tokens in kinds.items() if kind != unit.granularity)
             )
             if len(fact.tokens & stated) >= SAME_PLACE * len(fact.tokens):
                 continue
@@ -452,10 +463,12 @@ def _one_kind_a_place(facts: Sequence[Fact]) -> list[Fact]:
 
 
 class _Passage:
-    """A retrieved node in sentences; one that is a unit itself, in those of the units that it stands for.
+    """A retrieved node, split into sentences; a retrieved unit, into those of the units it stands for.
+
+    Sentences are given by their numbers, from 0.
 
     Attributes:
-        shown: The sentences that are shown of it.
+        shown: The sentences to show.
     """
 
     def __init__(self, node: NodeWithScore, cost: Callable[[str], float]) -> None:
@@ -473,7 +486,7 @@ class _Passage:
         segments = segment(self._text, context)
         blocks = find_blocks(self._text, context)
         starts = [block.start for block in blocks]
-        # of each sentence
+        # the block of each sentence
         self._blocks = [blocks[bisect_right(starts, part.start) - 1] for part in segments]
         self._spans = [part.span for part in segments]
         self._statements = {
@@ -482,21 +495,22 @@ class _Passage:
 
     @functools.cached_property
     def _tokens(self) -> list[frozenset[str]]:
-        """The tokens of each sentence; a table's header, which states nothing, has none."""
+        """The tokens of each sentence; none for a table's header, which states nothing."""
         return [
             frozenset(() if block.kind == "columns" else tokenize(self._text[start:end]))
             for block, (start, end) in zip(self._blocks, self._spans, strict=True)
         ]
 
     def _within(self, start: int, end: int) -> frozenset[int]:
-        """The sentences that a stretch of the text holds, wholly or in part."""
+        """Return the sentences that lie in a span of the text, wholly or in part."""
         first = bisect_right(self._spans, start, key=lambda span: span[1])
         return frozenset(range(first, bisect_left(self._spans, end, key=lambda span: span[0])))
 
     def places(self, unit: str) -> frozenset[int]:
-        """The sentences a unit was made of: where it stands word for word, else the most similar one.
+        """Return the sentences that a unit was made from.
 
-        Of an empty one, the first sentence.
+        These are the sentences that contain it word for word, else the most similar one; for an empty unit,
+        the first sentence.
         """
         unit = unit.strip()
         if not unit or not self._spans:
@@ -512,26 +526,26 @@ class _Passage:
             shared = len(tokens & self._tokens[place])
             return shared, shared and -len(self._tokens[place])
 
-        # of two that share as much the shorter one; where none shares anything, the first
+        # a tie goes to the shorter sentence; if none shares a token, the first one is taken
         return frozenset([max(range(len(self._spans)), key=likeness)])
 
     def around(self, places: frozenset[int], width: int) -> frozenset[int]:
-        """Sentences with those before and after them; units have no neighbours."""
+        """Return the sentences with `width` neighbours on each side; units have no neighbours."""
         if self._is_unit:
             return places
         last = len(self._spans) - 1
-        wanted = (range(max(place - width, 0), min(place + width, last) + 1) for place in places)
-        return frozenset().union(*wanted)
+        windows = (range(max(place - width, 0), min(place + width, last) + 1) for place in places)
+        return frozenset().union(*windows)
 
     def cost_of(self, places: frozenset[int]) -> float:
-        """How much of the budget an excerpt with some of the sentences takes."""
+        """Return how much of the budget an excerpt with these sentences takes."""
         if places not in self._costs:
             self._copy.set_content(self._text_of(self._runs_of(places)))
             self._costs[places] = self._cost(self._copy.get_content(MetadataMode.LLM))
         return self._costs[places]
 
     def excerpt(self) -> NodeWithScore:
-        """A copy with the shown sentences and what they need."""
+        """Return a copy of the node with the shown sentences and the lines they need to be understood."""
         runs = self._runs_of(self.shown)
         copy = self._node.node.model_copy()
         copy.set_content(self._text_of(runs))
@@ -545,10 +559,9 @@ class _Passage:
         return NodeWithScore(node=copy, score=self._node.score)
 
     def _runs_of(self, places: frozenset[int]) -> list[tuple[int, int]]:
-        """Where some of the sentences stand with what they need: the header of a table, the line above a
-        list.
+        """Return the spans of some sentences and of what they need: a table's header, the line above a list.
 
-        Runs of sentences stand as they do in the text.
+        Adjacent sentences form one span, with whatever stands between them.
         """
         needs = (self._within(*span) for place in places for span in self._blocks[place].needs)
         runs: list[tuple[int, int]] = []
@@ -566,23 +579,24 @@ class _Passage:
 
 
 def size_of(text: str, unit: BudgetUnit) -> float:
-    """The length of a text in words (see `count_words`), tokens of LlamaIndex's tokenizer, or characters."""
+    """Return the length of a text in words (see `count_words`), LlamaIndex's tokens, or characters."""
     if unit == "characters":
         return len(text)
     return count_words(text) if unit == "words" else count_tokens(text)
 
 
 def count_words(text: str) -> float:
-    """Words of a text; a Chinese, Japanese or Korean character counts as half a word.
+    """Count the words of a text; a Chinese, Japanese or Korean character counts as half a word.
 
-    What stands between two spaces, a dash as well, is at least one word: `len(text.split())` is never more.
+    Whatever stands between two spaces, even a dash, counts as at least one word, so that
+    `len(text.split())` is never larger.
     """
     return sum(map(_words_of, text.split()))
 
 
-@functools.lru_cache(maxsize=4096)  # a context counts the same words again and again
+@functools.lru_cache(maxsize=4096)  # building a context counts the same words many times
 def _words_of(piece: str) -> float:
-    """Words of what stands between two spaces."""
+    """Count the words in a piece of text without spaces."""
     spaced, runs = _CJK_RUN.subn(" ", piece)
     cjk_characters = len(piece) - len(spaced) + runs
     return max(1.0, cjk_characters / 2 + len(_WORD.findall(spaced)))

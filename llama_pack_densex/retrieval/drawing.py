@@ -14,7 +14,7 @@ from llama_pack_densex.node_parsers.metadata import SECTION_KEY, TITLE_KEY
 from llama_pack_densex.retrieval.hits import matched_units
 from llama_pack_densex.text.markup import escape
 
-# readable on light and on dark ground
+# readable on light and dark backgrounds
 _FOUND_COLOR = "#3f8fe0"
 _RETURNED_COLOR = "#e07b1a"
 
@@ -32,10 +32,10 @@ _TOOLTIP_CHARACTERS = 300
 
 @dataclass(frozen=True)
 class TreeDrawing:
-    """A drawing, which a notebook shows.
+    """A drawing that a notebook displays.
 
     Args:
-        svg: The picture; its lines have the color of the text around it.
+        svg: The SVG source; lines take the colour of the surrounding text.
     """
 
     svg: str
@@ -49,19 +49,19 @@ def draw_tree(nodes: Iterable[BaseNode], retrieved: Sequence[NodeWithScore] = ()
 
     Args:
         nodes: All nodes of some documents, as `DenseXRetrievalPack.nodes` and our node parsers return them.
-            All of them are drawn; up to some hundred fit one picture.
-        retrieved: What a pack's retriever found in them. Units that were found are filled in blue, and
-            counted in the corner of their passage; nodes that were returned are outlined in orange.
+            All of them are drawn; up to a few hundred fit into one picture.
+        retrieved: What a pack's retriever returned for them. Matched units are filled in blue and counted in
+            the corner of their passage; returned nodes are outlined in orange.
 
     Returns:
-        An SVG picture, which a notebook shows.
+        An SVG picture that a notebook displays.
 
     Example:
         >>> from llama_pack_densex import DenseXRetrievalPack, draw_tree, load_sample
         >>> sample = load_sample("en")
         >>> pack = DenseXRetrievalPack(sample.documents[:1], propositionizer=sample.propositionizer())
         >>> drawing = draw_tree(pack.nodes(), pack.retrieve("How did the astronauts survive?"))
-        >>> drawing.svg[:4]  # a notebook shows the drawing itself
+        >>> drawing.svg[:4]  # a notebook displays the drawing itself
         '<svg'
     """
     by_id = {node.node_id: node for node in nodes}
@@ -79,13 +79,13 @@ def draw_tree(nodes: Iterable[BaseNode], retrieved: Sequence[NodeWithScore] = ()
 
 @dataclass
 class _Tree:
-    """Draws nodes, each within the one above it.
+    """The drawing in progress: nodes, each inside its parent.
 
     Args:
         by_id: All nodes by id.
-        matched: The ids of units that were found.
-        returned: The ids of nodes that were returned.
-        parts: What was drawn.
+        matched: The ids of the matched units.
+        returned: The ids of the returned nodes.
+        parts: The SVG elements drawn so far.
     """
 
     by_id: dict[str, BaseNode]
@@ -94,7 +94,7 @@ class _Tree:
     parts: list[str] = field(default_factory=list)
 
     def draw(self, node: BaseNode, x: int, y: int, width: int) -> int:
-        """Draw a node and all below it; returns the height that it takes."""
+        """Draw a node and everything below it; return its height."""
         children = self._children(node)
         place = len(self.parts)
         if any(child.child_nodes for child in children):
@@ -167,7 +167,7 @@ class _Tree:
 
 
 def _heading(node: BaseNode) -> str:
-    """The last of the headings above a node; where that is the document's title, those in the node's text."""
+    """Return the innermost heading above a node or, if that is the document's title, those in its text."""
     title = str(node.metadata.get(TITLE_KEY) or node.ref_doc_id or "")
     section = str(node.metadata.get(SECTION_KEY) or title)
     if node.parent_node is None:

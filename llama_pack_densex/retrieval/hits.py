@@ -1,4 +1,4 @@
-"""What a search of the units found, gathered by passage, in growing rounds until there is enough."""
+"""The hits of a search of the units: gathered by passage, in rounds that grow until there are enough."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from llama_pack_densex.node_parsers.metadata import (
 from llama_pack_densex.text import markup
 
 MIN_FETCH = 20
-"""Units in the first round of a search, at least."""
+"""Minimum number of units to fetch in the first round of a search."""
 
 PASSAGE_SHARE = 0.3
-"""What a passage's own similarity counts beside that of its best unit."""
+"""Weight of a passage's own similarity; that of its best unit has weight 1."""
 
 ANSWER_SHARE = 0.7
-"""What a proposition counts that a question led to: only their words say that it answers the question."""
+"""Factor on the score of a proposition found through a question: only shared words suggest that it answers
+it."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,17 @@ class MatchedUnit:
     Args:
         id: The unit's node id.
         text: Its text.
-        score: Its own score: a cosine, in keyword search BM25, in hybrid search a share of the best.
+        score: Its own score: a cosine in dense search, BM25 in keyword search, a share of the best score in
+            hybrid search.
         granularity: "proposition" or "sentence".
-        status: Of its passage's propositions: "ok", "repaired" or "fallback"; empty for sentences.
+        status: The status of its passage's propositions: "ok", "repaired" or "fallback"; empty for sentences.
         section: The headings above it, outermost first, joined by ", ".
         question: The question that led to this proposition, which answers it; otherwise empty.
-        span: The (start, end) in its document of what it is from: the first to the last of a proposition's
-            sentences, or its passage, where no sentence says it. None where that is not known.
+        span: The (start, end) of its source in the document: from the first to the last of the sentences that
+            say a proposition, or its passage if no sentence does. None if that is not known.
         unverified: Whether it is a proposition that no sentence of its passage says.
-        similarity: The cosine of its embedding and the question's; None where it was not found by embeddings.
-        led_by: What the unit of another passage says that led here in a second hop; otherwise empty.
+        similarity: The cosine of its embedding and the question's; None if embeddings did not find it.
+        led_by: In a second hop, the text of the unit of another passage that led here; otherwise empty.
     """
 
     id: str
@@ -68,7 +70,7 @@ class MatchedUnit:
         similarity: float | None = None,
         led_by: str = "",
     ) -> list[MatchedUnit]:
-        """What is shown of a unit that was found: of a question, the propositions that answer it."""
+        """Return what to show for a unit that was found: for a question, the propositions that answer it."""
         shared: dict[str, Any] = {
             "status": record.status,
             "section": record.section,
@@ -106,12 +108,12 @@ class MatchedUnit:
 
 
 class PassageHit(NamedTuple):
-    """A passage that was found: by its units, or as a whole; a tuple, since a question finds some hundred.
+    """A passage that was found by its units or as a whole; a tuple, since a search makes hundreds of them.
 
     Args:
         passage_id: The passage's node id.
         score: The passage's score; in dense search that of its best unit (Dense X Retrieval, section 4.3).
-        units: The units that were found, best first; the passage itself is not among them.
+        units: The units that were found, best first; never the passage itself.
     """
 
     passage_id: str
@@ -120,19 +122,19 @@ class PassageHit(NamedTuple):
 
     @property
     def best_statement(self) -> FoundNode | None:
-        """The best unit that states something, which questions do not."""
+        """The best unit that is not a question, since questions state nothing."""
         return next((unit for unit in self.units if unit.granularity != "question"), None)
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """One round of a search.
+    """The result of one round of a search.
 
     Args:
-        passages: Best first, each once.
+        passages: The passages, best first, each once.
         exhausted: Whether a larger round would find nothing more.
-        coverage: Of a keyword search, how much of the question the best passage holds: the share of its
-            words, each counted as it is rare.
+        coverage: In a keyword search, the share of the question's words that the best passage holds, rare
+            words counting more.
     """
 
     passages: tuple[PassageHit, ...]
@@ -141,7 +143,7 @@ class SearchResult:
 
 
 def rounds(search: Callable[[int], SearchResult], k: int) -> Iterator[SearchResult]:
-    """Search for `k` units, and go on with twice as many while there are more to find."""
+    """Search for `k` units, then for twice as many each time, until there are no more to find."""
     while True:
         result = search(k)
         yield result
@@ -156,21 +158,22 @@ def collapse(
     """Gather units by the passage they lead to.
 
     A passage scores as its best unit (Dense X Retrieval, section 4.3), which may be a question that it
-    answers. Where passages were searched too, its score is the mean of that and its own, which counts
-    `PASSAGE_SHARE` of it; one that was not found counts as the last found.
+    answers. If passages were searched too, its score is the weighted mean of that and its own similarity,
+    with weight `PASSAGE_SHARE`; a passage that was not itself found gets the similarity of the last node
+    found.
 
     Args:
-        units: What was found, best first.
-        around: The same and more, with passages among them; nothing where passages were not searched.
+        units: The units that were found, best first.
+        around: These and further nodes that were found, passages among them; empty if passages were not
+            searched.
     """
     own = {unit.id: unit.score for unit in around}
     last = around[-1].score if around else 0.0
     share = PASSAGE_SHARE if around else 0.0
     by_passage: defaultdict[str, list[FoundNode]] = defaultdict(list)
     for unit in units:
-        by_passage[unit.passage_id or unit.id].append(
-            unit,
-        )  # a question finds hundreds: `leads_to` takes longer
+        # not `unit.leads_to`: a search finds hundreds of units, and the property is slower
+        by_passage[unit.passage_id or unit.id].append(unit)
     hits = []
     for passage_id, matched in by_passage.items():
         score = (matched[0].score + share * own.get(passage_id, last)) / (1 + share)
@@ -180,13 +183,13 @@ def collapse(
     return tuple(sorted(hits, key=lambda hit: -hit.score))
 
 
-# of the best unit's score: in keyword search nearly every sentence has a word of the question
+# A unit is marked from this share of the best one's score: in keyword search nearly every sentence matches.
 _MARKED_SHARE = 0.5
 _LISTED_UNITS = 10
 
 
 class RetrievedNode(NodeWithScore):
-    """A retrieved node; a notebook shows it with the units that found it marked in its text."""
+    """A retrieved node that a notebook displays with the units that found it marked in its text."""
 
     def _repr_html_(self) -> str:
         metadata = self.node.metadata
@@ -211,7 +214,7 @@ class RetrievedNode(NodeWithScore):
 
 
 def spans_within(place: Span | None, text: str, spans: Iterable[Span | None]) -> list[Span]:
-    """Spans of a document as spans of a node's text; none, where the text is not what stands in the document.
+    """Convert spans of a document to spans of a node's text; none if the text is not the document's own.
 
     Args:
         place: The node's span in the document, in characters.
@@ -224,20 +227,21 @@ def spans_within(place: Span | None, text: str, spans: Iterable[Span | None]) ->
 
 
 def ids_of(units: Iterable[FoundNode]) -> list[str]:
-    """The ids of units, and of those that led to them."""
+    """Return the ids of units, and of the nodes that led to them in a second hop."""
     return [node_id for unit in units for node_id in (unit.id, unit.led_by) if node_id]
 
 
 def with_matches(
     node: BaseNode, score: float, units: Sequence[FoundNode], records: Mapping[str, NodeRecord]
 ) -> NodeWithScore:
-    """A copy of a node that carries the units that found it.
+    """Return a copy of a node that carries the units that found it.
 
     Args:
         node: The node.
         score: Its score.
-        units: What found it, best first.
-        records: Those of `ids_of(units)` by id; a unit without one was deleted meanwhile.
+        units: The units that found it, best first.
+        records: The records of `ids_of(units)`, by id; a unit without one was deleted meanwhile, and is left
+            out.
     """
     matched: dict[str, MatchedUnit] = {}
     for unit in units:
@@ -246,7 +250,7 @@ def with_matches(
         led_by = records[unit.led_by].text if unit.led_by in records else ""
         for shown in MatchedUnit.of_record(records[unit.id], unit.score, unit.similarity, led_by):
             first = matched.setdefault(shown.id, shown)
-            if first is not shown:  # found itself, and by questions
+            if first is not shown:  # found more than once: itself, or by questions
                 score_of_both = max(first.score, shown.score)
                 matched[shown.id] = replace(
                     first,
@@ -257,15 +261,15 @@ def with_matches(
 
 
 def carrying(node: BaseNode, score: float | None, units: Sequence[MatchedUnit]) -> NodeWithScore:
-    """A copy of a node that carries some units, best first, under a key that our nodes hide from models."""
+    """Return a copy of a node with some units, best first, under a metadata key hidden from models."""
     copy = node.model_copy()
-    # `asdict` would copy every string, which is most of the time that this takes
+    # not `asdict`: copying every string would take most of the time
     copy.metadata = {**node.metadata, MATCHED_KEY: [dict(vars(unit)) for unit in units]}
     return RetrievedNode(node=copy, score=score)
 
 
 def matched_units(node: BaseNode) -> list[MatchedUnit]:
-    """The units that found a retrieved node, best first; none for a node that another retriever found."""
+    """Return the units that found a retrieved node, best first; none for a node from another retriever."""
     units = node.metadata.get(MATCHED_KEY, [])
     spans = [tuple(unit["span"]) if unit.get("span") else None for unit in units]
     return [MatchedUnit(**{**unit, "span": span}) for unit, span in zip(units, spans, strict=True)]

@@ -1,4 +1,4 @@
-"""A second hop: from the passages that a question found to others, by a name that both have; no LLM."""
+"""A second hop without an LLM: from the passages that a question found to others that share a name."""
 
 from __future__ import annotations
 
@@ -22,54 +22,57 @@ from llama_pack_densex.retrieval.lexical import rows_passing, without_asking
 from llama_pack_densex.retrieval.search import HEAD_PASSAGES, UnitSearch
 from llama_pack_densex.text.tokens import content_words
 
-# Measured on 60 questions of MuSiQue (benchmarks/RESULTS.md), where half or twice as much of each finds as
-# many of the supporting passages, but for a question or two.
+# Measured on 60 questions of MuSiQue (benchmarks/RESULTS.md): with half or twice any of these values, as many
+# supporting passages are found, give or take a question or two.
 FIRST_PASSAGES = 8
-"""The best passages of the first hop, whose names are followed."""
+"""Number of best passages of the first hop whose names are followed."""
 
 MOST_WITH_NAME = 40
-"""Passages that have a name, at most: one that more have leads everywhere."""
+"""Maximum number of passages with a name: a name in more of them leads everywhere."""
 
 MOST_WITH_TOKEN = 200
-"""The same of a token of a name: more frequent ones are left out of it, as New of New Delhi."""
+"""The same for a token of a name: more frequent tokens are ignored, as "New" in "New Delhi"."""
 
 ADDING_NOTHING = 0.5
-"""What a path counts whose second passage has no word of the question that the first one lacks."""
+"""Factor on a path whose second passage adds no word of the question to those of the first."""
 
 MOST_PATHS = 64
-"""Paths whose second passages are looked at, at most."""
+"""Maximum number of paths whose second passages are looked at."""
 
 LED_PASSAGES = 10
-"""Passages that are led to, at most."""
+"""Maximum number of second passages."""
 
 BEST_PASSAGES = 2
-"""The best passages of the first hop, which stay before what a path leads to; see `LEAST_SHARE`."""
+"""Number of best passages of the first hop that stay ahead of second passages; see `LEAST_SHARE`."""
 
 LEAST_SHARE = 0.5
 ADDED_SHARE = 0.05
-"""What a path leads to may stand before them where its two units have this share of the question's words,
-and so much more than any unit of theirs. The best path of 3 in 10 of MuSiQue's and HotpotQA's questions does
-so, of 1 in 20 of SQuAD's, and of none in other words."""
+"""A second passage may rank ahead of the `BEST_PASSAGES` if the two units of its path hold `LEAST_SHARE` of
+the question's words, and `ADDED_SHARE` more than any unit of those passages.
+
+The best path does so for 3 in 10 of MuSiQue's and HotpotQA's questions, for 1 in 20 of SQuAD's, and for
+none of the paraphrased ones."""
 
 IDLE_SHARE = 0.5
-"""What the unit that any other path leads to counts: it is read after those that the question found."""
+"""Factor on the score of the unit that any other path leads to, so that it is read after those that the
+question found."""
 
 ANSWERED_SHARE = 0.8
-"""The share of a question's words that makes a second hop idle where one passage has them: so it is of 2 % of
-MuSiQue's questions, of half of SQuAD's and of 79 % of JSQuAD's."""
+"""A question needs no second hop if one passage holds this share of its words, as for 2 % of MuSiQue's
+questions, half of SQuAD's and 79 % of JSQuAD's."""
 
 
 class TwoHopSearch(UnitSearch):
-    """A search of units that goes on from the passages that a question found to those that they lead to.
+    """A search of units that continues from the passages that a question found to those that they lead to.
 
     "Who led the society that publishes the journal?" finds the journal, whose passage names the society,
     whose own passage answers. Paths of two passages are joined by a name, as PropRAG joins propositions
-    (arXiv 2504.18070). A path counts by the share of the question's words that one of its passages has, by
-    the rarity of the name, and by the score of its first passage. The second one stands behind the first, so
-    that what a question finds first remains so; and behind the best two, where one unit of theirs says as
-    much of the question as the path.
+    (arXiv 2504.18070). A path is rated by the share of the question's words that its passages hold, by the
+    rarity of the name, and by the score of its first passage. The second passage ranks behind the first, so
+    that the best result stays the best. It also ranks behind the best two, unless its path holds clearly more
+    of the question than any one unit of theirs.
 
-    A question most of whose words one passage has needs no second hop, and is left as it is.
+    A question gets no second hop if one passage holds most of its words.
     """
 
     def search(self, query: QueryBundle, k: int) -> SearchResult:
@@ -77,22 +80,24 @@ class TwoHopSearch(UnitSearch):
         result = super().search(query, k)
         if not result.passages:
             return result
-        led = self._index.reading(lambda: self._led_passages(query.query_str, result.passages))
+        second_hits = self._index.reading(
+            lambda: self._second_hop(query.query_str, result.passages)
+        )
         best_ids = {hit.passage_id for hit in result.passages[:BEST_PASSAGES]}
-        led_by_id = {hit.passage_id: hit for hit in led}
+        second_by_id = {hit.passage_id: hit for hit in second_hits}
 
         def order(hit: PassageHit) -> tuple[float, int]:
-            """Of equal ones the best stay first, and what is led to follows."""
+            """Among equal scores, the best first-hop passages come first, then second passages."""
             if hit.passage_id in best_ids:
                 return -hit.score, 0
-            return -hit.score, 1 if hit.passage_id in led_by_id else 2
+            return -hit.score, 1 if hit.passage_id in second_by_id else 2
 
-        passages = {hit.passage_id: hit for hit in result.passages} | led_by_id
+        passages = {hit.passage_id: hit for hit in result.passages} | second_by_id
         ordered = sorted(passages.values(), key=order)
         return SearchResult(tuple(ordered), result.exhausted, result.coverage)
 
-    def _led_passages(self, text: str, hits: Sequence[PassageHit]) -> list[PassageHit]:
-        """The passages that a question's hits lead to; none where it needs no second hop."""
+    def _second_hop(self, text: str, hits: Sequence[PassageHit]) -> list[PassageHit]:
+        """Return the passages that a question's hits lead to; none if it needs no second hop."""
         words = self._index.words
         assert words is not None, "an index has words where there are two hops"
         tokens = content_words(without_asking(words.tokens(text)))
@@ -106,22 +111,22 @@ class TwoHopSearch(UnitSearch):
             if not firsts or question.is_answered([first.row for first in firsts]):
                 return []
             allowed = None if passing is None else rows_passing(passing, database, connection)
-            leads = {first.row: scores[first.id] - least for first in firsts}
-            paths = _best_paths(connection, question, leads, allowed)
+            margins = {first.row: scores[first.id] - least for first in firsts}
+            paths = _best_paths(connection, question, margins, allowed)
             rows = {path.first for path in paths} | {path.second for path in paths}
             ids = {row: node.id for row, node in read_rows(connection, rows).items()}
-            led = _led(paths, ids, scores, least)
-            return _with_units(connection, led, question, self._granularity, hits)
+            targets = _best_targets(paths, ids, scores, least)
+            return _with_units(connection, targets, question, self._granularity, hits)
 
 
 class Path(NamedTuple):
-    """A path of two passages.
+    """A path from one passage to another.
 
     Args:
         first: The row of a passage that the question found.
         second: The row of the passage that it leads to.
-        link: The name that joins them, as its tokens with spaces between them.
-        gain: What it adds to the score of the second one.
+        link: The name that joins them, as its tokens separated by spaces.
+        gain: What the path adds to the score of the second passage.
     """
 
     first: int
@@ -131,7 +136,7 @@ class Path(NamedTuple):
 
 
 class Led(NamedTuple):
-    """A passage that is led to, with the best path there and the score that it has by that."""
+    """A second passage, with the name and the first passage of its best path, and the resulting score."""
 
     link: str
     first_id: str
@@ -143,9 +148,9 @@ class _Question(NamedTuple):
     """The words of a question.
 
     Args:
-        rows: Of each that occurs the passages that have it, in order.
-        weights: How much each counts: its rarity, as of BM25, as a share of that of all words.
-        passages: How many passages there are.
+        rows: For each word that occurs, the sorted rows of the passages with it.
+        weights: The weight of each word: its BM25 rarity, as a share of the sum over all words.
+        passages: The number of passages in the index.
     """
 
     rows: Mapping[str, Rows]
@@ -154,7 +159,7 @@ class _Question(NamedTuple):
 
     @classmethod
     def read(cls, connection: sqlite3.Connection, tokens: set[str]) -> _Question:
-        """Look up the words of a question, given by its tokens."""
+        """Look up the words of a question, given as its tokens."""
         passages = keywords.count_passages(connection)
         rows = keywords.passages_with(connection, tokens)
         rarities = {token: keywords.rarity(passages, len(rows.get(token, ()))) for token in tokens}
@@ -162,12 +167,15 @@ class _Question(NamedTuple):
         return cls(rows, {token: rarity / total for token, rarity in rarities.items()}, passages)
 
     def is_answered(self, passages: Sequence[int]) -> bool:
-        """Whether one of some passages has most of the words, however rare."""
+        """Return whether one of these passages holds most of the words, regardless of their rarity."""
         counts = self._has_words(np.array(passages, np.int64)).sum(axis=0)
         return bool(counts.max() >= ANSWERED_SHARE * len(self.weights))
 
     def shares(self, firsts: Rows, seconds: Rows) -> npt.NDArray[np.float64]:
-        """The share of the question's words that one passage of each pair has."""
+        """Return the share of the question's words that each pair of passages holds.
+
+        It is multiplied by `ADDING_NOTHING` where the second passage adds no word.
+        """
         weights = np.array([self.weights[token] for token in self.rows])
         of_firsts = self._has_words(firsts)
         of_both = of_firsts | self._has_words(seconds)
@@ -175,7 +183,7 @@ class _Question(NamedTuple):
         return weights @ of_both * np.where(adds_words, 1, ADDING_NOTHING)
 
     def _has_words(self, passages: Rows) -> npt.NDArray[np.bool_]:
-        """Whether the passages, a column each, have the words that occur, a row each."""
+        """Return a matrix of whether each word that occurs (rows) is in each passage (columns)."""
         has_words = np.zeros((len(self.rows), len(passages)), bool)
         for place, rows in enumerate(self.rows.values()):
             has_words[place] = (
@@ -187,18 +195,18 @@ class _Question(NamedTuple):
 def _best_paths(
     connection: sqlite3.Connection,
     question: _Question,
-    leads: Mapping[int, float],
+    margins: Mapping[int, float],
     allowed: Rows | None,
 ) -> list[Path]:
-    """The paths that add most, of each pair of passages that by the rarest name.
+    """Return the paths with the largest gains, one per pair of passages, by the rarest name that joins them.
 
     Args:
-        connection: A connection that is reading.
-        question: What the question asks for.
-        leads: How far the first passages are before the last, by row.
-        allowed: The rows that may be led to, in order; None means all.
+        connection: A connection in a read transaction.
+        question: The words of the question.
+        margins: How far the score of each first passage is above that of the last of the head, by row.
+        allowed: The sorted rows of the passages that may be second; None means all.
     """
-    links = _links(connection, question, [*leads])
+    links = _links(connection, question, [*margins])
     if allowed is not None:
         is_allowed = {*np.intersect1d([second for _, second in links], allowed).tolist()}
         links = {pair: link for pair, link in links.items() if pair[1] in is_allowed}
@@ -207,7 +215,7 @@ def _best_paths(
     firsts, seconds = np.array([*links], np.int64).T
     shares = question.shares(firsts, seconds).tolist()
     paths = [
-        Path(first, second, name, share * rarity * leads[first])
+        Path(first, second, name, share * rarity * margins[first])
         for ((first, second), (rarity, name)), share in zip(links.items(), shares, strict=True)
     ]
     return sorted(paths, key=lambda path: (-path.gain, path.first, path.second))[:MOST_PATHS]
@@ -216,9 +224,9 @@ def _best_paths(
 def _links(
     connection: sqlite3.Connection, question: _Question, firsts: Sequence[int]
 ) -> dict[tuple[int, int], tuple[float, str]]:
-    """What joins passages with others: the rarest name, and how rare it is, from 0 to 1.
+    """Return the rarest name that joins each pair of passages, and before it its rarity from 0 to 1.
 
-    A name that the question has itself leads to nothing new.
+    Names that the question contains are skipped: they lead to nothing new.
     """
     names = keywords.read_names(connection, firsts)
     tokens = {token for name in chain(*names.values()) for token in name.split(" ")}
@@ -240,16 +248,16 @@ def _links(
     return links
 
 
-def _led(
+def _best_targets(
     paths: Sequence[Path], ids: Mapping[int, str], scores: Mapping[str, float], least: float
 ) -> list[Led]:
-    """The passages that are led to and gain by it, best first.
+    """Return the second passages whose score rises by a path, best first.
 
     Args:
-        paths: What leads to them.
-        ids: The passages' ids by their rows.
-        scores: The scores of those that the question found, by id.
-        least: The score that others have before.
+        paths: The paths that lead to them.
+        ids: The ids of all passages on the paths, by row.
+        scores: The scores of the passages that the question found, by id.
+        least: The initial score of passages that it did not find.
     """
     best: dict[str, Led] = {}
     for path in paths:
@@ -260,31 +268,31 @@ def _led(
         best_score = best[second_id].score if second_id in best else own_score
         if score > best_score:
             best[second_id] = Led(path.link, first_id, second_id, score)
-    return sorted(best.values(), key=lambda led: -led.score)[:LED_PASSAGES]
+    return sorted(best.values(), key=lambda target: -target.score)[:LED_PASSAGES]
 
 
 def _with_units(
     connection: sqlite3.Connection,
-    led: Sequence[Led],
+    targets: Sequence[Led],
     question: _Question,
     granularity: Sequence[str],
     hits: Sequence[PassageHit],
 ) -> list[PassageHit]:
-    """Passages that are led to, each with the unit of it that says most, and with that which led there.
+    """Return second passages as hits, each with its best unit, which names the unit that led there.
 
-    Where these two units together say more of the question than any unit of the best passages, a passage
-    stands where its path puts it. Any other stands behind the best passages, and its unit counts half.
+    If these two units together hold enough of the question (see `LEAST_SHARE`), a passage keeps the score of
+    its path. Otherwise it ranks behind the best passages, and its unit's score is multiplied by `IDLE_SHARE`.
     """
     best_hits = hits[:BEST_PASSAGES]
     passage_ids = {hit.passage_id for hit in best_hits}
-    for target in led:
+    for target in targets:
         passage_ids |= {target.first_id, target.passage_id}
     units = _Units(connection, passage_ids, granularity, question.weights)
     shares = [units.share([unit]) for hit in best_hits for unit in units.of(hit.passage_id)]
     least_share = max([LEAST_SHARE, *(share + ADDED_SHARE for share in shares)])
     own_hits = {hit.passage_id: hit for hit in hits}
     passages = []
-    for target in led:
+    for target in targets:
         leading, best = units.of_path(target)
         hit = own_hits.get(target.passage_id, PassageHit(target.passage_id, -math.inf, ()))
         score = target.score
@@ -295,32 +303,32 @@ def _with_units(
         matched = list(hit.units)
         if best is not None:
             led_by = target.first_id if leading is None else leading.id
-            matched = _with_led(matched, best, unit_score, led_by)
+            matched = _with_second_unit(matched, best, unit_score, led_by)
         passages.append(PassageHit(target.passage_id, score, tuple(matched)))
     return passages
 
 
-def _with_led(
+def _with_second_unit(
     matched: Sequence[FoundNode], unit: NodeRow, score: float, led_by: str
 ) -> list[FoundNode]:
-    """The units that found a passage, best first, with the one that was led to, which may be among them."""
+    """Return the units that found a passage, best first, with the one that a path led to among them."""
     units = {node.id: node for node in matched}
-    led = FoundNode(unit.id, unit.granularity, unit.passage_id, score, led_by=led_by)
+    second = FoundNode(unit.id, unit.granularity, unit.passage_id, score, led_by=led_by)
     if unit.id in units:
         node = units[unit.id]
-        led = node._replace(score=max(node.score, score), led_by=led_by)
-    units[unit.id] = led
+        second = node._replace(score=max(node.score, score), led_by=led_by)
+    units[unit.id] = second
     return sorted(units.values(), key=lambda node: -node.score)
 
 
 class _Units:
-    """The units of some passages that are searched and state something.
+    """The units of some passages that are searched and state something: all but questions.
 
     Args:
-        connection: A connection that is reading.
-        passage_ids: The passages.
-        granularity: What is searched.
-        weights: How much each word of the question counts.
+        connection: A connection in a read transaction.
+        passage_ids: The ids of the passages.
+        granularity: The granularities that are searched.
+        weights: The weight of each word of the question.
     """
 
     def __init__(
@@ -342,17 +350,17 @@ class _Units:
         }
 
     def of(self, passage_id: str) -> Sequence[NodeRow]:
-        """The units of a passage."""
+        """Return the units of a passage."""
         return self._by_passage[passage_id]
 
     def of_path(self, led: Led) -> tuple[NodeRow | None, NodeRow | None]:
-        """The unit that leads on, and the one that is led to: it has the name, and says most of what is
-        asked. None where a passage has no units."""
+        """Return the unit of the first passage with most of the name, and that of the second with most of the
+        name and the question; None for a passage without units."""
         link = dict.fromkeys(led.link.split(" "), 1.0)
         return self._best(led.first_id, link), self._best(led.passage_id, {**self._weights, **link})
 
     def _best(self, passage_id: str, weights: Mapping[str, float]) -> NodeRow | None:
-        """The unit that has most of some words, the first of equal ones."""
+        """Return the unit of a passage whose words have the most weight; the first of equal ones."""
         return max(
             self._by_passage[passage_id],
             key=lambda unit: _sum_of(weights, self._tokens.get(unit.row, set())),
@@ -360,7 +368,7 @@ class _Units:
         )
 
     def share(self, units: Iterable[NodeRow | None]) -> float:
-        """The share of the question's words that some units have together."""
+        """Return the share of the question's words that some units hold together."""
         tokens: set[str] = set()
         for unit in units:
             if unit is not None:

@@ -1,4 +1,4 @@
-"""Keyword search (BM25): passages by their words, and the units of each that have them."""
+"""Keyword search (BM25) of passages, and of the matching units of each."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from llama_pack_densex.retrieval.hits import PassageHit, SearchResult
 from llama_pack_densex.text.tokens import IS_CJK, content_words, tokenize
 
 NOTHING = SearchResult((), exhausted=True, coverage=0.0)
-"""What an empty question finds, in which there is nothing to search for or to embed."""
+"""An empty result; also that of an empty question, in which there is nothing to search for or to embed."""
 
-# Japanese words that ask, as English stop words do: rare in documents, they would find those that ask
-# something else.
+# Japanese interrogative phrases, the counterpart of English stop words. They are rare in documents, so that
+# BM25 would rank documents with other questions first.
 _ASKING = frozenset(
     tokenize(
         "とは何ですか 何でしょうか 何の 何が 何を 何に 何は ますか どのくらいですか どれくらい どのように "
@@ -35,7 +35,7 @@ _ASKING = frozenset(
 
 
 class _Scored(NamedTuple):
-    """A passage, and its score by BM25."""
+    """A passage and its BM25 score."""
 
     row: NodeRow
     score: float
@@ -43,13 +43,13 @@ class _Scored(NamedTuple):
 
 @dataclass(frozen=True)
 class KeywordSearch:
-    """Finds passages by BM25, and ranks the units of each among themselves.
+    """A BM25 search of passages that also ranks the units of each passage among themselves.
 
-    BM25 is the textbook's, with k1 1.2 and b 0.75, over our tokens.
+    BM25 is the textbook's, with k1 = 1.2 and b = 0.75, over our tokens.
 
     Args:
-        database: Has the tokens of nodes.
-        words: How a question is split.
+        database: The database with the tokens of the nodes.
+        words: Splits a question into tokens.
         granularity: The granularities of the units to return.
     """
 
@@ -62,18 +62,18 @@ class KeywordSearch:
 
         Args:
             question: The question.
-            k: How many passages to return at most.
+            k: The maximum number of passages to return.
             passing: The passages to search; None means all.
 
         Returns:
-            The passages, of equal ones first that with the smaller id; of their units, equal ones in reading
-            order.
+            The passages, best first; equal scores are ordered by id, and those of a passage's units in
+            reading order.
         """
         tokens = without_asking(self.words.tokens(question))
         single = self._single_characters(tokens)
         with self.database.reading() as connection:
             allowed = None if passing is None else rows_passing(passing, self.database, connection)
-            searched = [*tokens, *_hiding(connection, tokens, single, allowed)]
+            searched = [*tokens, *_pairs_with(connection, tokens, single, allowed)]
             rarities = keywords.rarities(connection, keywords.PASSAGES, searched)
             passages, has_more = _best_passages(
                 connection, _weights(searched, rarities), k, allowed
@@ -89,7 +89,7 @@ class KeywordSearch:
         return SearchResult(hits, not has_more, coverage)
 
     def _single_characters(self, tokens: Sequence[str]) -> set[str]:
-        """The tokens that are one character of a script whose words are searched by pairs of characters."""
+        """Return the one-character tokens of scripts whose words are searched by pairs of characters."""
         if not self.words.pairs:
             return set()
         return {token for token in tokens if len(token) == 1 and IS_CJK.match(token)}
@@ -97,7 +97,7 @@ class KeywordSearch:
     def _matching_units(
         self, connection: sqlite3.Connection, tokens: Sequence[str], passages: Sequence[_Scored]
     ) -> Mapping[str, list[FoundNode]]:
-        """The units of some passages that have any of some tokens, by passage, best first."""
+        """Return the units of some passages that have any of the tokens, by passage id, best first."""
         units: defaultdict[str, list[FoundNode]] = defaultdict(list)
         if {*self.granularity} == {"passage"}:
             return units
@@ -114,32 +114,32 @@ class KeywordSearch:
 
 
 def without_asking(tokens: list[str]) -> list[str]:
-    """The tokens of a question without those that only ask, where there are others."""
+    """Return the tokens of a question without interrogative phrases, unless there are no others."""
     return [token for token in tokens if token not in _ASKING] or tokens
 
 
 def rows_passing(
     passing: Passing, database: Database, connection: sqlite3.Connection
 ) -> keywords.Rows:
-    """The rows of the passages that pass, in the database that is searched by words."""
+    """Return the rows of the passages that pass the filters, in the keyword search's database."""
     if passing.database is database:
         return passing.rows
     return np.array(sorted(row.row for row in rows_with_ids(connection, passing.ids)), np.int64)
 
 
 def share_held(rarities: Mapping[str, float], tokens: Collection[str]) -> float:
-    """The share of some words that some tokens hold, each word counted as it is rare."""
+    """Return the share of the words that are among the tokens, each word weighted by its rarity."""
     held = sum(rarity for word, rarity in rarities.items() if word in tokens)
     return held / (sum(rarities.values()) or 1.0)
 
 
-def _hiding(
+def _pairs_with(
     connection: sqlite3.Connection,
     tokens: Sequence[str],
     single: Collection[str],
     allowed: keywords.Rows | None,
 ) -> list[str]:
-    """The pairs that single characters may be hidden in, where no other token of a question is known."""
+    """Return the pairs that contain the single characters, if a question's other tokens find nothing."""
     longer = [token for token in tokens if token not in single]
     if not single:
         return []
@@ -155,7 +155,7 @@ def _best_passages(
     k: int,
     allowed: keywords.Rows | None,
 ) -> tuple[list[_Scored], bool]:
-    """The best passages, and whether there are more."""
+    """Return the best passages, and whether there are more."""
     if not weights or k <= 0:
         return [], False
     numbers, scores, has_more = keywords.best_rows(connection, weights, k, allowed)
@@ -169,19 +169,19 @@ def _best_passages(
 
 
 def _weights(tokens: Iterable[str], rarities: Mapping[str, float]) -> dict[str, float]:
-    """What each token of a question counts: one that occurs twice counts twice."""
+    """Return the weight of each token of a question; one that occurs twice counts twice."""
     return {token: times * rarities[token] for token, times in Counter(tokens).items()}
 
 
 def _coverage(
     connection: sqlite3.Connection, content: Mapping[str, float], single: Collection[str], row: int
 ) -> float:
-    """How much of a question a passage holds, each word as it is rare.
+    """Return the share of a question's words that a passage holds, each weighted by its rarity.
 
     Args:
-        connection: A connection that is reading.
-        content: The question's content words, and how rare each is.
-        single: Single characters among them, which may be hidden in a pair.
+        connection: A connection in a read transaction.
+        content: The rarity of each of the question's content words.
+        single: The single characters among them, which count if they are in a pair.
         row: The passage's row.
     """
     (passage,) = keywords.read_words(connection, [row])

@@ -1,4 +1,5 @@
-"""From matched units to retrieved nodes: their passages, or what contains enough of them; reranked."""
+"""From matched units to retrieved nodes: their passages, or the nodes that contain enough of them;
+reranking."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ _ROOT = "units"
 
 
 class _UnitRetriever(BaseRetriever):
-    """What both retrievers share: questions are embedded asynchronously, and answered from one state."""
+    """Base of both retrievers: awaits embeddings, and answers a question from one state of the index."""
 
     _units: UnitSearch
     _index: NodeIndex
@@ -49,29 +50,30 @@ class _UnitRetriever(BaseRetriever):
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        # before the nodes are read, which a slow model would hold up
+        # embedded before any nodes are read, so that a slow model does not hold that up
         self._units.embed(query_bundle)
         return self._index.answer(partial(self._find, query_bundle))
 
     @abstractmethod
     def _find(self, query: QueryBundle) -> tuple[list[NodeWithScore], set[str]]:
-        """The nodes to return, and the ids of nodes that units lead to and that are not there."""
+        """Return the nodes to return, and the ids of missing nodes that units lead to."""
 
 
 class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
-    """Searches units and returns the passages they lead to, each once, with the units that found it.
+    """Retriever of the passages that matched units lead to, each once, with the units that found it.
 
-    Core's `RecursiveRetriever` with what it lacks: the passages are read from the store in one batch (there
-    is no `node_dict` to keep), scores stay as they are (core turns 0.0 into 1.0), it waits asynchronously, it
-    goes on until there are `similarity_top_k` distinct passages, and a unit whose passage is missing costs
-    that hit, not the query.
+    It adds to core's `RecursiveRetriever` what that lacks: the passages are read from the store in one batch
+    (there is no `node_dict` to keep), scores stay unchanged (core turns 0.0 into 1.0), it is truly
+    asynchronous, it continues until there are `similarity_top_k` distinct passages, and a unit whose
+    passage is missing costs only that hit, not the query.
 
     Args:
-        units: Searches the units.
-        index: Where passages are read.
-        similarity_top_k: Passages to return.
-        fetch_k: Units in the first round; None means five times `similarity_top_k`, at least 20.
-        **core: What core's takes: `verbose`, to print what is entered, and `callback_manager`.
+        units: The search of the units.
+        index: The index from which passages are read.
+        similarity_top_k: Number of passages to return.
+        fetch_k: Number of units in the first round; None means five times `similarity_top_k`, at least 20.
+        **core: Arguments of core's class: `verbose`, to print the passages that are entered, and
+            `callback_manager`.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
         for result in rounds(partial(self._units.search, query), self._fetch_k):
             hits = result.passages
             if len(hits) < top_k and not result.exhausted:
-                continue  # what the larger round finds is read in one batch
+                continue  # passages are read only once there are enough, in one batch
             passages = self._read(hits[:top_k])
             lost = {hit.passage_id for hit in hits[:top_k]} - {
                 passage.node_id for passage in passages
@@ -113,7 +115,7 @@ class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
         return passages[:top_k], missing
 
     def _read(self, hits: Sequence[PassageHit]) -> list[NodeWithScore]:
-        """The passages that are there, with the units that found them."""
+        """Read the passages of the hits, with the units that found them; missing ones are left out."""
         unit_ids = ids_of(unit for hit in hits for unit in hit.units)
         nodes, records = self._index.read([hit.passage_id for hit in hits], unit_ids)
         return [
@@ -124,34 +126,35 @@ class PropositionRecursiveRetriever(_UnitRetriever, RecursiveRetriever):
 
 
 DEFAULT_RATIO_THRESH = 0.4
-"""Of 0 to 0.5 with 10 to 160 counted units, 0.4 with ten units a node finds the most answers for the words it
-makes a reader read; core's 0.5 seldom merges ten propositions to a passage, and from 0.3 on, long sections
-are merged into."""
+"""Default share of found children at which they merge into their parent.
 
-# of a question's score: what a statement beside it needs, to stand for their passage
+Of thresholds from 0 to 0.5 with 10 to 160 counted units, 0.4 with ten units per node finds the most answers
+for the number of words to read. Core's 0.5 seldom merges ten propositions into a passage, and at 0.3 and
+below, hits merge into long sections."""
+
+# A statement represents its passage only with this share of the best unit's score, which may be a question's.
 _STATING_SHARE = 0.3
 _UNITS_A_NODE = 10
 _MIN_UNITS = 40
 
 
 class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
-    """Searches units and returns, for each found passage, its best unit, the passage, or the section around
-    it.
+    """Retriever that returns, for each passage found, its best unit, the passage, or the section around it.
 
-    Core's `AutoMergingRetriever` with what it lacks: a level of parents is read in one batch, no node is
-    returned together with one above it, merged nodes keep the best score under them, it waits asynchronously,
-    and each returned node carries the units that found it. `similarity_top_k` counts returned nodes.
+    It adds to core's `AutoMergingRetriever` what that lacks: each level of parents is read in one batch, no
+    node is returned together with its ancestor, merged nodes keep the best score below them, it is truly
+    asynchronous, and each returned node carries the units that found it. `similarity_top_k` counts returned
+    nodes.
 
     Args:
-        units: Searches the units.
-        index: Where passages and sections are read.
-        similarity_top_k: Nodes to return.
-        simple_ratio_thresh: A parent takes the place of its children where more than this share of them was
-            found.
-        fetch_k: Units in the first round of the search, and the number of the best ones that count as found
-            when a share is taken: weak hits, of which hybrid search has many, merge nothing. None means ten
-            times `similarity_top_k`, at least 40.
-        **core: What core's takes: `verbose`, to print merges, and `callback_manager`.
+        units: The search of the units.
+        index: The index from which passages and sections are read.
+        similarity_top_k: Number of nodes to return.
+        simple_ratio_thresh: A parent replaces its children if more than this share of them was found.
+        fetch_k: Number of units in the first round of the search, and of the best units that count as found
+            in that share: weak hits, of which hybrid search has many, merge nothing. None means ten times
+            `similarity_top_k`, at least 40.
+        **core: Arguments of core's class: `verbose`, to print merges, and `callback_manager`.
     """
 
     def __init__(
@@ -193,7 +196,7 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
             if result.node_id not in nodes:
                 merger.missing.add(result.node_id)
                 continue
-            # as core's AutoMergingRetriever says it
+            # worded as by core's AutoMergingRetriever
             if self._verbose and result.whole and result.units:
                 print(f"> Merging {len(result.units)} nodes into parent node.")
                 print(f"> Parent node id: {one_line(result.node_id)}.")
@@ -207,7 +210,7 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
         best = sorted(units, key=lambda unit: -unit.score)[: self._fetch_k]
         counted = {unit.id for unit in best}
         most = self._fetch_k
-        # as weak units merge nothing, neither do weak passages, unless too little is left without them
+        # Weak passages merge nothing either, unless too few results are left without them.
         while True:
             results = merger.merge(hits[:most], counted)
             if len(results) >= self._similarity_top_k or most >= len(hits):
@@ -217,13 +220,13 @@ class PropositionAutoMergingRetriever(_UnitRetriever, AutoMergingRetriever):
 
 @dataclass
 class _Merger:
-    """Merges hits into what contains enough of them, and keeps the links it reads for that.
+    """Merger of hits into the nodes that contain enough of them; it caches the links that it reads.
 
     Args:
-        index: Where they are read.
-        ratio_thresh: A parent takes the place of its children where more than this share of them was found.
-        links: What is above and below the passages and sections that were met, by id.
-        missing: The ids of passages that are not there.
+        index: The index from which links are read.
+        ratio_thresh: A parent replaces its children if more than this share of them was found.
+        links: The parents and children of the passages and sections seen so far, by id.
+        missing: The ids of passages that are missing in the store.
     """
 
     index: NodeIndex
@@ -232,7 +235,7 @@ class _Merger:
     missing: set[str] = field(default_factory=set)
 
     def merge(self, hits: Sequence[PassageHit], counted: Container[str]) -> list[Merged]:
-        """Passages, or what is above or below them, best first; units in `counted` count as found."""
+        """Return units, passages or sections for the hits, best first; units in `counted` count as found."""
         self._read_links(hit.passage_id for hit in hits)
         self.missing |= {hit.passage_id for hit in hits} - self.links.keys()
         results = [
@@ -257,11 +260,11 @@ class Merged:
     """A node to return.
 
     Args:
-        node_id: A base node that merging reached, or the best unit of a passage that was not merged.
-        parent_id: The id of the node above, of a unit of that above its passage; None at the top.
-        score: The best score of what it stands for.
+        node_id: The id of a passage or section, or of the best unit of a passage whose units did not merge.
+        parent_id: The id of its parent, for a unit the parent of its passage; None at the top.
+        score: The best score of the hits that it stands for.
         units: The units that found it, best first.
-        whole: Whether it is a base node.
+        whole: Whether it is a passage or section, and not a unit.
     """
 
     node_id: str
@@ -274,16 +277,16 @@ class Merged:
 def merge_units(
     hit: PassageHit, links: NodeLinks, counted: Container[str], ratio_thresh: float
 ) -> Merged:
-    """Return a passage where enough of its propositions were found, else its best unit.
+    """Return a passage if enough of its propositions were found, else its best unit.
 
-    The ratio counts propositions alone: sentence units are not among a passage's children. A proposition
-    between two found ones counts as found, as core's retriever fills such gaps. A passage that was found
-    without any unit, by its words or by a question alone, beside which its other units count nothing, is
-    returned whole; so is one that a second hop led to.
+    The ratio counts only propositions: sentence units are not among a passage's children. A proposition
+    between two found ones counts as found, since core's retriever fills such gaps too. A passage is also
+    returned whole if no unit that states something was found, if all such units score far below a question
+    that found it, or if a second hop led to it.
 
     Args:
         hit: The passage with the units that were found.
-        links: What is above and below it.
+        links: The links to its parent and children.
         counted: The ids of the units that count as found.
         ratio_thresh: The share of propositions above which the passage is returned.
     """
@@ -306,18 +309,18 @@ def merge_level(
     parents: Mapping[str, NodeLinks],
     ratio_thresh: float,
 ) -> list[Merged]:
-    """Merge base nodes into their parents once, where enough of a parent's children are there.
+    """Merge base nodes one level up, into each parent with enough of its children among the results.
 
-    A merged parent takes over everything under it, units of passages that were not merged included, so that
-    no node is returned together with one above it.
+    A merged parent replaces everything below it, including units of passages that did not merge, so that no
+    node is returned together with its ancestor.
 
     Args:
-        results: What there is so far.
-        parents: What is above and below parents, by id.
-        ratio_thresh: The share of children above which a parent takes their place.
+        results: The results so far.
+        parents: The links of the parents, by id.
+        ratio_thresh: The share of children above which a parent replaces them.
 
     Returns:
-        The results, best first.
+        The new results, best first.
     """
     groups: defaultdict[str, list[Merged]] = defaultdict(list)
     for result in results:
@@ -341,7 +344,7 @@ def _merged(node_id: str, parent_id: str | None, group: Sequence[Merged]) -> Mer
 
 
 def _ratio(children: Sequence[str], present: set[str]) -> float:
-    """The share of a node's children that was found; 1 for one without any."""
+    """Return the share of a node's children that was found, gaps of one included; 1 without children."""
     if not children:
         return 1.0
     between = zip(children, children[1:], children[2:], strict=False)
@@ -350,24 +353,23 @@ def _ratio(children: Sequence[str], present: set[str]) -> float:
 
 
 MIN_CANDIDATES = 20
-"""Nodes that are reranked, at least, where the user says nothing."""
+"""Minimum number of nodes to rerank, unless the user gives a number."""
 
 
 class RerankingRetriever(BaseRetriever):
-    """Retrieves more nodes than are wanted, has them scored anew, and returns the best.
+    """Retriever that fetches more nodes than it returns, and has a reranker score them.
 
-    What is scored are distinct passages, so that no passage takes the place of several. Scored by their
-    propositions, each counts as its best one (as in Dense X Retrieval, section 4.3), and its matched units
-    carry the new scores; a proposition that auto-merging would return gives way to the one of its passage
-    that now is the best.
+    The reranker scores distinct passages, so that no passage fills several places. With `by_units`, a passage
+    scores as its best unit (as in Dense X Retrieval, section 4.3), its matched units carry the new scores,
+    and a unit that auto-merging returned is replaced by the unit of its passage that is now the best.
 
     Args:
-        retriever: Finds the candidates; one of ours.
-        index: Where units are read that take the place of others.
-        reranker: Any LlamaIndex node postprocessor. Its `top_n`, where it has one, is set to the number of
-            candidates: `similarity_top_k` is what cuts. Nodes that it drops are not returned.
-        similarity_top_k: Nodes to return.
-        by_units: Whether the matched propositions and sentences are scored in place of the passages.
+        retriever: One of our retrievers, which finds the candidates.
+        index: The index from which such replacement units are read.
+        reranker: Any LlamaIndex node postprocessor. Its `top_n`, if it has one, is set to the number of
+            candidates, since `similarity_top_k` makes the cut. Nodes that it drops are not returned.
+        similarity_top_k: Number of nodes to return.
+        by_units: Whether to score the matched propositions and sentences in place of the passages.
     """
 
     def __init__(
@@ -406,13 +408,13 @@ class RerankingRetriever(BaseRetriever):
         return await asyncio.to_thread(self._best, nodes, scored)
 
     def _candidates(self, nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-        """Copies to score, since postprocessors change the nodes that they get."""
+        """Return copies to score, since postprocessors modify the nodes that they get."""
         if self._by_units:
             return [unit for node in nodes for unit in _units(node)]
         return [node.model_copy() for node in nodes]
 
     def _reranker_of(self, candidates: Sequence[NodeWithScore]) -> BaseNodePostprocessor:
-        """The reranker with room for all candidates."""
+        """Return the reranker, set to return all candidates."""
         if "top_n" not in type(self._reranker).model_fields:
             return self._reranker
         return self._reranker.model_copy(update={"top_n": len(candidates)})
@@ -420,8 +422,7 @@ class RerankingRetriever(BaseRetriever):
     def _best(
         self, nodes: Sequence[NodeWithScore], scored: Sequence[NodeWithScore]
     ) -> list[NodeWithScore]:
-        # cross-encoders give numpy's numbers, which are no JSON, and sometimes NaN, which has no place in an
-        # order
+        # cross-encoders return numpy numbers, which are not JSON, and sometimes NaN, which cannot be sorted
         best: list[NodeWithScore] = [
             RetrievedNode(node=node.node, score=float(np.nan_to_num(node.score or 0.0)))
             for node in scored
@@ -433,8 +434,7 @@ class RerankingRetriever(BaseRetriever):
         return self._with_best_units(best[: self._similarity_top_k])
 
     def _with_best_units(self, nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-        """The nodes, where a retrieved unit is not the best one of its passage any more, with that in its
-        place."""
+        """Return the nodes with each retrieved unit replaced by what is now the best unit of its passage."""
         best = {node.node_id: matched_units(node.node)[0].id for node in nodes if is_unit(node)}
         units = self._index.fetch(
             [best_id for node_id, best_id in best.items() if best_id != node_id]
@@ -449,7 +449,7 @@ class RerankingRetriever(BaseRetriever):
 
 
 def _units(node: NodeWithScore) -> list[NodeWithScore]:
-    """The matched units of a node as nodes; the node itself, where no unit found it."""
+    """Return the matched units of a node as nodes, or a copy of the node itself if no unit found it."""
     metadata = {key: value for key, value in node.metadata.items() if key != MATCHED_KEY}
     units = []
     for unit in matched_units(node.node):
@@ -459,7 +459,7 @@ def _units(node: NodeWithScore) -> list[NodeWithScore]:
 
 
 def _rescored(node: NodeWithScore, scores: dict[str, float]) -> NodeWithScore | None:
-    """A node with its units' new scores; None where the reranker dropped all of them."""
+    """Return a node with its units' new scores; None if the reranker dropped all of them."""
     units = [
         replace(unit, score=scores[unit.id])
         for unit in matched_units(node.node)

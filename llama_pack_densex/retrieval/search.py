@@ -1,4 +1,4 @@
-"""Searching the units: by embeddings, by words (BM25), or by both, fused by relative score."""
+"""Search of the units: by embeddings, by keywords (BM25), or by both, fused by relative score."""
 
 from __future__ import annotations
 
@@ -20,41 +20,42 @@ from llama_pack_densex.retrieval.trust import LanguageTrust, trust_in
 from llama_pack_densex.text.tokens import strip_surrogates
 
 LEAST_UNITS = 100
-"""Units that are looked through for the passages of those that are wanted, whose own similarity counts too:
-among 20 the right passage came first for 2 of 100 questions less."""
+"""Minimum number of nodes to fetch if passages are searched too, so that the own similarities of passages
+whose units were found are known: with only 20, the right passage came first for 2 in 100 fewer
+questions."""
 
 DENSE_UNITS = 128
-"""Units that the dense side of a hybrid search is asked for at first. Where they have fewer passages than the
-scale of relative scores needs, four times as many are searched for: of 50,000 units for one question in
-50."""
+"""Minimum number of units that the dense side of a hybrid search looks for at first.
+
+If they belong to fewer passages than the scale of relative scores needs, the number is multiplied by four:
+with 50,000 units that happens for one question in 50."""
 
 HEAD_PASSAGES = 30
-"""Passages of each side between whose best and last score the scale of relative scores lies.
+"""Number of best passages of each side whose scores span the scale of relative scores, from 1 to 0.
 
-Of 20 to 50, all within a question in a hundred of one another; a fixed number keeps a ranking as it is when
-more is fetched."""
+Numbers from 20 to 50 differ by no more than one question in a hundred. The number is fixed so that a ranking
+stays the same when more is fetched."""
 
 HEAD_UNITS = 100
-"""The same for units, of which a passage has several."""
+"""The same for units; a passage has several of them."""
 
 
 class UnitSearch:
-    """Finds units, and the passages they lead to: by embeddings, by words (BM25), or by both, fused by
-    relative score.
+    """A search for units and their passages by embeddings, keywords (BM25), or both, fused by relative score.
 
-    Where both are asked (see `fuse`), the side by words counts as far as words go: by how much of the
-    question its best passage holds, each word as it is rare. A passage with one of ten words is no better
-    than it is. A question none of whose words occurs is answered by the embeddings alone.
+    In hybrid search (see `fuse`), the weight of keywords grows with the share of the question's words that
+    their best passage holds, rare words counting more; otherwise a passage with one of ten words would count
+    as a perfect hit. A question none of whose words occurs is answered by embeddings alone.
 
     Args:
-        index: The nodes. Without an embedding model they are searched by words alone.
-        granularity: The units that are searched.
-        filters: Only nodes whose metadata pass are searched; None means all.
-        dense_weight: The embeddings' share for a question, from 0 to 1; None leaves it to the words. At 0
-            only words decide, and the question is not even embedded unless they find nothing; at 1 only
-            embeddings, as for all questions where this is None.
-        of_store: How the vector store is asked in its own hybrid mode, by fields of `VectorStoreQuery`; None
-            means by the embedding alone.
+        index: The index. Without an embedding model it is searched by keywords alone.
+        granularity: The granularities of the units that are searched.
+        filters: Only nodes whose metadata pass these are searched; None means all nodes.
+        dense_weight: Returns the embeddings' share for a question, from 0 to 1, or None to let the question's
+            coverage decide. At 0 keywords alone are used, and the question is embedded only if they find
+            nothing; at 1 embeddings alone are used. Without this function it is 1 for all questions.
+        of_store: Fields of `VectorStoreQuery` by which the vector store searches in its own hybrid mode; None
+            means that it searches by embedding alone.
     """
 
     def __init__(
@@ -75,8 +76,8 @@ class UnitSearch:
         """Search once.
 
         Args:
-            query: The question; its embedding is filled in where one is needed and missing.
-            k: Units to look for.
+            query: The question; its embedding is filled in if one is needed and missing.
+            k: The number of units to look for.
         """
         if self._index.embed_model is None:
             return self.by_words(query, k)
@@ -90,7 +91,7 @@ class UnitSearch:
             return lexical if lexical.passages else self.by_embedding(query, units)
         lexical = self.by_words(query, passages)
         dense = self.by_embedding(query, units)
-        # few passages with many units
+        # the units may belong to few passages with many units each
         while len(dense.passages) < HEAD_PASSAGES and not dense.exhausted:
             units *= 4
             dense = self.by_embedding(query, units)
@@ -104,8 +105,8 @@ class UnitSearch:
     def by_embedding(self, query: QueryBundle, k: int) -> SearchResult:
         """Find the units whose embeddings are nearest to the question's.
 
-        The store holds other nodes beside the searched units. They are fetched too and dropped: filters by
-        granularity slow some stores down fiftyfold.
+        The store holds other nodes beside the searched units. They are fetched too, and dropped: a filter by
+        granularity slows some stores down fiftyfold.
         """
         if query.embedding is None:
             if not query.embedding_strs:
@@ -119,14 +120,14 @@ class UnitSearch:
             raise ValueError(
                 "the embedding of the question is not finite: look into the embedding model"
             )
-        # other nodes are dropped: there is a passage for every few units
+        # leaves room for the other nodes, which are dropped: there is one passage for every few units
         limit = k + 4 + k // 4
         if "passage" in self._granularity:
             limit = max(k + 4 + k // 8, LEAST_UNITS)
         return self._enough(query, k, limit)
 
     def by_words(self, query: QueryBundle, k: int) -> SearchResult:
-        """Find passages by BM25, and rank the units of each among themselves; see `KeywordSearch`."""
+        """Find passages by BM25, with their ranked units; see `KeywordSearch`."""
         words = self._index.words
         assert words is not None, "an index without words is not searched by words"
 
@@ -140,7 +141,7 @@ class UnitSearch:
         return self._index.reading(find)
 
     def embed(self, query: QueryBundle) -> None:
-        """Embed a question, if it will be searched by embeddings."""
+        """Embed a question if it will be searched by embeddings."""
         model = self._model_for(query)
         if model is not None:
             query.embedding = in_time(
@@ -148,7 +149,7 @@ class UnitSearch:
             )
 
     async def aembed(self, query: QueryBundle) -> None:
-        """The same without blocking the event loop."""
+        """Do what `embed` does, without blocking the event loop."""
         model = self._model_for(query)
         if model is not None:
             embedding = model.aget_agg_embedding_from_queries(_embeddable(query))
@@ -173,8 +174,7 @@ class UnitSearch:
         )
 
     def _enough(self, query: QueryBundle, k: int, limit: int) -> SearchResult:
-        """The best `k` units of the nearest nodes; more nodes are fetched while too few of them are searched
-        units."""
+        """Return the best `k` units among the nearest nodes, fetching more nodes until there are enough."""
         while True:
             nearest = self._nearest(query, limit)
             units = [node for node in nearest if node.granularity in self._granularity]
@@ -190,18 +190,18 @@ class UnitSearch:
 def dense_weight(
     trust: Mapping[str, LanguageTrust], chosen: float | None, known: Collection[str] = ()
 ) -> Callable[[str], float | None]:
-    """The dense side's share in hybrid search, by question.
+    """Return a function that gives the dense side's share in hybrid search for a question.
 
     Args:
-        trust: What was found out about the embedding model, by language; read at every question.
-        chosen: The user's choice for all questions. None leaves it to the words of the question, but for
-            questions in a language that the model does not know: these are left to search by words. Where it
-            knows none of the documents' languages, that holds for numbers and for questions in other
-            languages too.
-        known: Languages that the user says it knows.
+        trust: What was measured of the embedding model, by language; read again for each question.
+        chosen: The user's choice for all questions. None lets the question's coverage decide, except for
+            questions in a language that the model does not know: these are searched by keywords alone. If the
+            model knows none of the documents' languages, that also holds for numbers and for questions in
+            other languages.
+        known: Languages that the model knows according to the user.
 
     Returns:
-        The share; None where the words decide.
+        The function; it returns None where the coverage decides.
     """
 
     def weight(question: str) -> float | None:
@@ -222,17 +222,17 @@ def dense_weight(
 def fuse(
     dense: Sequence[PassageHit], lexical: Sequence[PassageHit], dense_weight: float
 ) -> tuple[PassageHit, ...]:
-    """Merge what two searches found, by node id: passages among passages, units among units.
+    """Merge the results of two searches by node id: passages with passages, units with units.
 
-    Scores are made relative first (min-max over the best of each side: 1 for the best, 0 for the last one of
-    the head and for what is not in it), then added by weight. By words, a passage stands half-way between its
-    own place and that of its best unit, since words that stand together say more; questions that it answers
-    do not count there, as with them SQuAD's questions found the right passage for 1 in 100 less. Core's
-    `QueryFusionRetriever` merges nodes of equal text.
+    Scores are first made relative by min-max over the head of each side: 1 for the best, 0 for the last of
+    the head and whatever is not in it. Then the weighted scores are added. By keywords, a passage's score
+    is the mean of its own and that of its best unit, since words that stand together say more. Questions
+    that the passage answers do not count there: with them, the right passage came first for 1 in 100 fewer
+    of SQuAD's questions. Core's `QueryFusionRetriever` would merge nodes of equal text.
 
     Args:
-        dense: What the embeddings found, best first.
-        lexical: What the words found, best first.
+        dense: The results of dense search, best first.
+        lexical: The results of keyword search, best first.
         dense_weight: The dense side's share, from 0 to 1.
 
     Returns:
@@ -248,7 +248,7 @@ def fuse(
     for unit_id, score in unit_scores.items():
         unit = units[unit_id]
         ranked = by_passage[unit.leads_to]
-        if score > 0 or not ranked:  # what no side has in its head found nothing
+        if score > 0 or not ranked:  # units that are in neither head do not count as matches
             ranked.append(
                 FoundNode(unit.id, unit.granularity, unit.passage_id, score, unit.similarity)
             )
@@ -261,15 +261,15 @@ def fuse(
 def relative_scores(
     scores: Mapping[str, float], head: int, floor: float | None = None
 ) -> dict[str, float]:
-    """Place scores on a scale on which the best is 1 and the last one of the head is 0.
+    """Map scores to a scale on which the best is 1 and the last of the head is 0.
 
     Args:
         scores: Scores by id, in any order.
-        head: How many of the best the scale spans.
-        floor: The score that is 0 on the scale where there are fewer than `head`; None means the lowest.
+        head: The number of best scores that the scale spans.
+        floor: The score that maps to 0 if there are fewer than `head`; None means the lowest score.
 
     Returns:
-        The places by id; what comes after the head is below 0.
+        The relative scores by id; those after the head are negative.
     """
     ranked = sorted(scores.values(), reverse=True)
     if not ranked:
@@ -278,7 +278,7 @@ def relative_scores(
     low = ranked[:head][-1]
     if floor is not None and len(ranked) < head:
         low = floor
-    if high <= low:  # a single one, or all alike
+    if high <= low:  # a single score, or all equal
         return dict.fromkeys(scores, 1.0)
     return {node_id: (score - low) / (high - low) for node_id, score in scores.items()}
 
@@ -288,9 +288,9 @@ def _scores_of_units(hits: Iterable[PassageHit]) -> dict[str, float]:
 
 
 def _places_by_words(hits: Sequence[PassageHit]) -> dict[str, float]:
-    """The places of passages on the scale of relative scores, by their words and those of the best unit that
-    states something."""
-    # BM25 is 0 for none
+    """Return the relative scores of passages in keyword search: the mean of each passage's own and that of
+    its best unit that states something."""
+    # BM25 is 0 for a text without any of the words
     own = relative_scores({hit.passage_id: hit.score for hit in hits}, HEAD_PASSAGES, floor=0.0)
     best_units: dict[str, float] = {}
     for hit in hits[:HEAD_PASSAGES]:
@@ -307,10 +307,10 @@ def _places_by_words(hits: Sequence[PassageHit]) -> dict[str, float]:
 def _fused(
     dense: Mapping[str, float], lexical: Mapping[str, float], dense_weight: float
 ) -> dict[str, float]:
-    """Fused scores by id, best first, of places on the scales of both sides.
+    """Return fused scores by id, best first, given the relative scores of both sides.
 
-    Equal ones are ordered by a score that goes below 0 for what no side has in its head, then by the weight
-    of the sides that found them.
+    Ties are ordered by the sum before negative scores are cut to 0, then by the weight of the sides that
+    found the node.
     """
     lexical_weight = 1.0 - dense_weight
     least_dense = min([0.0, *dense.values()])
@@ -319,7 +319,7 @@ def _fused(
     for node_id in {**dense, **lexical}:
         near = dense_weight * dense.get(node_id, least_dense)
         alike = lexical_weight * lexical.get(node_id, least_lexical)
-        # conditions in place of `max`: of some hundred nodes a question that is half of the time
+        # conditions instead of `max`, which took half of the time for the hundreds of nodes of a question
         score = (near if near > 0 else 0.0) + (alike if alike > 0 else 0.0)
         weight = dense_weight * (node_id in dense) + lexical_weight * (node_id in lexical)
         ranks[node_id] = (score if score < 1 else 1.0, near + alike, weight)

@@ -1,4 +1,4 @@
-"""Whether an embedding model knows the languages of the documents, told from the documents themselves."""
+"""Test of whether an embedding model knows the languages of the documents, using the documents themselves."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from llama_pack_densex.text.tokens import has_letters, tokenize
 
 FIRST_PLACES = 0.75
 ORDER = 0.98
-"""A model that is below both does not know a language.
+"""A model that is below both thresholds, of `LanguageTrust.first` and `LanguageTrust.order`, does not know a
+language.
 
-Among 30 to 300 passages all-MiniLM-L6-v2 has 0.80 to 0.99 of the first places in English and 0.98 to 1 of the
-order, in Japanese 0.26 to 0.75 and 0.80 to 0.95."""
+Among 30 to 300 passages, all-MiniLM-L6-v2 puts 0.80 to 0.99 of English sentences' own passages first, with an
+order of 0.98 to 1; in Japanese these are 0.26 to 0.75 and 0.80 to 0.95."""
 
 LEAST_PASSAGES = 30
-"""Passages of a language before anything is said of it. Japanese and Chinese ones say twice as much and count
-twice.
+"""Minimum number of passages in a language before it is tested. Japanese and Chinese passages count twice,
+as they hold twice as much.
 
-Of fewer, within one article of SQuAD, English was taken for unknown to MiniLM (of 20 passages in 6 of 78
+With fewer, within one article of SQuAD, English was judged unknown to MiniLM (with 20 passages in 6 of 78
 cases)."""
 ENOUGH_PASSAGES = 120
-"""With so many, what was found out stays."""
+"""Number of passages after which the result for a language is final."""
 
-_LOOKED_AT = 2_000  # passages of an index that are looked through for those of a language
-_SENTENCES = 3  # of a passage, at most
-_LEAST_PROSE = 20  # words of sentences that are in a language, though it may not be told which
+_LOOKED_AT = 2_000  # passages of an index to search for more in a language
+_SENTENCES = 3  # tested per passage, at most
+_LEAST_PROSE = 20  # words of prose that make a passage "latin" if no language is detected
 _LEAST_WORDS = 5  # of a whole document
-_ENDS = (".", "!", "?", "。", "！", "？")  # of sentences, which items of a list mostly lack
-# the share of a sentence's words that other passages hold at most, for it to tell its own from them
+_ENDS = (".", "!", "?", "。", "！", "？")  # of sentences; items of a list mostly lack them
+# A sentence identifies its passage only if every other passage has at most this share of its words.
 _TELLING = 0.5
-_SURE = 1.645  # standard errors: one side of 95 %
+_SURE = 1.645  # standard errors of a one-sided 95 % confidence bound
 
-# hard to tell apart in a short question
+# languages that are hard to tell apart in a short question
 _KIN = {"zh": "ja", "ja": "zh", "latin": "en", "en": "latin"}
 
 Embed = Callable[[list[str]], Sequence[Sequence[float]]]
@@ -49,18 +50,17 @@ Embed = Callable[[list[str]], Sequence[Sequence[float]]]
 
 @dataclass(frozen=True)
 class LanguageTrust:
-    """How well an embedding model tells the passages of a language apart by their own sentences.
+    """How well an embedding model matches sentences of a language to their own passages.
 
     Args:
         language: A key of `LANGUAGE_NAMES`.
-        passages: How many passages there were.
-        first: The share of sentences whose own passage is the nearest by embedding; None where there were too
-            few passages, or these are too much alike, to say anything.
-        order: Of the other passages, the mean share that is farther from a sentence than its own; 0.5 is
-            chance.
-        known: Whether the model may know the language: False where that is ruled out, with an interval of 95
-            %.
-        unrelated: The mean similarity of sentences and the nearest other passage; None where nothing was
+        passages: The number of passages in the test.
+        first: The share of sentences whose own passage is the nearest by embedding; None if there were too
+            few passages, or too similar ones, for a test.
+        order: The mean share of the other passages that are farther from a sentence than its own passage; 0.5
+            is chance.
+        known: Whether the model may know the language: False only if that is ruled out with 95 % confidence.
+        unrelated: The mean similarity of a sentence and the nearest other passage; None if nothing was
             measured.
     """
 
@@ -73,13 +73,13 @@ class LanguageTrust:
 
 
 def trust_in(trust: Mapping[str, LanguageTrust], question: str) -> LanguageTrust | None:
-    """What is known of a model in the language of a question; None where no document is in that language."""
+    """Return the result for a question's language, or a similar one; None if no document is in either."""
     language = detect_language(question)
     return trust.get(language) or trust.get(_KIN.get(language, ""))
 
 
 def main_languages(trust: Mapping[str, LanguageTrust]) -> list[str]:
-    """The languages of the documents of an index, that of most passages first."""
+    """Return the languages of an index, the one with the most passages first."""
     languages = list(trust.values())  # an insert in another thread may add one
     return [
         support.language for support in sorted(languages, key=lambda support: -support.passages)
@@ -87,31 +87,31 @@ def main_languages(trust: Mapping[str, LanguageTrust]) -> list[str]:
 
 
 class TrustMeter:
-    """Measures an embedding model on passages of each language that is indexed.
+    """A test of an embedding model on passages of each language that is indexed.
 
-    A sentence says what its passage says, so a model that knows the language has that passage nearest, where
-    its words are not those of other passages too. What an index had before counts as much as what is new, so
-    that a language of which a few passages come at a time is measured on all of them; and again when there
-    are twice as many, until there are enough.
+    A sentence says what its passage says, so that a model that knows the language places it nearest to that
+    passage, unless other passages share its words. Passages that were indexed earlier count like new ones, so
+    that a language whose passages arrive a few at a time is measured on all of them. It is measured again
+    when their number has doubled, until there are enough.
 
-    A table, a list or a few words in Latin script tell no language of their own: they count as their
-    document's.
+    The language of a table, a list or a few words in Latin script cannot be detected: they count as their
+    document's language.
 
     Args:
-        known: What was measured before.
+        known: Earlier results.
 
     Attributes:
-        known: What was found out, by language; all languages of the index are there.
+        known: The results by language, for all languages of the index.
     """
 
     def __init__(self, known: Iterable[LanguageTrust] = ()) -> None:
         self.known = {trust.language: trust for trust in known}
         self._passages: defaultdict[str, list[str]] = defaultdict(list)
-        self._undecided: list[str] = []  # passages of documents that tell no language
+        self._undecided: list[str] = []  # passages of documents whose language is unclear
         self._looked = False
 
     def add(self, passages: Iterable[NodeRecord]) -> None:
-        """Take in passages that were indexed."""
+        """Collect passages that were indexed."""
         by_document: defaultdict[str, list[str]] = defaultdict(list)
         for passage in passages:
             text = searchable_text(passage.text)
@@ -119,48 +119,49 @@ class TrustMeter:
                 by_document[passage.document_id].append(text)
         for texts in by_document.values():
             for language, text in zip(_languages_of(texts), texts, strict=True):
-                self._take(language, text)
+                self._collect(language, text)
 
-    def _take(self, language: str, text: str) -> None:
+    def _collect(self, language: str, text: str) -> None:
         if not language and len(self._undecided) < ENOUGH_PASSAGES:
             self._undecided.append(text)
         elif language and self._wants(language):
             self._passages[language].append(text)
 
     def count(self) -> None:
-        """Note the languages of what was taken in, where there is no model to measure."""
+        """Note the languages of the collected passages, if there is no model to measure."""
         self._decide()
-        for language, taken_in in sorted(self._passages.items()):
+        for language, texts in sorted(self._passages.items()):
             earlier = self._trust_in(language)
-            self.known[language] = replace(earlier, passages=max(earlier.passages, len(taken_in)))
+            self.known[language] = replace(earlier, passages=max(earlier.passages, len(texts)))
 
     def _decide(self) -> None:
-        """Count what tells no language as the other documents in Latin script."""
+        """Count passages of unclear language like most other passages in Latin script."""
         passages = {language: len(texts) for language, texts in self._passages.items()}
         passages |= {language: trust.passages for language, trust in self.known.items()}
         language = max(("latin", "en"), key=lambda language: passages.get(language, 0))
         for text in self._undecided:
-            self._take(language, text)
+            self._collect(language, text)
         self._undecided = []
 
     def measure(
         self, embed: Embed, indexed: Callable[[], Iterable[NodeRecord]]
     ) -> list[LanguageTrust]:
-        """Measure the languages of what was taken in.
+        """Measure the languages of the collected passages.
 
         Args:
             embed: Embeds texts.
-            indexed: Reads the passages of the index, in any order; called where those taken in are not
-                enough.
+            indexed: Reads the passages of the index, in any order; called if those collected are not enough.
 
         Returns:
-            The languages of which it now first turned out that the model may not know them.
+            The results of languages that are now, for the first time, found to be unknown to the model.
         """
         if not self._looked and any(map(self._wants, self._passages)):
             self._looked = True
-            taken = {text for texts in self._passages.values() for text in texts}
+            collected = {text for texts in self._passages.values() for text in texts}
             passages = islice(indexed(), _LOOKED_AT)
-            self.add(passage for passage in passages if searchable_text(passage.text) not in taken)
+            self.add(
+                passage for passage in passages if searchable_text(passage.text) not in collected
+            )
         self._decide()
         unsupported = []
         for language in sorted(self._passages):
@@ -171,8 +172,7 @@ class TrustMeter:
         return unsupported
 
     def _measured(self, earlier: LanguageTrust, embed: Embed) -> LanguageTrust:
-        """What is known of a language with the passages that were taken in; measured where there are enough
-        more."""
+        """Return the result for a language, measured again if enough passages were collected since."""
         if earlier.passages >= ENOUGH_PASSAGES:
             return earlier
         texts = list(dict.fromkeys(self._passages[earlier.language]))[:ENOUGH_PASSAGES]
@@ -194,8 +194,10 @@ class TrustMeter:
 
 
 def _languages_of(passages: Sequence[str]) -> list[str]:
-    """The languages of a document's passages; "" for those that tell none where the document tells none
-    either."""
+    """Return the languages of a document's passages.
+
+    A passage of unclear language has that of its document; "" if that is unclear too.
+    """
     text = "\n".join(passages)
     own = [_own_language(passage, text) for passage in passages]
     decided = Counter(filter(None, own))
@@ -204,7 +206,7 @@ def _languages_of(passages: Sequence[str]) -> list[str]:
 
 
 def _own_language(passage: str, document: str) -> str:
-    """The language of a passage; "" for one in Latin script that has too little prose to tell it."""
+    """Return the language of a passage; "" for one in Latin script with too little prose to detect it."""
     language = detect_language(passage, document)
     if language != "latin":
         return language
@@ -214,14 +216,14 @@ def _own_language(passage: str, document: str) -> str:
     prose = " ".join(sentence for sentence in sentences if sentence.rstrip().endswith(_ENDS))
     of_prose = detect_language(prose)
     if of_prose not in ("", "latin"):
-        return of_prose  # of Japanese above a table of names
+        return of_prose  # for example Japanese above a table of names
     if len(prose.split()) >= _LEAST_PROSE:
         return "latin"
     return latin_language(passage)
 
 
 def _parts(passage: str, language: str) -> list[str]:
-    """A passage, or its halves where the language has twice the text in a passage of the same length."""
+    """Return a passage, or its halves in a language whose passages hold twice as much."""
     sentences = passage_sentences(passage)
     if language not in ("ja", "zh") or len(sentences) < 2:
         return [passage]
@@ -234,7 +236,7 @@ def measure_language(language: str, passages: Sequence[str], embed: Embed) -> La
 
     Args:
         language: A key of `LANGUAGE_NAMES`.
-        passages: The passages, all different.
+        passages: The passages, without duplicates.
         embed: Embeds texts.
     """
     sentences, places = _telling_sentences(passages)
@@ -247,7 +249,7 @@ def measure_language(language: str, passages: Sequence[str], embed: Embed) -> La
     own = scores[rows, places][:, None]
     first = (scores >= own).sum(axis=1) == 1
     ties = (scores == own).sum(axis=1) - 1
-    # half of the ties are taken to be behind
+    # half of the ties count as farther
     order = ((scores < own).sum(axis=1) + ties / 2) / (len(passages) - 1)
     is_known = np.mean(first) >= FIRST_PLACES or _highest(order, places) >= ORDER
     scores[rows, places] = -1.0
@@ -262,14 +264,14 @@ def measure_language(language: str, passages: Sequence[str], embed: Embed) -> La
 
 
 def _telling_sentences(passages: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Sentences that share few words with any other passage, and the places of their own ones."""
+    """Return sentences that share few words with other passages, and the positions of their own passages."""
     tokens = [frozenset(tokenize(passage)) for passage in passages]
     telling: list[str] = []
     places: list[int] = []
     for place, passage in enumerate(passages):
         sentences = passage_sentences(passage)
         chosen = np.linspace(0, len(sentences) - 1, min(_SENTENCES, len(sentences)))
-        # the first, the middle and the last
+        # the first, the middle and the last sentence
         for sentence in (sentences[round(number)] for number in chosen):
             own = frozenset(tokenize(sentence))
             shared = (len(own & tokens[other]) for other in range(len(passages)) if other != place)
@@ -280,7 +282,7 @@ def _telling_sentences(passages: Sequence[str]) -> tuple[list[str], npt.NDArray[
 
 
 def _highest(values: npt.NDArray[np.float64], places: npt.NDArray[np.int64]) -> float:
-    """The upper end of an interval for the mean, of which the passages, not the sentences, are the sample."""
+    """Return the upper confidence bound of the mean, with passages rather than sentences as the sample."""
     counts = np.bincount(places)
     means = np.bincount(places, values)[counts > 0] / counts[counts > 0]
     return float(np.mean(means) + _SURE * np.std(means, ddof=1) / np.sqrt(len(means)))

@@ -152,7 +152,7 @@ def test_a_parameter_that_is_refused_is_left_out_from_then_on(
     assert sum(name in seen.body for seen in server.requests) == 1
     assert len(server.requests) == len(PASSAGES) + 2
     assert [record.message for record in caplog.records if name in record.message] == [
-        f"The server takes no {name}, and is asked without."
+        f"The server does not accept {name}, which is left out from now on."
     ]
 
 

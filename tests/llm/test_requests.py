@@ -177,7 +177,7 @@ def test_a_quarter_of_an_hour_of_refusals_is_the_end_of_the_run() -> None:
         )
 
     made, seconds = virtually(server, work, max_retries=20)
-    assert all("refused all of 1" in str(one) and "cache" in str(one) for one in made)
+    assert all("refused all requests for 1" in str(one) and "cache" in str(one) for one in made)
     assert MOST_WAIT < seconds <= MOST_WAIT + 120
 
 

@@ -63,7 +63,7 @@ def test_an_llm_that_would_end_the_process_ends_the_run(error: BaseException) ->
 
     asking = LLMPropositionizer(EndingLLM(), retry_wait=0)
     for _ in range(2):
-        with pytest.raises(PropositionizerError, match=f"{type(error).__name__}.*mend it"):
+        with pytest.raises(PropositionizerError, match=f"{type(error).__name__}.*fix it"):
             asking.propositionize(PASSAGES[:1])
 
 

@@ -286,7 +286,7 @@ def test_eight_requests_given_up_in_a_row_stop_the_run() -> None:
     with OpenAIServer(lambda body: BROKEN) as server:
         stream = propositionizer(server.url, max_concurrency=1, max_retries=1).stream(PASSAGES)
         with pytest.raises(
-            PropositionizerError, match=r"8 requests in a row, each tried again 1 times.*run again"
+            PropositionizerError, match=r"8 requests in a row, each retried 1 times.*run again"
         ):
             next(stream)  # and no fallback before, since nothing else came
         assert len(server.requests) == 16
@@ -304,7 +304,7 @@ def test_what_failed_in_an_earlier_run_does_not_end_a_later_one_sooner(way: str)
 def test_a_server_that_is_down_stops_the_run(way: str) -> None:
     with (
         OpenAIServer(lambda body: BROKEN) as server,
-        pytest.raises(PropositionizerError, match="see whether it is up"),
+        pytest.raises(PropositionizerError, match="check whether it is up"),
     ):
         ask(way, propositionizer(server.url, max_concurrency=4), PASSAGES)
     assert 8 <= len(server.requests) <= 8 + 4

@@ -155,7 +155,8 @@ def test_a_server_that_refuses_is_asked_plainly_from_then_on(
         assert texts_of(propositionizer.propositionize(PASSAGES[:4])) == ALL[:4]
         assert sum(is_structured(seen.body) for seen in server.requests) == refused
     assert [record.message for record in caplog.records if "JSON schema" in record.message] == [
-        "The server takes no JSON schema for replies (response_format), and is asked without."
+        "The server does not accept a JSON schema for replies (response_format), "
+        "which is left out from now on."
     ]
     assert (propositionizer.figures.refused, propositionizer.figures.failed) == (0, 0)
 
