@@ -54,8 +54,8 @@ def keys_of(filters: MetadataFilters | None) -> set[str]:
 def _matches_one(metadata: Mapping[str, Any], condition: MetadataFilter) -> bool:
     value = metadata.get(condition.key)
     operand: Any = condition.value
-    sample = operand[0] if isinstance(operand, list) and operand else operand
-    if type(sample) not in (str, int, float):
+    operands = operand if isinstance(operand, list) else [operand]
+    if not {str, int, float}.issuperset(map(type, operands)):
         operand = plain_value(operand, condition.key)  # the form in which metadata is stored
     if condition.operator == FilterOperator.IS_EMPTY:
         return value is None or value in ("", [])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 # when a question is searched. They give recall@10 of 0.99 on 50,000 real sentences, and 0.98 on a million
 # synthetic ones, measured with 24 links (benchmarks/RESULTS.md).
 _HNSW_PARAMETERS = {"connectivity": 32, "expansion_add": 192}
-_LEAST_EXPANSION = 256
+_LEAST_EXPANSION = 320
 _ROWS_PER_COMPARISON = 16_384  # copying the vectors of all rows together would take too much memory
 _DUPLICATE_OFFSET = 0.1  # offset (of a unit vector) at which a duplicate vector is inserted
 _SELF_SEARCH_LIMIT = 4  # a row that can be found is among this many nearest to its own vector
@@ -127,15 +128,13 @@ class GraphDraft:
         Returns:
             The draft, or None if there are no rows at all.
         """
-        from usearch.index import Index
-
         links: Index | None = None
         rows: list[Rows] = []
         linked: set[int] = set()
         if earlier is not None:
             # a copy in memory, so that rows can be added
             source = earlier.links.save() if earlier.file is None else earlier.file
-            links = Index.restore(source, view=False, **_HNSW_PARAMETERS)
+            links = _index_class().restore(source, view=False, **_HNSW_PARAMETERS)
             rows.append(earlier.rows)
         for page_rows, page_vectors in pages:
             if not len(page_rows):
@@ -143,7 +142,7 @@ class GraphDraft:
             if links is None:
                 # for unit vectors the inner product is the cosine, and faster
                 dimension = page_vectors.shape[1]
-                links = Index(ndim=dimension, metric="ip", dtype="i8", **_HNSW_PARAMETERS)
+                links = _index_class()(ndim=dimension, metric="ip", dtype="i8", **_HNSW_PARAMETERS)
             _link(
                 links, page_rows.astype(np.uint64), _with_shifted_duplicates(page_vectors, linked)
             )
@@ -181,6 +180,17 @@ class GraphDraft:
             yield self.earlier.vectors
         for _, vectors in pages:
             yield vectors
+
+
+def _index_class() -> type[Index]:
+    """Return usearch's class, after FAISS was loaded if it is installed: in a process that loads it later,
+    `faiss.index_factory` crashes (usearch 2.26.6, faiss-cpu 1.15.1).
+    """
+    if find_spec("faiss"):
+        import faiss  # noqa: F401
+    from usearch.index import Index
+
+    return Index
 
 
 def _link(links: Index, keys: npt.NDArray[np.uint64], vectors: Vectors) -> None:
@@ -242,9 +252,7 @@ def mapped_graph(file: Path, vectors_at: int) -> Graph:
         RuntimeError: The file does not contain a graph.
         ValueError: The vectors are incomplete.
     """
-    from usearch.index import Index
-
-    links = Index.restore(file, view=True)
+    links = _index_class().restore(file, view=True)
     if links is None:
         raise RuntimeError("no graph is in the file")
     rows_at = vectors_at - len(links) * np.dtype(np.int64).itemsize

@@ -141,10 +141,8 @@ class WordsBeside:
             set_note(connection, _WORDS, self.words.note)
         stored = dict(connection.execute("SELECT id, document_id FROM nodes").fetchall())
         documents = {record.id: record.document_id for record in _all(records)}
-        differ = {
-            stored.get(node_id) or documents[node_id]
-            for node_id in stored.keys() ^ documents.keys()
-        }
+        documents_by_node = stored | documents
+        differ = {documents_by_node[node_id] for node_id in stored.keys() ^ documents.keys()}
         if not differ:
             return
         _remove(connection, rows.rows_of_documents(connection, differ))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 from unicodedata import normalize
@@ -322,7 +322,7 @@ def _is_among_japanese(file: Path) -> bool:
 def _texts_beside(file: Path) -> Iterator[str]:
     """Yield the names of the other files in a folder, and the beginnings of those that are text."""
     try:
-        beside = [path for path in islice(file.parent.iterdir(), _MOST_BESIDE) if path != file]
+        beside = [path for path in sorted(file.parent.iterdir())[:_MOST_BESIDE] if path != file]
     except OSError:
         return
     for path in beside:

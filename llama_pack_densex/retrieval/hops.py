@@ -83,12 +83,12 @@ class TwoHopSearch(UnitSearch):
         second_hits = self._index.reading(
             lambda: self._second_hop(query.query_str, result.passages)
         )
-        best_ids = {hit.passage_id for hit in result.passages[:BEST_PASSAGES]}
+        first_ids = {hit.passage_id for hit in result.passages[:FIRST_PASSAGES]}
         second_by_id = {hit.passage_id: hit for hit in second_hits}
 
         def order(hit: PassageHit) -> tuple[float, int]:
-            """Among equal scores, the best first-hop passages come first, then second passages."""
-            if hit.passage_id in best_ids:
+            """Among equal scores, passages that paths begin at come first, then second passages."""
+            if hit.passage_id in first_ids:
                 return -hit.score, 0
             return -hit.score, 1 if hit.passage_id in second_by_id else 2
 

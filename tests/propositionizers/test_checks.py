@@ -391,6 +391,21 @@ def test_what_no_proposition_says_is_shown_where_it_stands() -> None:
     assert missing.reason == 'no proposition says "The museum shows its lens."'
 
 
+@pytest.mark.parametrize(
+    ("text", "propositions", "name"),
+    [
+        ("The fair moved to London in May.", ["The fair, which belongs to it, moved in May."], "London"),
+        ("この説はギュンター（Günter Müller）が5月に唱えた。", ["この説は5月にギュンターが唱えた。"], "Müller"),
+    ],
+)
+def test_a_name_is_not_stated_by_a_part_of_another_word(
+    text: str, propositions: list[str], name: str
+) -> None:
+    (missing,) = check_propositions(Passage(text), propositions)
+    assert missing.kind == "coverage"
+    assert f'"{name}"' in missing.reason
+
+
 def test_a_number_of_the_passage_that_belongs_to_something_else_is_found() -> None:
     passage = Passage(
         "The Lambeth Company moved its intake in 1852. The doctor died of a stroke in June 1858."

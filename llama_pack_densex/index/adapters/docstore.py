@@ -269,7 +269,7 @@ class DocstoreNodes(NodeStore):
             if DOCUMENT_HASH_KEY in info.metadata
         }
 
-    def _members(self, document_ids: Iterable[str]) -> dict[str, set[str]]:
+    def _members(self, document_ids: Collection[str]) -> dict[str, set[str]]:
         """Return the node ids of those documents that are in the docstore, or that a note names."""
         notes = self._noted()
         members = {

@@ -118,15 +118,17 @@ class _Terms:
     def _has(self, name: str) -> bool:
         """Return whether a name occurs, in any inflection: "Norwegian" counts for "Norwegians"."""
         stem = normal(name)
-        return stem[: max(3, len(stem) - 3)] in self._text
+        beginning = re.escape(stem[: max(3, len(stem) - 3)])
+        return re.search(f"(?<!{_LATIN}){beginning}", self._text) is not None
 
 
+_LATIN = "[a-zà-ɏ]"  # "London" is not in "belong"; words of Japanese have no borders
 _NO_NAMES = re.compile("(?!)")
 _NAMES = {  # in Japanese, katakana and Latin letters after a number are its unit
     "en": re.compile(
         r"(?<=[\w,;][ -])(?!(?:[DMJS]r|Mrs|Ms|Prof|Inc|Ltd|Co|Corp)\b)[A-Z][a-zA-ZÀ-ɏ]+"
     ),
-    "ja": re.compile(r"(?<![\dァ-ヺーA-Za-z])(?:[ァ-ヺー]{3,}|[A-Za-z]{2,})"),
+    "ja": re.compile(r"(?<![\dァ-ヺーA-Za-zÀ-ɏ])(?:[ァ-ヺー]{3,}|[A-Za-zÀ-ɏ]{2,})"),
 }
 _GLOSS = re.compile(r" ?\((\w[^()]*)\)")
 _GLOSSED = re.compile(r"(\w+) ?\(\Z")

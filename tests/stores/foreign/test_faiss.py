@@ -20,6 +20,7 @@ from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 
 from llama_pack_densex.node_parsers.metadata import DOCUMENT_HASH_KEY, GRANULARITY_KEY
+from tests.another_process import run_program
 from tests.stores.foreign.docstore_nodes import (
     DIMENSION,
     ENGLISH,
@@ -403,3 +404,20 @@ def test_any_changes_leave_what_an_exact_search_of_the_present_nodes_finds(
         if nodes
     }
     assert {one: document.hash for one, document in store.documents().items()} == hashes
+
+
+def test_an_index_of_a_factory_can_be_made_after_the_embedded_store_was_used() -> None:
+    program = """
+from llama_index.core import Document, MockEmbedding
+from llama_pack_densex import DenseXRetrievalPack
+
+pack = DenseXRetrievalPack([Document(text="It rains.")], embed_model=MockEmbedding(8), query_llm="none")
+pack.compact()
+from llama_pack_densex.index import graph
+graph.GraphDraft.of([], None)
+graph._index_class()
+import faiss
+faiss.index_factory(8, "IVF4,Flat")
+"""
+    code, _, errors = run_program(program)
+    assert code == 0, errors
