@@ -222,8 +222,8 @@ def own_work(passages: Sequence[Passage], concurrency: int) -> Figures:
         for name, cpu in seconds.items()
     ]
     note = (
-        "Work in this process, with an LLM in it that answers at once, less the LLM's; the least of three "
-        "runs."
+        "CPU time of this process, with an LLM in it that answers immediately, less the LLM's; the least of "
+        "three runs."
     )
     return Figures("own work", note, rows)
 
@@ -341,7 +341,7 @@ def measure_memory(options: argparse.Namespace) -> Iterator[Figures]:
         )
     yield Figures(
         "memory",
-        "Peak memory, with an LLM in the process that answers at once, and no store.",
+        "Peak memory, with an LLM in the process that answers immediately, and no store.",
         rows,
     )
 
